@@ -19,27 +19,27 @@ def _served_provider() -> Iterator[FakeProvider]:
 
 @pytest.fixture
 def provider(_served_provider: FakeProvider) -> FakeProvider:
-    """One server for all tests, empty for each."""
+    """One server for all tests, emptied for each."""
     _served_provider.reset()
     return _served_provider
 
 
 @pytest.fixture
 async def model(provider: FakeProvider) -> AsyncIterator[OpenAICompatibleModel]:
-    made = OpenAICompatibleModel(provider.base_url, KEY, "gpt-x", timeout=5)
-    yield made
-    await made.aclose()
+    model = OpenAICompatibleModel(provider.base_url, KEY, "gpt-x", timeout=5)
+    yield model
+    await model.aclose()
 
 
 @pytest.fixture(scope="session")
 async def wired_models(_served_provider: FakeProvider) -> AsyncIterator[Models]:
-    """Models of every provider behind pydantic-ai; all of them ask the one server."""
-    made = models_at(_served_provider, *SPECS, WITHOUT_SCHEMAS, RESPONSES)
-    yield made
-    await made.aclose()
+    """Models of every provider that pydantic-ai connects; all of them ask the one server."""
+    models = models_at(_served_provider, *SPECS, WITHOUT_SCHEMAS, RESPONSES)
+    yield models
+    await models.aclose()
 
 
 @pytest.fixture
 def wired(wired_models: Models, provider: FakeProvider) -> Models:
-    """Those models, on a server that is empty."""
+    """Those models, with an empty server."""
     return wired_models

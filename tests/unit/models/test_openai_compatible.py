@@ -25,8 +25,8 @@ async def failure_of(model: OpenAICompatibleModel) -> ModelError:
     return caught.value
 
 
-async def test_one_request_gives_one_answer(model, provider: FakeProvider):
-    """It posts to {base_url}/chat/completions with the key, and reads the answer."""
+async def test_one_request_gives_one_response(model, provider: FakeProvider):
+    """It posts to {base_url}/chat/completions with the key, and reads the response."""
     provider.answer(completion("Hello", calls=[tool_call("look", "{}")]))
     response = await model.generate(REQUEST)
     assert (response.message.text, response.finish_reason, response.model) == ("Hello", "tool_calls", "openai:gpt-x")
@@ -37,7 +37,7 @@ async def test_one_request_gives_one_answer(model, provider: FakeProvider):
 
 
 async def test_the_same_request_is_the_same_bytes(model, provider: FakeProvider):
-    """Providers cache by prefix: nothing random or timed is in the body."""
+    """Providers cache by prefix: nothing in the body is random or depends on the time."""
     for _ in range(2):
         provider.answer(completion("Hello"))
         await model.generate(REQUEST)
@@ -46,7 +46,7 @@ async def test_the_same_request_is_the_same_bytes(model, provider: FakeProvider)
 
 
 async def test_without_a_key_no_header_is_sent(provider: FakeProvider):
-    """Ollama and vLLM need none; an empty key counts as none, and a slash at the end of the URL does no harm."""
+    """Ollama and vLLM need none; an empty key counts as none, and a trailing slash in the URL does no harm."""
     provider.answer(completion("Hello"))
     model = OpenAICompatibleModel(f"{provider.base_url}/", "", "m", timeout=5)
     await model.generate(REQUEST)
@@ -56,7 +56,7 @@ async def test_without_a_key_no_header_is_sent(provider: FakeProvider):
 
 
 async def test_it_never_retries_by_itself(model, provider: FakeProvider):
-    """Retries are Temporal's: one failure is one request, with the provider's wish to wait."""
+    """Retries are Temporal's: one failure is one request, with the provider's Retry-After."""
     provider.answer({"error": {"message": "slow"}}, status=429, headers={"Retry-After": "2"})
     provider.answer(completion("never asked for"))
     error = await failure_of(model)
@@ -77,14 +77,14 @@ async def test_it_never_retries_by_itself(model, provider: FakeProvider):
     ],
 )
 async def test_refusals_are_typed(model, provider: FakeProvider, status, body, error_class, retryable):
-    """Every answer that is no completion becomes a ModelError that never shows the key."""
+    """Every answer that is no completion becomes a ModelError that never contains the key."""
     provider.answer(body, status=status, headers={"location": "http://elsewhere/"} if status == 302 else {})
     error = await failure_of(model)
     assert (error.error_class, error.retryable) == (error_class, retryable)
 
 
 async def test_an_error_inside_a_choice_runs_no_call(model, provider: FakeProvider):
-    """A response that broke off has calls that may be cut short: it is an error, not an answer."""
+    """A response that broke off may contain truncated calls: it is an error, not a response."""
     for error in ({"code": 502, "message": "upstream died"}, None):
         body = completion(calls=[tool_call("pay", '{"cents": 1}')], finish_reason="error")
         body["choices"][0]["error"] = error
@@ -93,7 +93,7 @@ async def test_an_error_inside_a_choice_runs_no_call(model, provider: FakeProvid
 
 
 async def test_an_unreachable_server_says_what_to_check():
-    """Nobody listens: retryable, with the address, the reason, and the setting to look at."""
+    """Without a listener the error is retryable and has the address, the reason and the setting to check."""
     url = f"http://127.0.0.1:{closed_port()}/v1"
     model = OpenAICompatibleModel(url, KEY, "m", timeout=5)
     error = await failure_of(model)
@@ -105,7 +105,7 @@ async def test_an_unreachable_server_says_what_to_check():
 
 
 async def test_a_silent_server_times_out(provider: FakeProvider):
-    """No answer within the timeout is unreachable, and the connection is given up."""
+    """No answer within the timeout means unreachable, and the connection is closed."""
     provider.answer(hang=True)
     model = OpenAICompatibleModel(provider.base_url, KEY, "m", timeout=0.3)
     error = await failure_of(model)
@@ -116,7 +116,7 @@ async def test_a_silent_server_times_out(provider: FakeProvider):
 
 
 async def test_a_cancelled_request_leaves_the_server(model, provider: FakeProvider):
-    """An interrupted run stops paying: cancellation closes the connection."""
+    """An interrupted run stops costing money: cancellation closes the connection."""
     provider.answer(hang=True)
     task = asyncio.create_task(model.generate(REQUEST))
     assert await asyncio.to_thread(provider.wait_for_requests, 1)
@@ -127,7 +127,7 @@ async def test_a_cancelled_request_leaves_the_server(model, provider: FakeProvid
 
 
 async def test_a_connection_that_breaks_is_unreachable():
-    """The server hangs up in the middle of its answer: retryable."""
+    """If the server hangs up in the middle of its answer, the error is retryable."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def hang_up() -> None:
@@ -156,21 +156,21 @@ async def test_credentials_in_the_url_are_not_shown():
 
 @pytest.mark.parametrize("key", [f"{KEY}\nx", f"{KEY}é", f"{KEY} x"])
 def test_a_key_that_cannot_be_sent_is_refused_without_showing_it(key):
-    """h11 would quote a header with a line break in its error; such a key never gets there."""
+    """h11's error would quote a header with a line break; such a key is refused before that."""
     with pytest.raises(ConfigurationError, match="TURNGATE_OPENAI_API_KEY") as caught:
         OpenAICompatibleModel("http://127.0.0.1/v1", key, "m", timeout=5)
     assert KEY not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:11434", "ftp://host/v1", "http://", "http://host:port/v1"])
-def test_a_base_url_that_is_none_is_refused(url):
-    """Before the first request, by the name of the setting."""
+def test_an_invalid_base_url_is_refused(url):
+    """Before the first request, with the name of the setting."""
     with pytest.raises(ConfigurationError, match="TURNGATE_OPENAI_BASE_URL"):
         OpenAICompatibleModel(url, None, "m", timeout=5)
 
 
 async def test_a_given_client_stays_open(provider: FakeProvider):
-    """Who made the client closes it."""
+    """The client's creator closes it."""
     async with httpx.AsyncClient() as client:
         model = OpenAICompatibleModel(provider.base_url, None, "m", timeout=5, client=client)
         await model.aclose()
@@ -178,7 +178,7 @@ async def test_a_given_client_stays_open(provider: FakeProvider):
 
 
 async def test_half_a_surrogate_pair_can_be_sent(model, provider: FakeProvider):
-    """Text a tool read with surrogateescape has no UTF-8; the request goes out escaped and does not crash."""
+    """Text that a tool read with surrogateescape has no UTF-8 form; it is sent escaped."""
     message = user_message("x").model_copy(
         update={"parts": (user_message("x").parts[0].model_copy(update={"text": "\udc80"}),)}
     )

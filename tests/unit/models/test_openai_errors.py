@@ -43,8 +43,8 @@ def of_status(status: int, error: object = None, headers: dict[str, str] | None 
 )
 def test_classes_of_a_status(status, error, error_class, retryable):
     """The status decides, and the code where the status alone would mislead."""
-    found = of_status(status, error)
-    assert (found.error_class, found.retryable, found.status) == (error_class, retryable, status)
+    classified = of_status(status, error)
+    assert (classified.error_class, classified.retryable, classified.status) == (error_class, retryable, status)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_classes_of_a_status(status, error, error_class, retryable):
     ],
 )
 def test_classes_of_an_error_inside_status_200(error, error_class, retryable):
-    """OpenRouter answers 200 with an error once the model has begun; its code decides as a status would."""
-    found = error_in_body(error, ENDPOINT)
-    assert (found.error_class, found.retryable) == (error_class, retryable)
+    """OpenRouter answers 200 with an error once the model has begun; its code then counts as a status."""
+    classified = error_in_body(error, ENDPOINT)
+    assert (classified.error_class, classified.retryable) == (error_class, retryable)
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_classes_of_an_error_inside_status_200(error, error_class, retryable):
     ],
 )
 def test_retry_after_forms(headers, seconds):
-    """Milliseconds, seconds, HTTP date; a nonsense value is no value, and none can overflow a timedelta."""
+    """Milliseconds, seconds, HTTP date; an invalid value counts as none, and no value overflows a timedelta."""
     assert retry_after_seconds(headers, now=NOW) == seconds
 
 
 def test_retry_after_is_kept_only_where_a_retry_makes_sense():
-    """A permanent error does not ask to come back."""
+    """A permanent error has no Retry-After."""
     assert of_status(503, headers={"retry-after": "3"}).retry_after_seconds == 3
     assert of_status(400, headers={"retry-after": "3"}).retry_after_seconds is None
 
@@ -114,22 +114,22 @@ def test_messages_say_the_fix(status, fix):
 
 
 def test_401_without_a_key_asks_for_one():
-    """Nothing was refused: nothing was sent."""
+    """The provider refused no key, because none was sent."""
     anonymous = Endpoint(url="http://provider/v1", model="gpt-x")
     assert "wants a key; set TURNGATE_OPENAI_API_KEY" in error_of_status(401, {}, b"", anonymous).message
 
 
 @pytest.mark.parametrize("echo", ["tk_secret_1", "sk-proj-abcdefgh12345678", "Bearer abc.def"])
-def test_a_key_in_the_providers_words_is_struck_out(echo):
-    """Whether it is ours or looks like one, no key reaches a message, wherever the provider echoes it."""
-    for found in (
+def test_a_key_in_the_providers_message_is_removed(echo):
+    """No key and nothing that looks like one reaches a message, wherever the provider echoes it."""
+    for error in (
         of_status(401, {"message": f"Incorrect API key provided: {echo}."}),
         of_status(500, f"upstream got {echo}"),
         error_in_body({"code": 502, "message": "x", "metadata": {"raw": f"header {echo}"}}, ENDPOINT),
         of_status(307, headers={"location": f"http://elsewhere/?key={echo}"}),
     ):
-        assert echo not in f"{found} {found!r} {found.details}"
-        assert "***" in found.message
+        assert echo not in f"{error} {error!r} {error.details}"
+        assert "***" in error.message
 
 
 def test_a_long_answer_is_clipped():
@@ -138,5 +138,5 @@ def test_a_long_answer_is_clipped():
 
 
 def test_the_endpoint_hides_its_key():
-    """Its repr, as a debugger or a traceback with locals shows it, has no key."""
+    """Its repr, which debuggers and tracebacks with locals show, has no key."""
     assert "tk_secret_1" not in repr(ENDPOINT)

@@ -1,4 +1,4 @@
-"""I9: what a provider shows of a call that could not be read is the model's mistake, told to the model."""
+"""I9: a call that could not be read is the model's mistake, and the model gets what the provider shows of it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ async def ask(model: OpenAICompatibleModel, *, tools: tuple[ToolManifest, ...] =
         ("It was put into the prompt.</think>[TOOL_CALLS]look", "[TOOL_CALLS]"),
     ],
 )
-def test_a_call_in_a_models_own_markup_is_known(text, sign):
-    """The markup of other models, and behind thinking that the server left in the text; the sign is named."""
+def test_a_call_in_a_models_own_markup_is_recognised(text, sign):
+    """Markup of various models, also after thinking that the server left in the text, is recognised and named."""
     assert sign in raw_call(text)
 
 
@@ -42,13 +42,13 @@ def test_a_call_in_a_models_own_markup_is_known(text, sign):
     "text",
     ["", "A <tool_call> is markup.", "<tool_callable>", "[TOOL]", "<think><tool_call></think>No need.", "</think>"],
 )
-def test_a_text_that_speaks_of_calls_is_none(text):
-    """Markup within an answer or within thinking is no call."""
+def test_a_text_about_calls_is_no_call(text):
+    """Markup inside an answer or inside thinking is no call."""
     assert raw_call(text) == ""
 
 
 async def test_what_was_offered_decides_over_the_wire(model: OpenAICompatibleModel, provider: FakeProvider):
-    """The same answer is malformed to a request with tools, and an answer to one without."""
+    """The same response is malformed for a request with tools and normal for one without."""
     for _ in range(2):
         provider.answer(completion("<tool_call>look"))
     assert (await ask(model)).malformed
@@ -59,7 +59,7 @@ async def test_what_was_offered_decides_over_the_wire(model: OpenAICompatibleMod
 async def test_a_call_that_is_announced_and_missing_ends_no_run(
     model: OpenAICompatibleModel, provider: FakeProvider, calls
 ):
-    """``tool_calls`` without any: text alone would pass for the agent's answer, and the run would stop half way."""
+    """With ``tool_calls`` but no call, the text would count as the agent's reply and the run would stop half way."""
     body = completion("I will look.", finish_reason="tool_calls")
     body["choices"][0]["message"]["tool_calls"] = calls
     provider.answer(body)
@@ -68,8 +68,8 @@ async def test_a_call_that_is_announced_and_missing_ends_no_run(
     assert (response.message.text, response.is_final) == ("I will look.", False)
 
 
-async def test_a_call_that_is_announced_and_there_is_a_call(model: OpenAICompatibleModel, provider: FakeProvider):
-    """The usual answer is not malformed."""
+async def test_an_announced_call_that_is_there_is_not_malformed(model: OpenAICompatibleModel, provider: FakeProvider):
+    """The usual response is not malformed."""
     provider.answer(completion("I will look.", calls=[tool_call("look", "{}")]))
     assert (await ask(model)).malformed == ""
 
@@ -78,7 +78,7 @@ async def test_a_call_that_is_announced_and_there_is_a_call(model: OpenAICompati
 async def test_groqs_refusal_of_its_models_call_is_the_models_mistake(
     model: OpenAICompatibleModel, provider: FakeProvider, code
 ):
-    """Status 400 with the failed text: one request, no error, and the text is kept for the model to read."""
+    """Status 400 with the failed text: one request, no error, and the model can read the text."""
     failed = {"message": "Failed to call a function.", "type": "invalid_request_error", "code": code}
     provider.answer({"error": {**failed, "failed_generation": "<function=look{"}}, status=400)
     response = await ask(model)
@@ -92,9 +92,9 @@ async def test_groqs_refusal_of_its_models_call_is_the_models_mistake(
 async def test_ollamas_refusal_of_its_models_call_is_the_models_mistake(
     model: OpenAICompatibleModel, provider: FakeProvider
 ):
-    """Status 500; asked the same again it would mostly fail the same way. What it quotes is in no message of ours."""
-    said = "error parsing tool call: raw='{\"name\": secret', err=unexpected end of JSON input"
-    provider.answer({"error": {"message": said, "type": "api_error", "param": None, "code": None}}, status=500)
+    """Status 500: the same request would mostly fail again. What it quotes is in none of Turngate's messages."""
+    refusal = "error parsing tool call: raw='{\"name\": secret', err=unexpected end of JSON input"
+    provider.answer({"error": {"message": refusal, "type": "api_error", "param": None, "code": None}}, status=500)
     response = await ask(model)
     assert "error parsing tool call" in response.malformed
     assert "secret" not in response.model_dump_json()
@@ -112,14 +112,14 @@ async def test_ollamas_refusal_of_its_models_call_is_the_models_mistake(
     ],
 )
 async def test_any_other_refusal_is_an_error(model: OpenAICompatibleModel, provider: FakeProvider, body):
-    """Only the code itself counts; whatever shape the body has, the error is classified as before."""
+    """Only the code itself counts; for any other body the error is classified as usual."""
     provider.answer(body, status=400)
     with pytest.raises(ModelError) as caught:
         await ask(model)
     assert caught.value.error_class == "invalid_request"
 
 
-async def test_a_failed_generation_that_is_no_text_is_left_out(model: OpenAICompatibleModel, provider: FakeProvider):
+async def test_a_failed_generation_that_is_not_text_is_left_out(model: OpenAICompatibleModel, provider: FakeProvider):
     """Its parts may be of any shape."""
     provider.answer({"error": {"code": "tool_use_failed", "failed_generation": {"name": "look"}}}, status=400)
     assert (await ask(model)).message.parts == ()

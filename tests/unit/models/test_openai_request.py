@@ -80,13 +80,13 @@ def test_a_conversation_maps_role_by_role():
 
 
 def test_only_calls_give_null_content():
-    """An assistant message of calls alone has content null, never an empty text block."""
+    """An assistant message that has only calls has content null, never an empty text block."""
     for message in (assistant(call()), assistant(TextPart(text=""), call()), assistant(TextPart(text="\n"), call())):
         assert sent(message)[0]["content"] is None
 
 
 def test_an_empty_assistant_message_is_left_out():
-    """The model's own empty answer is not sent back: providers refuse null content without calls."""
+    """The model's empty response is not sent back: providers refuse null content without calls."""
     assert sent(user_message("hi"), assistant(), assistant(ReasoningPart(text="hm"))) == [
         {"role": "user", "content": "hi"}
     ]
@@ -106,13 +106,13 @@ def test_empty_arguments_are_an_empty_object(raw):
 
 @pytest.mark.parametrize("raw", ['{"command": ', "[1]", '"x"', "null", '{"a": NaN}', "[" * 100_000])
 def test_i9_what_is_not_a_json_object_is_wrapped_whole(raw):
-    """Servers that parse past calls would refuse the request for good; the model still reads what it sent."""
+    """Servers that parse earlier calls would refuse the request forever; the model still reads what it sent."""
     assert json.loads(accepted_arguments(raw)) == {"invalid_json_arguments": raw}
 
 
 @given(st.text())
-def test_i9_arguments_sent_are_always_a_json_object(raw):
-    """Whatever the model wrote, the server gets an object."""
+def test_i9_sent_arguments_are_always_a_json_object(raw):
+    """The server gets an object, whatever the model wrote."""
     assert isinstance(json.loads(accepted_arguments(raw)), dict)
 
 
@@ -120,12 +120,12 @@ def test_i9_arguments_sent_are_always_a_json_object(raw):
     ("name", "accepted"), [("multi_tool_use.parallel", "multi_tool_use_parallel"), ("", "_"), ("x" * 70, "x" * 64)]
 )
 def test_i9_a_made_up_tool_name_is_made_acceptable(name, accepted):
-    """OpenAI answers 400 to a name it would not allow a tool to have, even in the past."""
+    """OpenAI answers 400 to an invalid tool name, even in an earlier message."""
     assert sent(assistant(call(name)))[0]["tool_calls"][0]["function"]["name"] == accepted
 
 
 def test_opaque_fields_go_back_where_they_were():
-    """Keys of the message, a call and its function stand in the same place; another provider's are not sent."""
+    """Keys of the message, a call and its function are sent in the same place; another provider's are not sent."""
     message = assistant(
         call(
             provider_options={
@@ -199,7 +199,7 @@ async def ping() -> str:
 
 
 def test_tools_map_to_functions_in_their_order():
-    """Name, description, schema; ``strict`` only where the tool asks for it; an object even without parameters."""
+    """Name, description, schema; ``strict`` only if the tool sets it; an object even without parameters."""
     body = request_body("m", [], [pay.manifest, ping.manifest])
     assert [entry["type"] for entry in body["tools"]] == ["function", "function"]
     first, second = (entry["function"] for entry in body["tools"])
@@ -227,8 +227,8 @@ def test_without_tools_the_key_is_left_out():
     assert "tools" not in request_body("m", [user_message("hi")], [])
 
 
-def test_an_answers_schema_and_how_to_answer_are_asked_for():
-    """As a JSON schema under its title; options that are not given are left to the provider; OpenAI's own name of the bound."""
+def test_a_replys_schema_and_options_are_sent():
+    """The JSON schema has its title; unset options are the provider's choice; OpenAI gets its own name of the bound."""
     schema = {"type": "object", "title": "My verdict!", "properties": {"guilty": {"type": "boolean"}}}
     options = ModelOptions(max_output_tokens=9, temperature=0, reasoning_effort="low")
     body = request_body("m", [user_message("hi")], [], output=schema, options=options)
@@ -252,8 +252,8 @@ def test_an_answers_schema_and_how_to_answer_are_asked_for():
         ("gpt-5", True, "[ -~]{1,40}"),
     ],
 )
-def test_i1_ids_that_somebody_else_wrote_are_made_acceptable(model: str, of_openai: bool, pattern: str):
-    """I1: Mistral's models take nine letters and digits, OpenAI 40 characters; call and result agree, next time as well."""
+def test_i1_another_providers_ids_are_made_acceptable(model: str, of_openai: bool, pattern: str):
+    """I1: Mistral's models take nine letters and digits, OpenAI 40 characters; call and result agree, next time too."""
     ids = ["a1B2c3D4e", "call_1_0", "x" * 80, "y" * 80]
     history = [
         Message(role="assistant", parts=tuple(ToolCallPart(tool_call_id=i, tool_name="look", input="{}") for i in ids)),
@@ -272,7 +272,7 @@ def test_i1_ids_that_somebody_else_wrote_are_made_acceptable(model: str, of_open
     assert again[: len(sent)] == sent
 
 
-def test_elsewhere_ids_stay_what_they_are():
-    """A gateway may keep what its provider wants back in the id itself."""
+def test_other_servers_get_ids_unchanged():
+    """A gateway may store data for its provider in the id itself."""
     history = [Message(role="assistant", parts=(ToolCallPart(tool_call_id="x" * 200, tool_name="look", input="{}"),))]
     assert request_body("gpt-x", history, [])["messages"][0]["tool_calls"][0]["id"] == "x" * 200

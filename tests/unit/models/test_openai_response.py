@@ -17,18 +17,18 @@ def read(body: object, *, tools_offered: bool = False) -> ModelResponse:
 
 
 def answer_of(message: object, **choice: object) -> ModelResponse:
-    """An answer whose message is whatever is given, read where tools were offered."""
+    """Return the response for this message, read as if tools had been offered."""
     return read({"choices": [{"finish_reason": "stop", "message": message, **choice}]}, tools_offered=True)
 
 
 def round_trip(body: object) -> dict[str, object]:
-    """What the next request says of this answer, after the message went through the store's JSON."""
+    """Return what the next request has for this message after the store's JSON."""
     stored = Message.model_validate_json(read(body).message.model_dump_json())
     return request_body("m", [stored], [])["messages"][0]
 
 
 def test_text_usage_and_name():
-    """A plain answer: one text part, the provider's counts, our name for people."""
+    """A plain response: one text part, the provider's counts, Turngate's name for the model."""
     response = read(completion("Hello"))
     assert response == ModelResponse(
         message=Message(role="assistant", parts=(TextPart(text="Hello"),)),
@@ -39,7 +39,7 @@ def test_text_usage_and_name():
 
 
 def test_parallel_calls_keep_their_order_and_raw_input():
-    """Calls come in the model's order, with the text it wrote; a missing id is left for the engine to mint."""
+    """Calls keep the model's order and its text; the engine mints a missing id."""
     calls = [
         tool_call("b", '{ "x" : 1 }', call_id="c2"),
         tool_call("a", '{"broken": ', call_id=None),
@@ -60,7 +60,7 @@ def test_arguments_given_as_an_object_become_text():
 
 
 @pytest.mark.parametrize(
-    ("given", "with_calls", "expected"),
+    ("reason", "with_calls", "expected"),
     [
         ("stop", False, "stop"),
         ("stop", True, "tool_calls"),
@@ -71,10 +71,10 @@ def test_arguments_given_as_an_object_become_text():
         ("something_new", False, "other"),
     ],
 )
-def test_finish_reasons(given, with_calls, expected):
+def test_finish_reasons(reason, with_calls, expected):
     """``stop`` with calls counts as calls; ``length`` and ``content_filter`` stay, so that such calls never run."""
     calls = [tool_call("a", "{}")] if with_calls else None
-    assert read(completion("x", calls=calls, finish_reason=given)).finish_reason == expected
+    assert read(completion("x", calls=calls, finish_reason=reason)).finish_reason == expected
 
 
 OPAQUE_MESSAGE = {
@@ -86,7 +86,7 @@ OPAQUE_CALL = {"extra_content": {"google": {"thought_signature": "CpgB/+=="}}}
 
 
 def test_opaque_fields_make_the_round_trip_byte_for_byte():
-    """Unknown keys of message, call and function come back in the same place with the same JSON, nulls included."""
+    """Unknown keys of message, call and function return in the same place with the same JSON, nulls included."""
     call = tool_call("a", '{"x":1}', **OPAQUE_CALL)
     call["function"]["vendor"] = {"k": [1, 2.5, None, "ü"]}
     sent = round_trip(completion("Hi", calls=[call], **OPAQUE_MESSAGE))
@@ -96,8 +96,8 @@ def test_opaque_fields_make_the_round_trip_byte_for_byte():
 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
-def test_reasoning_is_shown_and_given_back_once(key):
-    """Reasoning text becomes a part for people, and goes back under the key it came in, not as content."""
+def test_reasoning_is_shown_and_sent_back_once(key):
+    """Reasoning text becomes a part for people, and goes back under its original key, not as content."""
     body = completion("Answer", **{key: "Let me see."})
     assert read(body).message.parts == (ReasoningPart(text="Let me see."), TextPart(text="Answer"))
     assert round_trip(body) == {"role": "assistant", "content": "Answer", key: "Let me see."}
@@ -113,7 +113,7 @@ def test_content_blocks_are_read_and_go_back_as_they_came():
 
 
 def test_a_refusal_is_readable_and_goes_back_as_one():
-    """OpenAI says a refusal apart from content; people read it, and the next request keeps it apart."""
+    """OpenAI separates a refusal from content; people can read it, and the next request keeps it separate."""
     body = completion(None, refusal="I can't help with that.")
     assert read(body).finish_reason == "refusal"
     assert read(body).message.text == "I can't help with that."
@@ -121,8 +121,8 @@ def test_a_refusal_is_readable_and_goes_back_as_one():
 
 
 @pytest.mark.parametrize("usage", [None, "many", {"prompt_tokens": None}, {"prompt_tokens": -1}])
-def test_a_strange_usage_does_not_lose_the_answer(usage):
-    """Counts that make no sense are 0."""
+def test_an_invalid_usage_does_not_lose_the_response(usage):
+    """Invalid counts are 0."""
     assert read({**completion("x"), "usage": usage}).usage == Usage()
 
 
@@ -141,7 +141,7 @@ def test_a_strange_usage_does_not_lose_the_answer(usage):
     ],
 )
 def test_what_is_not_a_completion_is_a_bad_response(content):
-    """Empty, not JSON, no choices, a wrong envelope, half a surrogate pair: retryable, as the next answer may be whole."""
+    """Empty, not JSON, no choices, a wrong envelope, half a surrogate pair: retryable, as the next answer may be valid."""
     with pytest.raises(ModelError) as caught:
         model_response(parse_completion(content), model="openai:m")
     assert (caught.value.error_class, caught.value.retryable) == ("bad_response", True)
@@ -170,8 +170,8 @@ def test_white_space_before_the_answer_is_fine():
         ({"id": "c9", "function": "look", "arguments": "{}"}, ("c9", "look", "{}")),
     ],
 )
-def test_i9_a_broken_call_is_made_of_what_can_be_read(junk, expected):
-    """I9: an entry of tool_calls that is none is a call all the same, so the model is told; its neighbours stay whole."""
+def test_i9_a_broken_call_keeps_what_can_be_read(junk, expected):
+    """I9: an invalid entry of tool_calls is still a call, so the model gets a result for it; its neighbours stay whole."""
     good = tool_call("look", '{"a":1}', call_id="c1")
     response = answer_of({"content": None, "tool_calls": [good, junk]}, finish_reason="tool_calls")
     first, second = response.message.calls
@@ -197,14 +197,14 @@ def test_i9_a_broken_call_is_made_of_what_can_be_read(junk, expected):
     ],
 )
 def test_i9_a_message_that_cannot_be_read_is_malformed_and_keeps_its_text(message, text, says):
-    """I9: the answer is paid for and the model is told what was wrong with it; it is no failure of the provider."""
+    """I9: the response is paid for, and the model reads what was wrong with it; the provider did not fail."""
     response = answer_of(message)
     assert says in response.malformed
     assert (response.message.text, response.message.calls, response.is_final) == (text, [], False)
 
 
 def test_i9_a_message_that_nests_too_deep_to_be_stored_is_malformed():
-    """I9: what pydantic writes and cannot read again would break the conversation for good; short of that it is kept."""
+    """I9: what pydantic can write but not read would break the conversation for good; a shallower message is stored."""
     deep: object = 1
     for _ in range(150):
         deep = [deep]
@@ -229,7 +229,7 @@ RAW = [
 
 @pytest.mark.parametrize("text", RAW)
 def test_i9_a_call_written_as_text_is_not_an_answer(text):
-    """I9: where tools were offered, a text that begins with a raw call is malformed; where none were, it is a text."""
+    """I9: with tools offered, a text that begins with a raw call is malformed; without them it is a text."""
     response = read(completion(text), tools_offered=True)
     assert "make the call as a tool call" in response.malformed
     assert (response.message.text, response.is_final) == (text, False)
@@ -239,7 +239,7 @@ def test_i9_a_call_written_as_text_is_not_an_answer(text):
 
 
 def test_a_text_about_calls_is_an_answer():
-    """Only what begins with a raw call counts: an answer may speak of one."""
+    """Only a text that begins with a raw call is malformed: a reply may mention one."""
     assert read(completion("Use `<tool_call>` tags."), tools_offered=True).is_final
 
 
@@ -253,7 +253,7 @@ def test_a_text_about_calls_is_an_answer():
     ],
 )
 def test_i9_a_provider_that_could_not_read_the_call_says_so_by_its_reason(choice):
-    """I9: it is the model's mistake, whatever text or calls came with it; not an error of the provider."""
+    """I9: it is the model's mistake, whatever text or calls it has; it is not the provider's error."""
     body = {"choices": [{"message": {"content": "I call.", "tool_calls": [tool_call("look", "{}")]}, **choice}]}
     assert parse_completion(json.dumps(body).encode()).any_error is None
     response = read(body)
@@ -262,7 +262,7 @@ def test_i9_a_provider_that_could_not_read_the_call_says_so_by_its_reason(choice
 
 
 @pytest.mark.parametrize("reason", [7, {"x": 1}, ["stop"], True])
-def test_a_strange_finish_reason_does_not_lose_the_answer(reason):
-    """A reason that is no text is ``other``."""
+def test_an_unknown_finish_reason_does_not_lose_the_response(reason):
+    """A reason that is not text is ``other``."""
     response = answer_of({"content": "Hi."}, finish_reason=reason)
     assert (response.finish_reason, response.malformed, response.message.text) == ("other", "", "Hi.")

@@ -1,4 +1,4 @@
-"""Streamed completions: the same response as a whole one, whatever the pieces; and what a stream may do wrong."""
+"""Streamed completions: the same response as a whole one, however it is cut; and what may go wrong in a stream."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ARGUMENTS = st.dictionaries(st.sampled_from("xyz"), TEXTS | st.integers(0, 9) | 
 
 
 class Bytes(httpx.AsyncByteStream):
-    """A body in the pieces that a network might make of it."""
+    """Split a body as a network might."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self._pieces = pieces
@@ -48,8 +48,8 @@ async def streamed(pieces: Sequence[bytes]) -> tuple[ModelResponse, list[Delta]]
     return model_response(await read_stream(response, deltas.append, silence=5), model="m"), deltas
 
 
-def shown(deltas: Sequence[Delta]) -> list[tuple[str, str, str]]:
-    """Kind, name and text of each part, put together as a watcher does."""
+def as_watched(deltas: Sequence[Delta]) -> list[tuple[str, str, str]]:
+    """Return kind, name and text of each part, joined as a watcher joins them."""
     parts: dict[int, list[str]] = {}
     for delta in deltas:
         part = parts.setdefault(delta.part, [delta.kind, "", ""])
@@ -61,7 +61,7 @@ def shown(deltas: Sequence[Delta]) -> list[tuple[str, str, str]]:
 
 @st.composite
 def answers(draw: st.DrawFn) -> dict[str, Any]:
-    """A whole completion with whatever gateways put into one."""
+    """A whole completion with everything that gateways put into one."""
     more: dict[str, Any] = {}
     if key := draw(st.sampled_from(["", "reasoning_content", "reasoning"])):
         more[key] = draw(TEXTS)
@@ -89,7 +89,7 @@ def fragments(draw: st.DrawFn, text: str) -> list[str]:
 
 @st.composite
 def chunkings(draw: st.DrawFn) -> tuple[dict[str, Any], list[bytes]]:
-    """A completion, and one of the many streams that a server may make of it."""
+    """A completion, and one of the many streams that a server may send for it."""
     body = draw(answers())
     choice = body["choices"][0]
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
@@ -125,7 +125,7 @@ def chunkings(draw: st.DrawFn) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def _call_deltas(draw: st.DrawFn, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The calls' pieces, told apart as different servers do."""
+    """The calls' pieces, identified in the ways of different servers."""
     how = draw(st.sampled_from(["index", "index again", "id again", "one index", "no index", "whole"]))
     deltas: list[dict[str, Any]] = []
     for place, call in enumerate(calls):
@@ -149,9 +149,9 @@ def _call_deltas(draw: st.DrawFn, calls: list[dict[str, Any]]) -> list[dict[str,
 
 @settings(max_examples=150, deadline=None)
 @given(chunkings())
-def test_a_streamed_response_is_the_one_that_comes_whole(made: tuple[dict[str, Any], list[bytes]]) -> None:
-    """However it is cut: same parts, raw inputs, opaque fields, usage, finish reason; and watchers saw every word of it."""
-    body, pieces = made
+def test_a_streamed_response_is_the_one_that_comes_whole(drawn: tuple[dict[str, Any], list[bytes]]) -> None:
+    """For any cut: same parts, raw inputs, opaque fields, usage and finish reason; and watchers get every word."""
+    body, pieces = drawn
     whole = model_response(parse_completion(json.dumps(body).encode()), model="m")
     response, deltas = asyncio.run(streamed(pieces))
     assert response == whole
@@ -160,7 +160,7 @@ def test_a_streamed_response_is_the_one_that_comes_whole(made: tuple[dict[str, A
         for part in whole.message.parts
         if isinstance(part, ToolCallPart | TextPart | ReasoningPart)
     ]
-    assert sorted(shown(deltas)) == sorted(parts)
+    assert sorted(as_watched(deltas)) == sorted(parts)
 
 
 CALL = {"type": "function", "function": {"name": "look", "arguments": '{"a":1}'}}
@@ -177,7 +177,7 @@ FINISH = chunk({}, finish_reason="tool_calls")
         ([CALL, CALL], [("", '{"a":1}')] * 2),
         # Ollama's own form has an object for its arguments.
         ([{"index": 0, "id": "a", "function": {"name": "look", "arguments": {"a": 1}}}], [("a", '{"a": 1}')]),
-        # Pieces that say nothing of where they belong go on with the last call.
+        # Pieces that say nothing of where they belong continue the last call.
         (
             [{"id": "a", "function": {"name": "look", "arguments": ""}}, {"function": {"arguments": "{}"}}],
             [("a", "{}")],
@@ -212,14 +212,14 @@ FINISH = chunk({}, finish_reason="tool_calls")
     ],
 )
 async def test_pieces_find_their_call(entries: list[dict[str, Any]], calls: list[tuple[str, str]]) -> None:
-    """A call is told by index, id or order, as far as a server gives them; two calls are never run together."""
+    """Index, id or order identifies a call, as far as the server sends them; two calls are never merged."""
     response, _ = await streamed([chunk({"tool_calls": [entry]}) for entry in entries] + [FINISH])
     assert [(call.tool_call_id, call.input) for call in response.message.calls] == calls
     assert {call.tool_name for call in response.message.calls} == {"look"}
 
 
 async def test_blocks_of_content_are_joined() -> None:
-    """Mistral thinks in blocks, then goes on in plain text: what is kept is what comes whole."""
+    """Mistral thinks in blocks and then continues in plain text: the stored content is that of a whole response."""
     think = [{"content": [{"type": "thinking", "thinking": [{"type": "text", "text": word}]}]} for word in ("h", "m")]
     response, deltas = await streamed([*map(chunk, [*think, {"content": "4"}, {"content": "2"}]), FINISH])
     blocks = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "42"}]
@@ -227,7 +227,7 @@ async def test_blocks_of_content_are_joined() -> None:
     body["choices"][0]["message"]["content"] = blocks
     whole = model_response(parse_completion(json.dumps(body).encode()), model="m")
     assert response.message == whole.message
-    assert shown(deltas) == [("text", "", "42")]
+    assert as_watched(deltas) == [("text", "", "42")]
 
 
 async def test_halves_of_a_character_are_shown_together() -> None:
@@ -263,7 +263,7 @@ async def test_halves_of_a_character_are_shown_together() -> None:
 async def test_a_stream_that_is_not_whole_is_an_error(
     model: OpenAICompatibleModel, provider: FakeProvider, pieces: list[bytes], error_class: str, *, retryable: bool
 ) -> None:
-    """Cut off, unreadable, or with an error inside: nothing of it is returned, whatever it held so far."""
+    """Cut off, unreadable, or with an error inside: none of it is returned, whatever it contained before."""
     provider.stream(*pieces)
     with pytest.raises(ModelError) as caught:
         await model.stream(REQUEST, lambda _delta: None)
@@ -271,7 +271,7 @@ async def test_a_stream_that_is_not_whole_is_an_error(
 
 
 async def test_a_connection_that_breaks_is_an_error(model: OpenAICompatibleModel, provider: FakeProvider) -> None:
-    """Before the end of the body: retryable, though what came told a finish reason."""
+    """Before the end of the body it is retryable, even after a finish reason."""
     provider.stream(chunk({"content": "half"}), breaks=True)
     with pytest.raises(ModelError) as caught:
         await model.stream(REQUEST, lambda _delta: None)
@@ -279,7 +279,7 @@ async def test_a_connection_that_breaks_is_an_error(model: OpenAICompatibleModel
 
 
 async def test_silence_is_bounded_between_chunks(provider: FakeProvider) -> None:
-    """A server that keeps the connection alive and says nothing is not waited for."""
+    """A server that keeps the connection open and sends nothing times out."""
     model = OpenAICompatibleModel(provider.base_url, None, "m", timeout=0.2)
     provider.stream(chunk({"content": "half"}), b": still here\n\n", hang=True)
     with pytest.raises(ModelError, match="no answer"):
@@ -290,7 +290,7 @@ async def test_silence_is_bounded_between_chunks(provider: FakeProvider) -> None
 async def test_a_call_that_its_provider_could_not_read_is_the_models_mistake(
     model: OpenAICompatibleModel, provider: FakeProvider
 ) -> None:
-    """I9: Groq says so in the middle of a stream, where there is no status left to say it with."""
+    """I9: Groq reports it in the middle of a stream, where the status is sent already."""
     provider.stream(chunk({"content": "I call"}), b'data: {"error": {"code": "tool_use_failed", "message": "m"}}\n\n')
     assert (await model.stream(REQUEST, lambda _delta: None)).malformed
 
@@ -313,24 +313,24 @@ NO_STREAM = {"error": {"message": "Your organization must be verified to stream 
 
 
 @pytest.mark.parametrize(
-    ("refusals", "asked"),
+    ("refusals", "options"),
     [
         ([NO_OPTIONS], [{"stream", "stream_options"}, {"stream"}]),
         ([NO_STREAM, NO_STREAM], [{"stream", "stream_options"}, {"stream"}, set()]),
     ],
 )
-async def test_a_server_that_refuses_to_stream_is_asked_without(
-    model: OpenAICompatibleModel, provider: FakeProvider, refusals: list[Any], asked: list[set[str]]
+async def test_a_server_that_refuses_an_option_is_asked_without_it(
+    model: OpenAICompatibleModel, provider: FakeProvider, refusals: list[Any], options: list[set[str]]
 ) -> None:
-    """Without what it refused, and next time so at once; any other refusal is an error as ever."""
+    """The next request leaves it out at once; any other refusal is an error as usual."""
     for refusal in refusals:
         provider.answer(refusal, status=400)
     for _ in range(2):
-        provider.answer(completion("Hello"))  # in one piece, which is an answer whatever was asked
+        provider.answer(completion("Hello"))  # in one piece, which is valid for a stream request too
     for _ in range(2):
         assert (await model.stream(REQUEST, lambda _delta: None)).message.text == "Hello"
     bodies = [set(received.body) & {"stream", "stream_options"} for received in provider.requests]
-    assert bodies == [*asked, asked[-1]]
+    assert bodies == [*options, options[-1]]
     provider.answer({"error": {"message": "no such tool"}}, status=400)
     with pytest.raises(ModelError) as caught:
         await model.stream(REQUEST, lambda _delta: None)

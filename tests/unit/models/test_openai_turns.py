@@ -1,4 +1,4 @@
-"""The order of messages that strict servers of chat completions insist on."""
+"""The order of messages that strict chat-completions servers require."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ IMAGE = FilePart(type="image", media_type="image/png", url="https://example.com/
 
 def sent(*messages: Message, model: str = "m") -> list[dict[str, Any]]:
     body: dict[str, Any] = request_body(model, messages, [])
-    found: list[dict[str, Any]] = body["messages"]
-    return found
+    sent_messages: list[dict[str, Any]] = body["messages"]
+    return sent_messages
 
 
 def says(role: Any, text: str, **options: Any) -> Message:
     return Message(role=role, parts=(TextPart(text=text),), provider_options={PROVIDER: options} if options else {})
 
 
-def test_neighbours_of_one_side_are_one_message() -> None:
-    """Text as paragraphs, and blocks where somebody sent a file; instructions stay apart from what people say."""
+def test_neighbours_of_one_role_are_one_message() -> None:
+    """Text as paragraphs, and blocks where there is a file; instructions stay separate from the user's text."""
     assert sent(says("system", "Be brief."), user_message("a"), user_message("b"), says("assistant", "c")) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "a\n\nb"},
@@ -45,7 +45,7 @@ def test_neighbours_of_one_side_are_one_message() -> None:
     assert sent(says("assistant", "a"), says("assistant", "b")) == [{"role": "assistant", "content": "a\n\nb"}]
 
 
-def test_a_message_with_opaque_fields_stays_one_of_its_own() -> None:
+def test_a_message_with_opaque_fields_is_never_merged() -> None:
     """Its reasoning or name belongs to it alone."""
     for role in ("user", "assistant"):
         marked = says(role, "a", name="ada")
@@ -55,24 +55,24 @@ def test_a_message_with_opaque_fields_stays_one_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("model", "bridged"), [("mistral-medium-latest", True), ("mistralai/Devstral-Small-2", True), ("gpt-5", False)]
 )
-def test_mistrals_models_say_a_word_between_a_result_and_a_person(model: str, bridged: bool) -> None:
-    """They refuse a user's message directly behind a result; to everybody else nothing is sent that nobody said."""
+def test_mistrals_models_get_an_assistant_message_before_a_user(model: str, bridged: bool) -> None:
+    """They refuse a user's message directly after a result; other servers get no added message."""
     result = {"role": "tool", "tool_call_id": "a", "content": "{}"}
-    asked = {"role": "user", "content": "and?"}
+    question = {"role": "user", "content": "and?"}
     between = [{"role": "assistant", "content": "OK"}] if bridged else []
-    assert in_turns([result, result, asked], model=model) == [result, result, *between, asked]
+    assert in_turns([result, result, question], model=model) == [result, result, *between, question]
     answer = {"role": "assistant", "content": "Seen."}
-    assert in_turns([result, answer, asked], model=model) == [result, answer, asked]
+    assert in_turns([result, answer, question], model=model) == [result, answer, question]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.sampled_from(["a", "b", " ", "a\n\nb"]))))
-def test_sides_take_turns_and_nothing_is_lost(said: list[tuple[str, str]]) -> None:
-    """Of any plain conversation; and an order that is right already is left as it is."""
-    messages = [{"role": role, "content": text} for role, text in said]
+def test_roles_alternate_and_nothing_is_lost(spoken: list[tuple[str, str]]) -> None:
+    """For any plain conversation; one that alternates already is unchanged."""
+    messages = [{"role": role, "content": text} for role, text in spoken]
     turns = in_turns(messages, model="m")
     assert all(one["role"] != following["role"] for one, following in pairwise(turns))
     for role in ("user", "assistant"):
         assert "\n\n".join(turn["content"] for turn in turns if turn["role"] == role) == "\n\n".join(
-            text for side, text in said if side == role
+            text for side, text in spoken if side == role
         )
     assert in_turns(turns, model="m") == turns

@@ -1,4 +1,4 @@
-"""The models file: what it says, and how each mistake in it is told."""
+"""The models file: what it defines, and how each mistake in it is reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ model = "openai:gpt-5"
 
 
 def test_a_profile_is_read_whole() -> None:
-    """Every key has its place; money is exact; what is not said is None or empty."""
+    """Every key is read; money is exact; a key that is left out is None or empty."""
     profiles = parse_profiles(WHOLE, source="models.toml")
     fast, slow = profiles["fast"], profiles["slow"]
     assert (fast.name, fast.model, fast.context_window) == ("fast", "openai:gpt-5-mini", 400_000)
@@ -41,7 +41,7 @@ def test_a_profile_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("profile = [", "is not TOML"),
         ("[profiles.fast]\nmodel = 'a:b'", "'profiles'"),
@@ -67,16 +67,16 @@ def test_a_profile_is_read_whole() -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_file_and_place(text: str, said: str) -> None:
-    """Unknown keys, wrong values, names of nothing, and fallbacks that go round in circles."""
-    with pytest.raises(ConfigurationError) as told:
+def test_an_error_names_the_file_and_the_place(text: str, message: str) -> None:
+    """Unknown keys, wrong values, unknown names, and fallbacks in a circle."""
+    with pytest.raises(ConfigurationError) as refused:
         parse_profiles(text, source="/etc/models.toml")
-    assert "/etc/models.toml" in told.value.message
-    assert said in told.value.message
+    assert "/etc/models.toml" in refused.value.message
+    assert message in refused.value.message
 
 
-def test_the_file_that_was_named_counts_then_the_data_directory_then_the_app(tmp_path: Path) -> None:
-    """Where nobody names one and none lies there, there are no profiles; one that was named has to be there."""
+def test_a_named_file_counts_then_the_data_directory_then_the_app(tmp_path: Path) -> None:
+    """Without any of them there are no profiles; a named file has to exist."""
     data, app, named = tmp_path / "data", tmp_path / "app", tmp_path / "own.toml"
     data.mkdir()
     app.mkdir()
@@ -92,7 +92,7 @@ def test_the_file_that_was_named_counts_then_the_data_directory_then_the_app(tmp
 
 
 async def test_a_spec_may_be_a_profiles_name(tmp_path: Path) -> None:
-    """Profiles of one model share it; a name of none says which there are; the window is the profile's."""
+    """Profiles of one model share it; an unknown name lists the known ones; the window is the profile's."""
     (tmp_path / "s.yaml").write_text("responses:\n  - text: hello\n")
     text = "[profile.a]\nmodel='scripted:s.yaml'\ncontext_window=9\n[profile.b]\nmodel='scripted:s.yaml'"
     models = Models(ModelSettings(script_base=tmp_path), parse_profiles(text, source="models.toml"))
@@ -106,7 +106,7 @@ async def test_a_spec_may_be_a_profiles_name(tmp_path: Path) -> None:
 
 
 def test_names_are_looked_up_at_the_start() -> None:
-    """A profile or fallback of no provider is refused with its place; a key that is missing is not."""
+    """An unknown provider in a profile or fallback is refused with its place; a missing key is not."""
     models = Models(
         ModelSettings(), parse_profiles("[profile.a]\nmodel='openai:x'\nfallback=['mistral:y']", source="f")
     )

@@ -1,4 +1,4 @@
-"""What earlier systems learned about providers' codecs, as it applies to the chat-completions adapter.
+"""What earlier systems learned about providers' codecs, as far as it applies to the chat-completions adapter.
 
 Not taken over: stripping a schema to what one provider takes, and a result's tool name on the wire (chat completions
 have the call id alone).
@@ -36,7 +36,7 @@ FOREIGN: dict[str, Any] = {"anthropic": {"secret": "foreign"}, "gemini": {"id": 
 
 
 def wire(*messages: Message) -> Any:
-    """The messages as the server reads them, after each went through the store's JSON."""
+    """Return the messages as the server reads them, each after the store's JSON."""
     stored = [Message.model_validate_json(message.model_dump_json()) for message in messages]
     return json.loads(json.dumps(request_body("m", stored, [])["messages"]))
 
@@ -76,7 +76,7 @@ def sent_result(result: Ok | Failure, **options: Any) -> Any:
 def test_a_result_reaches_the_model_as_an_object(returned: Any, expected: dict[str, Any]) -> None:
     """An object passes as it is and anything else is wrapped.
 
-    Earlier systems look at the text of a result and take JSON in it for the object itself. DESIGN 5 wraps by the value's
+    Earlier systems take JSON in a result's text for the object itself. DESIGN 5 wraps by the value's
     type, so a text that happens to be JSON stays the text that the tool returned.
     """
     assert json.loads(sent_result(Ok(value=as_object(returned)))["content"]) == expected
@@ -95,17 +95,17 @@ JSON_VALUES = st.recursive(
     st.none() | JSON_VALUES.map(as_object).map(json.dumps),
 )
 def test_every_result_is_sent_as_an_object_of_its_one_wire_text(result: Ok | Failure, edited: str | None) -> None:
-    """Success, failure, edited or not: what is sent is ``wire_text``, and it is a JSON object."""
+    """Success, failure, edited or not: the request has ``wire_text``, which is a JSON object."""
     sent = sent_result(result, edited_input=edited)
     assert sent == {"role": "tool", "tool_call_id": "c1", "content": wire_text(result, edited_input=edited)}
     assert isinstance(json.loads(sent["content"]), dict)
 
 
-# Results stand directly behind the turn they belong to.
+# Results are directly after the turn they belong to.
 
 
-def test_results_go_directly_behind_their_turn_whatever_was_stored_where() -> None:
-    """Text and calls of one response are one entry; its results follow at once, in call order, and then the next turn."""
+def test_results_are_sent_directly_after_their_turn() -> None:
+    """Text and calls of one response are one entry; its results follow in call order, and then the next turn."""
     history = [
         results(result_of("b", Ok(value={"early": True}))),
         calling(("a", "{}"), ("b", "{}"), text="Both."),
@@ -133,51 +133,51 @@ def test_results_go_directly_behind_their_turn_whatever_was_stored_where() -> No
 
 
 def test_a_closure_answers_its_call_like_any_result() -> None:
-    """A call that was cancelled goes to the provider with a result that says so."""
+    """A cancelled call is sent with a result that says so."""
     open_ended = [calling(("a", "{}"))]
     closed = [*open_ended, results(*close_pending(open_ended, "moved on"))]
     assert json.loads(wire(*closed)[1]["content"]) == {"error": {"kind": "cancelled", "message": "moved on"}}
 
 
-# What a provider gave goes back to it, and to nobody else.
+# A provider's own fields go back to it, and to no other provider.
 
 
 def with_options(options: dict[str, Any]) -> list[Message]:
     """One message of each role, with these options wherever the adapter sends a provider's own fields."""
     call = ToolCallPart(tool_call_id="c1", tool_name="look", input="{}", provider_options=options)
-    said = TextPart(text="Look.", provider_options=options)
+    part = TextPart(text="Look.", provider_options=options)
     return [
-        Message(role="system", parts=(said,), provider_options=options),
-        Message(role="user", parts=(said,), provider_options=options),
+        Message(role="system", parts=(part,), provider_options=options),
+        Message(role="user", parts=(part,), provider_options=options),
         Message(role="assistant", parts=(TextPart(text="Yes."), call), provider_options=options),
         results(result_of("c1", Ok(value={}), provider_options=options)),
     ]
 
 
 def test_opaque_fields_of_every_role_go_back_byte_for_byte() -> None:
-    """Number forms, nulls, key order and every character survive the store, on the message and on the part they are of."""
+    """Number forms, nulls, key order and every character survive the store, on the message and on its parts."""
     system, user, assistant, result = wire(*with_options({PROVIDER: OPAQUE, **FOREIGN}))
     echoed = (system, system["content"][0], user, user["content"][0], assistant, assistant["tool_calls"][0], result)
     for entry in echoed:
-        kept = {key: value for key, value in entry.items() if key in OPAQUE}
-        assert json.dumps(kept, ensure_ascii=False) == json.dumps(OPAQUE, ensure_ascii=False)
+        opaque = {key: value for key, value in entry.items() if key in OPAQUE}
+        assert json.dumps(opaque, ensure_ascii=False) == json.dumps(OPAQUE, ensure_ascii=False)
     assert user["content"] == [{"type": "text", "text": "Look.", **OPAQUE}]
 
 
 def test_an_empty_text_is_not_sent_as_a_block_for_its_options_sake() -> None:
-    """Providers refuse an empty text block; without words there is nothing that the options could be about."""
+    """Providers refuse an empty text block, and options without text have no meaning."""
     empty = TextPart(text="", provider_options={PROVIDER: OPAQUE})
     assert wire(Message(role="user", parts=(empty,))) == [{"role": "user", "content": ""}]
 
 
 def test_another_providers_options_change_nothing_that_is_sent() -> None:
-    """A conversation that began at another provider is sent as if that one had never marked it."""
+    """A conversation that began at another provider is sent without that one's marks."""
     assert wire(*with_options(FOREIGN)) == wire(*with_options({}))
     assert "foreign" not in json.dumps(wire(*with_options({**FOREIGN, PROVIDER: OPAQUE})))
 
 
-def test_a_signed_thought_without_words_goes_back_and_nobody_is_shown_it() -> None:
-    """Reasoning that came as a signature alone is kept for the provider; there is no text to show."""
+def test_a_signed_thought_without_text_goes_back_unseen() -> None:
+    """Reasoning that is only a signature is stored for the provider; there is no text to show."""
     details = [{"type": "reasoning.encrypted", "data": "sig/+=", "id": None}]
     body = completion("Done.", reasoning_details=details)
     message = model_response(parse_completion(json.dumps(body).encode()), model="openai:m").message
@@ -185,7 +185,7 @@ def test_a_signed_thought_without_words_goes_back_and_nobody_is_shown_it() -> No
     assert wire(message) == [{"role": "assistant", "content": "Done.", "reasoning_details": details}]
 
 
-# What the model said stays said.
+# What the model sent stays as it was.
 
 MALFORMED = ["{bad", '{"path": "/tm', "[1]", '"x"', "null", '{"n": NaN}', "not json", '{"a":1} trailing']
 WELL_FORMED = ['{ "cents" : 5 }', '{"a":1,"a":2}', '{"n":1.00}', '{"s":"\\u00e9Ã©"}', "{}"]
@@ -193,9 +193,9 @@ WELL_FORMED = ['{ "cents" : 5 }', '{"a":1,"a":2}', '{"n":1.00}', '{"s":"\\u00e9Ã
 
 @pytest.mark.parametrize("raw", MALFORMED)
 def test_i9_malformed_arguments_are_never_replaced(raw: str) -> None:
-    """I9: one earlier codec sends ``{}`` in their place, another fails before the request.
+    """I9: one earlier codec sends ``{}`` instead, another fails before the request.
 
-    DESIGN wins over both: the run goes on, the model reads what it sent inside an object, and the store keeps the bytes.
+    DESIGN overrides both: the run continues, the model reads what it sent inside an object, and the store keeps the bytes.
     """
     message = calling(("c1", raw))
     before = message.model_dump_json()
@@ -207,7 +207,7 @@ def test_i9_malformed_arguments_are_never_replaced(raw: str) -> None:
 
 @pytest.mark.parametrize("raw", WELL_FORMED)
 def test_well_formed_arguments_go_back_as_they_came(raw: str) -> None:
-    """From the provider's answer through the minting of ids, the store and the repair: the same bytes come back."""
+    """From the response through the minting of ids, the store and the repair: the same bytes are sent."""
     body = completion(calls=[tool_call("look", raw, call_id=None)])
     answer = model_response(parse_completion(json.dumps(body).encode()), model="openai:m").message
     sent = wire(*reconcile([mint_call_ids(answer, step=1, taken=set())]))
@@ -216,7 +216,7 @@ def test_well_formed_arguments_go_back_as_they_came(raw: str) -> None:
 
 
 def test_making_a_request_changes_nothing_it_was_made_from() -> None:
-    """Opaque values are passed on, not taken over: the messages that were read are still those that are stored."""
+    """The request copies opaque values: the stored messages stay unchanged."""
     messages = with_options({PROVIDER: copy.deepcopy(OPAQUE)})
     before = [message.model_dump_json() for message in messages]
     assert request_body("m", messages, []) == request_body("m", messages, [])
@@ -238,13 +238,13 @@ async def plan_trip(params: Trip) -> str:
 
 
 def test_a_schema_is_sent_as_it_was_declared() -> None:
-    """Nothing is stripped (``$defs`` and ``$ref`` stay): the model is told what the digest and the operator's form say."""
+    """Nothing is removed (``$defs`` and ``$ref`` stay): the model gets the schema of the digest and the operator's form."""
     sent = request_body("m", [], [plan_trip.manifest])["tools"][0]["function"]["parameters"]
     assert sent == plan_trip.manifest.parameters
     assert "$defs" in sent
 
 
-# The provider's endings under our names.
+# The provider's endings and Turngate's names for them.
 
 
 @pytest.mark.parametrize(
@@ -259,10 +259,8 @@ def test_a_schema_is_sent_as_it_was_declared() -> None:
         ("something_new", {}, "other"),
     ],
 )
-def test_every_way_a_response_ends_has_our_word(
-    ended: str | None, options: dict[str, str], expected: FinishReason
-) -> None:
-    """What chat completions do not know is ``other``; a response cut off for length is told from a finished one."""
+def test_every_finish_reason_is_translated(ended: str | None, options: dict[str, str], expected: FinishReason) -> None:
+    """An unknown reason is ``other``; a response cut off for length differs from a finished one."""
     body = completion(None if options else "x", finish_reason=ended, **options)
     assert model_response(parse_completion(json.dumps(body).encode()), model="openai:m").finish_reason == expected
 
@@ -281,14 +279,14 @@ REFUSALS: dict[str, tuple[int, dict[str, Any], str, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("status", "said", "error_class", "retryable"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(("status", "refusal", "error_class", "retryable"), REFUSALS.values(), ids=REFUSALS)
 @pytest.mark.parametrize("where", ["status", "body"])
 def test_each_refusal_has_a_class_that_says_whether_to_try_again(
-    status: int, said: dict[str, Any], error_class: str, retryable: bool, where: str
+    status: int, refusal: dict[str, Any], error_class: str, retryable: bool, where: str
 ) -> None:
-    """The same refusal has the same class as a status and inside an answer of status 200; only a passing one is retried."""
+    """The same refusal has the same class as a status and inside a 200; only a passing one is retried."""
     if where == "status":
-        error = error_of_status(status, {}, json.dumps({"error": said}).encode(), HERE)
+        error = error_of_status(status, {}, json.dumps({"error": refusal}).encode(), HERE)
     else:
-        error = error_in_body({"type": said.get("code"), **said, "code": status}, HERE)
+        error = error_in_body({"type": refusal.get("code"), **refusal, "code": status}, HERE)
     assert (error.error_class, error.retryable) == (error_class, retryable)

@@ -1,4 +1,4 @@
-"""How a provider's refusal is told: its class, whether to try again, when; and that nobody but Temporal does."""
+"""How a provider's refusal is reported: its class, whether and when to retry; and only Temporal retries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ASK = ModelRequest([user_message("Go.")])
 
 
 def body_of(spec: str, message: str, kind: str) -> dict[str, Any]:
-    """An error in the form of this provider."""
+    """An error in this provider's format."""
     match spec:
         case "anthropic:claude-sonnet-4-6":
             return {"type": "error", "error": {"type": kind, "message": message}}
@@ -53,8 +53,8 @@ async def failed(models: Models, spec: str, *, streamed: bool) -> ModelError:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-async def test_a_refusal_is_classified_and_asked_for_once(wired: Models, provider: FakeProvider, spec: str) -> None:
-    """The same class whether streamed or not, ``Retry-After`` honoured, and one request: the clients' retries are off."""
+async def test_a_refusal_is_classified_after_one_request(wired: Models, provider: FakeProvider, spec: str) -> None:
+    """Streamed or not, the class is the same, ``Retry-After`` counts, and the client does not retry."""
     table: list[tuple[int, str, str, bool, float | None]] = [
         (401, "authentication_error", "authentication", False, None),
         (403, "permission_error", "permission", False, None),
@@ -69,8 +69,8 @@ async def test_a_refusal_is_classified_and_asked_for_once(wired: Models, provide
             provider.reset()
             provider.answer(body_of(spec, "the words", kind), status=status, headers={"retry-after": "7"})
             error = await failed(wired, spec, streamed=streamed)
-            told = (error.error_class, error.retryable, error.retry_after_seconds, error.status)
-            assert told == (error_class, retryable, wait, status), (spec, status)
+            reported = (error.error_class, error.retryable, error.retry_after_seconds, error.status)
+            assert reported == (error_class, retryable, wait, status), (spec, status)
             assert error.message.endswith("It said: the words")
             assert len(provider.requests) == 1
 
@@ -88,28 +88,28 @@ async def test_a_refusal_is_classified_and_asked_for_once(wired: Models, provide
 async def test_a_conversation_that_is_too_long_says_so(
     wired: Models, provider: FakeProvider, spec: str, message: str
 ) -> None:
-    """Known by the words of a 400; trying again would not help."""
+    """The text of a 400 shows it; a retry would not help."""
     provider.answer(body_of(spec, message, "invalid_request_error"), status=400)
     error = await failed(wired, spec, streamed=False)
     assert (error.error_class, error.retryable) == ("context_length", False)
 
 
 async def test_an_empty_account_is_no_rate_limit(wired: Models, provider: FakeProvider) -> None:
-    """Anthropic says it with a 400; waiting would not help, so it is a permission that is missing."""
+    """Anthropic answers 400; waiting would not help, so the class is a missing permission."""
     provider.answer(body_of(ANTHROPIC, "Your credit balance is too low", "invalid_request_error"), status=400)
     assert (await failed(wired, ANTHROPIC, streamed=True)).error_class == "permission"
 
 
-async def test_an_error_inside_a_stream_is_told_as_before_it(wired: Models, provider: FakeProvider) -> None:
-    """Anthropic's ``error`` event after a 200: the class that its type stands for, and nothing returned."""
+async def test_an_error_inside_a_stream_is_classified_as_before_it(wired: Models, provider: FakeProvider) -> None:
+    """Anthropic's ``error`` event after a 200 has the class of its type, and nothing is returned."""
     answer(provider, "anthropic-overloaded.sse")
     error = await failed(wired, ANTHROPIC, streamed=True)
     assert (error.error_class, error.retryable) == ("server_error", True)
 
 
 @pytest.mark.parametrize("spec", SPECS)
-async def test_no_key_stands_in_a_message(wired: Models, provider: FakeProvider, spec: str) -> None:
-    """Also when the provider quotes it; the message names the variable that holds it."""
+async def test_no_key_is_in_a_message(wired: Models, provider: FakeProvider, spec: str) -> None:
+    """Even if the provider quotes it; the message names the variable that holds it."""
     key = next(value for name, value in KEYS.items() if name.startswith(("AWS_SECRET", spec.partition(":")[0].upper())))
     provider.answer(body_of(spec, f"no such key {key}", "authentication_error"), status=401)
     error = await failed(wired, spec, streamed=False)
@@ -128,7 +128,7 @@ async def test_no_key_stands_in_a_message(wired: Models, provider: FakeProvider,
     ],
 )
 async def test_silence_is_unreachable(provider: FakeProvider, spec: str, name: str) -> None:
-    """No answer, and a stream that stops in the middle without being closed, end when the time is up."""
+    """No answer, and a stream that stops without being closed, end at the timeout."""
     models = models_at(provider, spec, timeout=0.3)
     if spec == GROQ:
         provider.answer(hang=True)
@@ -142,8 +142,8 @@ async def test_silence_is_unreachable(provider: FakeProvider, spec: str, name: s
     await models.aclose()
 
 
-async def test_a_closed_door_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told with the variable that says where to look."""
+async def test_a_closed_port_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the variable to check."""
     monkeypatch.setenv("GROQ_API_KEY", "gsk_0123456789")
     monkeypatch.setenv("TURNGATE_GROQ_BASE_URL", f"http://127.0.0.1:{closed_port()}")
     away = make("groq", "m", timeout=5)
@@ -154,13 +154,13 @@ async def test_a_closed_door_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_a_client_raises_before_it_sends() -> None:
-    """No credentials of AWS: authentication; something nobody foresaw: an answer that cannot be read."""
-    asked = Asked(provider="bedrock", model="m", url="http://x", key="AWS_X", base_url="TURNGATE_BEDROCK_BASE_URL")
+    """No AWS credentials: authentication; an unforeseen exception: a response that cannot be read."""
+    endpoint = Asked(provider="bedrock", model="m", url="http://x", key="AWS_X", base_url="TURNGATE_BEDROCK_BASE_URL")
 
     class NoCredentialsError(Exception):
         pass
 
-    assert model_error(NoCredentialsError("none"), asked).error_class == "authentication"
-    assert model_error(KeyError("output"), asked).error_class == "bad_response"
+    assert model_error(NoCredentialsError("none"), endpoint).error_class == "authentication"
+    assert model_error(KeyError("output"), endpoint).error_class == "bad_response"
     own = ModelError("x", error_class="permission", retryable=False)
-    assert model_error(own, asked) is own
+    assert model_error(own, endpoint) is own

@@ -1,4 +1,4 @@
-"""From ``provider:name`` to a model: keys, addresses, packages that are missing."""
+"""From ``provider:name`` to a model: keys, addresses and missing packages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def refused(spec: str) -> str:
 
 @pytest.mark.parametrize(("spec", "key"), KEYS.items())
 def test_a_missing_key_is_named_by_its_variable(spec: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The provider's usual one; with it the model is there, streams, and has the name that people know."""
+    """The provider's usual variable; with it the model exists, streams, and has the name that people know."""
     assert key in refused(spec)
     assert "needs a key" in refused(spec)
     monkeypatch.setenv(key, "k-0123456789")
@@ -57,38 +57,38 @@ def test_a_missing_key_is_named_by_its_variable(spec: str, key: str, monkeypatch
 
 
 def test_bedrock_needs_a_region(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    """Without one its client cannot know where to send; the message names the variable."""
+    """Without one its client has no address to send to; the message names the variable."""
     monkeypatch.setenv("AWS_CONFIG_FILE", f"{tmp_path}/none")
     assert "AWS_DEFAULT_REGION" in refused("bedrock:m")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     assert "eu-central-1" in repr(Models(ModelSettings()).resolve("bedrock:m"))
 
 
-@pytest.mark.parametrize("spec", ["nobody:m", "anthropic:", "anthropic", "test:m", ""])
-def test_an_unknown_model_is_told_what_there_is(spec: str) -> None:
-    """The list names OpenAI-compatible servers, the providers and scripts."""
+@pytest.mark.parametrize("spec", ["unknown:m", "anthropic:", "anthropic", "test:m", ""])
+def test_an_unknown_model_gets_the_list_of_models(spec: str) -> None:
+    """The list has OpenAI-compatible servers, the providers and scripts."""
     message = refused(spec)
     assert all(provider in message for provider in ("openai:NAME", "scripted:FILE", *PROVIDERS))
 
 
 def test_a_providers_package_that_is_missing_is_named() -> None:
-    """A provider that pydantic-ai knows and whose package is not here says what to install."""
+    """A provider that pydantic-ai knows but whose package is missing says what to install."""
     assert "pip install 'pydantic-ai-slim[cohere]'" in refused("cohere:command-r")
 
 
-def test_an_address_has_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong address is refused by its variable; a right one is where the model asks, shown without its password."""
+def test_an_address_has_to_be_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error about a wrong one names its variable; the model uses a right one and shows it without its password."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k-0123456789")
     monkeypatch.setenv("TURNGATE_ANTHROPIC_BASE_URL", "localhost:1")
     assert "TURNGATE_ANTHROPIC_BASE_URL" in refused("anthropic:m")
     monkeypatch.setenv("TURNGATE_ANTHROPIC_BASE_URL", "http://me:secret@127.0.0.1:1/")
-    shown = repr(Models(ModelSettings()).resolve("anthropic:m"))
-    assert "127.0.0.1:1" in shown
-    assert "secret" not in shown
+    text = repr(Models(ModelSettings()).resolve("anthropic:m"))
+    assert "127.0.0.1:1" in text
+    assert "secret" not in text
 
 
 def test_without_pydantic_ai_only_its_providers_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A provider that would come with it says how to install it; any other name is simply unknown."""
+    """A provider of pydantic-ai says how to install it; any other name is unknown."""
 
     def gone(name: str) -> object:
         raise ModuleNotFoundError(name)
@@ -96,7 +96,7 @@ def test_without_pydantic_ai_only_its_providers_are_missing(monkeypatch: pytest.
     monkeypatch.setattr(importlib, "import_module", gone)
     with pytest.raises(ConfigurationError, match="the extra 'providers' is not installed"):
         provider_model("anthropic", "m", timeout=1)
-    assert provider_model("nobody", "m", timeout=1) is None
+    assert provider_model("unknown", "m", timeout=1) is None
 
 
 def test_pydantic_ai_is_imported_by_the_first_model_that_needs_it() -> None:

@@ -1,4 +1,4 @@
-"""What each provider is sent: its own opaque fields, nobody else's, and the form that it takes."""
+"""What each provider gets: its own opaque fields, no other provider's, and its own format."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def tool(name: str, parameters: dict[str, Any], **more: Any) -> ToolManifest:
 TOOLS = [tool("zebra", {}), tool("look", NAME_SCHEMA), tool("apple", {"type": "object"})]
 
 
-async def said(models: Models, server: FakeProvider, spec: str, name: str) -> ModelResponse:
+async def response_of(models: Models, server: FakeProvider, spec: str, name: str) -> ModelResponse:
     answer(server, name)
     model = models.resolve(spec)
     assert isinstance(model, StreamingModel)
@@ -75,7 +75,7 @@ async def said(models: Models, server: FakeProvider, spec: str, name: str) -> Mo
 async def sent(
     models: Models, server: FakeProvider, spec: str, messages: Sequence[Message], **more: Any
 ) -> dict[str, Any]:
-    """The body of the request that these messages make."""
+    """Return the body of the request that these messages give."""
     answer(server, SAYS[spec][-1])
     model = models.resolve(spec)
     assert isinstance(model, StreamingModel)
@@ -85,10 +85,10 @@ async def sent(
 
 
 def answered(message: Message, *results: Ok | Failure) -> Message:
-    given = results or tuple(Ok(value={"seen": "Zoë"}) for _ in message.calls)
+    returned = results or tuple(Ok(value={"seen": "Zoë"}) for _ in message.calls)
     parts = tuple(
         ToolResultPart(tool_call_id=call.tool_call_id, tool_name=call.tool_name, result=result)
-        for call, result in zip(message.calls, given, strict=True)
+        for call, result in zip(message.calls, returned, strict=True)
     )
     return Message(role="tool", parts=parts)
 
@@ -99,7 +99,7 @@ def called(raw_input: str = "{}", *, name: str = "look", call_id: str = "c1", **
 
 
 def calls_and_results(spec: str, body: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The calls and results in a request as ``{id, name, input}`` and ``{id, …}``, whatever the provider's form."""
+    """Return a request's calls and results as ``{id, name, input}`` and ``{id, …}``, for any provider's format."""
     calls, results = [], []
     for message in body.get("messages", body.get("contents")):
         if spec in (GROQ, MISTRAL):
@@ -118,12 +118,12 @@ def calls_and_results(spec: str, body: dict[str, Any]) -> tuple[list[dict[str, A
 
 
 async def everybody(models: Models, server: FakeProvider) -> list[Message]:
-    """One conversation in which every provider has spoken, calls and all."""
+    """A conversation with messages of every provider, calls included."""
     history, step = [SYSTEM], 0
     for spec, names in SAYS.items():
         for name in names:
             step += 1
-            message = mint_call_ids((await said(models, server, spec, name)).message, step=step, taken=set())
+            message = mint_call_ids((await response_of(models, server, spec, name)).message, step=step, taken=set())
             history += [user_message(f"question {step}"), message]
             history += [answered(message)] if message.calls else []
     return [*history, user_message("last question")]
@@ -134,8 +134,8 @@ def in_bytes(url_safe: str) -> bytes:
     return base64.urlsafe_b64decode(url_safe)
 
 
-async def test_each_provider_gets_its_own_opaque_fields_and_nobody_elses(wired: Models, provider: FakeProvider) -> None:
-    """A conversation of five providers: signatures and redacted thinking go back to who wrote them, in their places."""
+async def test_each_provider_gets_only_its_own_opaque_fields(wired: Models, provider: FakeProvider) -> None:
+    """In a conversation of five providers, signatures and redacted thinking go back to their authors, in place."""
     history = await everybody(wired, provider)
     thinking = recorded("anthropic-thinking-call.json")["content"][0]
     body = await sent(wired, provider, ANTHROPIC, history)
@@ -153,7 +153,7 @@ async def test_each_provider_gets_its_own_opaque_fields_and_nobody_elses(wired: 
     assert in_bytes(model_turns[2][0]["thoughtSignature"]) == base64.b64decode(signed["thoughtSignature"])
     assert "thoughtSignature" not in second
     assert "thoughtSignature" not in model_turns[2][1]
-    # Gemini refuses a first call without a signature; this is the one that Google gives out for calls of others.
+    # Gemini refuses a first call without a signature; Google publishes this one for calls of other models.
     assert in_bytes(model_turns[0][1]["thoughtSignature"]) == b"skip_thought_signature_validator"
 
     reasoned = recorded("bedrock-thinking-call.json")["output"]["message"]["content"][0]["reasoningContent"]
@@ -180,32 +180,32 @@ async def test_each_provider_gets_its_own_opaque_fields_and_nobody_elses(wired: 
 
 
 async def test_encrypted_reasoning_goes_back_with_its_item(wired: Models, provider: FakeProvider) -> None:
-    """OpenAI's Responses API: the item, its blob, and the id of the call beside the one that the result answers."""
+    """OpenAI's Responses API gets the item, its blob, the item's id and the call id that the result answers."""
     reasoning, call = recorded("openai-responses-call.json")["output"]
     answer(provider, "openai-responses-call.json", "openai-responses-call.json")
     ask = [user_message("Go.")]
     got = (await wired.resolve(RESPONSES).generate(ModelRequest(ask, TOOLS))).message
     assert [part.type for part in got.parts] == ["reasoning", "tool-call"]
     await wired.resolve(RESPONSES).generate(ModelRequest([*ask, got, answered(got)], TOOLS))
-    given = provider.requests[-1].body["input"]
-    assert [item["encrypted_content"] for item in given if item.get("type") == "reasoning"] == [
+    items = provider.requests[-1].body["input"]
+    assert [item["encrypted_content"] for item in items if item.get("type") == "reasoning"] == [
         reasoning["encrypted_content"]
     ]
-    assert [item["id"] for item in given if item.get("type") in {"reasoning", "function_call"}] == [
+    assert [item["id"] for item in items if item.get("type") in {"reasoning", "function_call"}] == [
         reasoning["id"],
         call["id"],
     ]
-    assert {item["call_id"] for item in given if "call_id" in item} == {call["call_id"]}
+    assert {item["call_id"] for item in items if "call_id" in item} == {call["call_id"]}
     assert reasoning["encrypted_content"] not in json.dumps(
         await sent(wired, provider, GROQ, [*ask, got, answered(got)])
     )
 
 
 @pytest.mark.parametrize("spec", SPECS)
-async def test_i1_calls_and_results_meet_under_one_id_that_the_provider_takes(
+async def test_i1_call_and_result_have_one_id_that_the_provider_accepts(
     wired: Models, provider: FakeProvider, spec: str
 ) -> None:
-    """Whoever gave the ids: the provider's form, unique, the same for a call and its result, and the same next time."""
+    """Any id gets the provider's format: unique, equal for a call and its result, and the same next time."""
     pattern = "[a-zA-Z0-9]{9}" if spec == MISTRAL else "[a-zA-Z0-9_-]{1,64}"
     history = await everybody(wired, provider)
     odd = called(call_id="functions.look:0/ü")
@@ -222,15 +222,15 @@ async def test_i1_calls_and_results_meet_under_one_id_that_the_provider_takes(
 
 
 @pytest.mark.parametrize("spec", SPECS)
-async def test_tools_are_told_in_their_order_and_may_have_no_parameters(
+async def test_tools_are_sent_in_order_and_may_have_no_parameters(
     wired: Models, provider: FakeProvider, spec: str
 ) -> None:
-    """The order is the request's, for the prompt cache; without parameters a schema of an empty object goes out."""
+    """The request's order stays, for the prompt cache; without parameters the schema is an empty object."""
     first = await sent(wired, provider, spec, [SYSTEM, user_message("Go.")], tools=TOOLS)
-    told = first.get("tools") or first["toolConfig"]["tools"]
+    tools = first.get("tools") or first["toolConfig"]["tools"]
     if spec == GOOGLE:
-        told = told[0]["functionDeclarations"]
-    flat = [each.get("function", each.get("toolSpec", each)) for each in told]
+        tools = tools[0]["functionDeclarations"]
+    flat = [each.get("function", each.get("toolSpec", each)) for each in tools]
     assert [each["name"] for each in flat] == ["zebra", "look", "apple"]
     schemas = [each.get("input_schema", each.get("parameters", each.get("parameters_json_schema"))) for each in flat]
     schemas = [each["inputSchema"]["json"] for each in flat] if spec == BEDROCK else schemas
@@ -245,20 +245,22 @@ async def test_tools_are_told_in_their_order_and_may_have_no_parameters(
 async def test_a_past_input_that_is_no_object_becomes_one(
     wired: Models, provider: FakeProvider, spec: str, raw: str
 ) -> None:
-    """It stands in the history for good; as it is, the provider would refuse every later request (I9)."""
+    """It is in the history for good; unchanged, the provider would refuse every later request (I9)."""
     message = called(raw)
     calls, _ = calls_and_results(
         spec, await sent(wired, provider, spec, [user_message("Go."), message, answered(message)])
     )
-    made = calls[0].get("input", calls[0].get("args", calls[0].get("arguments")))
-    assert (json.loads(made) if isinstance(made, str) else made) == ({"invalid_json_arguments": raw} if raw else {})
+    sent_input = calls[0].get("input", calls[0].get("args", calls[0].get("arguments")))
+    assert (json.loads(sent_input) if isinstance(sent_input, str) else sent_input) == (
+        {"invalid_json_arguments": raw} if raw else {}
+    )
 
 
 @pytest.mark.parametrize("spec", SPECS)
 async def test_a_name_that_the_model_made_up_is_made_acceptable(
     wired: Models, provider: FakeProvider, spec: str
 ) -> None:
-    """Call and result agree on it, and on a name that begins as Gemini wants it."""
+    """Call and result agree on it, and it begins as Gemini requires."""
     message = called(name="1.functions:look")
     body = await sent(wired, provider, spec, [user_message("Go."), message, answered(message)])
     calls, results = calls_and_results(spec, body)
@@ -266,10 +268,8 @@ async def test_a_name_that_the_model_made_up_is_made_acceptable(
     assert results[0].get("name", "_1_functions_look") == "_1_functions_look"
 
 
-async def test_results_are_objects_where_they_have_to_be_and_say_that_they_failed_where_they_can(
-    wired: Models, provider: FakeProvider
-) -> None:
-    """Gemini gets an object, the others the text; a failure is marked as an error, a refusal is none (I12)."""
+async def test_results_have_each_providers_form_and_mark_failures(wired: Models, provider: FakeProvider) -> None:
+    """Gemini gets an object, the others the text; a failure is marked as an error, a refusal is not (I12)."""
     message = Message(
         role="assistant",
         parts=tuple(ToolCallPart(tool_call_id=f"c{n}", tool_name="look", input="{}") for n in range(3)),
@@ -296,7 +296,7 @@ async def test_results_are_objects_where_they_have_to_be_and_say_that_they_faile
 async def test_messages_of_one_side_that_follow_each_other_are_one(
     wired: Models, provider: FakeProvider, spec: str
 ) -> None:
-    """Roles alternate; results stand directly behind their calls, before what a person said meanwhile."""
+    """Roles alternate; results are directly after their calls, before what a person sent meanwhile."""
     message = called()
     empty = Message(
         role="assistant", parts=(ReasoningPart(text="?", provider_options={"elsewhere": {"signature": "x"}}),)
@@ -313,8 +313,8 @@ async def test_messages_of_one_side_that_follow_each_other_are_one(
     assert len(body["messages"][3]["content"]) == 2
 
 
-async def test_a_system_message_further_down_stands_where_it_is(wired: Models, provider: FakeProvider) -> None:
-    """As the provider's own where it has one, else as the user's words; never pulled up to the front."""
+async def test_a_later_system_message_stays_in_its_place(wired: Models, provider: FakeProvider) -> None:
+    """As the provider's own if it has one, else as the user's text; never moved to the front."""
     late = Message(role="system", parts=(TextPart(text="Mind the gap."),))
     answer_ = Message(role="assistant", parts=(TextPart(text="ok"),))
     history = [SYSTEM, user_message("a"), answer_, late, user_message("b")]
@@ -330,7 +330,7 @@ def cached(text: str, options: ProviderOptions) -> tuple[Part, ...]:
 
 
 async def test_cache_marks_reach_the_provider_that_they_are_for(wired: Models, provider: FakeProvider) -> None:
-    """A mark on the instructions or on a user's text is the provider's own mark, and nobody else's."""
+    """A mark on the instructions or on a user's text becomes the provider's own mark, and no other provider's."""
     mark: ProviderOptions = {"anthropic": {"cache_control": {"type": "ephemeral", "ttl": "1h"}}}
     history = [Message(role="system", parts=cached("Be brief.", mark)), Message(role="user", parts=cached("Go.", mark))]
     body = await sent(wired, provider, ANTHROPIC, history)
@@ -366,7 +366,7 @@ async def test_files_go_in_the_providers_form(wired: Models, provider: FakeProvi
 
 
 async def test_options_are_passed_on_where_the_model_knows_them(wired: Models, provider: FakeProvider) -> None:
-    """Bound, temperature and effort, each in the provider's words; a model that does not think is not told to."""
+    """Bound, temperature and effort have each provider's names; a model that does not think gets no effort."""
     options = ModelOptions(max_output_tokens=500, temperature=0.25, reasoning_effort="low")
     ask = [user_message("Go.")]
     google = (await sent(wired, provider, GOOGLE, ask, options=options))["generationConfig"]
@@ -388,8 +388,8 @@ ANSWER_SCHEMA = {
 }
 
 
-async def test_a_structured_answer_is_asked_for_in_the_models_own_way(wired: Models, provider: FakeProvider) -> None:
-    """By the provider's schema where it has one; else by a call, which comes back as text, streamed or not."""
+async def test_a_structured_reply_is_requested_in_the_models_own_way(wired: Models, provider: FakeProvider) -> None:
+    """With the provider's schema if it has one, else with a call that is returned as text, streamed or not."""
     ask = [user_message("Which city?")]
     google = await sent(wired, provider, GOOGLE, ask, output=ANSWER_SCHEMA)
     assert google["generationConfig"]["responseMimeType"] == "application/json"
@@ -405,20 +405,20 @@ async def test_a_structured_answer_is_asked_for_in_the_models_own_way(wired: Mod
     got = await model.generate(request)
     assert got.is_final
     assert (got.message.text, got.finish_reason) == ('{"city":"Köln"}', "stop")
-    asked = provider.requests[-1].body
-    assert [each["function"]["name"] for each in asked["tools"]] == ["zebra", "look", "apple", "turngate_answer"]
-    assert asked["tool_choice"] == "required"
+    body = provider.requests[-1].body
+    assert [each["function"]["name"] for each in body["tools"]] == ["zebra", "look", "apple", "turngate_answer"]
+    assert body["tool_choice"] == "required"
     stream = content_of("groq-reasoning-call.sse").replace(b'"name": "look"', b'"name": "turngate_answer"')
     provider.answer(stream, headers={"content-type": "text/event-stream"})
-    told: list[Delta] = []
+    deltas: list[Delta] = []
     assert isinstance(model, StreamingModel)
-    assert (await model.stream(request, told.append)).message.text == '{"name":"Zoë"}'
-    assert "".join(delta.text for delta in told if delta.kind == "text") == '{"name":"Zoë"}'
-    assert not [delta for delta in told if delta.kind == "tool-call"]
+    assert (await model.stream(request, deltas.append)).message.text == '{"name":"Zoë"}'
+    assert "".join(delta.text for delta in deltas if delta.kind == "text") == '{"name":"Zoë"}'
+    assert not [delta for delta in deltas if delta.kind == "tool-call"]
 
 
 async def test_a_provider_tool_has_to_say_how_this_provider_runs_it(wired: Models, provider: FakeProvider) -> None:
-    """Without an entry for it, or with one that pydantic-ai does not know, nothing is sent and the message says the fix."""
+    """Without an entry for it, or with one that pydantic-ai does not know, nothing is sent and the message names the fix."""
     for entries in ({"openai": {"type": "web_search"}}, {"google": {"kind": "no such"}}):
         search = tool("search", {}, provider=entries).model_copy(update={"kind": "provider"})
         with pytest.raises(ModelError, match="'google'") as refused:
@@ -431,15 +431,13 @@ async def test_a_provider_tool_has_to_say_how_this_provider_runs_it(wired: Model
 
 
 async def test_a_lone_surrogate_does_not_end_the_request(wired: Models, provider: FakeProvider) -> None:
-    """It has no UTF-8; it is sent as the replacement character, and pairs stay what they are."""
+    """It has no UTF-8 form; it is sent as the replacement character, and pairs stay unchanged."""
     body = await sent(wired, provider, GROQ, [user_message("a\ud83d b\U0001f600")])
     assert body["messages"][0]["content"] == "a\ufffd b\U0001f600"
 
 
-async def test_options_that_somebody_else_wrote_under_the_providers_name_are_left_out(
-    wired: Models, provider: FakeProvider
-) -> None:
-    """An assistant's part with options that are none of this adapter's is sent by its own words."""
+async def test_foreign_options_under_the_providers_name_are_left_out(wired: Models, provider: FakeProvider) -> None:
+    """An assistant's part whose options are not this adapter's is sent as its text."""
     junk: ProviderOptions = {"anthropic": {"signature": {"not": "text"}}}
     message = Message(role="assistant", parts=(TextPart(text="Hm.", provider_options=junk), *called().parts))
     body = await sent(wired, provider, ANTHROPIC, [user_message("Go."), message, answered(message)])

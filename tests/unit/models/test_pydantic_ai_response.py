@@ -1,4 +1,4 @@
-"""What providers send, as it was recorded, and what becomes of it."""
+"""Recorded responses of the providers, and how they are read."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ BRIEF = ModelOptions(max_output_tokens=900)
 LOOK = ToolManifest(name="look", description="Look.", kind="local", parameters={}, success={}, effect="read")
 
 
-async def asked(models: Models, spec: str, name: str, server: FakeProvider, *tools: ToolManifest) -> ModelResponse:
-    """The recorded answer, as the model of this spec returns it: streamed unless it is one body."""
+async def response_of(
+    models: Models, spec: str, name: str, server: FakeProvider, *tools: ToolManifest
+) -> ModelResponse:
+    """Return the recorded response as this spec's model reads it: streamed unless it is one body."""
     server.answer() if name == "" else answer(server, name)
     request, model = ModelRequest([user_message("Go.")], tools, options=BRIEF), models.resolve(spec)
     assert isinstance(model, StreamingModel)
@@ -61,9 +63,9 @@ async def asked(models: Models, spec: str, name: str, server: FakeProvider, *too
 async def test_a_streamed_and_an_unstreamed_answer_are_the_same(
     wired: Models, provider: FakeProvider, spec: str, streamed: str, whole: str, usage: Usage
 ) -> None:
-    """Message, opaque fields, finish reason and usage (with what was read from and written to a cache) are equal."""
-    first = await asked(wired, spec, streamed, provider)
-    assert first == await asked(wired, spec, whole, provider)
+    """Message, opaque fields, finish reason and usage (with cache reads and writes) are equal."""
+    first = await response_of(wired, spec, streamed, provider)
+    assert first == await response_of(wired, spec, whole, provider)
     assert first.usage == usage
     assert first.model == spec
     assert first.message.calls or first.is_final
@@ -71,46 +73,46 @@ async def test_a_streamed_and_an_unstreamed_answer_are_the_same(
 
 
 async def test_opaque_fields_are_kept_under_the_provider_that_wrote_them(wired: Models, provider: FakeProvider) -> None:
-    """Signatures and redacted thinking stand in ``provider_options`` letter for letter, of part and message."""
+    """Signatures and redacted thinking are in ``provider_options`` letter for letter, of part and message."""
     content = recorded("anthropic-thinking-call.json")["content"]
-    thought = await asked(wired, ANTHROPIC, "anthropic-thinking-call.sse", provider)
+    thought = await response_of(wired, ANTHROPIC, "anthropic-thinking-call.sse", provider)
     assert thought.message.parts[0] == ReasoningPart(
         text=content[0]["thinking"],
         provider_options={"anthropic": {"signature": content[0]["signature"], "provider_name": "anthropic"}},
     )
     assert thought.message.provider_options["anthropic"]["provider_response_id"] == "msg_01A"  # type: ignore[index, call-overload]
-    redacted = await asked(wired, ANTHROPIC, "anthropic-redacted-calls.sse", provider)
+    redacted = await response_of(wired, ANTHROPIC, "anthropic-redacted-calls.sse", provider)
     kinds = [part.type for part in redacted.message.parts]
     assert kinds == ["reasoning", "reasoning", "text", "tool-call", "tool-call"]
     assert [call.input for call in redacted.message.calls] == ["{}", '{"name": "Bo"}']
     signed = recorded("google-signed-calls.json")["candidates"][0]["content"]["parts"][0]["thoughtSignature"]
-    first, second = (await asked(wired, GOOGLE, "google-signed-calls.sse", provider)).message.calls
+    first, second = (await response_of(wired, GOOGLE, "google-signed-calls.sse", provider)).message.calls
     assert first.provider_options["google"]["provider_details"] == {"thought_signature": signed}  # type: ignore[index, call-overload]
     assert second.provider_options == {}
 
 
-async def test_what_a_watcher_is_told_adds_up_to_what_is_stored(wired: Models, provider: FakeProvider) -> None:
-    """Deltas of a part, joined, are its text or input; a call's name is said once, with its first delta."""
+async def test_a_watchers_deltas_add_up_to_the_stored_response(wired: Models, provider: FakeProvider) -> None:
+    """A part's joined deltas are its text or input; a call's name comes once, with its first delta."""
     for spec, name in (
         (ANTHROPIC, "anthropic-thinking-call.sse"),
         (GOOGLE, "google-thought-answer.sse"),
         (MISTRAL, "mistral-thinking-call.sse"),
         (BEDROCK, "bedrock-thinking-call.events"),
     ):
-        told: list[Delta] = []
+        deltas: list[Delta] = []
         answer(provider, name)
         model = wired.resolve(spec)
         assert isinstance(model, StreamingModel)
-        got = await model.stream(ModelRequest([user_message("Go.")]), told.append)
+        got = await model.stream(ModelRequest([user_message("Go.")]), deltas.append)
         for place, part in enumerate(got.message.parts):
-            of_part = [delta for delta in told if delta.part == place]
+            of_part = [delta for delta in deltas if delta.part == place]
             text = part.input if isinstance(part, ToolCallPart) else getattr(part, "text", "")
             assert "".join(delta.text for delta in of_part) == text
             assert {delta.kind for delta in of_part} == {part.type}
             names = [delta.tool_name for delta in of_part]
             assert names[0] == getattr(part, "tool_name", "")
             assert not any(names[1:])
-        assert len(told) > len(got.message.parts)
+        assert len(deltas) > len(got.message.parts)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +126,8 @@ async def test_what_a_watcher_is_told_adds_up_to_what_is_stored(wired: Models, p
 async def test_an_id_that_the_provider_did_not_give_is_left_empty(
     wired: Models, provider: FakeProvider, spec: str, name: str
 ) -> None:
-    """Neither an id that pydantic-ai made up nor the text ``null`` that Mistral's client reads is taken for one."""
-    assert {call.tool_call_id for call in (await asked(wired, spec, name, provider)).message.calls} == {""}
+    """Neither pydantic-ai's invented id nor the text ``null`` that Mistral's client reads counts as one."""
+    assert {call.tool_call_id for call in (await response_of(wired, spec, name, provider)).message.calls} == {""}
 
 
 async def test_an_id_that_came_before_is_left_empty(wired: Models, provider: FakeProvider) -> None:
@@ -149,8 +151,8 @@ async def test_an_id_that_came_before_is_left_empty(wired: Models, provider: Fak
 async def test_a_response_that_ended_early_says_so(
     wired: Models, provider: FakeProvider, spec: str, name: str, finish: str, calls: list[str]
 ) -> None:
-    """Its calls are told as they came, with the finish reason at which the engine closes them unexecuted."""
-    got = await asked(wired, spec, name, provider)
+    """Its calls are returned unchanged, with the finish reason at which the engine closes them unexecuted."""
+    got = await response_of(wired, spec, name, provider)
     assert (got.finish_reason, [call.input for call in got.message.calls]) == (finish, calls)
     assert not got.malformed
 
@@ -158,8 +160,8 @@ async def test_a_response_that_ended_early_says_so(
 async def test_a_call_that_the_provider_could_not_read_is_the_models_mistake(
     wired: Models, provider: FakeProvider
 ) -> None:
-    """Gemini's finish reason and Groq's 400 become a malformed response (I9), or the call itself where it is readable."""
-    gemini = await asked(wired, GOOGLE, "google-malformed-call.json", provider, LOOK)
+    """Gemini's finish reason and Groq's 400 become a malformed response (I9), or the call itself if it is readable."""
+    gemini = await response_of(wired, GOOGLE, "google-malformed-call.json", provider, LOOK)
     assert "malformed_function_call" in gemini.malformed
     request = ModelRequest([user_message("Go.")], [LOOK])
     answer(provider, "groq-call-is-no-call.json", status=400)
@@ -172,22 +174,22 @@ async def test_a_call_that_the_provider_could_not_read_is_the_models_mistake(
     assert unfit.message.calls == [ToolCallPart(tool_call_id="", tool_name="look", input='{"nom": "Zoë"}')]
 
 
-async def test_a_paused_search_is_gone_on_with(wired: Models, provider: FakeProvider) -> None:
-    """Anthropic's ``pause_turn``: asked again with what there is, and all of it is one response with the usage of both."""
+async def test_a_paused_search_is_continued(wired: Models, provider: FakeProvider) -> None:
+    """After Anthropic's ``pause_turn`` it asks again, and all of it is one response with the usage of both."""
     answer(provider, "anthropic-search-paused.sse", "anthropic-search-done.sse")
-    told: list[Delta] = []
+    deltas: list[Delta] = []
     model = wired.resolve(ANTHROPIC)
     assert isinstance(model, StreamingModel)
     search = LOOK.model_copy(update={"kind": "provider", "provider": {"anthropic": {"kind": "web_search"}}})
-    got = await model.stream(ModelRequest([user_message("Go.")], [search]), told.append)
+    got = await model.stream(ModelRequest([user_message("Go.")], [search]), deltas.append)
     assert got.is_final
     assert got.message.text == "The harbour is open."
     assert got.usage.output_tokens == 52
     assert [part.type for part in got.message.parts] == ["text", "text", "text"]
-    assert {delta.part for delta in told} == {2}
+    assert {delta.part for delta in deltas} == {2}
     again = provider.requests[1].body["messages"][-1]
-    found = [block for block in again["content"] if block["type"] == "web_search_tool_result"]
-    assert found[0]["content"][0]["encrypted_content"] in str(got.message.parts[1].provider_options["anthropic"])
+    results = [block for block in again["content"] if block["type"] == "web_search_tool_result"]
+    assert results[0]["content"][0]["encrypted_content"] in str(got.message.parts[1].provider_options["anthropic"])
     assert provider.requests[0].body["tools"][0]["name"] == "web_search"
 
 
@@ -213,21 +215,21 @@ CUT = [
 async def test_a_stream_that_breaks_off_returns_nothing(
     wired: Models, provider: FakeProvider, spec: str, name: str, cut: int
 ) -> None:
-    """An answer without its end raises, retryable, though its calls could be read: truncated arguments may be whole JSON."""
+    """It raises a retryable error even if its calls could be read: truncated arguments may be valid JSON."""
     answer(provider, name, cut=cut)
-    model, told = wired.resolve(spec), list[Delta]()
+    model, deltas = wired.resolve(spec), list[Delta]()
     assert isinstance(model, StreamingModel)
     with pytest.raises(ModelError) as caught:
-        await model.stream(ModelRequest([user_message("Go.")]), told.append)
+        await model.stream(ModelRequest([user_message("Go.")]), deltas.append)
     assert caught.value.retryable
     assert caught.value.error_class in {"bad_response", "unreachable"}
-    assert told
+    assert deltas
 
 
 @pytest.mark.parametrize("spec", [spec for spec, _, _ in CUT])
 @pytest.mark.parametrize("content", [b"", b"{}"])
-async def test_an_empty_200_is_no_answer(wired: Models, provider: FakeProvider, spec: str, content: bytes) -> None:
-    """Neither asked for in one nor streamed; the same request may succeed later."""
+async def test_an_empty_200_is_no_response(wired: Models, provider: FakeProvider, spec: str, content: bytes) -> None:
+    """Neither in one body nor streamed; the same request may succeed later."""
     model = wired.resolve(spec)
     assert isinstance(model, StreamingModel)
     request = ModelRequest([user_message("Go.")], options=BRIEF)
@@ -258,5 +260,5 @@ async def test_an_empty_200_is_no_answer(wired: Models, provider: FakeProvider, 
     ],
 )
 def test_a_calls_input_is_one_text_unless_it_would_lose_something(args: Any, provider_name: str, text: str) -> None:
-    """An object is dumped one way; streamed text of the same object too; digits, double keys and broken JSON stay."""
+    """An object is written one way, streamed or not; digits, duplicate keys and broken JSON stay."""
     assert call_input(args, provider_name) == text

@@ -12,7 +12,7 @@ KEY = "sk-very-secret-0123456789"
 
 
 def test_a_script_is_found_below_the_base(tmp_path):
-    """``scripted:FILE`` is relative to the given directory, and the same spec gives the same model."""
+    """``scripted:FILE`` is relative to the base directory, and the same spec gives the same model."""
     (tmp_path / "demo.yaml").write_text("name: demo\nresponses: [{text: x}]")
     models = Models(ModelSettings(script_base=tmp_path))
     model = models.resolve("scripted:demo.yaml")
@@ -45,13 +45,13 @@ async def test_openai_sends_the_key(provider: FakeProvider):
 
 @pytest.mark.parametrize("url", [None, "https://api.openai.com/v1/"])
 def test_openais_own_api_needs_a_key(url):
-    """Refused before the first request, naming the setting."""
+    """It is refused before the first request, with the setting's name."""
     with pytest.raises(ConfigurationError, match="set TURNGATE_OPENAI_API_KEY"):
         Models(ModelSettings(openai_base_url=url)).resolve("openai:gpt-x")
 
 
 @pytest.mark.parametrize("spec", ["", "gpt-5", "nosuch:x", "openai:", "scripted:", "__class__:x"])
-def test_another_form_is_refused_with_the_forms_there_are(spec):
+def test_an_unknown_form_is_refused_with_the_known_ones(spec):
     """The message lists what a model may be."""
     with pytest.raises(ConfigurationError, match=r"openai:NAME .* or scripted:FILE"):
         Models(ModelSettings()).resolve(spec)

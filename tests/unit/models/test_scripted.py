@@ -29,7 +29,7 @@ def results(*parts: ToolResultPart) -> Message:
     return Message(role="tool", parts=parts)
 
 
-def said(text: str = "…") -> Message:
+def assistant_message(text: str = "…") -> Message:
     return Message(role="assistant", parts=(TextPart(text=text),))
 
 
@@ -54,7 +54,7 @@ responses:
 """
 
 
-async def test_a_response_has_everything_the_script_says():
+async def test_a_response_has_everything_in_the_script():
     """Reasoning, text, calls in order, usage; a mapping becomes JSON, raw text stays broken, a date stays text."""
     response = await ask(ScriptedModel.from_text(FULL, "x.yaml"), GO)
     assert response.message.parts[:2] == (ReasoningPart(text="Where is it?"), TextPart(text="I will look."))
@@ -70,18 +70,18 @@ async def test_a_response_has_everything_the_script_says():
 
 
 async def test_the_conversation_alone_chooses_the_response():
-    """Assistant messages since the last user message count; the same request again gets the same answer."""
+    """The assistant messages since the last user message are counted; the same request gets the same response."""
     model = ScriptedModel.from_text(FULL, "x.yaml")
     for _ in range(2):
-        response = await ask(model, GO, said(), results(result("ping", Ok(value={}))))
+        response = await ask(model, GO, assistant_message(), results(result("ping", Ok(value={}))))
         assert (response.message.text, response.finish_reason) == ("Bye.", "length")
-    assert (await ask(model, GO, said(), said(), GO)).message.text == "I will look."
+    assert (await ask(model, GO, assistant_message(), assistant_message(), GO)).message.text == "I will look."
 
 
 async def test_past_the_end_is_a_permanent_error_that_says_how_long_the_script_is():
-    """A retry could not help, and the author reads what is missing."""
+    """A retry would not help, and the author reads what is missing."""
     with pytest.raises(ModelError, match=r"scripted:fix-the-test has 2 response\(s\)") as caught:
-        await ask(ScriptedModel.from_text(FULL, "x.yaml"), GO, said(), said())
+        await ask(ScriptedModel.from_text(FULL, "x.yaml"), GO, assistant_message(), assistant_message())
     assert (caught.value.error_class, caught.value.retryable) == ("bad_response", False)
 
 
@@ -106,13 +106,13 @@ responses:
         ([], "otherwise"),
     ],
 )
-async def test_cases_go_by_the_results_directly_before(before, text):
-    """The first case that some result matches wins; results before the last message do not count."""
+async def test_cases_match_the_last_results(before, text):
+    """The first case that matches a result wins; results before the last message do not count."""
     assert (await ask(ScriptedModel.from_text(CASES, "x"), *before)).message.text == text
 
 
 async def test_no_matching_case_is_a_permanent_error_that_names_the_results():
-    """The author sees what came instead."""
+    """The author sees which results there were."""
     model = ScriptedModel.from_text("responses: [{cases: [{when: {kind: ok}, text: a}]}]", "x")
     with pytest.raises(ModelError, match=r"no case at responses\[0\].*pay rejected") as caught:
         await ask(model, results(result("pay", rejected("ada", "no"))))
@@ -120,15 +120,15 @@ async def test_no_matching_case_is_a_permanent_error_that_names_the_results():
 
 
 async def test_runs_are_chosen_by_user_messages():
-    """The first user message gets the first run; past the last run it stays the last."""
+    """The first user message gets the first run; after the last run it stays the last."""
     model = ScriptedModel.from_text("runs: [{responses: [{text: one}]}, {responses: [{text: two}]}]", "x")
     assert (await ask(model, GO)).message.text == "one"
-    assert (await ask(model, GO, said(), GO)).message.text == "two"
-    assert (await ask(model, GO, said(), GO, said(), GO)).message.text == "two"
+    assert (await ask(model, GO, assistant_message(), GO)).message.text == "two"
+    assert (await ask(model, GO, assistant_message(), GO, assistant_message(), GO)).message.text == "two"
 
 
-async def test_last_result_stands_in_for_what_the_model_read():
-    """The text of the last result, clipped; nothing when there is none."""
+async def test_last_result_is_replaced_by_the_last_results_text():
+    """The text is clipped; without a result it is empty."""
     model = ScriptedModel.from_text('responses: [{text: "[{{last_result}}]"}]', "x")
     assert (await ask(model, GO)).message.text == "[]"
     two = results(result("a", Ok(value={"n": 1})), result("b", Ok(value={"n": 2})))
@@ -137,8 +137,8 @@ async def test_last_result_stands_in_for_what_the_model_read():
     assert len((await ask(model, long)).message.text) == 2002
 
 
-async def test_an_error_entry_fails_so_often_and_then_answers():
-    """A retry test: the first two askings fail with the class's own retryability, the third gets the rest."""
+async def test_an_error_entry_fails_that_often_and_then_answers():
+    """The first two requests fail, retryable by their class, and the third gets the rest."""
     script = "responses: [{error: {class: server_error, message: boom, times: 2}, text: fine}]"
     model = ScriptedModel.from_text(script, "x")
     for _ in range(2):
@@ -149,7 +149,7 @@ async def test_an_error_entry_fails_so_often_and_then_answers():
 
 
 async def test_a_permanent_error_class_is_not_retryable():
-    """As the real adapter would say."""
+    """It agrees with the real adapter."""
     model = ScriptedModel.from_text("responses: [{error: {class: authentication}}]", "x")
     with pytest.raises(ModelError) as caught:
         await ask(model, GO)
@@ -157,7 +157,7 @@ async def test_a_permanent_error_class_is_not_retryable():
 
 
 async def test_a_delay_delays():
-    """The answer comes no sooner than the script says."""
+    """The response comes no sooner than the script says."""
     model = ScriptedModel.from_text("responses: [{delay_seconds: 0.05, text: x}]", "x")
     began = time.monotonic()
     await ask(model, GO)
@@ -174,8 +174,8 @@ async def test_a_file_in_yaml_or_json(tmp_path):
         assert (await ask(model, GO)).message.text == "x"
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    """The path and the system's reason."""
+def test_a_missing_file_is_named(tmp_path):
+    """The message has the path and the system's reason."""
     with pytest.raises(ConfigurationError, match=r"gone\.yaml.*No such file"):
         ScriptedModel.from_file(tmp_path / "gone.yaml")
 
@@ -200,44 +200,44 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
     ],
 )
 def test_a_wrong_script_is_refused_with_the_place(script, problem):
-    """The source and the place of the mistake are in the message."""
+    """The message has the source and the place of the mistake."""
     with pytest.raises(ConfigurationError, match=problem) as caught:
         ScriptedModel.from_text(json.dumps(script), "my.yaml")
     assert "my.yaml" in caught.value.message
 
 
 def test_text_that_is_not_yaml_is_refused_with_line_and_column():
-    """As the parser says it."""
+    """The message is the parser's."""
     with pytest.raises(ConfigurationError, match=r"my\.yaml is not YAML: .*line 2, column"):
         ScriptedModel.from_text("responses: [\n}", "my.yaml")
 
 
-async def test_a_malformed_entry_and_what_the_engine_says_to_it_stay_in_their_run():
-    """The entry says what is wrong with it; the user message that answers it chooses no new run and no new start."""
+async def test_a_malformed_entry_and_its_correction_stay_in_their_run():
+    """The entry says what is wrong with it; the correction, a user message, chooses no new run and no new start."""
     model = ScriptedModel.from_text('responses: [{malformed: "it broke off", text: Half}, {text: Done.}]', "x.yaml")
     first = await ask(model, GO)
     assert (first.malformed, first.message.text, first.is_final) == ("it broke off", "Half", False)
-    told = user_message(corrective(first, ["read_file"]) or "")
-    assert (await ask(model, GO, first.message, told)).message.text == "Done."
-    next_run = await ask(model, GO, first.message, told, said("Done."), user_message("and now?"))
+    correction = user_message(corrective(first, ["read_file"]) or "")
+    assert (await ask(model, GO, first.message, correction)).message.text == "Done."
+    next_run = await ask(model, GO, first.message, correction, assistant_message("Done."), user_message("and now?"))
     assert next_run.malformed == "it broke off"
 
 
-async def test_a_streamed_response_is_told_word_by_word():
-    """Reasoning, text and calls, each a part; the response is the one that comes whole, and an error comes after its words."""
+async def test_a_response_is_streamed_word_by_word():
+    """Reasoning, text and calls, each a part; the response equals the whole one, and an error comes after its text."""
     entry = '{reasoning: Hm., text: "One two", calls: [{tool: look, input: {a: 1}}], stream_seconds: 0.03}'
     model = ScriptedModel.from_text(f"responses: [{entry}]", "x.yaml")
-    told: list[Delta] = []
-    response = await model.stream(ModelRequest(messages=[GO]), told.append)
+    deltas: list[Delta] = []
+    response = await model.stream(ModelRequest(messages=[GO]), deltas.append)
     assert response == await ask(model, GO)
-    assert [(each.kind, each.part, each.text, each.tool_name) for each in told] == [
+    assert [(each.kind, each.part, each.text, each.tool_name) for each in deltas] == [
         ("reasoning", 0, "Hm.", ""),
         ("text", 1, "One ", ""),
         ("text", 1, "two", ""),
         ("tool-call", 2, '{"a": 1}', "look"),
     ]
     failing = ScriptedModel.from_text("responses: [{text: Half, error: {class: server_error}}]", "x.yaml")
-    told.clear()
+    deltas.clear()
     with pytest.raises(ModelError):
-        await failing.stream(ModelRequest(messages=[GO]), told.append)
-    assert [each.text for each in told] == ["Half"]
+        await failing.stream(ModelRequest(messages=[GO]), deltas.append)
+    assert [each.text for each in deltas] == ["Half"]

@@ -1,4 +1,4 @@
-"""Rows that most store tests stand on: a conversation, and live runs in conversations of their own."""
+"""Rows that most store tests need: a conversation, and live runs in conversations of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NewRun = Callable[..., Awaitable[runs.Run]]
 
 @pytest.fixture
 def new_run(database: Database) -> NewRun:
-    """Makes a live run, in a conversation of its own unless one is named."""
+    """Creates live runs, each in a conversation of its own unless one is named."""
     number = itertools.count(1)
 
     async def make(conversation_id: str | None = None, **options: str | None) -> runs.Run:

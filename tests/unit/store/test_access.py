@@ -1,4 +1,4 @@
-"""Who may come in: links that work once, sessions and tokens that end, and no secret in the database."""
+"""Access: links work once, sessions and tokens end, and the database holds no secret."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANN = access.Visitor(name="ann", role="operator")
 
 
 async def test_a_link_logs_in_once(database: Database) -> None:
-    """The first use gives the operator, every later one nothing; it carries the role it was given."""
+    """The first use returns the operator with the link's role; later uses return nothing."""
     async with database.write() as conn:
         secret = await access.issue_link(conn, "ann")
         admins = await access.issue_link(conn, "eve", role="admin")
@@ -33,8 +33,8 @@ async def test_a_link_logs_in_once(database: Database) -> None:
         assert await access.use_link(conn, "made up") is None
 
 
-async def test_of_many_who_use_a_link_at_once_one_gets_in(database: Database) -> None:
-    """A link that leaked and is used by twenty at the same moment lets one in."""
+async def test_of_many_uses_of_a_link_at_once_one_succeeds(database: Database) -> None:
+    """A leaked link that twenty people use at the same moment works for one of them."""
     async with database.write() as conn:
         secret = await access.issue_link(conn, "ann")
 
@@ -46,8 +46,8 @@ async def test_of_many_who_use_a_link_at_once_one_gets_in(database: Database) ->
     assert [each for each in used if each is not None] == [ANN]
 
 
-async def test_a_link_that_is_out_of_date_lets_nobody_in(database: Database) -> None:
-    """After its 24 hours a link is worth nothing, used or not."""
+async def test_an_expired_link_works_for_no_one(database: Database) -> None:
+    """After 24 hours a link is worth nothing, used or not."""
     async with database.write() as conn:
         secret = await access.issue_link(conn, "ann")
         expires_at = (await conn.execute(select(login_links.c.expires_at))).scalar_one()
@@ -56,8 +56,8 @@ async def test_a_link_that_is_out_of_date_lets_nobody_in(database: Database) -> 
         assert await access.use_link(conn, secret) is None
 
 
-async def test_a_link_for_a_user_is_that_users(database: Database) -> None:
-    """It has the user's name and role, not others given to it; a token's name and a disabled user get none."""
+async def test_a_link_for_a_user_has_the_users_name_and_role(database: Database) -> None:
+    """A link's own name and role don't count then; a token's name and a disabled user get no link."""
     await added(database, "Ann", "viewer")
     async with database.write() as conn:
         await tokens.issue(conn, name="ci", scopes=["runs:write"])
@@ -78,22 +78,23 @@ async def test_a_link_for_a_user_is_that_users(database: Database) -> None:
 
 
 async def test_a_session_lasts_twelve_hours_or_until_it_is_closed(database: Database) -> None:
-    """A session is its person's while it lasts; closed, expired and unknown ones are nobody's."""
+    """A session is valid for its person until then; closed, expired and unknown ones give no one."""
     async with database.write() as conn:
-        kept, closed = await sessions.begin(conn, "ann", user_agent="Firefox " * 99), await sessions.begin(conn, "bob")
+        secret = await sessions.begin(conn, "ann", user_agent="Firefox " * 99)
+        closed = await sessions.begin(conn, "bob")
         await sessions.end(conn, closed)
         await sessions.end(conn, "made up")
     async with database.read() as conn:
-        found = await sessions.find(conn, kept)
-        assert found is not None
-        assert (found.name, found.role, found.via, len(found.user_agent)) == ("ann", "operator", "link", 300)
-        assert as_text(now() + timedelta(hours=11)) < found.expires_at < as_text(now() + timedelta(hours=13))
+        session = await sessions.find(conn, secret)
+        assert session is not None
+        assert (session.name, session.role, session.via, len(session.user_agent)) == ("ann", "operator", "link", 300)
+        assert as_text(now() + timedelta(hours=11)) < session.expires_at < as_text(now() + timedelta(hours=13))
         assert await sessions.find(conn, closed) is None
         assert await sessions.find(conn, "made up") is None
-        assert await sessions.listed(conn) == [found]
+        assert await sessions.listed(conn) == [session]
     async with database.write() as conn:
         await conn.execute(update(session_rows).values(expires_at=PAST))
-        assert await sessions.find(conn, kept) is None
+        assert await sessions.find(conn, secret) is None
         assert await sessions.listed(conn) == []
         await sessions.begin(conn, "eve")
         assert (await conn.execute(select(session_rows.c.operator))).scalars().all() == ["eve"]
@@ -102,30 +103,30 @@ async def test_a_session_lasts_twelve_hours_or_until_it_is_closed(database: Data
     assert [(payload["name"], payload["reason"]) for _kind, payload in ended] == [("bob", "logout")]
 
 
-async def test_a_session_that_rests_too_long_is_over(database: Database) -> None:
-    """Its last use counts, noted at most once a minute."""
+async def test_an_idle_session_ends(database: Database) -> None:
+    """Its last use counts, and is recorded at most once a minute."""
     rested = as_text(now() - timedelta(minutes=90))
     async with database.write() as conn:
         secret = await sessions.begin(conn, "ann")
-        found = await sessions.find(conn, secret)
-        assert found is not None
-        assert not found.seen_is_due
-        await sessions.note_seen(conn, found.id)
-        assert await sessions.find(conn, secret) == found
+        session = await sessions.find(conn, secret)
+        assert session is not None
+        assert not session.seen_is_due
+        await sessions.note_seen(conn, session.id)
+        assert await sessions.find(conn, secret) == session
         await conn.execute(update(session_rows).values(last_seen_at=rested))
         assert await sessions.find(conn, secret, idle=timedelta(hours=1)) is None
         due = await sessions.find(conn, secret)
         assert due is not None
         assert due.seen_is_due
-        await sessions.note_seen(conn, found.id)
+        await sessions.note_seen(conn, session.id)
         assert (await sessions.find(conn, secret, idle=timedelta(minutes=1))) is not None
 
 
-async def test_sessions_are_ended_one_by_one_or_all(database: Database) -> None:
-    """By id, one's own or anybody's; all of a person but one; who did it is told."""
+async def test_sessions_are_ended_by_id_or_all_at_once(database: Database) -> None:
+    """By id, one's own or another person's; all of a person's but one; the event says who ended them."""
     async with database.write() as conn:
         secrets = [await sessions.begin(conn, name) for name in ("ann", "ann", "ann", "bob")]
-        ids = [found.id for each in secrets if (found := await sessions.find(conn, each))]
+        ids = [session.id for each in secrets if (session := await sessions.find(conn, each))]
         assert len(set(ids)) == 4
         assert not await sessions.revoke(conn, ids[3], by="ann", of="ann")
         assert await sessions.revoke(conn, ids[0], by="ann", of="ann")
@@ -139,18 +140,18 @@ async def test_sessions_are_ended_one_by_one_or_all(database: Database) -> None:
 
 @pytest.mark.parametrize("scopes", [frozenset(), frozenset({"admin", "runs:write"})])
 async def test_a_token_carries_its_name_and_scopes_until_it_is_revoked(database: Database, scopes) -> None:
-    """A token's holder is found by its secret; a revoked or unknown one is nobody's."""
+    """Its secret identifies its holder; a revoked or unknown token gives no one."""
     async with database.write() as conn:
         secret = await tokens.issue(conn, name="ci", scopes=scopes)
         other = await tokens.issue(conn, name="ci", scopes=scopes)
     async with database.read() as conn:
-        found = await tokens.find(conn, secret)
-        assert found is not None
-        assert (found.acts_as, found.scopes, found.machine, found.owner) == ("ci", scopes, True, None)
+        token = await tokens.find(conn, secret)
+        assert token is not None
+        assert (token.acts_as, token.scopes, token.machine, token.owner) == ("ci", scopes, True, None)
         assert await tokens.find(conn, secret + "x") is None
         assert len(await tokens.listed(conn)) == 2
     async with database.write() as conn:
-        assert await tokens.revoke(conn, token_id=found.id, by="boss") == [found.id]
+        assert await tokens.revoke(conn, token_id=token.id, by="boss") == [token.id]
         assert await tokens.find(conn, secret) is None
         assert await tokens.find(conn, other) is not None
         assert len(await tokens.revoke(conn, name="CI", by="boss")) == 1
@@ -160,16 +161,16 @@ async def test_a_token_carries_its_name_and_scopes_until_it_is_revoked(database:
     assert kinds == ["token.issued", "token.issued", "token.revoked", "token.revoked"]
 
 
-async def test_a_token_may_end_by_itself(database: Database) -> None:
-    """After its time it is nobody's; one that would be over at once is not made; its last use is noted."""
+async def test_a_token_may_expire(database: Database) -> None:
+    """After its time it is invalid; one that would expire at once is refused; its last use is recorded."""
     async with database.write() as conn:
         with pytest.raises(InvalidInputError):
             await tokens.issue(conn, name="ci", scopes=[], expires_at=now())
         secret = await tokens.issue(conn, name="ci", scopes=[], expires_at=now() + timedelta(days=1))
-        found = await tokens.find(conn, secret)
-        assert found is not None
-        assert (found.last_used_at, found.use_is_due) == (None, True)
-        await tokens.note_used(conn, found.id)
+        token = await tokens.find(conn, secret)
+        assert token is not None
+        assert (token.last_used_at, token.use_is_due) == (None, True)
+        await tokens.note_used(conn, token.id)
         used = await tokens.find(conn, secret)
         assert used is not None
         assert not used.use_is_due
@@ -179,7 +180,7 @@ async def test_a_token_may_end_by_itself(database: Database) -> None:
 
 
 async def test_a_users_token_is_never_more_than_the_user(database: Database) -> None:
-    """It acts under the user's name, within the user's role of now, and not at all while the user is disabled."""
+    """It acts under the user's name, within the user's current role, and not at all while the user is disabled."""
     await added(database, "Ann")
     async with database.write() as conn:
         both = ["runs:write", "requests:decide"]
@@ -191,9 +192,9 @@ async def test_a_users_token_is_never_more_than_the_user(database: Database) -> 
 
     async def scopes() -> set[str] | None:
         async with database.read() as conn:
-            found = await tokens.find(conn, secret)
-        assert found is None or (found.acts_as, found.machine) == ("Ann", False)
-        return None if found is None else set(found.scopes)
+            token = await tokens.find(conn, secret)
+        assert token is None or (token.acts_as, token.machine) == ("Ann", False)
+        return None if token is None else set(token.scopes)
 
     assert await scopes() == {"runs:write", "requests:decide"}
     async with database.write() as conn:
@@ -210,32 +211,32 @@ async def test_a_users_token_is_never_more_than_the_user(database: Database) -> 
     assert await scopes() == {"runs:write", "requests:decide"}
 
 
-async def test_i10_no_token_of_nobodys_both_starts_and_decides(database: Database) -> None:
-    """I10: it is not made, with the reason; and a row that lists both has no power to decide."""
+async def test_i10_no_ownerless_token_both_starts_and_decides(database: Database) -> None:
+    """I10: creating one is refused with the reason, and a row that lists both scopes has no power to decide."""
     async with database.write() as conn:
         with pytest.raises(InvalidInputError, match="could approve its own calls"):
             await tokens.issue(conn, name="bot", scopes=["runs:write", "requests:read", "requests:decide"])
         assert await tokens.listed(conn) == []
         secret = await tokens.issue(conn, name="bot", scopes=["runs:write"])
         await conn.execute(update(api_tokens).values(scopes="requests:decide requests:read runs:write"))
-        found = await tokens.find(conn, secret)
-        assert found is not None
-        assert found.scopes == {"requests:read", "runs:write"}
+        token = await tokens.find(conn, secret)
+        assert token is not None
+        assert token.scopes == {"requests:read", "runs:write"}
 
 
 async def test_the_owners_token_is_a_persons(database: Database) -> None:
-    """The token of a stack's owner may do anything and is no machine's; nobody else can have such a name."""
+    """The token of a stack's owner may do anything and is no machine's; no other token can have such a name."""
     async with database.write() as conn:
-        found = await tokens.find(conn, await tokens.issue_owners(conn, "ole"))
-        assert found is not None
-        assert (found.acts_as, found.machine, found.role, found.scopes) == ("cli:ole", False, "admin", {"admin"})
+        token = await tokens.find(conn, await tokens.issue_owners(conn, "ole"))
+        assert token is not None
+        assert (token.acts_as, token.machine, token.role, token.scopes) == ("cli:ole", False, "admin", {"admin"})
         for name in ("cli:ole", "CLI:eve", "\uff43\uff4c\uff49:eve"):
             with pytest.raises(InvalidInputError, match="are kept for"):
                 await tokens.issue(conn, name=name, scopes=["admin"])
 
 
 async def test_no_secret_is_in_the_database(database: Database) -> None:
-    """Whoever reads the whole database finds no link, session or token that would let them in."""
+    """A reader of the whole database gets no working link, session or token."""
     async with database.write() as conn:
         secrets = [
             await access.issue_link(conn, "ann"),

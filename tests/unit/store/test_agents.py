@@ -1,4 +1,4 @@
-"""What workers publish of their app."""
+"""What workers publish about their app."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turngate.store.policy import policies
 
 
 async def test_workers_that_start_at_once_all_publish(database: Database) -> None:
-    """Several processes announce the same agents at the same instant: none fails, and each agent is there once."""
+    """Several processes publish the same agents at the same instant: none fails, and each agent is stored once."""
     app = App(
         agents=[Agent(name=name, instructions="", toolkit=Toolkit.of(), model="scripted:x") for name in ("a", "b", "c")]
     )

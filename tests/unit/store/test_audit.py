@@ -1,4 +1,4 @@
-"""Reading the log: pages under filters that never look through too much at once, a place by time, and all of it."""
+"""Reading the log: filtered pages with bounded scans, a position by time, and all of it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from turngate.store.tables import events as events_table
 
 
 async def pages(conn: Connection, wanted: AuditFilter, *, limit: int) -> list[list[int]]:
-    """Every page's numbers, to the end."""
-    found, before = [], None
+    """Return every page's numbers, to the end."""
+    numbers_by_page, before = [], None
     while True:
         page = await audit.page(conn, wanted, limit=limit, before=before)
-        found.append([event.seq for event in page.events])
+        numbers_by_page.append([event.seq for event in page.events])
         if page.next_before is None:
-            return found
+            return numbers_by_page
         before = page.next_before
 
 
 async def test_the_log_under_each_filter_newest_first(
     database: Database, new_run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each event that fits is on one page, whatever the page's size and however few are looked through at once."""
+    """Each matching event is on one page, whatever the page's size and however small each scan."""
     one, two = await new_run(), await new_run()
     async with database.write() as conn:
         for number in range(10):
@@ -53,20 +53,20 @@ async def test_the_log_under_each_filter_newest_first(
         AuditFilter(actor='a"n'): [19, 7],
         AuditFilter(actor="ann%"): [22, 10],
         AuditFilter(actor="eve"): [],
-        AuditFilter(run_id="nobody"): [],
+        AuditFilter(run_id="no_such_run"): [],
     }
     for scanned in (audit.SCANNED_AT_ONCE, 4, 1):
         monkeypatch.setattr(audit, "SCANNED_AT_ONCE", scanned)
         async with database.read() as conn:
             for wanted, numbers in expected.items():
                 for limit in (1, 3, 50):
-                    found = await pages(conn, wanted, limit=limit)
-                    assert [number for page in found for number in page] == numbers, wanted
-                    assert all(len(page) <= limit for page in found)
+                    numbers_by_page = await pages(conn, wanted, limit=limit)
+                    assert [number for page in numbers_by_page for number in page] == numbers, wanted
+                    assert all(len(page) <= limit for page in numbers_by_page)
 
 
 async def dated(conn: Connection, run: runs.Run, *minutes: float) -> None:
-    """Events of these minutes from :data:`AT`; their hashes do not matter here."""
+    """Insert events at these minutes from :data:`AT`; their hashes do not matter here."""
     for seq, minute in enumerate(minutes, start=1):
         row: dict[str, Any] = {"seq": seq, "run_id": run.id, "run_seq": seq, "type": "t", "payload": "{}"}
         at = as_text(AT + timedelta(minutes=minute))
@@ -78,8 +78,8 @@ def at(minute: float) -> datetime:
     return AT + timedelta(minutes=minute)
 
 
-async def test_times_are_found_though_clocks_differ(database: Database, run: runs.Run) -> None:
-    """An event of a slow clock stands behind one of a fast clock: neither is missed by a time between the two."""
+async def test_times_are_right_though_clocks_differ(database: Database, run: runs.Run) -> None:
+    """A slow clock's event follows a fast clock's: a time between the two includes both."""
     minutes = [*range(0, 100, 2), 98 + 4, 98 + 1, *range(110, 200, 2)]
     async with database.write() as conn:
         await dated(conn, run, *minutes)
@@ -87,8 +87,8 @@ async def test_times_are_found_though_clocks_differ(database: Database, run: run
         for since, until in ((0, 300), (101.5, 300), (50, 99.5), (98, 99), (103, 105), (300, 400), (-9, 0)):
             wanted = AuditFilter(since=at(since), until=at(until))
             fitting = [seq for seq, minute in enumerate(minutes, start=1) if since <= minute < until]
-            found = await pages(conn, wanted, limit=7)
-            assert sorted(number for page in found for number in page) == fitting, (since, until)
+            numbers_by_page = await pages(conn, wanted, limit=7)
+            assert sorted(number for page in numbers_by_page for number in page) == fitting, (since, until)
         assert await audit.seq_at(conn, at(101.5)) == 51
         assert await audit.seq_at(conn, at(99)) == 51
         assert await audit.seq_at(conn, at(-5)) == 1
@@ -98,12 +98,12 @@ async def test_times_are_found_though_clocks_differ(database: Database, run: run
 async def test_all_of_it_in_batches_is_what_was_written(
     database: Database, new_run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every event once, in order, and every chain's head: the log checks out, whole, from a number on, and of one run."""
+    """Every event once, in order, with every chain's head: the export verifies whole, from a number on, and for one run."""
     monkeypatch.setattr(audit, "READ_AT_ONCE", 2)
-    told = [await new_run() for _ in range(5)]
+    runs_with_events = [await new_run() for _ in range(5)]
     async with database.write() as conn:
         for number in range(3):
-            for run in told[: 5 - number]:
+            for run in runs_with_events[: 5 - number]:
                 await events.append(conn, run.id, [("thing.happened", {"number": number})])
         await events.append(conn, events.SYSTEM, [("user.added", {})])
     async with database.read() as conn:
@@ -111,7 +111,7 @@ async def test_all_of_it_in_batches_is_what_was_written(
             (1, None, 13, 6),
             (10, None, 4, 4),
             (13, None, 1, 1),
-            (1, told[0].id, 3, 1),
+            (1, runs_with_events[0].id, 3, 1),
         ):
             check = LogCheck(since=since, only=run_id)
             async for event in audit.every(conn, since=since, run_id=run_id):

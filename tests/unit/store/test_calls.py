@@ -40,8 +40,8 @@ async def begin(database: Database, run: runs.Run, call_id: str, decision_id: st
         )
 
 
-async def test_i6_arguments_are_kept_to_the_byte(database: Database, run: runs.Run) -> None:
-    """I6: the text the model sent, spacing, repeated keys and number forms included, comes back as it was."""
+async def test_i6_arguments_are_stored_to_the_byte(database: Database, run: runs.Run) -> None:
+    """I6: the model's text comes back unchanged, with its spacing, repeated keys and number forms."""
     async with database.write() as conn:
         await calls.insert_planned(conn, [planned(run, "c1")])
         await calls.insert_planned(conn, [])
@@ -54,7 +54,7 @@ async def test_i6_arguments_are_kept_to_the_byte(database: Database, run: runs.R
 
 
 async def test_calls_are_read_in_the_models_order(database: Database, new_run) -> None:
-    """Order is by step and place, not by id or time of writing, and other runs stay out."""
+    """Calls are sorted by step and place, not by id or time, and other runs are left out."""
     run, other = await new_run(), await new_run()
     rows = [
         planned(run, "a", step=2, position=1),
@@ -70,7 +70,7 @@ async def test_calls_are_read_in_the_models_order(database: Database, new_run) -
 
 
 async def test_i1_the_first_result_of_a_call_stays(database: Database, run: runs.Run) -> None:
-    """I1: of ten results written at once one is kept, and only its writer is told so."""
+    """I1: of ten results written at once one is stored, and only its writer learns that it won."""
     async with database.write() as conn:
         await calls.insert_planned(conn, [planned(run, "c1")])
 
@@ -96,7 +96,7 @@ async def test_i3_a_call_is_started_once(database: Database, run: runs.Run) -> N
 
 
 async def test_i3_a_decision_is_redeemed_once(database: Database, new_run) -> None:
-    """I3: one approval starts one call, whatever call or run it is presented for; calls allowed by policy share no id."""
+    """I3: one approval starts one call, whatever call or run presents it; calls allowed by policy share no id."""
     run, other = await new_run(), await new_run()
     attempts = [begin(database, run, f"c{number}", "dec_1") for number in range(5)]
     begun = await asyncio.gather(*attempts, begin(database, other, "c1", "dec_1"), return_exceptions=True)
@@ -106,7 +106,7 @@ async def test_i3_a_decision_is_redeemed_once(database: Database, new_run) -> No
 
 
 async def test_i3_an_execution_moves_only_from_where_it_is(database: Database, run: runs.Run) -> None:
-    """I3: finishing, starting again and resolving each take the row from one state, once."""
+    """I3: finishing, restarting and resolving each move the row from one state, once."""
     where = {"run_id": run.id, "tool_call_id": "c1"}
     await begin(database, run, "c1", "dec_1")
     async with database.write() as conn:
@@ -124,8 +124,8 @@ async def test_i3_an_execution_moves_only_from_where_it_is(database: Database, r
     assert (execution.partial_output, execution.idempotency_key) == ("half", "key")
 
 
-async def test_i3_of_two_that_start_an_unknown_call_again_one_may(database: Database, run: runs.Run) -> None:
-    """I3: a ``once`` call that a person said did not happen is started once more, not twice."""
+async def test_i3_one_of_two_may_restart_an_unknown_call(database: Database, run: runs.Run) -> None:
+    """I3: a ``once`` call that a person resolved as not happened is started once more, not twice."""
     await begin(database, run, "c1", "dec_1")
     async with database.write() as conn:
         await executions.finish(conn, run_id=run.id, tool_call_id="c1", state="unknown")
@@ -139,8 +139,8 @@ async def test_i3_of_two_that_start_an_unknown_call_again_one_may(database: Data
     assert sorted(await asyncio.gather(*(again() for _ in range(6)))) == [False] * 5 + [True]
 
 
-async def test_i12_refusals_are_found_by_what_the_call_means(database: Database, new_run) -> None:
-    """I12: rules' and operators' refusals of this run are found by key; the first one speaks, not a repeat of it."""
+async def test_i12_refusals_are_looked_up_by_the_calls_meaning(database: Database, new_run) -> None:
+    """I12: refusals of this run, by rules and operators, are looked up by key; the first one counts, not a repeat."""
     run, other = await new_run(), await new_run()
     first = results.rejected("ann", "no")
     endings: list[Ok | Failure] = [
@@ -157,14 +157,14 @@ async def test_i12_refusals_are_found_by_what_the_call_means(database: Database,
     ]
     async with database.write() as conn:
         await calls.insert_planned(conn, [*rows, planned(run, "open", key="open")])
-        found = await calls.refusals_by_key(conn, run.id, [*keys, "open", "unknown"])
-        assert found == {"again": first, "denied": endings[2]}
+        refusals = await calls.refusals_by_key(conn, run.id, [*keys, "open", "unknown"])
+        assert refusals == {"again": first, "denied": endings[2]}
         assert await calls.refusals_by_key(conn, other.id, keys) == {}
         assert await calls.refusals_by_key(conn, run.id, []) == {}
 
 
 async def test_a_call_id_is_unique_in_its_run(database: Database, run: runs.Run) -> None:
-    """Two calls of one id cannot be stored; the whole plan is refused."""
+    """A plan with two calls of one id is refused whole."""
     with pytest.raises(IntegrityError):
         async with database.write() as conn:
             await calls.insert_planned(conn, [planned(run, "c1"), planned(run, "c1", step=2)])

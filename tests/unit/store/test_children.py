@@ -1,4 +1,4 @@
-"""What the store holds of sub-agents and control calls: whose call a run answers, the agents above it, what a call asked for."""
+"""Sub-agents and control calls in the store: the call that a run answers, the agents above it, what a call requested."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def planned(run: runs.Run, call_id: str, position: int = 0) -> calls.Call:
 async def test_a_run_that_a_person_started_has_no_parent_and_its_own_name_as_path(
     database: Database, run: runs.Run
 ) -> None:
-    """The path begins with the agent that was asked for; nothing above it."""
+    """The path is the run's own agent; there is none above it."""
     assert (run.parent_run_id, run.parent_tool_call_id, run.path) == (None, None, "agent")
 
 
 async def test_a_child_names_its_call_and_the_agents_above_it(database: Database, run: runs.Run) -> None:
-    """Parent run, parent call and path come back as written, three deep."""
+    """Parent run, parent call and path read back as written, three levels deep."""
     async with database.write() as conn:
         child = await insert_child(conn, run, "child")
         grandchild = await insert_child(conn, child, "grandchild", call_id="c7")
@@ -69,7 +69,7 @@ async def test_a_child_names_its_call_and_the_agents_above_it(database: Database
 
 
 async def test_a_child_is_recorded_once(database: Database, run: runs.Run) -> None:
-    """The same call derives the same run id, so a second recording is refused whole: no second conversation either."""
+    """The same call derives the same run id, so a second recording is refused whole, its conversation included."""
     async with database.write() as conn:
         child = await insert_child(conn, run, "child")
     with pytest.raises(IntegrityError):
@@ -80,8 +80,8 @@ async def test_a_child_is_recorded_once(database: Database, run: runs.Run) -> No
         assert len(await messages.path_to(conn, child.head_message_id)) == 1
 
 
-async def test_a_child_ends_by_itself(database: Database, run: runs.Run) -> None:
-    """Ending a child leaves its parent's run live, and the other way round."""
+async def test_a_child_ends_independently(database: Database, run: runs.Run) -> None:
+    """Ending a child leaves its parent's run live, and vice versa."""
     async with database.write() as conn:
         child = await insert_child(conn, run, "child")
         assert await runs.end(conn, child.id, status="failed", reason="gone", error_class="workflow_gone")
@@ -95,7 +95,7 @@ async def test_a_child_ends_by_itself(database: Database, run: runs.Run) -> None
 
 
 async def test_a_call_holds_what_it_asked_for_and_who_answers_it(database: Database, run: runs.Run) -> None:
-    """Control call and child are written beside the call, each by itself, and the call's result is still to come."""
+    """Control call and child are stored with the call, independently, before the call has a result."""
     async with database.write() as conn:
         await calls.insert_planned(conn, [planned(run, "c1"), planned(run, "c2", 1)])
         await calls.set_control_call(conn, run.id, "c1", SIGNAL)
@@ -109,22 +109,22 @@ async def test_a_call_holds_what_it_asked_for_and_who_answers_it(database: Datab
     assert (settled.signal, settled.settled_result) == (SIGNAL, Ok(value={"finished": True}))
 
 
-async def test_going_on_with_another_agent_keeps_the_agents_above(database: Database, run: runs.Run) -> None:
-    """A hand-off changes agent, version, model and the last name of the path; the run's parent stays its parent."""
+async def test_a_hand_off_keeps_the_agents_above(database: Database, run: runs.Run) -> None:
+    """It changes agent, version, model and the last name of the path; the run's parent stays."""
     async with database.write() as conn:
         child = await insert_child(conn, run, "child")
         for each in (run, child):
             await runs.go_on_with(conn, each, agent="expert", agent_version="v2", model="scripted:big")
-        found = [await runs.get(conn, each.id) for each in (run, child)]
+        stored = [await runs.get(conn, each.id) for each in (run, child)]
     changed = {"agent": "expert", "agent_version": "v2", "model": "scripted:big"}
-    assert found == [
+    assert stored == [
         replace(run, **changed, path="expert"),
         replace(child, **changed, path="agent/expert"),
     ]
 
 
 async def test_a_childs_request_is_in_the_one_inbox_with_its_path(database: Database, run: runs.Run) -> None:
-    """Requests of parent and child are one list, oldest first; each names its run, and the way down to it."""
+    """Requests of parent and child are one list, oldest first; each names its run and its path."""
     async with database.write() as conn:
         child = await insert_child(conn, run, "child")
         for number, asking in enumerate((child, run)):

@@ -1,4 +1,4 @@
-"""Claims: one holds a request for a while, whoever else tries; a lease that is over holds nothing."""
+"""Claims: one person at a time holds a request, for a while; an expired claim holds nothing."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ async def run_out(database: Database) -> None:
         await conn.execute(update(requests_table).values(claimed_until=as_text(now() - timedelta(seconds=1))))
 
 
-async def told(database: Database) -> list[tuple[str, dict[str, Any]]]:
+async def event_list(database: Database) -> list[tuple[str, dict[str, Any]]]:
     async with database.read() as conn:
         return [(event.type, event.payload) for event in await events.after(conn, 0)]
 
 
 async def test_of_many_who_claim_at_once_one_does(database: Database, opened: runs.Run) -> None:
-    """Of twenty people at the same moment one holds the claim, each other is told whose it is, and one event says so."""
+    """Of twenty people at the same moment one gets the claim, the others get its holder, and there is one event."""
     answers = await asyncio.gather(*(take(database, f"p{number}") for number in range(20)))
     won = [answer for answer in answers if answer.how is not None]
     assert [answer.how for answer in won] == ["claimed"]
     assert {answer.lease for answer in answers} == {won[0].lease}
     assert won[0].lease is not None
-    assert await told(database) == [
+    assert await event_list(database) == [
         ("request.claimed", {"request_id": "rq", "by": won[0].lease.claimed_by, "until": won[0].lease.claimed_until})
     ]
     async with database.read() as conn:
@@ -56,7 +56,7 @@ async def test_of_many_who_claim_at_once_one_does(database: Database, opened: ru
 
 
 async def test_ones_own_claim_is_renewed_and_never_shortened(database: Database, opened: runs.Run) -> None:
-    """The same person goes on, longer or as long as before, and the log is not filled by that."""
+    """The holder renews it for as long or longer, without new events."""
     first = (await take(database, "ann", seconds=600)).lease
     shorter = await take(database, "ann", seconds=30)
     longer = await take(database, "ann", seconds=3_600)
@@ -64,21 +64,21 @@ async def test_ones_own_claim_is_renewed_and_never_shortened(database: Database,
     assert (shorter.how, shorter.lease) == ("renewed", first)
     assert longer.lease is not None
     assert from_text(longer.lease.claimed_until) > from_text(first.claimed_until)
-    assert [kind for kind, _payload in await told(database)] == ["request.claimed"]
+    assert [kind for kind, _payload in await event_list(database)] == ["request.claimed"]
 
 
-async def test_a_claim_is_taken_over_only_when_that_is_said(database: Database, opened: runs.Run) -> None:
-    """Without the word somebody else's claim stands; with it the log says from whom it was taken."""
+async def test_a_claim_is_taken_over_only_on_request(database: Database, opened: runs.Run) -> None:
+    """Otherwise another person's claim stays; a takeover's event says whose it was."""
     await take(database, "ann")
     assert (await take(database, "bob")).how is None
     taken = await take(database, "bob", take_over=True)
     assert taken.how == "taken_over"
-    kind, payload = (await told(database))[-1]
+    kind, payload = (await event_list(database))[-1]
     assert (kind, payload["by"], payload["from"]) == ("request.claim_taken_over", "bob", "ann")
 
 
-async def test_a_claim_that_has_run_out_is_nobodys(database: Database, opened: runs.Run) -> None:
-    """Anybody may claim then, and nothing was taken over."""
+async def test_an_expired_claim_is_free(database: Database, opened: runs.Run) -> None:
+    """Anyone may claim the request then, and that is no takeover."""
     await take(database, "ann")
     await run_out(database)
     async with database.read() as conn:
@@ -88,8 +88,8 @@ async def test_a_claim_that_has_run_out_is_nobodys(database: Database, opened: r
     assert (await take(database, "bob")).how == "claimed"
 
 
-async def test_a_claim_is_given_back_by_its_holder(database: Database, opened: runs.Run) -> None:
-    """Others are told whose it is; nothing to give back is fine; who may end anybody's is said by the caller."""
+async def test_a_claim_is_released_by_its_holder(database: Database, opened: runs.Run) -> None:
+    """Other people get its holder; releasing nothing is fine; the caller says who may end anyone's claim."""
     lease = (await take(database, "ann")).lease
 
     async def give_back(by: str, *, anyones: bool = False) -> Lease | None:
@@ -101,7 +101,7 @@ async def test_a_claim_is_given_back_by_its_holder(database: Database, opened: r
     assert await give_back("ann") is None
     await take(database, "ann")
     assert await give_back("admin", anyones=True) is None
-    assert [(kind, payload["by"]) for kind, payload in await told(database)] == [
+    assert [(kind, payload["by"]) for kind, payload in await event_list(database)] == [
         ("request.claimed", "ann"),
         ("request.released", "ann"),
         ("request.claimed", "ann"),
@@ -109,8 +109,8 @@ async def test_a_claim_is_given_back_by_its_holder(database: Database, opened: r
     ]
 
 
-async def test_a_claim_holds_up_neither_expiry_nor_the_end_of_the_run(database: Database, opened: runs.Run) -> None:
-    """A claimed request ends as any other; what has ended is not claimed."""
+async def test_a_claim_delays_neither_expiry_nor_the_end_of_the_run(database: Database, opened: runs.Run) -> None:
+    """A claimed request ends as any other, and an ended one can't be claimed."""
     await take(database, "ann")
     async with database.write() as conn:
         assert await requests.settle(conn, "rq", status="expired", at=now())
@@ -120,8 +120,8 @@ async def test_a_claim_holds_up_neither_expiry_nor_the_end_of_the_run(database: 
     assert await take(database, "ann") == Claimed(lease=None, how=None)
 
 
-async def test_nobody_claims_what_is_not_there(database: Database) -> None:
-    """LookupError, for the caller to turn into its own."""
+async def test_an_unknown_request_cannot_be_claimed(database: Database) -> None:
+    """It is a LookupError, which the caller turns into its own error."""
     for attempt in (
         lambda conn: claims.claim(conn, "rq", by="ann", seconds=60, take_over=False),
         lambda conn: claims.release(conn, "rq", by="ann", anyones=True),

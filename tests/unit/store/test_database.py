@@ -1,4 +1,4 @@
-"""Transactions: all or nothing, one view per reader, and an honest word when the database is away."""
+"""Transactions: all or nothing, one view per reader, and a clear error when the database is away."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ async def names(database: Database) -> list[str]:
         return list((await conn.execute(select(conversations.c.id).order_by(conversations.c.id))).scalars())
 
 
-class Oops(Exception):  # noqa: N818 - not an error of anybody's
+class Oops(Exception):  # noqa: N818 - no part of the product raises it
     pass
 
 
-async def test_an_exception_takes_back_the_whole_block(database: Database) -> None:
-    """What was written before the exception is gone, and the next writer is not hindered."""
+async def test_an_exception_rolls_back_the_whole_block(database: Database) -> None:
+    """Writes before the exception are gone, and the next writer is not blocked."""
     with contextlib.suppress(Oops):
         async with database.write() as conn:
             await messages.create_conversation(conn, "a")
@@ -45,8 +45,8 @@ async def test_an_exception_takes_back_the_whole_block(database: Database) -> No
     assert await names(database) == ["c"]
 
 
-async def test_a_refused_statement_takes_back_the_whole_block(database: Database) -> None:
-    """A broken rule of the database passes as the integrity error it is, not as an outage."""
+async def test_a_refused_statement_rolls_back_the_whole_block(database: Database) -> None:
+    """A violated constraint is raised as the integrity error that it is, not as an outage."""
     await add(database, "a")
     both = insert(conversations).values([{"id": name, "created_at": ""} for name in "ba"])
     with pytest.raises(IntegrityError):
@@ -55,8 +55,8 @@ async def test_a_refused_statement_takes_back_the_whole_block(database: Database
     assert await names(database) == ["a"]
 
 
-async def test_a_cancelled_writer_takes_back_the_whole_block(database: Database) -> None:
-    """A task cancelled in the middle of its transaction leaves nothing, neither rows nor a lock."""
+async def test_a_cancelled_writer_rolls_back_the_whole_block(database: Database) -> None:
+    """A task cancelled in the middle of its transaction leaves neither rows nor a lock."""
     wrote = asyncio.Event()
 
     async def write() -> None:
@@ -78,7 +78,7 @@ async def test_a_cancelled_writer_takes_back_the_whole_block(database: Database)
 async def test_a_writer_cancelled_while_it_commits_writes_all_or_nothing(
     database: Database, cancellations: int
 ) -> None:
-    """Cancelled at any point of its commit, also more than once, a writer leaves the connection free for the next."""
+    """A writer cancelled at any point of its commit, even repeatedly, leaves the connection free for the next."""
     for number in range(12):
         committing = asyncio.Event()
 
@@ -97,14 +97,14 @@ async def test_a_writer_cancelled_while_it_commits_writes_all_or_nothing(
         await asyncio.wait([task], timeout=DEADLINE_SECONDS)
         assert task.done()
         await add(database, f"{number}c")
-    found = await names(database)
+    stored = await names(database)
     for number in range(12):
-        assert (f"{number}a" in found) is (f"{number}b" in found)
-        assert f"{number}c" in found
+        assert (f"{number}a" in stored) is (f"{number}b" in stored)
+        assert f"{number}c" in stored
 
 
 async def test_a_reader_sees_one_state(database: Database) -> None:
-    """Within one ``read`` every statement sees the same rows, whatever is committed meanwhile."""
+    """Within one ``read`` every statement sees the same rows, whatever is committed in the meantime."""
     await add(database, "a")
     async with database.read() as conn:
         count = select(func.count()).select_from(conversations)
@@ -114,8 +114,8 @@ async def test_a_reader_sees_one_state(database: Database) -> None:
     assert await names(database) == ["a", "b"]
 
 
-async def test_readers_may_nest_and_run_beside_each_other(database: Database) -> None:
-    """A read inside a read, beside others and inside a write neither waits for anyone nor sees what is not committed."""
+async def test_readers_may_nest_and_run_in_parallel(database: Database) -> None:
+    """A read inside a read, next to others or inside a write neither waits nor sees uncommitted rows."""
     await add(database, "a")
     async with database.read() as outer, database.read() as inner:
         query = select(conversations.c.id)
@@ -130,15 +130,15 @@ async def test_readers_may_nest_and_run_beside_each_other(database: Database) ->
     assert sorted(held) == ["a", "b"]
 
 
-async def test_a_read_leaves_nothing_behind(database: Database) -> None:
-    """What a reader writes by mistake is never kept."""
+async def test_a_read_never_writes(database: Database) -> None:
+    """What a reader writes by mistake is rolled back."""
     async with database.read() as conn:
         await messages.create_conversation(conn, "a")
     assert await names(database) == []
 
 
 async def test_writers_of_one_process_take_turns(database: Database, run: runs.Run) -> None:
-    """Forty that read a value and write it back one higher, all at once on SQLite's one lock, lose no count."""
+    """Forty writers that read a value and store it plus one, all at once on SQLite's one lock, lose no count."""
 
     async def count_up() -> None:
         async with database.write() as conn:
@@ -155,7 +155,7 @@ async def test_writers_of_one_process_take_turns(database: Database, run: runs.R
 
 
 async def test_a_wrong_statement_is_a_bug_and_not_an_outage(database: Database) -> None:
-    """What can never work must not look like "try again": the driver's own error passes on both databases."""
+    """An error that no retry can cure must not look like "try again": both databases raise the driver's own error."""
     for statement in ("SELECT * FROM nothing", "SELEKT 1"):
         with pytest.raises(DBAPIError):
             async with database.read() as conn:
@@ -163,8 +163,8 @@ async def test_a_wrong_statement_is_a_bug_and_not_an_outage(database: Database) 
     await add(database, "a")
 
 
-async def test_a_schema_that_is_not_there_is_not_an_outage(tmp_path: Path) -> None:
-    """A database that nobody migrated says which table is missing."""
+async def test_a_missing_schema_is_not_an_outage(tmp_path: Path) -> None:
+    """A database without migrations gives an error that names the missing table."""
     database = Database(f"sqlite:///{tmp_path}/empty.db")
     try:
         with pytest.raises(DBAPIError, match="no such table"):
@@ -175,18 +175,18 @@ async def test_a_schema_that_is_not_there_is_not_an_outage(tmp_path: Path) -> No
 
 @pytest.fixture
 async def unreachable(tmp_path: Path) -> AsyncIterator[dict[str, Database]]:
-    """Databases that cannot be opened: a directory that does not exist, a port where nobody listens."""
-    made = {
+    """Databases that cannot be opened: a directory that does not exist, a port without a listener."""
+    databases = {
         "sqlite": Database(f"sqlite:///{tmp_path}/missing/turngate.db"),
         "postgresql": Database("postgresql+psycopg://turngate@127.0.0.1:1/turngate"),
     }
-    yield made
-    for each in made.values():
+    yield databases
+    for each in databases.values():
         await each.close()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-async def test_a_database_that_is_away_is_said_to_be(unreachable: dict[str, Database], kind: str) -> None:
+async def test_an_unreachable_database_is_an_outage(unreachable: dict[str, Database], kind: str) -> None:
     """Reading, writing and migrating all raise the one error that means: nothing was changed, try again."""
     database = unreachable[kind]
     with pytest.raises(UnavailableError):
@@ -212,7 +212,7 @@ KILL_OTHERS = text(
 
 
 async def test_a_connection_that_is_lost_in_a_transaction_is_an_outage(postgresql: Database) -> None:
-    """PostgreSQL going away under an open transaction raises UnavailableError; nothing is kept, and the next call works."""
+    """If PostgreSQL goes away in a transaction, UnavailableError is raised, nothing is stored, and the next call works."""
     other = Database(postgresql.url)
 
     async def write_while_it_goes_away() -> None:
@@ -230,10 +230,10 @@ async def test_a_connection_that_is_lost_in_a_transaction_is_an_outage(postgresq
 
 
 @pytest.mark.parametrize("rest", [0.0, 60.0])
-async def test_connections_that_are_lost_in_the_pool_are_made_anew(
+async def test_lost_connections_in_the_pool_are_replaced(
     postgresql: Database, monkeypatch: pytest.MonkeyPatch, rest: float
 ) -> None:
-    """What rested long enough to be asked is replaced unseen; what did not costs one transaction at most, then all are new."""
+    """An idle connection is checked and replaced unseen; a fresh one costs at most one transaction, then all are new."""
     monkeypatch.setattr("turngate.store.postgresql.PING_AFTER_SECONDS", rest)
     await asyncio.gather(*(names(postgresql) for _ in range(3)))
     other = Database(postgresql.url)
@@ -248,7 +248,7 @@ async def test_connections_that_are_lost_in_the_pool_are_made_anew(
 
 
 async def test_no_free_connection_is_an_outage(postgresql: Database) -> None:
-    """When every connection is in use and none becomes free in time, the caller is told to try again."""
+    """When every connection is in use and none becomes free in time, the caller gets an error to try again."""
     pool = postgresql._backend._engine.pool
     pool._timeout = 0.05
     async with asyncio.timeout(DEADLINE_SECONDS):
@@ -266,16 +266,16 @@ async def test_no_free_connection_is_an_outage(postgresql: Database) -> None:
 
 
 def test_the_two_urls_choose_the_two_databases(tmp_path: Path) -> None:
-    """One class serves both; which one is the URL's word."""
+    """One class serves both; the URL decides which."""
     for url, backend in ((f"sqlite:///{tmp_path}/x.db", "Sqlite"), ("postgresql+psycopg://u@h/d", "Postgresql")):
         assert type(Database(url)._backend).__name__ == backend
 
 
-async def test_a_commit_under_way_is_waited_for_however_often_its_writer_is_cancelled(sqlite: Database) -> None:
-    """SQLite commits in a thread: until that is done nobody else gets the connection, and then the rows are there."""
+async def test_a_running_commit_is_awaited_although_its_writer_is_cancelled(sqlite: Database) -> None:
+    """SQLite commits in a thread: until that ends no one else gets the connection, and then the rows are there."""
     backend = sqlite._backend
     disk, committing = threading.Event(), asyncio.Event()
-    backend._committer.submit(disk.wait)  # a disk that takes its time: the COMMIT queues behind it
+    backend._committer.submit(disk.wait)  # a disk that takes its time: the COMMIT is queued after it
 
     async def write() -> None:
         async with sqlite.write() as conn:

@@ -1,4 +1,4 @@
-"""Rows of deltas: of one attempt at a time, bounded, never after the response; and what a watcher reads of them."""
+"""Delta rows: of one attempt at a time, bounded, never after the response; and what a watcher reads of them."""
 
 from __future__ import annotations
 
@@ -37,41 +37,41 @@ async def say(database: Database, run: runs.Run, attempt: int, n: int, text: str
 
 
 async def respond(database: Database, run: runs.Run, step: int = 1) -> None:
-    """Store a final response and tell it, as ``call_model`` does."""
-    said = Message(role="assistant", parts=(TextPart(text="Done."),))
-    response = ModelResponse(message=said, finish_reason="stop", model="m")
+    """Store a final response and its event, as ``call_model`` does."""
+    message = Message(role="assistant", parts=(TextPart(text="Done."),))
+    response = ModelResponse(message=message, finish_reason="stop", model="m")
     async with database.write() as conn:
         await steps.record_response(conn, run, step, response, final=StepPlan(final=True))
         await deltas.forget(conn, run.id, step)
         await events.append(conn, run.id, [("step.responded", {"step": step})])
 
 
-async def kept(database: Database, run: runs.Run) -> list[tuple[str | None, str]]:
+async def stored_deltas(database: Database, run: runs.Run) -> list[tuple[str | None, str]]:
     async with database.read() as conn:
         rows = await deltas.after(conn, 0, ended_from=0, run_ids=[run.id], limit=9_999)
     return [(row.reset, "".join(each.text for each in row.deltas)) for row in rows]
 
 
 async def read_all(database: Database, follower: Follower) -> list[str]:
-    found: list[StreamItem] = []
+    items: list[StreamItem] = []
     while True:
         async with database.read() as conn:
             batch = await follower.read(conn)
         if not batch:
-            return story(found)
-        found += batch
+            return story(items)
+        items += batch
 
 
-def story(told: Sequence[StreamItem]) -> list[str]:
+def story(items: Sequence[StreamItem]) -> list[str]:
     return [
         each.type if isinstance(each, Event) else "".join(delta.text for delta in each.deltas) or f"reset: {each.reset}"
-        for each in told
+        for each in items
         if isinstance(each, Event | Deltas)
     ]
 
 
 async def test_attempts_never_mix(database: Database, run: runs.Run) -> None:
-    """A new attempt takes the place of the one before, saying that it was lost; what that one still says is refused."""
+    """A new attempt replaces the one before and says that it was lost; later deltas of that one are refused."""
     first = await begin(database, run, "a")
     assert first is not None
     assert await say(database, run, first, 2, "b")
@@ -81,37 +81,38 @@ async def test_attempts_never_mix(database: Database, run: runs.Run) -> None:
     assert not await say(database, run, first, 3, "late")
     async with database.write() as conn:
         await deltas.give_up(conn, run.id, 1, first, 3, "late, too")
-    assert await kept(database, run) == [(LOST, "c")]
+    assert await stored_deltas(database, run) == [(LOST, "c")]
     async with database.write() as conn:
         await deltas.give_up(conn, run.id, 1, second, 2, "it broke off")
-    assert await kept(database, run) == [("it broke off", "")]
+    assert await stored_deltas(database, run) == [("it broke off", "")]
     await begin(database, run, "d")
-    assert await kept(database, run) == [(None, "d")]  # that the one before ended was told
+    # Without the end of the attempt before, which watchers got already.
+    assert await stored_deltas(database, run) == [(None, "d")]
 
 
 async def test_nothing_comes_after_the_response(database: Database, run: runs.Run) -> None:
-    """With it everything said is forgotten; neither a late word nor a late attempt is taken."""
+    """The response deletes all its deltas; a late delta and a late attempt are refused."""
     attempt = await begin(database, run, "a")
     assert attempt is not None
     await respond(database, run)
     assert not await say(database, run, attempt, 2, "late")
     assert await begin(database, run, "later") is None
-    assert await kept(database, run) == []
+    assert await stored_deltas(database, run) == []
 
 
 async def test_two_attempts_at_once_leave_one(database: Database, run: runs.Run) -> None:
-    """Whichever began last speaks; the other's words are gone and stay away."""
+    """Only the one that began last writes; the other's deltas are deleted and stay so."""
     attempts = [each for each in await asyncio.gather(*(begin(database, run, f"{n}.") for n in range(6))) if each]
     assert len(set(attempts)) == 6
     done = await asyncio.gather(*(say(database, run, attempt, 2, "more") for attempt in attempts))
-    assert [attempt for attempt, said in zip(attempts, done, strict=True) if said] == [max(attempts)]
-    assert [text for _reset, text in await kept(database, run)][1:] == ["more"]
+    assert [attempt for attempt, is_accepted in zip(attempts, done, strict=True) if is_accepted] == [max(attempts)]
+    assert [text for _reset, text in await stored_deltas(database, run)][1:] == ["more"]
 
 
 async def test_only_the_newest_rows_are_kept(
     database: Database, run: runs.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A response that never ends keeps a bounded number of rows; another step's are its own."""
+    """A response that never ends keeps a bounded number of rows; another step's rows are counted separately."""
     monkeypatch.setattr(deltas, "KEPT_PER_STEP", 3)
     other = await begin(database, run, "other", step=2)
     attempt = await begin(database, run, "1")
@@ -119,11 +120,11 @@ async def test_only_the_newest_rows_are_kept(
     assert attempt is not None
     for n in range(2, 8):
         await say(database, run, attempt, n, str(n))
-    assert [text for _reset, text in await kept(database, run)] == ["other", "5", "6", "7"]
+    assert [text for _reset, text in await stored_deltas(database, run)] == ["other", "5", "6", "7"]
 
 
-async def test_who_comes_late_is_given_what_is_still_being_made(database: Database, run: runs.Run, new_run) -> None:
-    """Of a response in the making everything; of one that was stored, in whatever way its words were left behind, nothing."""
+async def test_a_late_watcher_gets_the_response_in_progress(database: Database, run: runs.Run, new_run) -> None:
+    """A response in progress is sent whole; of a stored one nothing is sent, however its deltas were left over."""
     early = Follower(0, run_id=run.id, deltas_of=EVERY_RUN)
     attempt = await begin(database, run, "a")
     assert attempt is not None
@@ -132,10 +133,10 @@ async def test_who_comes_late_is_given_what_is_still_being_made(database: Databa
     async with database.read() as conn:
         last = await events.last_seq(conn)
     stranger = await new_run()
-    await begin(database, stranger, "of somebody else")
+    await begin(database, stranger, "of another run")
     assert await read_all(database, Follower(last, run_id=run.id, deltas_of=EVERY_RUN)) == ["a", "b"]
     assert await read_all(database, Follower(last, deltas_of=run.id)) == ["a", "b"]
-    assert await read_all(database, Follower(last, deltas_of=EVERY_RUN)) == ["a", "b", "of somebody else"]
+    assert await read_all(database, Follower(last, deltas_of=EVERY_RUN)) == ["a", "b", "of another run"]
     assert await read_all(database, Follower(last, run_id=run.id)) == []
     assert await read_all(database, early) == ["b"]
     await respond(database, run)
@@ -155,7 +156,7 @@ async def test_who_comes_late_is_given_what_is_still_being_made(database: Databa
         (timedelta(hours=25), False, False),
     ],
 )
-async def test_what_was_left_behind_is_swept_away(
+async def test_left_over_deltas_are_swept_away(
     database: Database, run: runs.Run, age: timedelta, *, ended: bool, stays: bool
 ) -> None:
     """Ten minutes after its run's end, or after a day."""
@@ -166,6 +167,6 @@ async def test_what_was_left_behind_is_swept_away(
             await runs.end(conn, run.id, status="failed", reason="", error_class="")
     async with database.write() as conn:
         await deltas.sweep(conn)
-    assert await kept(database, run) == ([(None, "old")] if stays else [])
+    assert await stored_deltas(database, run) == ([(None, "old")] if stays else [])
     async with database.read() as conn:
         assert (await watch.newest(conn)).delta_id == 1

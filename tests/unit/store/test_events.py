@@ -1,4 +1,4 @@
-"""Events: one sequence without surprises for readers, and a hash chain that tells when a row was touched."""
+"""Events: one sequence without surprises for readers, and a hash chain that shows when a row was changed."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ async def test_numbers_have_no_gaps(database: Database, new_run) -> None:
     await tell(database, one, "d")
     await tell(database, one)
     async with database.read() as conn:
-        told = await events.after(conn, 0)
+        rows = await events.after(conn, 0)
         assert await events.last_seq(conn) == 4
-    assert [(event.seq, event.run_id, event.run_seq, event.type) for event in told] == [
+    assert [(event.seq, event.run_id, event.run_seq, event.type) for event in rows] == [
         (1, one.id, 1, "a"),
         (2, one.id, 2, "b"),
         (3, two.id, 1, "c"),
         (4, one.id, 3, "d"),
     ]
-    assert told[0].payload == {"kind": "a", "é": 1.0}
+    assert rows[0].payload == {"kind": "a", "é": 1.0}
 
 
 async def test_after_is_exclusive_and_limited(database: Database, new_run) -> None:
-    """A reader goes on behind the last event it saw, of all runs or of one, a page at a time."""
+    """A reader continues after the last event it saw, of all runs or of one, a page at a time."""
     one, two = await new_run(), await new_run()
     await tell(database, one, "a", "b")
     await tell(database, two, "c", "d")
@@ -61,7 +61,7 @@ async def test_after_is_exclusive_and_limited(database: Database, new_run) -> No
 
 
 async def test_readers_never_see_a_smaller_number_after_a_larger_one(database: Database, new_run) -> None:
-    """Under 20 concurrent writers a reader that goes by the last number it saw misses no event and gets each once."""
+    """With 20 concurrent writers, a reader that continues from its last number misses no event and repeats none."""
     written = [await new_run() for _ in range(20)]
     finished = asyncio.Event()
     seen: list[events.Event] = []
@@ -94,17 +94,17 @@ async def test_readers_never_see_a_smaller_number_after_a_larger_one(database: D
 
 
 async def test_writers_of_one_chain_take_turns(database: Database, new_run) -> None:
-    """Twenty transactions that append to the same run at once leave one chain without a gap, a fork or a number twice."""
+    """Twenty transactions that append to the same run at once leave one chain without gap, fork or duplicate."""
     run = await new_run()
     await asyncio.gather(*(tell(database, run, f"{number}a", f"{number}b") for number in range(20)))
     async with database.read() as conn:
-        told = await events.after(conn, 0, run_id=run.id)
+        rows = await events.after(conn, 0, run_id=run.id)
         assert await events.chain_break(conn, run.id) is None
-    assert [event.run_seq for event in told] == list(range(1, 41))
-    assert [event.type[-1] for event in told] == ["a", "b"] * 20
+    assert [event.run_seq for event in rows] == list(range(1, 41))
+    assert [event.type[-1] for event in rows] == ["a", "b"] * 20
 
 
-async def test_a_chain_that_is_not_there_is_told(database: Database) -> None:
+async def test_an_event_needs_an_existing_chain(database: Database) -> None:
     """Events of a run that does not exist are an error, and take no number."""
     with pytest.raises(LookupError, match="no chain of events 'run_none'"):
         async with database.write() as conn:
@@ -114,15 +114,15 @@ async def test_a_chain_that_is_not_there_is_told(database: Database) -> None:
 
 
 async def swap(conn: Connection, run: runs.Run, column: str, one: int, other: int) -> None:
-    """Swap a column's values between two events, past every unique constraint."""
+    """Swap a column's values between two events without breaking a unique constraint on the way."""
     rows = (await conn.execute(select(events_table).where(events_table.c.run_id == run.id))).mappings().all()
     held = {row["run_seq"]: row[column] for row in rows}
     hashes = {row["run_seq"]: row["hash"] for row in rows}
     free = -1 if isinstance(held[one], int) else "free"
     for run_seq, value in ((one, free), (other, held[one]), (one, held[other])):
-        # Found by its hash: `run_seq` may be the very column that moves.
-        found = events_table.c.hash == hashes[run_seq]
-        await conn.execute(update(events_table).where(found).values({column: value}))
+        # By its hash: `run_seq` may be the very column that moves.
+        row = events_table.c.hash == hashes[run_seq]
+        await conn.execute(update(events_table).where(row).values({column: value}))
 
 
 async def change(conn: Connection, run: runs.Run, run_seq: int, **values: Any) -> None:
@@ -153,8 +153,8 @@ TAMPERINGS = {
 
 
 @pytest.mark.parametrize("tampering", list(TAMPERINGS))
-async def test_the_chain_shows_what_was_touched(database: Database, new_run, tampering: str) -> None:
-    """A changed, removed or re-ordered row breaks the run's chain at that row, and no other run's."""
+async def test_the_chain_shows_which_row_was_changed(database: Database, new_run, tampering: str) -> None:
+    """A changed, removed or reordered row breaks the run's chain at that row, and no other run's."""
     tamper, place = TAMPERINGS[tampering]
     one, two = await new_run(), await new_run()
     await tell(database, one, "a", "b", "c")
@@ -172,8 +172,8 @@ async def test_the_chain_shows_what_was_touched(database: Database, new_run, tam
         assert await events.chain_break(conn, two.id) is None
 
 
-async def test_a_chain_rewritten_from_the_change_on_does_not_meet_its_run(database: Database, run: runs.Run) -> None:
-    """Hashes computed anew for a changed event still differ from the one its run keeps."""
+async def test_a_chain_rewritten_after_the_change_does_not_match_its_run(database: Database, run: runs.Run) -> None:
+    """Hashes computed again for a changed event still differ from the one that its run keeps."""
     await tell(database, run, "a")
     async with database.write() as conn:
         await take_guards_away(conn)
@@ -189,18 +189,18 @@ async def test_a_chain_rewritten_from_the_change_on_does_not_meet_its_run(databa
     async with database.read() as conn:
         assert (
             await events.chain_break(conn, run.id) is None
-        )  # whoever may write every row can; the chain is no signature
+        )  # someone who may write every row can do this: the chain is no signature
 
 
-async def test_an_empty_chain_holds(database: Database, run: runs.Run) -> None:
-    """A run that has told nothing has nothing to break; nor has one that does not exist."""
+async def test_an_empty_chain_is_intact(database: Database, run: runs.Run) -> None:
+    """A run without events has no break; nor has a run that does not exist."""
     async with database.read() as conn:
         assert await events.chain_break(conn, run.id) is None
-        assert await events.chain_break(conn, "nobody") is None
+        assert await events.chain_break(conn, "no_such_run") is None
 
 
-async def test_i9_any_words_can_be_told(database: Database, run: runs.Run) -> None:
-    """I9: a provider's or tool's words that cannot be encoded are mended before they are hashed, so the chain holds."""
+async def test_i9_any_text_can_be_in_an_event(database: Database, run: runs.Run) -> None:
+    """I9: unencodable text of a provider or tool is corrected before it is hashed, so the chain stays intact."""
     async with database.write() as conn:
         await events.append(conn, run.id, [("model.retrying", {"message": "a\x00b\ud800c"})])
     async with database.read() as conn:
@@ -213,7 +213,7 @@ GUARDED = (
     "UPDATE events SET type = type WHERE run_seq > 0",
     "DELETE FROM events WHERE run_seq = 2",
 )
-# SQLite removes the row in the way of a replacement without a DELETE; PostgreSQL empties a table without one.
+# SQLite removes the replaced row without a DELETE; PostgreSQL empties a table without one.
 ALSO_GUARDED = {
     "sqlite": "INSERT OR REPLACE INTO events SELECT seq, run_id, run_seq, 'other', payload, created_at, previous_hash, hash "
     "FROM events WHERE run_seq = 1",
@@ -221,8 +221,8 @@ ALSO_GUARDED = {
 }
 
 
-async def test_the_database_itself_refuses_to_change_what_was_told(database: Database, run: runs.Run) -> None:
-    """Neither an update nor a delete, a replacement or an emptying gets at an event; appending goes on."""
+async def test_the_database_itself_refuses_to_change_events(database: Database, run: runs.Run) -> None:
+    """An update, a delete, a replacement and a truncation of events all fail; appending still works."""
     await tell(database, run, "a", "b")
     for attempt in (*GUARDED, ALSO_GUARDED["sqlite" if "sqlite" in database.url else "postgresql"]):
         with pytest.raises(DBAPIError, match="append-only"):
@@ -235,7 +235,7 @@ async def test_the_database_itself_refuses_to_change_what_was_told(database: Dat
 
 
 async def test_an_event_written_twice_is_refused(database: Database, run: runs.Run) -> None:
-    """The same place in a chain, or the same number, is given once."""
+    """A place in a chain, and a number, can be taken only once."""
     await tell(database, run, "a")
     async with database.read() as conn:
         row = dict((await conn.execute(select(events_table))).mappings().one())
@@ -246,7 +246,7 @@ async def test_an_event_written_twice_is_refused(database: Database, run: runs.R
 
 
 async def test_events_of_a_removed_run_can_still_be_checked(database: Database, run: runs.Run) -> None:
-    """A run that never started is removed and its events stay: the head that is kept still shows a cut-off tail."""
+    """A run that never started is removed but its events stay: the stored head still reveals a cut-off tail."""
     await tell(database, run, "a", "b")
     async with database.write() as conn:
         await events.keep_head(conn, run.id)

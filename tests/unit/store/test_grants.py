@@ -1,4 +1,4 @@
-"""Grants in the store: standing, metered, revoked at once."""
+"""Grants in the store: limited uses, and revoked at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turngate.store.database import Database
 from turngate.store.policy import grants
 
 
-async def made(database: Database, key: str = "k", **options: Any) -> grants.StoredGrant:
+async def new_grant(database: Database, key: str = "k", **options: Any) -> grants.StoredGrant:
     options.setdefault("pattern", GrantPattern(tool="pay", fixed={"cents": 5}))
     target = {"run_id": options.pop("run_id", None), "agent": options.pop("agent", None)}
     wanted = WantedGrant(**{"scope": "everyone", "max_uses": 3, **options})
@@ -25,9 +25,9 @@ async def made(database: Database, key: str = "k", **options: Any) -> grants.Sto
         return await grants.create(conn, wanted, key=key, created_by="ann", role="admin", **target)
 
 
-async def test_a_grant_lets_through_as_many_calls_as_it_says(database: Database) -> None:
-    """Of ten calls at once three take a use, each by its own row; the count and the rows agree."""
-    grant = await made(database)
+async def test_a_grant_allows_as_many_calls_as_it_says(database: Database) -> None:
+    """Of ten calls at once three take a use, each with its own row; the count and the rows agree."""
+    grant = await new_grant(database)
 
     async def take(number: int) -> bool:
         async with database.write() as conn:
@@ -47,10 +47,10 @@ async def test_a_grant_lets_through_as_many_calls_as_it_says(database: Database)
     assert [each.used_at for each in used] == sorted((each.used_at for each in used), reverse=True)
 
 
-async def test_what_stands_is_listed_and_what_ended_takes_no_more(database: Database) -> None:
+async def test_valid_grants_are_listed_and_ended_ones_take_no_use(database: Database) -> None:
     """Revoked, expired and used-up grants are in the whole list only; each is revoked at most once."""
-    ends = {"stands": {}, "revoked": {}, "expired": {}, "used": {"max_uses": 1}}
-    every = {name: await made(database, name, **options) for name, options in ends.items()}
+    ends = {"valid": {}, "revoked": {}, "expired": {}, "used": {"max_uses": 1}}
+    every = {name: await new_grant(database, name, **options) for name, options in ends.items()}
     async with database.write() as conn:
         assert await grants.revoke(conn, every["revoked"].id, by="bea")
         assert not await grants.revoke(conn, every["revoked"].id, by="cid")
@@ -63,9 +63,9 @@ async def test_what_stands_is_listed_and_what_ended_takes_no_more(database: Data
         for name in ("revoked", "expired", "used"):
             assert not await grants.take_use(conn, every[name].id, run_id="r", tool_call_id="late")
             assert not await grants.revoke(conn, every[name].id, by="dan")
-        assert [each.id for each in await grants.standing(conn)] == [every["stands"].id]
+        assert [each.id for each in await grants.standing(conn)] == [every["valid"].id]
         assert (await surroundings(conn)).grants == 1
-        assert [each.id for each in await grants.page(conn, limit=9, standing_only=True)] == [every["stands"].id]
+        assert [each.id for each in await grants.page(conn, limit=9, standing_only=True)] == [every["valid"].id]
         newest = await grants.page(conn, limit=2)
         older = await grants.page(conn, limit=9, before=(newest[-1].created_at, newest[-1].id))
         revoked = await grants.get(conn, every["revoked"].id)
@@ -82,22 +82,22 @@ async def test_what_stands_is_listed_and_what_ended_takes_no_more(database: Data
         ("run", {"run_id": "run_1"}, {("run_1", "a"), ("run_1", "b")}),
     ],
 )
-async def test_a_grant_reaches_what_its_scope_says(sqlite: Database, scope: Any, options: Any, reached: Any) -> None:
-    """The store hands a run those grants that the domain says cover it, and no others."""
-    grant = await made(sqlite, scope=scope, **options)
+async def test_a_grant_covers_what_its_scope_says(sqlite: Database, scope: Any, options: Any, reached: Any) -> None:
+    """The store gives a run exactly the grants that cover it according to the domain."""
+    grant = await new_grant(sqlite, scope=scope, **options)
     for run_id, agent in (("run_1", "a"), ("run_2", "a"), ("run_1", "b"), ("run_2", "b")):
         async with sqlite.read() as conn:
-            found = await grants.standing(conn, run_id=run_id, agent=agent)
-        assert bool(found) == ((run_id, agent) in reached or scope == "everyone")
-        assert bool(found) == grant.grant.covers(run_id=run_id, agent=agent)
+            covering = await grants.standing(conn, run_id=run_id, agent=agent)
+        assert bool(covering) == ((run_id, agent) in reached or scope == "everyone")
+        assert bool(covering) == grant.grant.covers(run_id=run_id, agent=agent)
 
 
 async def test_the_same_key_makes_one_grant(database: Database) -> None:
-    """A repeat of a decision makes no second grant, and every number of the pattern comes back as it was."""
+    """A repeated decision makes no second grant, and every number of the pattern reads back unchanged."""
     pattern = GrantPattern(tool="pay", fixed={"a": 10**30, "b": 1.0, "c": 1, "d": 0.1, "e": [None, {"x": "é"}]})
-    first = await made(database, "same", pattern=pattern)
-    again = await made(database, "same", pattern=pattern, max_uses=9)
+    first = await new_grant(database, "same", pattern=pattern)
+    again = await new_grant(database, "same", pattern=pattern, max_uses=9)
     assert again == first
-    kept = first.grant.pattern
-    assert kept == pattern
-    assert [type(value) for value in kept.fixed.values()] == [int, float, int, float, list]
+    stored = first.grant.pattern
+    assert stored == pattern
+    assert [type(value) for value in stored.fixed.values()] == [int, float, int, float, list]

@@ -1,4 +1,4 @@
-"""The inbox under its filters: one value gives the list and its count, and the order of the list."""
+"""The filtered inbox: one value gives the list, its count and its order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def later(seconds: int) -> str:
 
 
 async def fill(conn: Connection, run: runs.Run, other: runs.Run) -> None:
-    """Seven that wait, oldest first by letter, and four that have ended, first z."""
+    """Seven pending requests, oldest first by letter, and four ended ones, first z."""
     waiting = [
         asked(run, "a", created_at=later(1), claimed_by="ann", claimed_until=SOON),
         asked(run, "b", created_at=later(2), claimed_by="ann", claimed_until=BEFORE),
@@ -42,7 +42,7 @@ async def fill(conn: Connection, run: runs.Run, other: runs.Run) -> None:
         await requests.settle(conn, name, status=statuses[name], at=AT + timedelta(seconds=seconds))  # type: ignore[arg-type]
 
 
-FOUND = {
+MATCHES = {
     "": "abcdefg",
     "status=decided": "wxyz",
     "status=rejected": "x",
@@ -66,12 +66,12 @@ FOUND = {
 
 
 async def test_each_filter_lists_and_counts_the_same_in_its_order(database: Database, new_run) -> None:
-    """Pending oldest first, ended by their end and newest first, all newest first; however small the pages are."""
+    """Pending oldest first, ended by end time and newest first, all newest first; for any page size."""
     run, other = await new_run(), await new_run()
     async with database.write() as conn:
         await fill(conn, run, other)
     async with database.read() as conn:
-        for (query, expected), limit in itertools.product(FOUND.items(), (2, 50)):
+        for (query, expected), limit in itertools.product(MATCHES.items(), (2, 50)):
             wanted = InboxFilter.from_query(query).of("ann")
             seen, after = "", None
             while page := await requests.page(conn, wanted, limit=limit, after=after):
@@ -81,8 +81,8 @@ async def test_each_filter_lists_and_counts_the_same_in_its_order(database: Data
             assert await requests.count(conn, wanted) == len(expected), query
 
 
-def test_a_filter_is_the_same_in_a_url() -> None:
-    """There and back nothing changes; what is the default is left out, and an untouched control is no condition."""
+def test_a_filter_survives_a_url() -> None:
+    """It round-trips; defaults are left out, and an empty control is no condition."""
     wanted = InboxFilter(status="decided", tool="a&b=c", claimed="me", parked=False)
     assert wanted.query == "status=decided&tool=a%26b%3Dc&claimed=me&parked=false"
     assert InboxFilter.from_query(wanted.query) == wanted
@@ -103,8 +103,8 @@ def test_a_filter_is_the_same_in_a_url() -> None:
         "tool=" + "a" * 300,
     ],
 )
-def test_a_query_that_is_no_filter_is_refused(query: str) -> None:
-    """Unknown names and values, repeats and text that no database keeps: the answer lists the conditions there are."""
+def test_an_invalid_query_is_refused(query: str) -> None:
+    """Unknown names and values, repeats and unstorable text are refused with the list of conditions."""
     with pytest.raises(InvalidInputError, match="status, kind, agent") as refused:
         InboxFilter.from_query(query)
     assert refused.value.error_code == "bad_filter"

@@ -1,4 +1,4 @@
-"""Conversations: a tree of immutable messages that come back byte for byte."""
+"""Conversations: a tree of immutable messages that read back byte for byte."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RAW_INPUTS = [
 
 
 async def grow(conn: Connection, conversation_id: str, parent_id: str | None, *texts: str) -> str:
-    """Append user messages one behind the other; returns the last one's id. An id is its text."""
+    """Append user messages, each to the one before; return the last one's id. An id is its text."""
     for text in texts:
         await messages.append(
             conn,
@@ -54,7 +54,7 @@ async def texts_to(conn: Connection, head: str | None) -> list[str]:
 
 
 async def test_a_planted_conversation_is_one_past(database: Database) -> None:
-    """Each message hangs behind the one before it, the last is the head, and no run wrote any; planted empty, it has none."""
+    """Each message follows the one before, the last is the head, and no run wrote any; an empty one has no head."""
     async with database.write() as conn:
         await messages.plant(conn, "conv", [user_message(text) for text in ("one", "two", "three")])
         await messages.plant(conn, "empty", [])
@@ -70,7 +70,7 @@ async def test_a_planted_conversation_is_one_past(database: Database) -> None:
 
 
 async def test_a_fork_shares_its_past(database: Database) -> None:
-    """A fork is a message with an older parent: both branches read the same past, and no row of it is copied."""
+    """A fork is a message with an older parent: both branches read the same past, and no row is copied."""
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
         await messages.create_conversation(conn, "fork")
@@ -86,8 +86,8 @@ async def test_a_fork_shares_its_past(database: Database) -> None:
         assert count == 6
 
 
-async def test_a_path_to_nowhere_is_empty(database: Database) -> None:
-    """A conversation without messages, and one that does not exist, have no head and no path."""
+async def test_a_missing_path_is_empty(database: Database) -> None:
+    """An empty conversation and one that does not exist have no head and no path."""
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
     async with database.read() as conn:
@@ -100,7 +100,7 @@ async def test_a_path_to_nowhere_is_empty(database: Database) -> None:
 
 
 async def test_a_long_conversation_is_read_in_order(database: Database) -> None:
-    """A path of 400 messages comes back whole and oldest first: no recursion limit cuts it."""
+    """A path of 400 messages reads back whole and oldest first: no recursion limit cuts it."""
     texts = [f"m{number:04}" for number in range(400)]
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
@@ -110,20 +110,20 @@ async def test_a_long_conversation_is_read_in_order(database: Database) -> None:
 
 
 async def test_opaque_fields_and_raw_input_come_back_byte_for_byte(database: Database) -> None:
-    """Key order, 1.0 beside 1, big integers, every character: what went in comes out, on both databases."""
+    """Key order, 1.0 next to 1, big integers and every character read back unchanged, on both databases."""
     calls = (ToolCallPart(tool_call_id=raw, tool_name="t", input=raw, provider_options=OPAQUE) for raw in RAW_INPUTS)
-    said = Message(
+    message = Message(
         role="assistant", parts=(TextPart(text="\u0000é😀", provider_options=OPAQUE), *calls), provider_options=OPAQUE
     )
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
         await messages.append(
-            conn, message_id="m", parent_id=None, conversation_id="conv", run_id="r", step=3, message=said
+            conn, message_id="m", parent_id=None, conversation_id="conv", run_id="r", step=3, message=message
         )
     async with database.read() as conn:
         back = await messages.get(conn, "m")
         stored = (await messages.path_to(conn, "m"))[0]
-    assert back == stored.message == said
+    assert back == stored.message == message
     assert [call.input for call in back.calls] == RAW_INPUTS
     for options in (back.provider_options, *(part.provider_options for part in back.parts)):
         assert json.dumps(options) == json.dumps(OPAQUE)
@@ -131,7 +131,7 @@ async def test_opaque_fields_and_raw_input_come_back_byte_for_byte(database: Dat
 
 
 async def test_a_message_is_written_once(database: Database) -> None:
-    """The same id again collides: a retry cannot double a message, nor rewrite it."""
+    """The same id again collides, so a retry can neither double nor rewrite a message."""
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
         await grow(conn, "conv", None, "a")
@@ -141,16 +141,16 @@ async def test_a_message_is_written_once(database: Database) -> None:
 
 
 async def test_a_parent_that_does_not_exist_is_refused(database: Database) -> None:
-    """The tree holds together: the database itself refuses an orphan."""
+    """The database itself refuses an orphan."""
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
     with pytest.raises(IntegrityError):
         async with database.write() as conn:
-            await grow(conn, "conv", "nobody", "a")
+            await grow(conn, "conv", "no_such_message", "a")
 
 
 async def test_moving_the_head_moves_run_and_conversation(database: Database, run: runs.Run) -> None:
-    """A closed step's message becomes the head of the run and of its conversation in one go."""
+    """A closed step's message becomes the head of the run and of its conversation at once."""
     async with database.write() as conn:
         await grow(conn, run.conversation_id, run.head_message_id, "a")
         await runs.move_head(conn, run, "a")
@@ -160,8 +160,8 @@ async def test_moving_the_head_moves_run_and_conversation(database: Database, ru
         assert after.head_message_id == await messages.head_of(conn, run.conversation_id) == "a"
 
 
-async def test_the_newest_of_a_path_across_a_fork(database: Database) -> None:
-    """The last messages of a path, oldest first, and its first one: also where it began in another conversation."""
+async def test_the_newest_messages_of_a_path_across_a_fork(database: Database) -> None:
+    """The last messages of a path, oldest first, and its first one, which may be in another conversation."""
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
         await messages.create_conversation(conn, "fork")

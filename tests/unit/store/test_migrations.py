@@ -1,4 +1,4 @@
-"""Migrations give exactly the tables the code declares, however often they run and in however many processes at once."""
+"""Migrations give exactly the declared tables, however often they run and in however many processes at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Schema = dict[str, dict[str, Any]]
 
 
 def schema_of(connection: sqlalchemy.Connection) -> Schema:
-    """Return what the database says of each table: columns, keys and indexes, with their names and in a fixed order."""
+    """Return the database's description of each table: columns, keys and indexes, named and in a fixed order."""
     inspector = sqlalchemy.inspect(connection)
     tables: Schema = {}
     for table in set(inspector.get_table_names()) - {"alembic_version"}:
@@ -33,7 +33,7 @@ def schema_of(connection: sqlalchemy.Connection) -> Schema:
             "primary key": inspector.get_pk_constraint(table),
             "foreign keys": {key["name"]: key for key in inspector.get_foreign_keys(table)},
             "unique": {key["name"]: key for key in inspector.get_unique_constraints(table)},
-            # Whole, as the statement that makes it: which rows a partial index holds is part of what it promises.
+            # The whole statement that creates it: which rows a partial index holds is part of its contract.
             "indexes": {index["name"]: _with_its_condition(index) for index in inspector.get_indexes(table)},
         }
     return tables
@@ -62,7 +62,7 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str],
 
 
 async def _declared(url: str) -> Schema:
-    """Return the schema of a database in which the tables are made from their declarations alone."""
+    """Return the schema of a database whose tables come from their declarations alone."""
     database = Database(url)
     try:
         async with database.write() as conn:
@@ -82,14 +82,14 @@ async def _revision_becomes(database: Database, revision: str) -> None:
 
 
 async def test_migrations_give_exactly_the_declared_tables(database: Database, empty_url: Callable[[str], str]) -> None:
-    """Nothing that the code declares is missing in a migrated database, nothing else is there, and all names agree."""
+    """A migrated database has everything that the code declares and nothing else, and all names agree."""
     migrated = await schema_in(database)
     assert len(migrated) > 40
     assert migrated == await _declared(empty_url(_kind(database)))
 
 
 async def test_the_comparison_sees_a_difference(database: Database, empty_url: Callable[[str], str]) -> None:
-    """A column, an index or a table too many is found: the test above can fail."""
+    """An extra column, index or table is noticed, so the test above can fail."""
     before = await schema_in(database)
     async with database.write() as conn:
         await conn.execute(sqlalchemy.text("ALTER TABLE agents ADD COLUMN extra TEXT"))
@@ -104,7 +104,7 @@ async def test_the_comparison_sees_a_difference(database: Database, empty_url: C
 
 
 async def test_migrating_again_changes_nothing(database: Database) -> None:
-    """A second start migrates again: rows stay, and the one counter row is not doubled."""
+    """A second start migrates again: rows stay, and the counter's one row is not doubled."""
     before = await schema_in(database)
     async with database.write() as conn:
         await conn.execute(sqlalchemy.update(event_counter).values(last_seq=7))
@@ -117,7 +117,7 @@ async def test_migrating_again_changes_nothing(database: Database) -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_two_processes_may_migrate_at_once(empty_url: Callable[[str], str], kind: str) -> None:
-    """Worker and API start together on an empty database; each has its own connections, and both succeed."""
+    """Worker and API start together on an empty database, each with its own connections, and both succeed."""
     url = empty_url(kind)
     databases = [Database(url) for _ in range(3)]
     try:
@@ -134,7 +134,7 @@ async def test_two_processes_may_migrate_at_once(empty_url: Callable[[str], str]
 
 @pytest.mark.parametrize("revision", ["0001", "0007"])
 async def test_a_database_of_before_the_first_release_is_refused(database: Database, revision: str) -> None:
-    """Its schema is not this one's, whatever its number: the error says what made it and how to start fresh."""
+    """Its schema is another one, whatever its number: the error names what created it and how to start fresh."""
     await _revision_becomes(database, revision)
     for attempt in (database.migrate, database.schema_revision):
         with pytest.raises(UnknownSchemaError, match=rf"before 0\.1\.0 \(schema {revision}\)") as refused:
@@ -144,7 +144,7 @@ async def test_a_database_of_before_the_first_release_is_refused(database: Datab
 
 
 async def test_a_database_of_a_newer_version_is_refused(database: Database) -> None:
-    """A rolled back release says what to run instead, and leaves the schema alone."""
+    """After a rollback the error says which release to run, and leaves the schema alone."""
     await _revision_becomes(database, "0412_later")
     before = await schema_in(database)
     for attempt in (database.migrate, database.schema_revision):
@@ -157,7 +157,7 @@ async def test_a_database_of_a_newer_version_is_refused(database: Database) -> N
 
 
 def test_no_revision_can_be_mistaken_for_an_unreleased_one() -> None:
-    """Each released revision is its file's whole name; those of before 0.1.0 were four digits."""
+    """Each released revision is its file's whole name; those from before 0.1.0 were four digits."""
     migrations = list(ScriptDirectory(str(schema.MIGRATIONS)).walk_revisions())
     assert migrations[0].revision == schema.newest_revision()
     assert {each.revision for each in migrations} == {Path(each.path).stem for each in migrations}

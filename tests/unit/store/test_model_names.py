@@ -1,4 +1,4 @@
-"""The names that a model may have, and whose model a run goes on with."""
+"""The names that a model may have, and which model a run continues with."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def named(*names: str, model: str = "p:m") -> Profiles:
     return Profiles({name: Profile(name=name, model=model) for name in names})
 
 
-async def test_each_worker_adds_its_names_and_replaces_what_they_stood_for(database: Database) -> None:
-    """Profiles first; a name is there once, with what was published last; a profile hides a provider of its name."""
+async def test_each_worker_adds_its_names_and_replaces_their_models(database: Database) -> None:
+    """Profiles first; each name once, with its latest model; a profile hides a provider of its name."""
     async with database.write() as conn:
         await agents.publish_model_names(conn, named("slow", "fast"), ["openai", "fast"])
         await agents.publish_model_names(conn, named("fast", model="p:new"), ["groq"])
     async with database.read() as conn:
-        found = [(each.kind, each.name, each.model) for each in await agents.every_model_name(conn)]
-    assert found == [
+        names = [(each.kind, each.name, each.model) for each in await agents.every_model_name(conn)]
+    assert names == [
         ("profile", "fast", "p:new"),
         ("profile", "slow", "p:m"),
         ("provider", "groq", ""),
@@ -28,14 +28,14 @@ async def test_each_worker_adds_its_names_and_replaces_what_they_stood_for(datab
     ]
 
 
-async def test_a_fallback_gives_way_to_a_person_and_to_the_end(database: Database, run: Run) -> None:
-    """It counts only for the model it was decided about; a switch, also to that model, is not undone by it; nor is an end."""
+async def test_a_fallback_yields_to_a_person_and_to_the_end(database: Database, run: Run) -> None:
+    """It applies only to the model it was decided for; it undoes neither a switch, even to that model, nor an end."""
 
     async def as_it_is() -> Run:
         async with database.read() as conn:
-            found = await runs.get(conn, run.id)
-        assert found is not None
-        return found
+            stored = await runs.get(conn, run.id)
+        assert stored is not None
+        return stored
 
     async def falls(before: Run, to: str) -> bool:
         async with database.write() as conn:

@@ -30,12 +30,12 @@ def new(run_id: str = "r", conversation_id: str = "conv", message_id: str = "m")
 
 
 async def test_a_run_begins_with_its_message_and_its_event(database: Database) -> None:
-    """The input comes behind what was said, the conversation goes on from it, and the event tells agent, model and starter."""
+    """The input follows earlier messages, the conversation continues from it, and the event has agent, model and starter."""
     async with database.write() as conn:
         await messages.plant(conn, "conv", [user_message("before")])
         before = await messages.head_of(conn, "conv")
-        told = {"by": "bob", "unattended": "park"}
-        await open_run(conn, new(), says=user_message("go"), behind=before, told=told)
+        details = {"by": "bob", "unattended": "park"}
+        await open_run(conn, new(), says=user_message("go"), behind=before, told=details)
     async with database.read() as conn:
         run = await runs.get(conn, "r")
         path = await messages.path_to(conn, await messages.head_of(conn, "conv"))
@@ -44,26 +44,26 @@ async def test_a_run_begins_with_its_message_and_its_event(database: Database) -
     assert (run.status, run.path, run.head_message_id) == ("running", "agent", "m")
     assert [(each.run_id, each.message.text) for each in path] == [(None, "before"), ("r", "go")]
     named = {"agent": "agent", "model": "scripted:test", "started_by": "ann"}
-    assert [(event.type, event.payload) for event in happened] == [("run.started", {**named, **told})]
+    assert [(event.type, event.payload) for event in happened] == [("run.started", {**named, **details})]
 
 
-async def test_a_run_may_begin_where_nothing_new_is_said(database: Database) -> None:
-    """It answers a message that the conversation has; the call from outside for which it stands is kept with it."""
+async def test_a_run_may_begin_without_a_new_message(database: Database) -> None:
+    """It answers a message of the conversation; the external call that it represents is stored with it."""
     call = ExternalCall(run_id="", tool_call_id="c", tool=TOOL, input="{}", context="")
     async with database.write() as conn:
         await messages.plant(conn, "conv", [user_message("before")])
-        said = await messages.head_of(conn, "conv")
-        assert said is not None
-        await open_run(conn, new(message_id=said), says=None, behind=said, told={}, external=call)
+        head = await messages.head_of(conn, "conv")
+        assert head is not None
+        await open_run(conn, new(message_id=head), says=None, behind=head, told={}, external=call)
     async with database.read() as conn:
-        assert [each.id for each in await messages.path_to(conn, await messages.head_of(conn, "conv"))] == [said]
-        kept = await external_calls.get(conn, "r")
-    assert kept is not None
-    assert kept.tool_call_id == "c"
+        assert [each.id for each in await messages.path_to(conn, await messages.head_of(conn, "conv"))] == [head]
+        stored = await external_calls.get(conn, "r")
+    assert stored is not None
+    assert stored.tool_call_id == "c"
 
 
 async def test_a_conversation_has_one_live_run(database: Database) -> None:
-    """A second one is refused by the database, and nothing of it stays."""
+    """The database refuses a second one, and stores none of it."""
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
         await open_run(conn, new(), says=user_message("go"), behind=None, told={})

@@ -1,4 +1,4 @@
-"""Stored rules and what workers publish of theirs."""
+"""Stored rules, and the rules and tools that workers publish."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from turngate.store.policy import policies, recorded_calls
 from turngate.store.runs import calls
 
 
-async def test_one_of_ten_writers_makes_a_version(database: Database) -> None:
-    """Versions have no gaps and no forks: who is late is refused by the database itself."""
+async def test_one_of_ten_writers_stores_a_version(database: Database) -> None:
+    """Versions have no gaps and no forks: the database itself refuses a late writer."""
 
     async def write(number: int) -> None:
         async with database.write() as conn:
@@ -36,8 +36,8 @@ async def test_one_of_ten_writers_makes_a_version(database: Database) -> None:
         assert await policies.versions(conn, limit=9, before=1) == []
 
 
-async def test_a_worker_publishes_its_rules_and_tools_anew(database: Database) -> None:
-    """What the same task queue published before is gone; another one's stays."""
+async def test_a_worker_replaces_its_published_rules_and_tools(database: Database) -> None:
+    """What the same task queue published before is gone; another queue's stays."""
     first = Policy(rule=[Rule(name="a", verdict="deny", tools=["x"], args=[{"at": "/n", "op": "gt", "value": 0.1}])])
     tools = [KnownTool(name="x", kind="local", effect="read", own_ask="computed", agents=("support", "intern"))]
     async with database.write() as conn:
@@ -53,7 +53,7 @@ async def test_a_worker_publishes_its_rules_and_tools_anew(database: Database) -
 def judged(
     run_id: str, call_id: str, step: int, position: int, *, tool: str = "pay", verdict: bool = True
 ) -> calls.Call:
-    said = Verdict(answer="ask", rule="default", reason="", risk="low").model_dump_json(exclude_defaults=True)
+    verdict_json = Verdict(answer="ask", rule="default", reason="", risk="low").model_dump_json(exclude_defaults=True)
     return calls.Call(
         run_id=run_id,
         tool_call_id=call_id,
@@ -63,7 +63,7 @@ def judged(
         input="{}",
         repeat_key="k",
         disposition="ask",
-        verdict=said if verdict else "",
+        verdict=verdict_json if verdict else "",
         digest="d",
         policy_version="p",
         effect="once",
@@ -71,7 +71,7 @@ def judged(
 
 
 async def test_recorded_calls_are_read_newest_first_each_once(database: Database, new_run) -> None:
-    """Across runs, steps and pages; left out: calls that never reached policy, dry replays, and runs with rules of their own."""
+    """Across runs, steps and pages, without calls that never reached policy, dry runs and runs with their own rules."""
     older, newer, dry, own = [await new_run() for _ in range(4)]
     rows = [judged(older.id, f"o{number}", 1, number) for number in range(3)]
     rows += [judged(newer.id, f"n{step}{position}", step, position) for step in (1, 2) for position in range(2)]
@@ -83,10 +83,10 @@ async def test_recorded_calls_are_read_newest_first_each_once(database: Database
         await calls.insert_planned(conn, rows)
     expected = ["other", "n21", "n20", "n11", "n10", "o2", "o1", "o0"]
     async with database.read() as conn:
-        seen, behind = [], None
-        while page := await recorded_calls.page(conn, limit=3, behind=behind):
+        seen, last_place = [], None
+        while page := await recorded_calls.page(conn, limit=3, behind=last_place):
             seen += [each.tool_call_id for each in page]
-            behind = page[-1].place
+            last_place = page[-1].place
     assert seen == expected
 
     async def newest(**options) -> list[str]:

@@ -22,7 +22,7 @@ from turngate.store.tables import runs as runs_table
 
 
 async def begin(database: Database, run: runs.Run, call: str = "c1") -> None:
-    """Let the call's handler start, and tell so."""
+    """Let the call's handler start, with its event."""
     async with database.write() as conn:
         await executions.begin(
             conn, run_id=run.id, tool_call_id=call, digest="d", decision_id=None, idempotency_key="k"
@@ -42,17 +42,17 @@ async def say(database: Database, run: runs.Run, *texts: object, call: str = "c1
 
 
 async def read_all(database: Database, follower: Follower) -> list[StreamItem]:
-    found: list[StreamItem] = []
+    items: list[StreamItem] = []
     while True:
         async with database.read() as conn:
             batch = await follower.read(conn)
         if not batch:
-            return found
-        found += batch
+            return items
+        items += batch
 
 
-def story(told: list[StreamItem]) -> list[object]:
-    return [each.type if isinstance(each, Event) else each.payload for each in told]
+def story(items: list[StreamItem]) -> list[object]:
+    return [each.type if isinstance(each, Event) else each.payload for each in items]
 
 
 async def adopt(database: Database, child: runs.Run, parent: runs.Run) -> None:
@@ -60,8 +60,8 @@ async def adopt(database: Database, child: runs.Run, parent: runs.Run) -> None:
         await conn.execute(update(runs_table).where(runs_table.c.id == child.id).values(parent_run_id=parent.id))
 
 
-async def test_numbers_go_on_over_attempts_and_only_the_newest_rows_are_kept(database: Database, run: runs.Run) -> None:
-    """``n`` counts from 1 within a call, whoever writes; past 500 rows the oldest of that call go, and of no other."""
+async def test_numbers_continue_over_attempts_and_only_the_newest_rows_stay(database: Database, run: runs.Run) -> None:
+    """``n`` counts from 1 within a call, for all its writers; past 500 rows that call's oldest are deleted."""
     await begin(database, run)
     await begin(database, run, "c2")
     await say(database, run, "other", call="c2")
@@ -78,7 +78,7 @@ async def test_numbers_go_on_over_attempts_and_only_the_newest_rows_are_kept(dat
 
 
 async def test_two_writers_of_one_call_never_give_the_same_number(database: Database, run: runs.Run) -> None:
-    """A worker that was thought lost and the next attempt's may both write: numbers stay unique and in order."""
+    """A worker that was thought lost and the next attempt may both write: numbers stay unique and in order."""
     await begin(database, run)
     await asyncio.gather(*(say(database, run, number, number) for number in range(20)))
     async with database.read() as conn:
@@ -87,7 +87,7 @@ async def test_two_writers_of_one_call_never_give_the_same_number(database: Data
 
 
 async def test_nothing_is_added_to_a_call_that_does_not_execute(database: Database, run: runs.Run) -> None:
-    """Before the handler was let through and after the result is stored there is no progress."""
+    """There is no progress before the handler may start, nor after the result is stored."""
     assert not await say(database, run, "early")
     await begin(database, run)
     assert await say(database, run, "in time")
@@ -109,7 +109,7 @@ async def test_nothing_is_added_to_a_call_that_does_not_execute(database: Databa
 async def test_old_progress_is_swept_away(
     database: Database, run: runs.Run, age: timedelta, *, ended: bool, stays: bool
 ) -> None:
-    """An hour after the call's end, or a day, rows go; and a number that was given is never given again."""
+    """An hour after the call's end, or after a day, rows are deleted; a used number is never used again."""
     await begin(database, run)
     await say(database, run, "old", "old too")
     async with database.write() as conn:
@@ -127,7 +127,7 @@ async def test_old_progress_is_swept_away(
 
 
 async def test_events_and_progress_come_in_the_order_they_happened(database: Database, run: runs.Run) -> None:
-    """Read at once or bit by bit: the call's start, what it said, its end; each once."""
+    """Read at once or bit by bit: the call's start, its progress, its end; each once."""
     bit_by_bit = Follower(0, run_id=run.id)
     seen: list[StreamItem] = []
     for act in (
@@ -144,23 +144,23 @@ async def test_events_and_progress_come_in_the_order_they_happened(database: Dat
     await finish(database, run, "c2")
     at_once = Follower(0)
     assert at_once._progress is not None
-    at_once._progress._began_at = 0  # as if it had looked before anything was said
+    at_once._progress._began_at = 0  # as if it had looked before any progress
     assert story(await read_all(database, at_once)) == [*expected, "execution.finished"]
 
 
 async def test_order_holds_over_many_batches(database: Database, run: runs.Run) -> None:
-    """More events and progress than one look takes: no row is lost, doubled or told before its place."""
+    """More events and progress than one look takes: no row is lost, doubled or out of order."""
     await begin(database, run)
     for number in range(6):
         await say(database, run, *(f"{number}.{each}" for each in range(80)))
         async with database.write() as conn:
             await events.append(conn, run.id, [(f"event.{number}.{each}", {}) for each in range(200)])
-    told = story(await read_all(database, Follower(0, run_id=run.id)))
+    items = story(await read_all(database, Follower(0, run_id=run.id)))
     expected: list[object] = ["execution.started"]
     for number in range(6):
         expected += [f"{number}.{each}" for each in range(80)]
         expected += [f"event.{number}.{each}" for each in range(200)]
-    assert told == expected
+    assert items == expected
     # More progress than one look takes, before events that must wait for it.
     async with database.read() as conn:
         here = await events.last_seq(conn)
@@ -168,15 +168,15 @@ async def test_order_holds_over_many_batches(database: Database, run: runs.Run) 
     await say(database, run, *(f"c2.{each}" for each in range(400)), call="c2")
     async with database.write() as conn:
         await events.append(conn, run.id, [("last", {})])
-    told = story(await read_all(database, Follower(0, run_id=run.id)))
-    assert told == [*expected, "execution.started", *(f"c2.{each}" for each in range(400)), "last"]
+    items = story(await read_all(database, Follower(0, run_id=run.id)))
+    assert items == [*expected, "execution.started", *(f"c2.{each}" for each in range(400)), "last"]
     words = [each for each in expected if str(each)[0].isdigit()]
     late = story(await read_all(database, Follower(here, run_id=run.id)))
     assert late == [*words, "execution.started", *(f"c2.{each}" for each in range(400)), "last"]
 
 
-async def test_who_comes_late_is_given_the_progress_of_calls_that_still_run(database: Database, run: runs.Run) -> None:
-    """Kept progress of a finished call is not told again: its result is there. That of a running one is, wherever one starts."""
+async def test_a_late_watcher_gets_the_progress_of_running_calls(database: Database, run: runs.Run) -> None:
+    """A finished call's progress is not sent, as its result is there; a running call's is, wherever the watcher starts."""
     await begin(database, run)
     await begin(database, run, "c2")
     await say(database, run, "of the finished")
@@ -193,7 +193,7 @@ async def test_who_comes_late_is_given_the_progress_of_calls_that_still_run(data
 
 
 async def test_a_run_is_followed_with_its_sub_agents_runs(database: Database, new_run) -> None:
-    """Descendants at any depth, those that start meanwhile too; a stranger's run is not told."""
+    """Descendants at any depth, also those that start meanwhile; a stranger's run is not sent."""
     parent, child, grandchild, stranger = [await new_run() for _ in range(4)]
     await adopt(database, child, parent)
     follower = Follower(0, run_id=parent.id)
@@ -206,17 +206,17 @@ async def test_a_run_is_followed_with_its_sub_agents_runs(database: Database, ne
     await say(database, grandchild, "deep")
     assert story(await read_all(database, follower)) == ["execution.started", "deep"]
     only = Follower(0, progress_of=child.id)
-    said = [each.run_id for each in await read_all(database, only) if not isinstance(each, Event)]
-    assert said == [child.id, grandchild.id]
+    run_ids = [each.run_id for each in await read_all(database, only) if not isinstance(each, Event)]
+    assert run_ids == [child.id, grandchild.id]
 
 
 async def test_the_newest_lines_of_running_calls(database: Database, run: runs.Run) -> None:
-    """What a page shows: per call that executes its last rows, oldest first."""
+    """What a page shows: the last rows of each running call, oldest first."""
     await begin(database, run)
     await begin(database, run, "c2")
     await say(database, run, *range(30))
     await say(database, run, "x", call="c2")
     await finish(database, run, "c2")
     async with database.read() as conn:
-        found = await progress.newest_of_executing(conn, run.id, limit=20)
-    assert {call: [row.payload for row in rows] for call, rows in found.items()} == {"c1": list(range(10, 30))}
+        newest = await progress.newest_of_executing(conn, run.id, limit=20)
+    assert {call: [row.payload for row in rows] for call, rows in newest.items()} == {"c1": list(range(10, 30))}

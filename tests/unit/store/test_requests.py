@@ -1,4 +1,4 @@
-"""The inbox: paged without skipping, ended once, and decisions kept only when they win."""
+"""The inbox: paged without skipping, ended once, and decisions stored only if they win."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def decided(request_id: str, decision_id: str = "dec_1", by: str = "ann", **chan
 
 
 async def test_pages_are_oldest_first_and_skip_nothing_with_equal_times(database: Database, run: runs.Run) -> None:
-    """Requests opened in the same microsecond are told apart by id: paging by any size shows each once, in order."""
+    """Requests opened in the same microsecond are sorted by id: paging by any size shows each once, in order."""
     opened = [
         *(asked(run, f"rq_{letter}") for letter in "dbcea"),
         asked(run, "rq_0", created_at=as_text(AT + timedelta(microseconds=1))),
@@ -59,7 +59,7 @@ async def test_a_page_stays_in_place_while_requests_are_decided(database: Databa
 
 
 async def test_i6_a_request_comes_back_as_it_was_opened(database: Database, run: runs.Run) -> None:
-    """I6: the text that was shown is the text that is stored, and nothing is filled in."""
+    """I6: the stored text is the text that was shown, and nothing is filled in."""
     request = asked(run, "rq_1", preview_kind="diff", preview="-a\n+é\n", not_by="ann", expires_at=as_text(AT))
     async with database.write() as conn:
         await requests.insert_all(conn, [request])
@@ -69,7 +69,7 @@ async def test_i6_a_request_comes_back_as_it_was_opened(database: Database, run:
 
 
 async def test_i4_a_request_ends_once(database: Database, run: runs.Run) -> None:
-    """I4: of ten endings at once one is recorded, and only that one is told so."""
+    """I4: of ten endings at once one is recorded, and only its writer learns that it won."""
     async with database.write() as conn:
         await requests.insert_all(conn, [asked(run, "rq_1")])
 
@@ -92,7 +92,7 @@ async def test_i4_a_request_ends_once(database: Database, run: runs.Run) -> None
     )
 
 
-async def test_a_run_that_ends_cancels_only_what_waits_in_it(database: Database, new_run) -> None:
+async def test_a_run_that_ends_cancels_only_its_pending_requests(database: Database, new_run) -> None:
     """Decided requests and those of other runs stay as they are."""
     one, two = await new_run(), await new_run()
     async with database.write() as conn:
@@ -104,8 +104,8 @@ async def test_a_run_that_ends_cancels_only_what_waits_in_it(database: Database,
     assert statuses == ["pending", "cancelled", "approved"]
 
 
-async def test_a_retried_plan_cannot_ask_twice(database: Database, run: runs.Run) -> None:
-    """A request's id is made from its call, so a second row for it is refused; another question about the call is not."""
+async def test_a_retried_plan_cannot_open_a_request_twice(database: Database, run: runs.Run) -> None:
+    """A request's id comes from its call, so a second row is refused; another question about the call is accepted."""
     same_call = {"tool_call_id": "c1"}
     async with database.write() as conn:
         opened = [asked(run, "rq_1", **same_call), asked(run, "rq_2", kind="outcome", **same_call)]
@@ -116,7 +116,7 @@ async def test_a_retried_plan_cannot_ask_twice(database: Database, run: runs.Run
 
 
 async def test_i4_a_decision_decides_one_request(database: Database, new_run) -> None:
-    """I4: an id that won a request cannot win another, of this run or any; requests nobody decided share no id."""
+    """I4: an id that won a request cannot win another, of this run or any; undecided requests share no id."""
     one, two = await new_run(), await new_run()
     async with database.write() as conn:
         await requests.insert_all(conn, [asked(one, "rq_1"), asked(one, "rq_2"), asked(two, "rq_3")])
@@ -133,8 +133,8 @@ async def test_i4_a_decision_decides_one_request(database: Database, new_run) ->
         assert await requests.count(conn) == 2
 
 
-async def test_i6_a_decisions_content_is_kept_to_the_byte(database: Database, run: runs.Run) -> None:
-    """I6: edited arguments come back as the operator sent them; an id is used once."""
+async def test_i6_a_decisions_content_is_stored_to_the_byte(database: Database, run: runs.Run) -> None:
+    """I6: edited arguments read back as the operator sent them; an id is used once."""
     async with database.write() as conn:
         await requests.insert_all(conn, [asked(run, "rq_1")])
         offer = decided("rq_1")
@@ -147,7 +147,7 @@ async def test_i6_a_decisions_content_is_kept_to_the_byte(database: Database, ru
 
 
 async def test_i4_an_offer_is_withdrawn_unless_it_won(database: Database, run: runs.Run) -> None:
-    """I4: a refused decision leaves no content; a winner's and a counted approval's stays whoever asks for its removal."""
+    """I4: a refused decision leaves no content; a winner's and a counted approval's cannot be withdrawn."""
     async with database.write() as conn:
         await requests.insert_all(conn, [asked(run, "rq_1")])
         for decision_id in ("won", "counted", "lost"):

@@ -15,7 +15,7 @@ from turngate.store.tables import runs as runs_table
 
 
 async def test_of_many_runs_started_at_once_in_a_conversation_one_lives(database: Database, new_run) -> None:
-    """The database itself holds the rule: twelve starts in one conversation, one row, eleven refusals, nothing left over."""
+    """The database itself enforces it: of twelve starts in a conversation one is stored, and eleven leave nothing."""
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
     started = await asyncio.gather(*(new_run("conv") for _ in range(12)), return_exceptions=True)
@@ -41,13 +41,13 @@ async def test_a_conversation_is_free_again_once_its_run_has_ended(database: Dat
         assert await runs.live_of_conversation(conn, first.conversation_id) == third
 
 
-async def test_of_many_runs_under_one_key_one_is_made(database: Database, new_run) -> None:
-    """An idempotency key names one run, also when it is sent eight times at once; runs without a key do not collide."""
+async def test_of_many_runs_with_one_key_one_is_stored(database: Database, new_run) -> None:
+    """An idempotency key names one run even if it is sent eight times at once; runs without a key do not collide."""
     started = await asyncio.gather(*(new_run(idempotency_key="key-1") for _ in range(8)), return_exceptions=True)
-    made = [each for each in started if isinstance(each, runs.Run)]
-    assert len(made) == 1
+    stored = [each for each in started if isinstance(each, runs.Run)]
+    assert len(stored) == 1
     async with database.read() as conn:
-        assert await runs.by_idempotency_key(conn, "key-1") == made[0]
+        assert await runs.by_idempotency_key(conn, "key-1") == stored[0]
         assert await runs.by_idempotency_key(conn, "key-2") is None
     assert (await new_run()).id != (await new_run()).id
 
@@ -57,7 +57,7 @@ async def test_the_first_ending_counts(database: Database, run: runs.Run) -> Non
     async with database.write() as conn:
         assert await runs.end(conn, run.id, status="failed", reason="first", error_class="bug")
         assert not await runs.end(conn, run.id, status="interrupted", reason="second")
-        assert not await runs.end(conn, "nobody", status="failed")
+        assert not await runs.end(conn, "no_such_run", status="failed")
     async with database.read() as conn:
         ended = await runs.get(conn, run.id)
     assert ended is not None
@@ -66,11 +66,11 @@ async def test_the_first_ending_counts(database: Database, run: runs.Run) -> Non
 
 
 async def test_pages_are_newest_first_and_skip_nothing_with_equal_times(database: Database, new_run) -> None:
-    """Runs made in the same microsecond are told apart by id, so that paging shows each once."""
-    made = [await new_run() for _ in range(5)]
+    """Runs from the same microsecond are sorted by id, so paging shows each once."""
+    new = [await new_run() for _ in range(5)]
     async with database.write() as conn:
         await conn.execute(update(runs_table).values(created_at="2026-01-01T00:00:00.000000+00:00"))
-        await runs.end(conn, made[0].id, status="failed")
+        await runs.end(conn, new[0].id, status="failed")
     seen: list[str] = []
     before = None
     async with database.read() as conn:
@@ -78,12 +78,12 @@ async def test_pages_are_newest_first_and_skip_nothing_with_equal_times(database
             seen.extend(run.id for run in page)
             before = (page[-1].created_at, page[-1].id)
         failed = await runs.page(conn, limit=9, status="failed")
-    assert seen == sorted((run.id for run in made), reverse=True)
-    assert [run.id for run in failed] == [made[0].id]
+    assert seen == sorted((run.id for run in new), reverse=True)
+    assert [run.id for run in failed] == [new[0].id]
 
 
-async def test_only_a_run_that_took_no_step_is_taken_back(database: Database, new_run) -> None:
-    """Taking back removes the run and its input; a run at work stays whole."""
+async def test_only_a_run_without_steps_can_be_removed(database: Database, new_run) -> None:
+    """Removing deletes the run and its input; a run at work stays whole."""
     idle, busy = await new_run(), await new_run()
     async with database.write() as conn:
         await runs.advance(conn, busy.id, step=1)
@@ -97,7 +97,7 @@ async def test_only_a_run_that_took_no_step_is_taken_back(database: Database, ne
 
 
 async def test_a_long_task_is_shortened_for_lists(database: Database) -> None:
-    """The row keeps 500 characters of the task; the message keeps all."""
+    """The row has 500 characters of the task; the message has all."""
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
         await opening.insert_run(

@@ -7,7 +7,7 @@ from turngate.store.requests import saved_views
 
 
 async def test_a_view_is_its_owners(database: Database) -> None:
-    """Saving again replaces it; another person's of the same name is another one; removing twice is fine."""
+    """Saving again replaces it; another person's of the same name is another view; removing twice is fine."""
     async with database.write() as conn:
         await saved_views.put(conn, owner="ann", name="mine", query="claimed=me")
         await saved_views.put(conn, owner="bob", name="mine", query="tool=pay")
@@ -22,12 +22,12 @@ async def test_a_view_is_its_owners(database: Database) -> None:
         await saved_views.remove(conn, "ann", "mine")
         await saved_views.remove(conn, "ann", "mine")
         assert await saved_views.get(conn, "ann", "mine") is None
-        kept = await saved_views.get(conn, "bob", "mine")
-    assert kept is not None
-    assert kept.query == "tool=pay"
+        view = await saved_views.get(conn, "bob", "mine")
+    assert view is not None
+    assert view.query == "tool=pay"
 
 
-async def test_nobody_saves_without_end(database: Database) -> None:
+async def test_a_person_has_a_bounded_number_of_views(database: Database) -> None:
     """The 101st new view is refused; a saved one can still be changed."""
     async with database.write() as conn:
         for number in range(saved_views.MAX_PER_PERSON):

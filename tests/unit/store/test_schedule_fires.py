@@ -1,4 +1,4 @@
-"""Fires of schedules: each instant comes to one outcome, and no run overlaps with another where it must not."""
+"""Fires of schedules: each instant has one outcome, and no run overlaps another where it must not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BASE = Schedule(
 
 
 class Desk:
-    """One schedule, and what becomes of its fires."""
+    """One schedule, and what happens to its fires."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -58,9 +58,9 @@ class Desk:
         assert fire.run_id is not None
         async with self.database.write() as conn:
             await runs.end(conn, fire.run_id, status="completed")
-            found = await runs.get(conn, fire.run_id)
-        assert found is not None
-        return found
+            stored = await runs.get(conn, fire.run_id)
+        assert stored is not None
+        return stored
 
     async def change(self, **values: Any) -> None:
         async with self.database.write() as conn:
@@ -68,7 +68,7 @@ class Desk:
             assert schedule is not None
             await schedules.change(conn, schedule, **values)
 
-    async def told(self) -> list[str]:
+    async def event_types(self) -> list[str]:
         async with self.database.read() as conn:
             assert await events.chain_break(conn, events.SYSTEM) is None
             return [each.type for each in await events.after(conn, 0, run_id=events.SYSTEM)]
@@ -84,7 +84,7 @@ def outcome(fire: Fire | None) -> str | None:
 
 
 async def test_a_fire_that_comes_twice_opens_one_run(desk: Desk) -> None:
-    """Its run is unattended, in the schedule's author's name and in a conversation of its own, which begins with the input."""
+    """Its run is unattended, in the schedule's author's name, in a new conversation that begins with the input."""
     await desk.plant()
     at = now()
     first, again = await desk.fire(at), await desk.fire(at)
@@ -102,7 +102,7 @@ async def test_a_fire_that_comes_twice_opens_one_run(desk: Desk) -> None:
     assert outcome(await desk.fire(at)) == "opened"  # also after its end
     second = await desk.end(await desk.fire(at + timedelta(seconds=1)))
     assert second.conversation_id != run.conversation_id
-    assert await desk.told() == ["schedule.fired"] * 2
+    assert await desk.event_types() == ["schedule.fired"] * 2
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ async def test_a_fire_that_comes_twice_opens_one_run(desk: Desk) -> None:
     [("skip", ["skipped", "opened"]), ("buffer_one", ["waiting", "opened"]), ("allow", ["opened", "opened"])],
 )
 async def test_a_fire_finds_the_run_before_it_live(desk: Desk, overlap: Any, outcomes: list[str]) -> None:
-    """It is skipped for good, waits until that run has ended, or opens a run beside it."""
+    """It is skipped for good, waits for that run's end, or opens a run in parallel."""
     await desk.plant(overlap=overlap)
     at = now()
     first = await desk.fire(at)
@@ -125,7 +125,7 @@ async def test_a_fire_finds_the_run_before_it_live(desk: Desk, overlap: Any, out
 
 
 async def test_fires_at_the_same_moment_open_one_run(desk: Desk) -> None:
-    """Six instants brought at once by six transactions: with ``skip`` one opens a run, five find it."""
+    """Six transactions bring six instants at once: with ``skip`` one opens a run, and five see it."""
     await desk.plant()
     at = now()
     fired = await asyncio.gather(*(desk.fire(at + timedelta(milliseconds=each)) for each in range(6)))
@@ -136,7 +136,7 @@ async def test_fires_at_the_same_moment_open_one_run(desk: Desk) -> None:
 
 
 async def test_runs_of_one_conversation_follow_each_other(desk: Desk, new_run) -> None:
-    """They go on behind each other's messages, and wait for whoever else has a live run there."""
+    """Each continues after the messages of the one before, and waits for any other live run in the conversation."""
     await desk.plant(conversation_id="conv_1", overlap="buffer_one")
     person = await new_run("conv_1")
     at = now()
@@ -151,7 +151,7 @@ async def test_runs_of_one_conversation_follow_each_other(desk: Desk, new_run) -
 
 
 async def test_a_fire_that_comes_too_late_is_missed(desk: Desk) -> None:
-    """Nobody took it within the window, or the worker has no such agent: no run, and the log says so.
+    """No worker took it within the window, or the worker has no such agent: no run, and the log says so.
 
     One that waited for a run's end is not late.
     """
@@ -162,18 +162,18 @@ async def test_a_fire_that_comes_too_late_is_missed(desk: Desk) -> None:
     at = now() - timedelta(seconds=5)
     first = await desk.fire(at - timedelta(microseconds=1))
     assert outcome(await desk.fire(at)) == "waiting"
-    await desk.change(catch_up_seconds=1)  # so now it is older than the window
+    await desk.change(catch_up_seconds=1)  # now the fire is older than the window
     await desk.end(first)
     assert outcome(await desk.fire(at)) == "opened"
-    assert await desk.told() == [
+    assert await desk.event_types() == [
         *["schedule.missed"] * 2,
         *["schedule.fired", "schedule.waiting", "schedule.fired"],
     ]
 
 
 @pytest.mark.parametrize("column", ["paused_at", "deleted_at"])
-async def test_a_schedule_that_stands_still_opens_nothing(desk: Desk, column: str) -> None:
-    """A fire of Temporal that has not heard yet comes to nothing, and so does one that waited. Out of turn a held one fires."""
+async def test_a_paused_or_deleted_schedule_opens_nothing(desk: Desk, column: str) -> None:
+    """A fire that Temporal still sends opens nothing, nor does a waiting one. A manual fire of a paused one works."""
     await desk.plant(overlap="buffer_one")
     at = now()
     first = await desk.fire(at)
@@ -191,8 +191,8 @@ async def test_a_schedule_that_stands_still_opens_nothing(desk: Desk, column: st
     assert await desk.fire(at, AGENT) == first
 
 
-async def test_one_fire_waits(desk: Desk) -> None:
-    """One whose workflow was lost gives way to the next; should it be brought again after all, it stays skipped."""
+async def test_only_one_fire_waits(desk: Desk) -> None:
+    """One whose workflow was lost yields to the next; if Temporal sends it again after all, it stays skipped."""
     await desk.plant(overlap="buffer_one")
     at = now()
     first = await desk.fire(at)
@@ -200,11 +200,13 @@ async def test_one_fire_waits(desk: Desk) -> None:
     assert [outcome(await desk.fire(each)) for each in (lost, lost, following)] == ["waiting"] * 3
     await desk.end(first)
     assert [outcome(await desk.fire(each)) for each in (lost, following)] == ["skipped", "opened"]
-    assert await desk.told() == [f"schedule.{each}" for each in ("fired", "waiting", "skipped", "waiting", "fired")]
+    assert await desk.event_types() == [
+        f"schedule.{each}" for each in ("fired", "waiting", "skipped", "waiting", "fired")
+    ]
 
 
-async def test_out_of_turn_nothing_waits(desk: Desk) -> None:
-    """Who asks for a run while one is live is told which, and nothing is noted."""
+async def test_a_manual_fire_never_waits(desk: Desk) -> None:
+    """A request for a run while one is live gets that run, and nothing is recorded."""
     await desk.plant(overlap="buffer_one")
     at = now()
     first = await desk.fire(at)
@@ -217,16 +219,16 @@ async def test_out_of_turn_nothing_waits(desk: Desk) -> None:
 
 
 async def test_a_name_is_free_again_after_its_schedule_is_deleted(desk: Desk) -> None:
-    """Two that stand cannot share a name; a deleted one is found by its id, listed no more, and has to leave Temporal."""
+    """Two live schedules cannot share a name; a deleted one is found by id, not listed, and must leave Temporal."""
     await desk.plant()
     with pytest.raises(IntegrityError):
         await desk.plant(id="sched_2")
     await desk.change(deleted_at=as_text(datetime.now(UTC)))
     await desk.plant(id="sched_2")
     async with desk.database.write() as conn:
-        found = await schedules.find(conn, "nightly")
+        by_name = await schedules.find(conn, "nightly")
         old = await schedules.find(conn, "sched_1")
-        assert (found and found.id, old and old.revision) == ("sched_2", 2)
+        assert (by_name and by_name.id, old and old.revision) == ("sched_2", 2)
         assert [each.id for each in await schedules.page(conn, limit=9)] == ["sched_2"]
         assert [each.id for each in await schedules.to_be_agreed(conn)] == ["sched_1", "sched_2"]
         await schedules.note_removed(conn, "sched_1")

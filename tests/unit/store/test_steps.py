@@ -1,4 +1,4 @@
-"""Steps: a response is stored once, a step is closed once, and every call has one result afterwards (I1)."""
+"""Steps: a response is stored once, a step is closed once, and then every call has one result (I1)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def history(conn: Connection, run_id: str) -> list[Message]:
 
 
 async def test_i5_a_response_is_stored_once_per_step(database: Database, run: runs.Run) -> None:
-    """I5: of six attempts that store a response for one step, one wins whole; the others leave nothing."""
+    """I5: of six attempts to store a step's response one wins whole; the others leave nothing."""
 
     async def store(number: int) -> None:
         async with database.write() as conn:
@@ -93,7 +93,7 @@ async def test_i5_a_response_is_stored_once_per_step(database: Database, run: ru
 async def test_i5_a_response_that_comes_after_the_end_changes_nothing(
     database: Database, run: runs.Run, new_run, final: StepPlan | None
 ) -> None:
-    """I5: an attempt thought lost, whose run was interrupted meanwhile, cannot move a conversation that has gone on."""
+    """I5: a late attempt of an interrupted run cannot move a conversation that has continued."""
     async with database.write() as conn:
         await runs.end(conn, run.id, status="interrupted")
     following = await new_run(run.conversation_id, behind=run.head_message_id)
@@ -110,8 +110,8 @@ async def test_i5_a_response_that_comes_after_the_end_changes_nothing(
     assert (ended.status, ended.step) == ("interrupted", 0)
 
 
-async def test_a_final_response_ends_the_run_with_it(database: Database, run: runs.Run) -> None:
-    """One transaction: the response, the closed step, the run completed, both heads on the answer."""
+async def test_a_final_response_ends_the_run(database: Database, run: runs.Run) -> None:
+    """One transaction stores the response, closes the step, completes the run and moves both heads to the reply."""
     async with database.write() as conn:
         await steps.record_response(conn, run, 1, response(text="Done."), final=StepPlan(final=True))
     async with database.read() as conn:
@@ -127,7 +127,7 @@ async def test_a_final_response_ends_the_run_with_it(database: Database, run: ru
 
 
 async def test_the_first_plan_counts(database: Database, run: runs.Run) -> None:
-    """A second plan for a step is told so and changes nothing."""
+    """A second plan for a step changes nothing, and its writer learns so."""
     async with database.write() as conn:
         await steps.record_response(conn, run, 1, response("c1"))
         assert await steps.record_plan(conn, run.id, 1, StepPlan(final=False, malformed=True))
@@ -147,16 +147,16 @@ async def test_i1_closing_gives_every_call_one_result_in_the_models_order(databa
         closed = await steps.close(conn, run, 1, OPEN)
         assert closed is not None
         assert closed.head_message_id == await messages.head_of(conn, run.conversation_id)
-        said = await history(conn, run.id)
+        path = await history(conn, run.id)
         settled = {call.tool_call_id: call for call in await calls.of_run(conn, run.id)}
-    assert is_reconciled(said)
-    assert [(part.tool_call_id, part.result, part.edited_input) for part in said[-1].results] == [
+    assert is_reconciled(path)
+    assert [(part.tool_call_id, part.result, part.edited_input) for part in path[-1].results] == [
         ("c", OPEN, None),
         ("a", Ok(value={"n": 1.0}), '{"cents":2}'),
         ("b", OPEN, None),
     ]
     assert {call_id: call.settled_result for call_id, call in settled.items()} == {
-        part.tool_call_id: part.result for part in said[-1].results
+        part.tool_call_id: part.result for part in path[-1].results
     }
     assert {call.tool_call_id: call.result for call in closed.calls} == {
         call_id: call.result for call_id, call in settled.items()
@@ -164,7 +164,7 @@ async def test_i1_closing_gives_every_call_one_result_in_the_models_order(databa
 
 
 async def test_i1_closing_again_changes_nothing(database: Database, run: runs.Run) -> None:
-    """I1: the second close finds a closed step, also with another closure and after a late result."""
+    """I1: a second close changes nothing, even with another closure or after a late result."""
     await respond(database, run, response("c1"))
     async with database.write() as conn:
         assert await steps.close(conn, run, 1, OPEN)
@@ -187,27 +187,27 @@ async def test_i1_of_two_that_close_at_once_one_writes(database: Database, run: 
     closed = await asyncio.gather(close(OPEN), close(CLOSED_BY_REPAIR))
     assert closed.count(None) == 1
     async with database.read() as conn:
-        said = await history(conn, run.id)
-    assert is_reconciled(said)
-    assert len({part.result.model_dump_json() for part in said[-1].results}) == 1
+        path = await history(conn, run.id)
+    assert is_reconciled(path)
+    assert len({part.result.model_dump_json() for part in path[-1].results}) == 1
 
 
-async def test_i1_a_response_that_was_never_planned_is_closed_as_well(database: Database, run: runs.Run) -> None:
-    """I1: a crash between storing and planning leaves no call rows; closing answers the calls all the same."""
+async def test_i1_a_response_that_was_never_planned_is_closed_too(database: Database, run: runs.Run) -> None:
+    """I1: a crash between storing and planning leaves no call rows; closing still answers the calls."""
     async with database.write() as conn:
         await steps.record_response(conn, run, 1, response("a", "b"))
         assert await steps.close(conn, run, 1, OPEN)
-        said = await history(conn, run.id)
-    assert is_reconciled(said)
-    assert [part.result for part in said[-1].results] == [OPEN, OPEN]
+        path = await history(conn, run.id)
+    assert is_reconciled(path)
+    assert [part.result for part in path[-1].results] == [OPEN, OPEN]
 
 
 async def test_i9_an_empty_response_is_answered_by_a_correction(database: Database, run: runs.Run) -> None:
-    """I9: a response without text and calls is followed by a word to the model, not sent again as it was."""
+    """I9: a response without text and calls is followed by a message to the model, not sent again unchanged."""
     await respond(database, run, response())
     async with database.write() as conn:
         assert await steps.close(conn, run, 1, OPEN)
         assert not await steps.close(conn, run, 1, OPEN)
-        said = await history(conn, run.id)
-    assert [message.role for message in said] == ["user", "assistant", "user"]
-    assert said[-1].text == steps.EMPTY_RESPONSE
+        path = await history(conn, run.id)
+    assert [message.role for message in path] == ["user", "assistant", "user"]
+    assert path[-1].text == steps.EMPTY_RESPONSE

@@ -1,4 +1,4 @@
-"""Text from outside, as bad as it gets: what no database can hold is replaced, never the reason a run fails (I9)."""
+"""The worst text from outside: what no database can hold is replaced, and never fails a run (I9)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from turngate.store.tables import messages as messages_table
 from turngate.store.tables import requests as requests_table
 
 BAD = "a\x00b\ud800c\udce9d"
-MENDED = "a\ufffdb\ufffdc\ufffdd"
+CORRECTED = "a\ufffdb\ufffdc\ufffdd"
 
 
-def planned(run: runs.Run, said: str) -> calls.Call:
+def planned(run: runs.Run, text: str) -> calls.Call:
     return calls.Call(
         run_id=run.id,
         tool_call_id="c1",
         step=1,
         position=0,
-        tool_name=said,
-        input=said,
+        tool_name=text,
+        input=text,
         repeat_key="k",
         disposition="run",
         verdict="",
@@ -35,7 +35,7 @@ def planned(run: runs.Run, said: str) -> calls.Call:
 
 
 async def test_i9_what_a_model_sends_can_be_stored(database: Database, run: runs.Run) -> None:
-    """I9: NUL (which PostgreSQL refuses) and half a surrogate pair in a call or beside it are stored as U+FFFD."""
+    """I9: NUL (which PostgreSQL refuses) and half a surrogate pair in a call or next to it are stored as U+FFFD."""
     async with database.write() as conn:
         await calls.insert_planned(conn, [planned(run, BAD)])
         await calls.set_edited_input(conn, run.id, "c1", BAD)
@@ -43,10 +43,10 @@ async def test_i9_what_a_model_sends_can_be_stored(database: Database, run: runs
     async with database.read() as conn:
         stored = await calls.get(conn, run.id, "c1")
     assert stored is not None
-    assert (stored.tool_name, stored.input, stored.edited_input) == (MENDED, MENDED, MENDED)
+    assert (stored.tool_name, stored.input, stored.edited_input) == (CORRECTED, CORRECTED, CORRECTED)
 
 
-async def test_i9_what_a_tool_says_can_be_stored(database: Database, run: runs.Run) -> None:
+async def test_i9_any_text_of_a_tool_can_be_stored(database: Database, run: runs.Run) -> None:
     """I9: previews, partial output and failure reasons come from code that reads files of any kind."""
     request = requests.Request(
         id="rq_1",
@@ -81,15 +81,15 @@ async def test_i9_what_a_tool_says_can_be_stored(database: Database, run: runs.R
     assert opened is not None
     assert execution is not None
     assert ended is not None
-    assert {opened.rule, opened.reason, opened.agent_words, opened.preview} == {MENDED}
-    assert (execution.partial_output, ended.reason) == (MENDED, MENDED)
+    assert {opened.rule, opened.reason, opened.agent_words, opened.preview} == {CORRECTED}
+    assert (execution.partial_output, ended.reason) == (CORRECTED, CORRECTED)
 
 
 @pytest.mark.parametrize(
     "text", ["", "plain", "é😀\u2028\ufffd", "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")]
 )
-async def test_what_can_be_stored_is_not_touched(database: Database, run: runs.Run, text: str) -> None:
-    """Every other text comes back as it went in."""
+async def test_storable_text_is_unchanged(database: Database, run: runs.Run, text: str) -> None:
+    """Every other text reads back as it was written."""
     async with database.write() as conn:
         await runs.end(conn, run.id, status="failed", reason=text)
         ended = await runs.get(conn, run.id)
@@ -97,8 +97,8 @@ async def test_what_can_be_stored_is_not_touched(database: Database, run: runs.R
     assert ended.reason == text
 
 
-async def test_such_text_can_be_searched_for(database: Database, run: runs.Run) -> None:
-    """A comparison with text that cannot be stored finds nothing; it does not fail."""
+async def test_unstorable_text_can_be_searched_for(database: Database, run: runs.Run) -> None:
+    """A comparison with unstorable text finds nothing, and does not fail."""
     async with database.read() as conn:
         for column in (calls_table.c.tool_name, requests_table.c.preview, messages_table.c.id):
             assert (await conn.execute(select(column).where(column == BAD))).all() == []
@@ -107,15 +107,15 @@ async def test_such_text_can_be_searched_for(database: Database, run: runs.Run) 
 @pytest.mark.parametrize(
     "result", [Ok(value={"name": BAD, "n": [1.0]}), Failure(kind="x", reason=BAD, fields={"p": BAD})]
 )
-async def test_i3_a_finished_tools_result_is_kept(database: Database, run: runs.Run, result: Ok | Failure) -> None:
-    """I3: a ``once`` tool that ran is not taken for lost because a file name in its result is not UTF-8."""
+async def test_i3_a_finished_tools_result_is_stored(database: Database, run: runs.Run, result: Ok | Failure) -> None:
+    """I3: a ``once`` tool that ran does not count as lost because a file name in its result is not UTF-8."""
     async with database.write() as conn:
         await calls.insert_planned(conn, [planned(run, "ls")])
         assert await calls.settle(conn, run.id, "c1", result)
         stored = await calls.get(conn, run.id, "c1")
     assert stored is not None
-    mended = "a\x00b\ufffdc\ufffdd"  # NUL is an escape in JSON, and stays
+    corrected = "a\x00b\ufffdc\ufffdd"  # NUL is an escape in JSON, and stays
     if isinstance(result, Ok):
-        assert stored.settled_result == Ok(value={"name": mended, "n": [1.0]})
+        assert stored.settled_result == Ok(value={"name": corrected, "n": [1.0]})
     else:
-        assert stored.settled_result == Failure(kind="x", reason=mended, fields={"p": mended})
+        assert stored.settled_result == Failure(kind="x", reason=corrected, fields={"p": corrected})

@@ -1,4 +1,4 @@
-"""SQLite shared by processes: writers wait for each other, and a process that waits goes on with everything else."""
+"""SQLite shared by processes: writers wait for each other, and a waiting process continues with everything else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def other_process(*arguments: str | Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Another process on the same file, from its first word on; it is gone at the end of the block."""
+    """Run another process on the same file, from its first message on; it is gone at the end of the block."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, SCRIPT, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
@@ -56,13 +56,13 @@ async def names(database: Database) -> set[str]:
 
 
 async def ticks(count: int) -> None:
-    """Let the event loop come round so often, as heartbeats need it to."""
+    """Let the event loop turn that often, as heartbeats need it to."""
     for _ in range(count):
         await asyncio.sleep(0.005)
 
 
 async def test_two_processes_write_the_same_file(sqlite: Database, path: Path) -> None:
-    """Each writes forty transactions at the same time as the other; every one of them is there afterwards."""
+    """Each writes forty transactions at the same time as the other; afterwards every one is there."""
     theirs, ours = [f"theirs {n}" for n in range(40)], [f"ours {n}" for n in range(40)]
     async with other_process("write", path, *theirs):
         await asyncio.gather(*(add(sqlite, name) for name in ours))
@@ -70,12 +70,12 @@ async def test_two_processes_write_the_same_file(sqlite: Database, path: Path) -
 
 
 @pytest.mark.parametrize("opened", ["long ago", "while the lock is held"])
-async def test_the_event_loop_goes_on_while_another_process_holds_the_lock(
+async def test_the_event_loop_runs_while_another_process_holds_the_lock(
     sqlite: Database, path: Path, opened: str
 ) -> None:
-    """The lock is given up only after the loop has come round 60 times with a writer waiting: heartbeats go on.
+    """The lock is released only after the loop has turned 60 times with a writer waiting, so heartbeats continue.
 
-    Were the wait to block the loop, the loop would not come round, nobody would release the lock, and the writer would
+    If the wait blocked the loop, the loop would not turn, the lock would not be released, and the writer would
     fail. Readers do not wait at all.
     """
     database = sqlite
@@ -96,7 +96,7 @@ async def test_the_event_loop_goes_on_while_another_process_holds_the_lock(
 
 
 async def test_a_writer_that_waits_may_be_cancelled(sqlite: Database, path: Path) -> None:
-    """A task that is cancelled while it waits for another process's lock ends at once and hinders nobody."""
+    """A task that is cancelled while it waits for another process's lock ends at once and blocks no one."""
     async with other_process("hold", path):
         writing = asyncio.create_task(add(sqlite, "never"))
         await ticks(5)
@@ -107,9 +107,7 @@ async def test_a_writer_that_waits_may_be_cancelled(sqlite: Database, path: Path
     assert await names(sqlite) == {"held", "ours"}
 
 
-async def test_writers_that_queue_give_up_together(
-    sqlite: Database, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_writers_give_up_together(sqlite: Database, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock held too long fails every waiting writer after one wait, not after one wait each."""
     monkeypatch.setattr("turngate.store.sqlite.WRITE_LOCK_SECONDS", 1.0)
     async with other_process("hold", path):
@@ -121,7 +119,7 @@ async def test_writers_that_queue_give_up_together(
 
 
 async def test_i5_a_process_killed_in_its_transaction_leaves_nothing(sqlite: Database, path: Path) -> None:
-    """I5: after ``kill -9`` its lock is free and what it had not committed is not there."""
+    """I5: after ``kill -9`` its lock is free and its uncommitted rows are not there."""
     async with other_process("hold", path) as holder:
         writing = asyncio.create_task(add(sqlite, "ours"))
         await ticks(3)

@@ -1,4 +1,4 @@
-"""Stored users: one name one person, changes that work at once, and what the audit is told of them."""
+"""Stored users: one name is one person, changes apply at once, and what the audit log records of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ISSUER = "https://login.example/realm"
 
 
 async def test_a_name_means_one_person_or_machine(database: Database) -> None:
-    """However it is spelled: no second user, no token like a user, no user like a token; a revoked one frees its name."""
+    """However it is spelled: no second user, no token like a user, no user like a token; revoking frees a token's name."""
     await added(database, "Straße  Ann")
     async with database.write() as conn:
         await tokens.issue(conn, name="robo", scopes=["runs:write"])
@@ -32,8 +32,8 @@ async def test_a_name_means_one_person_or_machine(database: Database) -> None:
         assert [each.name for each in await users.all_users(conn)] == ["Straße Ann", "robo"]
 
 
-async def test_of_many_who_take_a_name_at_once_one_gets_it(database: Database) -> None:
-    """Twenty users and tokens in twenty spellings, at the same moment: one has the name, the rest are told."""
+async def test_of_many_claims_to_a_name_at_once_one_succeeds(database: Database) -> None:
+    """Of twenty users and tokens in twenty spellings at the same moment one gets the name, the others an error."""
 
     async def take(number: int) -> str:
         spelled = "".join(c.upper() if number >> at & 1 else c for at, c in enumerate("taken"))
@@ -54,8 +54,8 @@ async def test_of_many_who_take_a_name_at_once_one_gets_it(database: Database) -
     assert ("user" in outcomes) != ("token" in outcomes)
 
 
-async def test_a_changed_role_or_standing_counts_at_once(database: Database) -> None:
-    """A session's role is the user's of now; a disabled user's sessions and links end, and stay ended when enabled."""
+async def test_a_changed_role_or_status_counts_at_once(database: Database) -> None:
+    """A session has the user's current role; disabling ends sessions and links for good."""
     await added(database, "ann")
     async with database.write() as conn:
         secret = await sessions.begin(conn, "ann", role="admin", via="password")
@@ -63,9 +63,9 @@ async def test_a_changed_role_or_standing_counts_at_once(database: Database) -> 
     for role in ("operator", "viewer", "admin"):
         async with database.write() as conn:
             await users.set_role(conn, "ANN", role, by="boss")
-            found = await sessions.find(conn, secret)
-            assert found is not None
-            assert found.role == role
+            session = await sessions.find(conn, secret)
+            assert session is not None
+            assert session.role == role
     async with database.write() as conn:
         await users.set_disabled(conn, "ann", disabled=True, by="boss")
         assert await sessions.find(conn, secret) is None
@@ -88,7 +88,7 @@ async def test_a_changed_role_or_standing_counts_at_once(database: Database) -> 
 
 
 async def test_a_changed_password_ends_the_sessions(database: Database) -> None:
-    """Whoever was logged in, by password or link, has to come in again; the audit does not hold the hash."""
+    """Sessions by password or link end, and the audit log does not hold the hash."""
     await added(database, "ann", password_hash="old-hash")
     async with database.write() as conn:
         secrets = [await sessions.begin(conn, "ann", via=via) for via in ("password", "link")]
@@ -101,8 +101,8 @@ async def test_a_changed_password_ends_the_sessions(database: Database) -> None:
     assert "hash" not in str(await told(database))
 
 
-async def test_a_new_user_is_not_who_had_the_name_before(database: Database) -> None:
-    """Sessions and links that somebody was given under the name end when it becomes a user's."""
+async def test_a_new_user_does_not_inherit_the_names_sessions(database: Database) -> None:
+    """Sessions and links that were issued under the name end when it becomes a user's."""
     async with database.write() as conn:
         secret = await sessions.begin(conn, "ann", role="viewer")
         link = await access.issue_link(conn, "Ann", role="viewer")
@@ -112,8 +112,8 @@ async def test_a_new_user_is_not_who_had_the_name_before(database: Database) -> 
         assert await access.use_link(conn, link) is None
 
 
-async def test_only_links_let_in_who_is_no_user(database: Database) -> None:
-    """A session by password whose user is not there is nobody's: it cannot fall back to the role it was opened with."""
+async def test_only_links_admit_people_without_a_user(database: Database) -> None:
+    """A password session whose user is missing is invalid: it cannot fall back to its original role."""
     async with database.write() as conn:
         secret = await sessions.begin(conn, "ghost", role="admin", via="password")
         assert await sessions.find(conn, secret) is None
@@ -127,7 +127,7 @@ async def from_oidc(database: Database, subject: str, name: str, **more: str) ->
 
 
 async def test_a_provider_knows_people_by_subject_alone(database: Database) -> None:
-    """The same subject is the same user, whatever name and e-mail it has now; another subject never is."""
+    """The same subject is the same user, whatever its current name and e-mail; another subject never is."""
     await added(database, "ann")
     first = await from_oidc(database, "s1", "Ida", email="ida@example.com")
     again = await from_oidc(database, "s1", "Ida Lovelace", email="new@example.com", role="admin")
@@ -155,28 +155,35 @@ async def test_a_provider_knows_people_by_subject_alone(database: Database) -> N
         await from_oidc(database, "s1", "Ida")
 
 
-async def test_a_password_is_kept_as_argon2id_and_checked(database: Database) -> None:
-    """Right ones pass, wrong, damaged and missing ones do not; a hash of other parameters is made anew."""
-    made = await passwords.hash_password("correct horse battery")
-    assert made.startswith("$argon2id$")
-    assert await passwords.verify_password(made, "correct horse battery") == passwords.Verified(right=True)
+async def test_a_password_is_stored_as_argon2id_and_checked(database: Database) -> None:
+    """Right ones pass, wrong, damaged and missing ones do not; a hash with other parameters is replaced."""
+    hashed = await passwords.hash_password("correct horse battery")
+    assert hashed.startswith("$argon2id$")
+    assert await passwords.verify_password(hashed, "correct horse battery") == passwords.Verified(right=True)
     weak = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash("correct horse battery")
     verified = await passwords.verify_password(weak, "correct horse battery")
     assert verified.right
     assert verified.new_hash is not None
-    assert verified.new_hash.split("$")[3] == made.split("$")[3]
-    for stored, typed in ((made, "wrong"), (made, None), (None, "x"), (None, None), ("damaged", "x"), (weak, "wrong")):
+    assert verified.new_hash.split("$")[3] == hashed.split("$")[3]
+    for stored, typed in (
+        (hashed, "wrong"),
+        (hashed, None),
+        (None, "x"),
+        (None, None),
+        ("damaged", "x"),
+        (weak, "wrong"),
+    ):
         assert await passwords.verify_password(stored, typed) == passwords.Verified(right=False)
 
 
-def test_a_password_costs_what_the_product_says(password_hasher: PasswordHasher) -> None:
+def test_a_password_costs_what_the_product_promises(password_hasher: PasswordHasher) -> None:
     """RFC 9106's low-memory profile: argon2id, 64 MiB, 3 passes, 4 lanes. The other tests pay less."""
-    made = password_hasher.hash("correct horse battery")
-    assert made.split("$")[1:4] == ["argon2id", "v=19", "m=65536,t=3,p=4"]
-    assert passwords._HASHER.check_needs_rehash(made)
+    hashed = password_hasher.hash("correct horse battery")
+    assert hashed.split("$")[1:4] == ["argon2id", "v=19", "m=65536,t=3,p=4"]
+    assert passwords._HASHER.check_needs_rehash(hashed)
 
 
-async def test_names_that_would_fool_somebody_are_refused(database: Database) -> None:
+async def test_deceptive_names_are_refused(database: Database) -> None:
     """No control, direction-changing or invisible characters, nothing empty, nothing endless."""
     async with database.write() as conn:
         for name in ("", " ", "\u3164", "a\u202eb", "a\nb", "a\x00", "a\u200bb", "a\ufe0f", "x" * 101, "\ud800"):

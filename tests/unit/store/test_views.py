@@ -1,4 +1,4 @@
-"""Who looked at a request: the first look of each person is told once; presence lasts a minute."""
+"""Who looked at a request: each person's first look is an event; presence lasts a minute."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from turngate.store.runs import runs
 from turngate.store.tables import views as views_table
 
 
-async def test_only_a_persons_first_look_is_told(database: Database, run: runs.Run) -> None:
-    """However often and from how many windows at once somebody looks: one event of each person, in the run's chain."""
+async def test_only_a_persons_first_look_is_an_event(database: Database, run: runs.Run) -> None:
+    """However often and from however many windows a person looks, there is one event in the run's chain."""
     async with database.write() as conn:
         await requests.insert_all(conn, [asked(run, "rq")])
 
@@ -30,13 +30,13 @@ async def test_only_a_persons_first_look_is_told(database: Database, run: runs.R
     async with database.read() as conn:
         assert await presence.was_seen(conn, "rq", "ann")
         assert not await presence.was_seen(conn, "rq", "eve")
-        told = [(event.type, event.payload) for event in await events.after(conn, 0)]
+        viewed = [(event.type, event.payload) for event in await events.after(conn, 0)]
         assert await events.chain_break(conn, run.id) is None
-    assert told == [("request.viewed", {"request_id": "rq", "by": name}) for name in ("ann", "bob")]
+    assert viewed == [("request.viewed", {"request_id": "rq", "by": name}) for name in ("ann", "bob")]
 
 
-async def test_whoever_gave_a_sign_within_a_minute_is_there(database: Database, run: runs.Run) -> None:
-    """Others see them by name, not they themselves; a minute later they are gone until their next sign."""
+async def test_a_person_is_present_for_a_minute(database: Database, run: runs.Run) -> None:
+    """Others see them by name, they don't see themselves; a minute later they are gone until their next sign."""
     async with database.write() as conn:
         await requests.insert_all(conn, [asked(run, "rq"), asked(run, "other")])
         for viewer, request_id in (("bob", "rq"), ("ann", "rq"), ("eve", "other")):
@@ -48,4 +48,4 @@ async def test_whoever_gave_a_sign_within_a_minute_is_there(database: Database, 
         await presence.note_presence(conn, run_id=run.id, request_id="rq", viewer="bob")
         assert [each.name for each in await presence.looking(conn, "rq", besides="ann")] == ["bob"]
     async with database.read() as conn:
-        assert len(await events.after(conn, 0)) == 3  # presence is no news
+        assert len(await events.after(conn, 0)) == 3  # presence is no event

@@ -1,4 +1,4 @@
-"""Whole results: kept once by the digest of their text, exactly as they were, and found by it."""
+"""Whole results: stored once by the digest of their text, unchanged, and found by it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from turngate.store.runs.whole_results import keep, text_of
 from turngate.store.tables import whole_results as table
 
 
-async def kept(database: Database) -> int:
+async def row_count(database: Database) -> int:
     async with database.read() as conn:
         return int((await conn.execute(select(func.count()).select_from(table))).scalar_one())
 
 
-async def test_a_whole_is_kept_once_by_its_digest(database: Database) -> None:
-    """The same text many times, also at once, is one row under the digest its reader computes; an unknown one is None."""
+async def test_a_whole_result_is_stored_once_by_its_digest(database: Database) -> None:
+    """The same text, even at once, is one row under the digest that its reader computes; an unknown digest gives None."""
     text = '{"lines":["' + "é" * 100_000 + '"]}'
 
     async def keep_it() -> str:
@@ -31,7 +31,7 @@ async def test_a_whole_is_kept_once_by_its_digest(database: Database) -> None:
 
     digests = await asyncio.gather(*(keep_it() for _ in range(8)))
     assert set(digests) == {result_digest(text)}
-    assert await kept(database) == 1
+    assert await row_count(database) == 1
     async with database.read() as conn:
         assert await text_of(conn, digests[0]) == text
         assert await text_of(conn, result_digest("other")) is None
@@ -42,24 +42,24 @@ async def test_two_texts_are_two_rows(database: Database) -> None:
     async with database.write() as conn:
         digests = [await keep(conn, text) for text in ("a", "b", "a ")]
         assert [await text_of(conn, digest) for digest in digests] == ["a", "b", "a "]
-    assert await kept(database) == 3
+    assert await row_count(database) == 3
 
 
 @pytest.mark.parametrize("odd", ["\x00", "\udc80"])
-async def test_i9_a_whole_of_characters_that_no_database_holds_is_kept(database: Database, odd: str) -> None:
+async def test_i9_a_whole_result_of_unstorable_characters_is_stored(database: Database, odd: str) -> None:
     """I9: NUL and half a surrogate pair, from a file that is not text, lose no finished tool's result."""
     _, whole = clipped(Failure(kind="odd", fields={"text": odd + "x" * 5_000}), limit=1_000)
     assert whole is not None
     async with database.write() as conn:
-        found = await text_of(conn, await keep(conn, whole))
-    assert found is not None
-    assert "x" * 5_000 in found
+        stored = await text_of(conn, await keep(conn, whole))
+    assert stored is not None
+    assert "x" * 5_000 in stored
 
 
 @pytest.mark.parametrize("result", [Ok(value={"text": "x" * 5_000}), Failure(kind="odd", fields={"text": "x" * 5_000})])
-async def test_a_clipped_call_names_its_whole(database: Database, run: runs.Run, result: Ok | Failure) -> None:
-    """The call holds the part and the digest; the whole comes back as it was, and so does the pointer in the message."""
-    shown, whole = clipped(result, limit=1_000)
+async def test_a_clipped_call_names_its_whole_result(database: Database, run: runs.Run, result: Ok | Failure) -> None:
+    """The call holds the excerpt and the digest; the whole result and the message's pointer to it read back unchanged."""
+    excerpt, whole = clipped(result, limit=1_000)
     assert whole == whole_text(result)
     async with database.write() as conn:
         row = calls.Call(
@@ -78,8 +78,8 @@ async def test_a_clipped_call_names_its_whole(database: Database, run: runs.Run,
         )
         await calls.insert_planned(conn, [row])
         digest = await keep(conn, whole)
-        assert await calls.settle(conn, run.id, "c1", shown, whole_result=digest)
-        part = ToolResultPart(tool_call_id="c1", tool_name="read", result=shown, whole_result=digest)
+        assert await calls.settle(conn, run.id, "c1", excerpt, whole_result=digest)
+        part = ToolResultPart(tool_call_id="c1", tool_name="read", result=excerpt, whole_result=digest)
         await messages.append(
             conn,
             message_id="results",
@@ -93,6 +93,6 @@ async def test_a_clipped_call_names_its_whole(database: Database, run: runs.Run,
         call = await calls.get(conn, run.id, "c1")
         message = await messages.get(conn, "results")
         assert call is not None
-        assert call.settled_result == shown
+        assert call.settled_result == excerpt
         assert call.whole_result == message.results[0].whole_result == digest
         assert await text_of(conn, digest) == whole

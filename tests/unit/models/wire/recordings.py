@@ -1,7 +1,7 @@
-"""Serves the recorded answers of this folder from a loopback server, one per request, and makes models that ask it.
+"""Serves this folder's recorded responses from a loopback server, one per request, and creates models that ask it.
 
 ``.json``: one body. ``.sse``: server-sent events. ``.events``: one ``[type, payload]`` a line, in AWS's binary framing
-(https://docs.aws.amazon.com/transcribe/latest/dg/event-stream.html). The server keeps the bytes that it was sent.
+(https://docs.aws.amazon.com/transcribe/latest/dg/event-stream.html). The server records the bytes that it receives.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KEYS = {
 
 
 def content_of(name: str) -> bytes:
-    """The recorded answer as it goes over the wire."""
+    """Return the recorded response as it goes over the wire."""
     content = (FOLDER / name).read_bytes()
     if not name.endswith(".events"):
         return content
@@ -54,12 +54,12 @@ def content_of(name: str) -> bytes:
 
 
 def recorded(name: str) -> Any:
-    """A recorded body, read."""
+    """Return a recorded body."""
     return json.loads((FOLDER / name).read_bytes())
 
 
 def answer(server: FakeProvider, *names: str, status: int = 200, cut: int | None = None) -> None:
-    """Queue recorded answers. ``cut``: so many bytes of the last one's end never come."""
+    """Queue recorded responses. ``cut``: how many bytes are missing at the end of the last one."""
     for name in names:
         content = content_of(name)
         server.answer(
@@ -70,7 +70,7 @@ def answer(server: FakeProvider, *names: str, status: int = 200, cut: int | None
 
 
 def models_at(server: FakeProvider, *specs: str, timeout: float = 5.0) -> Models:
-    """Models of these specs, all of which ask this server; the environment stays what it is."""
+    """Return models of these specs, all on this server, without changing the environment."""
     root = server.base_url.removesuffix("/v1")
     models = Models(ModelSettings(openai_base_url=server.base_url, timeout_seconds=timeout))
     with pytest.MonkeyPatch.context() as patch:

@@ -27,14 +27,14 @@ async def write(database: Database) -> None:
         await events.append(conn, events.SYSTEM, [("user.added", {"name": "ann"})])
 
 
-async def test_a_database_is_given_again_as_if_it_were_new(recycled: Recycled) -> None:
-    """Rows, the counter and the chains of events are as after the migrations, also where triggers refuse a deletion."""
+async def test_a_recycled_database_is_like_new(recycled: Recycled) -> None:
+    """Rows, counter and event chains are as after the migrations, even where triggers refuse a deletion."""
     first = await recycled.take()
-    new, made = await contents(first), recycled.made
+    new, created = await contents(first), recycled.made
     await write(first)
     assert await contents(first) != new
     again = await recycled.take()
-    assert (recycled.made, again.url) == (made, first.url)
+    assert (recycled.made, again.url) == (created, first.url)
     assert await contents(again) == new
     await write(again)
 
@@ -48,16 +48,16 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_database_whose_schema_was_changed_is_not_given_again(recycled: Recycled, change: str) -> None:
-    """What a test did to tables, indexes and triggers would be met by the next."""
+async def test_a_database_with_a_changed_schema_is_not_recycled(recycled: Recycled, change: str) -> None:
+    """The next test would meet changed tables, indexes or triggers."""
     changed = await recycled.take()
     async with changed.write() as conn:
         await conn.execute(text(change))
     assert (await recycled.take()).url != changed.url
 
 
-async def test_a_database_that_is_still_worked_with_is_not_given_again(recycled: Recycled) -> None:
-    """A task that a test left behind keeps its database to itself."""
+async def test_a_database_in_use_is_not_recycled(recycled: Recycled) -> None:
+    """A task that outlives its test keeps its database to itself."""
     busy = await recycled.take()
     async with busy.read() as conn:
         await conn.execute(text("SELECT 1"))
