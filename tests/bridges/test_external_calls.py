@@ -37,7 +37,7 @@ async def test_i3_a_call_whose_process_died_waits_for_a_persons_word(sender: Sen
         ran.append("again")
         return ""
 
-    second = asyncio.create_task(outside.run(call, handler, told=ok_of))
+    second = asyncio.create_task(outside.run(call, handler, to_report=ok_of))
     (request,) = await sender.pending()
     assert request["kind"] == "outcome"
     answer = await sender.api.decide(request, "respond", outcome="happened", args={"order": "seen"})
@@ -54,7 +54,7 @@ async def test_a_call_that_may_be_repeated_goes_to_the_next_process(sender: Send
     call = await record_of(sender, outside)
     await outside.all_answers([call], wait=None)
     await sender.client.start_external_call(call, attempt="of-the-dead-process")
-    outcome = await outside.run(call, lambda order: asyncio.sleep(0, order.input), told=ok_of)
+    outcome = await outside.run(call, lambda order: asyncio.sleep(0, order.input), to_report=ok_of)
     assert outcome == Ran(result="{}")
     assert (await sender.client.get_external_call(call)).result == Ok(value={"value": "{}"})
 
@@ -93,7 +93,7 @@ async def test_another_call_under_the_same_id(sender: Sender) -> None:
 
 async def test_a_tool_that_turngate_cannot_describe(sender: Sender) -> None:
     """A tool whose name Turngate can't take stops the program with the reason, before anyone is asked."""
-    with pytest.raises(ConfigurationError, match=r"tool 'shop\.refund' cannot be put behind the gate: name: "):
+    with pytest.raises(ConfigurationError, match=r"tool 'shop\.refund' cannot be gated: name: "):
         await record_of(sender, ExternalCalls(sender.client, source=sender.source), "shop.refund")
 
 
@@ -117,7 +117,7 @@ async def test_a_report_that_is_not_taken_does_not_lose_the_result(
         return Failure(kind="rejected", reason="No program may say this of a person.")
 
     with caplog.at_level(logging.WARNING):
-        outcome = await outside.run(call, lambda _order: asyncio.sleep(0, "done"), told=untrue)
+        outcome = await outside.run(call, lambda _order: asyncio.sleep(0, "done"), to_report=untrue)
     assert outcome == Ran(result="done")
     assert "could not be reported" in caplog.text
 

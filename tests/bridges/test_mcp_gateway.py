@@ -25,7 +25,7 @@ from temporalio.client import Client as TemporalClient
 import worker as composition
 from approvals_api.gateway.client import Gateway
 from turngate import Toolkit
-from turngate.bridges.mcp_gateway.downstream import Behind
+from turngate.bridges.mcp_gateway.downstream import DownstreamServer
 from turngate.bridges.mcp_gateway.gateway import McpGateway
 from turngate.bridges.mcp_gateway.results import acceptable, external_tool
 from turngate.client import Retries, TurngateClient
@@ -51,7 +51,7 @@ async def front(gate_api: Api, tmp_path_factory: pytest.TempPathFactory) -> Asyn
 @asynccontextmanager
 async def inside(client: TurngateClient, name: str, server: list[str]) -> AsyncIterator[Client]:
     """A client of a gateway in this process."""
-    gateway = McpGateway(client, Behind(command=server), name=name)
+    gateway = McpGateway(client, DownstreamServer(command=server), name=name)
     async with gateway.serving(), Client(gateway.server, cache=None) as session:
         yield session
 
@@ -220,7 +220,7 @@ async def test_i2_nothing_runs_while_turngate_or_the_server_is_away(sender: Send
     async with inside(sender.client, sender.source, [sys.executable, "-c", "raise SystemExit(1)"]) as client:
         result = await client.session.call_tool("note", {"text": "hi"})
         assert (result.is_error, (result.meta or {})["turngate/error"]) == (True, {"kind": "unavailable"})
-        with pytest.raises(MCPError, match="not there"):
+        with pytest.raises(MCPError, match="cannot reach its MCP server"):
             await client.session.list_tools()
     assert await sender.none_pending()
 
@@ -311,7 +311,7 @@ async def test_a_result_that_breaks_its_tools_schema_has_happened(sender: Sender
 async def test_a_call_out_of_time_leaves_the_server_to_the_others(sender: Sender, tmp_path: Path) -> None:
     """A call that isn't answered in time is lost; the connection stays, because other calls may use it."""
     command = under_test(tmp_path)
-    gateway = McpGateway(sender.client, Behind(command=command), name=sender.source, timeout_seconds=1)
+    gateway = McpGateway(sender.client, DownstreamServer(command=command), name=sender.source, timeout_seconds=1)
     async with gateway.serving(), Client(gateway.server, cache=None) as client:
         before = McpBench(tmp_path, Toolkit.of()).processes
         slow = await client.session.call_tool("slow", {})

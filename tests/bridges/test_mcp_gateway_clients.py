@@ -16,7 +16,7 @@ from support.engine import until
 from support.gate_client import Sender
 from support.gateway_client import text_of
 
-from turngate.bridges.mcp_gateway.downstream import Behind
+from turngate.bridges.mcp_gateway.downstream import DownstreamServer
 from turngate.bridges.mcp_gateway.gateway import McpGateway
 
 SERVER = Path(__file__).parents[1] / "support" / "growing_mcp_server.py"
@@ -27,7 +27,7 @@ async def growing(
     sender: Sender, marks: Path, *options: str, mode: Any = "legacy", on_message: Any = None, **of_gateway: Any
 ) -> AsyncIterator[Client]:
     """A client of a gateway in this process, in front of the growing server."""
-    server = Behind(command=[sys.executable, str(SERVER), str(marks), *options])
+    server = DownstreamServer(command=[sys.executable, str(SERVER), str(marks), *options])
     gateway = McpGateway(sender.client, server, name=sender.source, **of_gateway)
     async with gateway.serving(), Client(gateway.server, mode=mode, cache=None, message_handler=on_message) as client:
         yield client

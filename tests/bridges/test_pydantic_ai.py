@@ -115,7 +115,7 @@ async def test_i2_approved_past_the_gate(sender: Sender) -> None:
     shop = Shop(sender, bank, (refund(500),))
     await shop.ask()
     shop.results = DeferredToolResults(approvals={"c1": True})
-    with pytest.raises(ConfigurationError, match="past the gate"):
+    with pytest.raises(ConfigurationError, match="was not approved by Turngate"):
         await shop.continue_run()
     shop.results.metadata = REQUESTS.validate_json(shop.requests).metadata
     await approved_past_the_gate(sender, shop, bank)

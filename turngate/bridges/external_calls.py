@@ -1,7 +1,7 @@
 """One program's tool calls at Turngate's gate: ask about several at once, wait for the answers, start, report.
 
-Knows no framework, and keeps nothing: whatever process asks again about the same calls goes on where the last one was.
-Stands on ``turngate.client`` alone, as the adapters that use it do.
+Knows no framework, and stores nothing: any process that asks again about the same calls continues where the last one
+stopped. Uses ``turngate.client`` alone, as the adapters do.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ Answer = TypeVar("Answer")
 logger = logging.getLogger(__name__)
 
 GIVE_UP_SECONDS: Final = 120.0
-"""How long nobody may answer at the API before waiting is given up: long enough for a restart of the server."""
+"""How long the API may be unreachable before we stop waiting: long enough for a restart of the server."""
 PAUSE_SECONDS: Final = 1.0
 PLANNING_SECONDS: Final = 5.0
 PLANNING_PAUSE_SECONDS: Final = 0.05
-"""How often, and how long at most, policy's own answer is looked for where no other is waited for."""
+"""How long, and how often, we look for policy's verdict when the caller does not wait for a person."""
 DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MayRun:
-    """The call may run. ``edited_input``: the JSON text that runs in place of the model's; None: the model's own."""
+    """The call may run. ``edited_input``: the JSON text that runs instead of the model's; None: the model's own."""
 
     edited_input: str | None = None
 
@@ -66,7 +66,7 @@ class Ran(Generic[Result]):
 
 @dataclass(frozen=True, kw_only=True)
 class Settled:
-    """The call has a result, and did not run here: an earlier process reported it, or a person said it."""
+    """The call has a result, but did not run here: an earlier process reported it, or a person stated it."""
 
     result: Ok | Failure
 
@@ -82,8 +82,8 @@ class ExternalCalls:
     Args:
         client: of the API.
         source: the program's name in policy and inbox.
-        conversation: put before each id that a framework gave; "" where those are unique among all conversations.
-        effects: tool name → what running it twice means; of others it is ``once``.
+        conversation: a prefix for the framework's ids; "" if they are unique across conversations.
+        effects: tool name → what running it twice means; ``once`` for every other tool.
         timeout: from a call's start to its report.
     """
 
@@ -113,14 +113,14 @@ class ExternalCalls:
         context: str = "",
         turn: str = "",
     ) -> str:
-        """Ask whether a call may run, and return the id of its record; the same call again gets the same one.
+        """Ask whether a call may run, and return the id of its record. Asking again about the same call returns the same id.
 
-        ``turn``: what a person rejected in it is closed, unasked, when the model calls it again under another id (I12). Empty:
-        nobody knows the turn, and each call stands for itself.
+        ``turn``: if the model repeats a call that a person rejected in this turn, under another id, the call is closed
+        without asking (I12). Empty: the turn is unknown, and each call is judged alone.
 
         Raises:
             ConflictError: ``call_id_reused``: another call, or tool, was asked about under this id.
-            ConfigurationError: the tool cannot be told to Turngate: its name, say, or a timeout over seven days.
+            ConfigurationError: the tool cannot be described to Turngate: for example its name, or a timeout over seven days.
         """
         try:
             tool = ExternalTool(
@@ -132,7 +132,7 @@ class ExternalCalls:
             )
         except ValidationError as error:
             wrong = "; ".join(f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
-            raise ConfigurationError(f"tool {name!r} cannot be put behind the gate: {wrong}") from None
+            raise ConfigurationError(f"tool {name!r} cannot be gated: {wrong}") from None
         call = await self._client.send_external_call(
             source=self._source,
             tool_call_id=f"{self._prefix}{tool_call_id}",
@@ -145,33 +145,40 @@ class ExternalCalls:
         return call.id
 
     async def answers(self, calls: Sequence[str], *, wait: timedelta | None) -> dict[str, MayRun | MayNotRun]:
-        """Return what was answered to these calls, once all are or ``wait`` is over; None: as long as it takes.
+        """Return the answers to these calls, once all have one or ``wait`` is over (None: as long as it takes).
 
-        Calls without an answer are left out; policy's own answer is waited for in any case, as long as it takes no person.
-        Raises UnavailableError when the API was away for two minutes.
+        Calls without an answer are left out. Policy's verdict is always waited for, unless it is to ask a person.
+        Raises UnavailableError if the API was unreachable for two minutes.
         """
         until = None if wait is None else time.monotonic() + wait.total_seconds()
         planned_by = time.monotonic() + PLANNING_SECONDS
-        found = {call: await self._answer(call, until, planned_by) for call in calls}
-        return {call: answer for call, answer in found.items() if answer is not None}
+        answers = {call: await self._answer(call, until, planned_by) for call in calls}
+        return {call: answer for call, answer in answers.items() if answer is not None}
 
     async def all_answers(self, calls: Sequence[str], *, wait: timedelta | None) -> dict[str, MayRun | MayNotRun]:
-        """Return the answers to all these calls. Raises ConflictError ``undecided`` when ``wait`` is over before."""
-        found = await self.answers(calls, wait=wait)
-        if missing := [call for call in calls if call not in found]:
+        """Return the answers to all these calls. Raises ConflictError ``undecided`` if ``wait`` is over first."""
+        answers = await self.answers(calls, wait=wait)
+        missing = [call for call in calls if call not in answers]
+        if missing:
             raise ConflictError(f"{len(missing)} calls are not decided yet: ask again", code="undecided", calls=missing)
-        return found
+        return answers
 
     async def run(
-        self, call: str, handler: Callable[[RunOrder], Awaitable[Result]], *, told: Callable[[Result], Ok | Failure]
+        self,
+        call: str,
+        handler: Callable[[RunOrder], Awaitable[Result]],
+        *,
+        to_report: Callable[[Result], Ok | Failure],
     ) -> Ran[Result] | Settled:
-        """Start a call with Turngate's leave, and report its result as ``told`` reads it.
+        """Start a call when Turngate allows it, and report its result.
 
-        Waits while the call may not start: a person has not answered, or another process has started a call that must not
-        run twice, and has not reported yet; when the time for that is over a person says what came of it.
+        Waits while the call may not start: a person has not answered, or another process started a call that must not run
+        twice and has not reported yet. If that process never reports, a person says what happened.
 
-        What the handler raises is reported as a failure, and raised. A report that is not taken is logged, and the result
-        stands: the call then counts as lost when its time is over.
+        If the handler raises, the error is reported as a failure and raised again. If the report fails, that is logged and
+        the result is returned; Turngate counts the call as lost when its time is over.
+
+        ``to_report``: turns the handler's result into the one that is reported.
         """
         attempt = secrets.token_hex(16)
         while True:
@@ -182,7 +189,7 @@ class ExternalCalls:
                     raise
             else:
                 if started.run is not None:
-                    return await self._run(call, attempt, started.run, handler, told)
+                    return await self._run(call, attempt, started.run, handler, to_report)
                 if started.call.result is not None:
                     return Settled(result=started.call.result)
             await patiently(lambda: self._client.get_external_call(call, wait=LONGEST_WAIT))
@@ -193,7 +200,7 @@ class ExternalCalls:
         attempt: str,
         order: RunOrder,
         handler: Callable[[RunOrder], Awaitable[Result]],
-        told: Callable[[Result], Ok | Failure],
+        to_report: Callable[[Result], Ok | Failure],
     ) -> Ran[Result]:
         try:
             result = await handler(order)
@@ -201,21 +208,22 @@ class ExternalCalls:
             failure = Failure(kind="execution_error", reason=f"{type(error).__name__}: {error}")
             await self._report(call, attempt, failure)
             raise
-        await self._report(call, attempt, told(result))
+        await self._report(call, attempt, to_report(result))
         return Ran(result=result, edited_input=order.input if order.edited else None)
 
     async def _report(self, call: str, attempt: str, result: Ok | Failure) -> None:
         try:
             await patiently(lambda: self._client.report_external_call(call, attempt=attempt, result=result))
         except TurngateError:
-            logger.warning("what call %s came to could not be reported; it ran", call, exc_info=True)
+            logger.warning("call %s ran, but its result could not be reported", call, exc_info=True)
 
     async def _answer(self, call: str, until: float | None, planned_by: float) -> MayRun | MayNotRun | None:
         while True:
             left = LONGEST_WAIT if until is None else until - time.monotonic()
             wait = max(0, min(LONGEST_WAIT, math.ceil(left)))
             view = await patiently(lambda: self._client.get_external_call(call, wait=wait))  # noqa: B023 - awaited here
-            if (answer := _answer_in(view)) is not None:
+            answer = _answer_in(view)
+            if answer is not None:
                 return answer
             if left <= 0 and (view.state != "planning" or time.monotonic() > planned_by):
                 return None
@@ -224,7 +232,7 @@ class ExternalCalls:
 
 
 async def patiently(send: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Send again while nobody answers: a person may take days, and the API is restarted meanwhile."""
+    """Send again while the API is unreachable: a person may take days, and the API is restarted meanwhile."""
     away_since: float | None = None
     while True:
         try:
@@ -237,9 +245,9 @@ async def patiently(send: Callable[[], Awaitable[Answer]]) -> Answer:
 
 
 def _answer_in(call: ExternalCallView) -> MayRun | MayNotRun | None:
-    """Whether a call may run; None: nobody has said.
+    """Return whether a call may run, or None if that is not decided.
 
-    One that has a result and was not refused may, though it ran or failed before: at the door that result waits for it.
+    A call with a result that is no refusal may run, although it ran before: starting it returns that result.
     """
     if call.state in {"planning", "waiting"}:
         return None
@@ -249,17 +257,17 @@ def _answer_in(call: ExternalCallView) -> MayRun | MayNotRun | None:
 
 
 def fits(order: RunOrder, arguments: Mapping[str, Any]) -> None:
-    """Make sure that these arguments are what was approved. Raises ConflictError: they are others, and must not run."""
+    """Check that these arguments are the approved ones. Raises ConflictError if not: the call must not run."""
     if json.loads(order.input or "{}") != arguments:
-        raise ConflictError("the call was approved with other arguments meanwhile: nothing ran", code="other_arguments")
+        raise ConflictError("the call was approved with other arguments: nothing ran", code="other_arguments")
 
 
 def ok_of(value: Any) -> Ok:
-    """Return what a tool returned as a result to report; what is not JSON becomes its text."""
+    """Return what a tool returned as a result to report. A value that is not JSON is reported as its text."""
     text = to_json(value, fallback=str, bytes_mode="base64", inf_nan_mode="strings")
     return Ok(value=as_object(json.loads(text)))
 
 
-def noted(result: Any, edited_input: str) -> str:
-    """Return a result as the model reads it after an edit: with a note of what ran (I6)."""
+def text_with_note(result: Any, edited_input: str) -> str:
+    """Return a result as the model reads it after an edit: with a note that says what ran (I6)."""
     return wire_text(ok_of(result), edited_input=edited_input)

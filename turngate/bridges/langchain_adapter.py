@@ -6,7 +6,7 @@
     while resume := await gate.decided(agent, config):
         state = await agent.ainvoke(resume, config)
 
-Owns the way from interrupts to calls from outside, and back. Needs the extra ``langchain``.
+Turns interrupts into external calls, and their answers into resumes. Needs the extra ``langchain``.
 Source: https://docs.langchain.com/oss/python/langchain/human-in-the-loop.
 """
 
@@ -39,16 +39,16 @@ except ImportError as missing:
 
 
 class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
-    """LangChain's human-in-the-loop middleware for the tools it is given, with Turngate's gate at their door.
+    """LangChain's human-in-the-loop middleware, with Turngate's gate before each call of its tools.
 
-    Use it in place of HumanInTheLoopMiddleware, before middleware that repeats calls or handles their errors. Needs a
+    Use it instead of HumanInTheLoopMiddleware, before middleware that repeats calls or handles their errors. Needs a
     checkpointer, as that one does, and asynchronous runs (``ainvoke``, ``astream``).
 
     Args:
-        client: of the API; its token needs the scopes of a program that sends calls, none that decides.
+        client: of the API; its token needs the scopes to send calls, and none to decide.
         source: the name of this program in policy and inbox: lower-case letters, digits, ``_`` and ``-``.
-        tools: the tools whose calls are gated; whether one is asked about is the policy's to say.
-        effects: tool name → what running it twice means; of others it is ``once``.
+        tools: the tools whose calls are gated; policy says which calls a person is asked about.
+        effects: tool name → what running it twice means; ``once`` for every other tool.
         timeout: how long a tool may run before its call counts as lost.
         interrupt_mode: as of HumanInTheLoopMiddleware.
     """
@@ -67,28 +67,28 @@ class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
             {tool.name: {"allowed_decisions": ["approve", "edit", "reject"]} for tool in tools},
             interrupt_mode=interrupt_mode,
         )
-        self._outside = ExternalCalls(client, source=source, effects=effects, timeout=timeout)
+        self._external = ExternalCalls(client, source=source, effects=effects, timeout=timeout)
         self._described = {tool.name: convert_to_openai_tool(tool)["function"] for tool in tools}
 
     async def decided(
         self, agent: CompiledStateGraph[Any, Any, Any, Any], config: RunnableConfig, *, wait: timedelta | None = None
     ) -> Command[Any] | None:
-        """Ask about every call that the agent is interrupted for, wait for the answers, and return how it resumes.
+        """Ask about every call that the agent is interrupted for, wait for the answers, and return the command to resume.
 
-        None: it is not interrupted for a gated call. The same state gets the same answers in every process. Interrupts of
-        other origin are left to the caller.
+        None: the agent is not interrupted for a gated call. The same state gets the same answers in every process. Other
+        interrupts are left to the caller.
 
-        ``wait``: None: as long as it takes. Raises ConflictError ``undecided`` when the time is over before each call has its
+        ``wait``: None: as long as it takes. Raises ConflictError ``undecided`` if the time is over before each call has an
         answer: ask again later.
         """
         state = await agent.aget_state(config)
-        said = _last_said(state.values)
-        waiting = [(found, self._calls_of(found, said)) for found in state.interrupts]
-        kept = {call["id"]: await self._ask(config, call, state.values) for _, calls in waiting for call in calls}
-        answers = await self._outside.all_answers(list(kept.values()), wait=wait)
+        message = _last_ai_message(state.values)
+        waiting = [(interrupt, self._calls_of(interrupt, message)) for interrupt in state.interrupts]
+        records = {call["id"]: await self._ask(config, call, state.values) for _, calls in waiting for call in calls}
+        answers = await self._external.all_answers(list(records.values()), wait=wait)
         resume = {
-            found.id: _resume(found, [_decision(call, answers[kept[call["id"]]]) for call in calls])
-            for found, calls in waiting
+            interrupt.id: _resume(interrupt, [_decision(call, answers[records[call["id"]]]) for call in calls])
+            for interrupt, calls in waiting
             if calls
         }
         return Command(resume=resume) if resume else None
@@ -96,63 +96,66 @@ class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
-        """Have an approved call started by Turngate, run it, and report its result."""
+        """Run an approved call when Turngate starts it, and report its result."""
         call = request.tool_call
         if call["name"] not in self.interrupt_on:
             return await handler(request)
 
-        async def at_the_door(approved: ToolCallRequest) -> ToolMessage | Command[Any]:
+        async def start(approved: ToolCallRequest) -> ToolMessage | Command[Any]:
             async def run(order: RunOrder) -> ToolMessage | Command[Any]:
                 fits(order, approved.tool_call["args"])
                 return await handler(approved)
 
-            kept = await self._ask(request.runtime.config, call, request.state)
-            outcome = await self._outside.run(kept, run, told=_told)
-            return outcome.result if isinstance(outcome, Ran) else _settled(call, outcome)
+            record = await self._ask(request.runtime.config, call, request.state)
+            ended = await self._external.run(record, run, to_report=_to_report)
+            return ended.result if isinstance(ended, Ran) else _settled(call, ended)
 
-        # The middleware's own part comes first: it interrupts, or puts an edited call in place, and then calls its handler.
-        return await super().awrap_tool_call(request, at_the_door)
+        # The middleware's own part comes first: it interrupts, or replaces the call by an edited one, and then calls `start`.
+        return await super().awrap_tool_call(request, start)
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
     ) -> ToolMessage | Command[Any]:
-        """Refuse to run a gated call of an agent that runs synchronously: it would pass the door unseen (I2)."""
+        """Refuse a gated call of an agent that runs synchronously: it would bypass the gate (I2)."""
         if request.tool_call["name"] in self.interrupt_on:
             raise ConfigurationError(
-                f"{request.tool_call['name']!r} is behind Turngate's gate: run its agent with `ainvoke` or `astream`"
+                f"{request.tool_call['name']!r} is gated by Turngate: run its agent with `ainvoke` or `astream`"
             )
         return handler(request)
 
     async def _ask(self, config: RunnableConfig, call: ToolCall, state: Any) -> str:
-        described, said = self._described[call["name"]], _last_said(state)
-        asked = next((each for each in reversed(state.get("messages", [])) if isinstance(each, HumanMessage)), None)
-        return await self._outside.ask(
+        described, message = self._described[call["name"]], _last_ai_message(state)
+        prompt = next((each for each in reversed(state.get("messages", [])) if isinstance(each, HumanMessage)), None)
+        return await self._external.ask(
             # Some providers count their calls from one in each conversation.
             f"{config['configurable']['thread_id']}:{call['id']}",
             name=call["name"],
             input=json.dumps(call["args"], ensure_ascii=False),
             description=described.get("description"),
             parameters=described.get("parameters"),
-            context=said.text if said else "",
-            turn=f"{config['configurable']['thread_id']}:{asked.id}" if asked and asked.id else "",
+            context=message.text if message else "",
+            turn=f"{config['configurable']['thread_id']}:{prompt.id}" if prompt and prompt.id else "",
         )
 
-    def _calls_of(self, found: Interrupt, said: AIMessage | None) -> list[ToolCall]:
-        """The calls one interrupt waits for; a batch names no ids, but holds every gated call in the message's order."""
-        calls = [call for call in said.tool_calls if call["name"] in self.interrupt_on] if said else []
-        value = found.value if isinstance(found.value, dict) else {}
+    def _calls_of(self, interrupt: Interrupt, message: AIMessage | None) -> list[ToolCall]:
+        """Return the calls that one interrupt waits for.
+
+        A batch names no ids, but has every gated call in the message's order.
+        """
+        calls = [call for call in message.tool_calls if call["name"] in self.interrupt_on] if message else []
+        value = interrupt.value if isinstance(interrupt.value, dict) else {}
         if value.get("type") == "tool_approval":
             return [call for call in calls if call["id"] == value["tool_call_id"]]
         named = [action["name"] for action in value.get("action_requests", ())]
         return calls if named == [call["name"] for call in calls] else []
 
 
-def _last_said(state: Any) -> AIMessage | None:
-    return next((said for said in reversed(state.get("messages", [])) if isinstance(said, AIMessage)), None)
+def _last_ai_message(state: Any) -> AIMessage | None:
+    return next((message for message in reversed(state.get("messages", [])) if isinstance(message, AIMessage)), None)
 
 
-def _resume(found: Interrupt, decisions: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"decisions": decisions} if "action_requests" in found.value else decisions[0]
+def _resume(interrupt: Interrupt, decisions: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"decisions": decisions} if "action_requests" in interrupt.value else decisions[0]
 
 
 def _decision(call: ToolCall, answer: MayRun | MayNotRun) -> dict[str, Any]:
@@ -163,15 +166,15 @@ def _decision(call: ToolCall, answer: MayRun | MayNotRun) -> dict[str, Any]:
     return {"type": "edit", "edited_action": {"name": call["name"], "args": json.loads(answer.edited_input)}}
 
 
-def _settled(call: ToolCall, found: Settled) -> ToolMessage:
-    failed = isinstance(found.result, Failure)
+def _settled(call: ToolCall, settled: Settled) -> ToolMessage:
+    failed = isinstance(settled.result, Failure)
     return ToolMessage(
-        content=found.text, name=call["name"], tool_call_id=call["id"], status="error" if failed else "success"
+        content=settled.text, name=call["name"], tool_call_id=call["id"], status="error" if failed else "success"
     )
 
 
-def _told(result: ToolMessage | Command[Any]) -> Ok | Failure:
-    """What a tool came to, as it is reported. A Command changes the agent's state: what it tells the model is not read."""
+def _to_report(result: ToolMessage | Command[Any]) -> Ok | Failure:
+    """Return a tool's result as it is reported. A Command changes the agent's state, and its messages are not reported."""
     if isinstance(result, Command):
         return Ok(value={"value": "The tool changed the state of its agent."})
     if result.status == "error":

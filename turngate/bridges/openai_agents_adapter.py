@@ -6,7 +6,7 @@
     while result.interruptions:
         result = await Runner.run(agent, await gate.decided(result.to_state()))
 
-Owns the way from the SDK's interruptions to calls from outside, and back. Needs the extra ``openai-agents``.
+Turns the SDK's interruptions into external calls, and their answers into approvals. Needs the extra ``openai-agents``.
 Source: https://openai.github.io/openai-agents-python/human_in_the_loop/.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from turngate.bridges.external_calls import DEFAULT_TIMEOUT, ExternalCalls, MayNotRun, Ran, noted, ok_of
+from turngate.bridges.external_calls import DEFAULT_TIMEOUT, ExternalCalls, MayNotRun, Ran, ok_of, text_with_note
 from turngate.client import TurngateClient
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import MissingExtraError
@@ -36,21 +36,21 @@ try:
 except ImportError as missing:
     raise MissingExtraError("agents of the OpenAI Agents SDK", "openai-agents") from missing
 
-_Shown = ToolOutputText | ToolOutputImage | ToolOutputFileContent
+_ToolOutput = ToolOutputText | ToolOutputImage | ToolOutputFileContent
 
 
 class TurngateGate:
-    """Asks Turngate about each call of the tools it is given, and reports what came of it.
+    """Asks Turngate about each call of its tools, and reports the results.
 
-    The SDK's approval takes no other arguments than the model's. The tool does: an edited call runs with the arguments that
-    were approved, and its result tells the model so.
+    The SDK's approval cannot change the arguments, so the gated tool does: an edited call runs with the approved arguments,
+    and its result tells the model so.
 
     Args:
-        client: of the API; its token needs the scopes of a program that sends calls, none that decides.
+        client: of the API; its token needs the scopes to send calls, and none to decide.
         source: the name of this program in policy and inbox: lower-case letters, digits, ``_`` and ``-``.
-        conversation: put before each call's id; needed where a provider's ids repeat between conversations, and to close a call
-            that a person rejected when the model makes it again.
-        effects: tool name → what running it twice means; of others it is ``once``.
+        conversation: a prefix for the calls' ids. Set it if the provider's ids repeat between conversations, or if a call that
+            a person rejected should be closed when the model repeats it.
+        effects: tool name → what running it twice means; ``once`` for every other tool.
         timeout: how long a tool may run before its call counts as lost.
     """
 
@@ -63,41 +63,41 @@ class TurngateGate:
         effects: Mapping[str, Effect] | None = None,
         timeout: timedelta = DEFAULT_TIMEOUT,
     ) -> None:
-        self._outside = ExternalCalls(
+        self._external = ExternalCalls(
             client, source=source, conversation=conversation, effects=effects, timeout=timeout
         )
         self._tools: dict[str, FunctionTool] = {}
-        # Without the conversation's name, what was said last could have been said in any of them.
+        # Without the conversation's name, the last input could be from any conversation.
         self._known = bool(conversation)
 
     def tool(self, tool: FunctionTool) -> FunctionTool:
-        """Return the tool behind the gate: each call needs approval, starts with Turngate's leave, and is reported."""
+        """Return the tool with the gate: each call needs approval, starts when Turngate allows it, and is reported."""
         inner = tool.on_invoke_tool
 
         async def invoke(context: ToolContext[Any], arguments: str) -> Any:
-            kept = await self._ask(gated, context.tool_call_id, arguments)
-            # What was approved runs, byte for byte; it may have been edited.
-            outcome = await self._outside.run(kept, lambda order: inner(context, order.input), told=ok_of)
-            return _with_note(outcome) if isinstance(outcome, Ran) else outcome.text
+            record = await self._ask(gated, context.tool_call_id, arguments)
+            # The approved arguments run, byte for byte; a person may have edited them.
+            ended = await self._external.run(record, lambda order: inner(context, order.input), to_report=ok_of)
+            return _with_note(ended) if isinstance(ended, Ran) else ended.text
 
         gated = replace(tool, on_invoke_tool=invoke, needs_approval=True)
         self._tools[gated.name] = gated
         return gated
 
     async def decided(self, state: RunState[Any], *, wait: timedelta | None = None) -> RunState[Any]:
-        """Ask about every interruption of a gated tool, wait for the answers, and return the state with them in it.
+        """Ask about every interruption of a gated tool, wait for the answers, and return the state with them.
 
         The same state gets the same answers in every process. Interruptions of other tools are left to the caller.
 
-        ``wait``: None: as long as it takes. Raises ConflictError ``undecided`` when the time is over before each call has its
+        ``wait``: None: as long as it takes. Raises ConflictError ``undecided`` if the time is over before each call has an
         answer: ask again later.
         """
         waiting = [(item, self._tools[item.name]) for item in state.get_interruptions() if item.name in self._tools]
         turn = _turn(state) if self._known and waiting else ""
-        kept = [await self._ask(tool, item.call_id or "", item.arguments or "", turn) for item, tool in waiting]
-        answers = await self._outside.all_answers(kept, wait=wait)
-        for (item, _tool), kept_as in zip(waiting, kept, strict=True):
-            answer = answers[kept_as]
+        records = [await self._ask(tool, item.call_id or "", item.arguments or "", turn) for item, tool in waiting]
+        answers = await self._external.all_answers(records, wait=wait)
+        for (item, _tool), record in zip(waiting, records, strict=True):
+            answer = answers[record]
             if isinstance(answer, MayNotRun):
                 state.reject(item, rejection_message=answer.text)
             else:
@@ -105,7 +105,7 @@ class TurngateGate:
         return state
 
     async def _ask(self, tool: FunctionTool, tool_call_id: str, arguments: str, turn: str = "") -> str:
-        return await self._outside.ask(
+        return await self._external.ask(
             tool_call_id,
             name=tool.name,
             input=arguments or "{}",
@@ -116,18 +116,18 @@ class TurngateGate:
 
 
 def _turn(state: RunState[Any]) -> str:
-    """Name what the run was started with, which stays as it is while it waits; empty where its maker's server keeps the rest."""
-    kept = state.to_json()
-    if kept.get("conversation_id") or kept.get("previous_response_id"):
+    """Name the run's input, which does not change while it waits; empty if the provider's server stores the conversation."""
+    stored = state.to_json()
+    if stored.get("conversation_id") or stored.get("previous_response_id"):
         return ""
-    return framed_sha256(json.dumps(kept["original_input"], sort_keys=True))
+    return framed_sha256(json.dumps(stored["original_input"], sort_keys=True))
 
 
 def _with_note(ran: Ran[Any]) -> Any:
-    """Tell the model what ran after an edit: its own call stays in the history as it was (I6)."""
+    """Tell the model what ran after an edit: the history keeps the model's own call (I6)."""
     if ran.edited_input is None:
         return ran.result
     parts = ran.result if isinstance(ran.result, list) else [ran.result]
-    if all(isinstance(part, _Shown) for part in parts):
-        return [ToolOutputText(text=noted("See below.", ran.edited_input)), *parts]
-    return noted(ran.result, ran.edited_input)
+    if all(isinstance(part, _ToolOutput) for part in parts):
+        return [ToolOutputText(text=text_with_note("See below.", ran.edited_input)), *parts]
+    return text_with_note(ran.result, ran.edited_input)

@@ -8,7 +8,7 @@
         answers = await gate.decided(result.output)
         result = await agent.run(message_history=result.all_messages(), deferred_tool_results=answers)
 
-Owns the way from deferred tool requests to calls from outside, and back. Needs the extra ``pydantic-ai``.
+Turns deferred tool requests into external calls, and answers into their results. Needs the extra ``pydantic-ai``.
 Source: https://ai.pydantic.dev/deferred-tools/.
 """
 
@@ -20,7 +20,16 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from turngate.bridges.external_calls import DEFAULT_TIMEOUT, ExternalCalls, MayNotRun, MayRun, Ran, fits, noted, ok_of
+from turngate.bridges.external_calls import (
+    DEFAULT_TIMEOUT,
+    ExternalCalls,
+    MayNotRun,
+    MayRun,
+    Ran,
+    fits,
+    ok_of,
+    text_with_note,
+)
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.tools.results import Failure, Ok
@@ -43,23 +52,23 @@ try:
 except ImportError as missing:
     raise MissingExtraError("agents of pydantic-ai", "pydantic-ai") from missing
 
-KEPT_AS = "turngate_call"
-"""In a request's metadata: the id of the call's record at Turngate."""
+RECORD_KEY = "turngate_call"
+"""In a request's metadata: the id of the call's record in Turngate."""
 
 
 class TurngateGate(AbstractCapability[Any]):
-    """A capability that asks Turngate about each call that needs approval, and reports what came of it.
+    """A capability that asks Turngate about each call that needs approval, and reports the results.
 
-    A run asks about all such calls of a step at once. What Turngate answers within ``wait`` goes on in that run; for the
-    rest the run ends with DeferredToolRequests, and :meth:`decided` waits.
+    A run asks about all such calls of a step at once. Calls that Turngate answers within ``wait`` continue in that run; for
+    the rest the run ends with DeferredToolRequests, and :meth:`decided` waits.
 
     Args:
-        client: of the API; its token needs the scopes of a program that sends calls, none that decides.
+        client: of the API; its token needs the scopes to send calls, and none to decide.
         source: the name of this program in policy and inbox: lower-case letters, digits, ``_`` and ``-``.
-        conversation: put before each call's id; needed where a provider's ids repeat between conversations.
-        effects: tool name → what running it twice means; of others it is ``once``.
+        conversation: a prefix for the calls' ids. Set it if the provider's ids repeat between conversations.
+        effects: tool name → what running it twice means; ``once`` for every other tool.
         timeout: how long a tool may run before its call counts as lost.
-        wait: how long a run itself waits for answers; zero: only what needs no person goes on in it.
+        wait: how long a run itself waits for answers; zero: only calls that need no person continue in it.
     """
 
     def __init__(
@@ -72,7 +81,7 @@ class TurngateGate(AbstractCapability[Any]):
         timeout: timedelta = DEFAULT_TIMEOUT,
         wait: timedelta = timedelta(0),
     ) -> None:
-        self._outside = ExternalCalls(
+        self._external = ExternalCalls(
             client, source=source, conversation=conversation, effects=effects, timeout=timeout
         )
         self._wait = wait
@@ -80,37 +89,37 @@ class TurngateGate(AbstractCapability[Any]):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """Ask about the calls, note where each is kept, and answer those that are decided within ``wait``."""
-        said = next((message.text for message in reversed(ctx.messages) if isinstance(message, ModelResponse)), None)
+        """Ask about the calls, note the id of each record, and answer those that are decided within ``wait``."""
+        context = next((message.text for message in reversed(ctx.messages) if isinstance(message, ModelResponse)), None)
         for call in requests.approvals:
             tool = ctx.tools.get(call.tool_name)
-            kept = await self._outside.ask(
+            record = await self._external.ask(
                 call.tool_call_id,
                 name=call.tool_name,
                 input=_raw(call),
                 description=tool.description if tool else None,
                 parameters=tool.parameters_json_schema if tool else None,
-                context=said or "",
+                context=context or "",
                 turn=_turn(ctx),
             )
-            # The metadata is part of what the caller stores, and comes back to the tool: no process has to remember it.
-            requests.metadata[call.tool_call_id] = {**requests.metadata.get(call.tool_call_id, {}), KEPT_AS: kept}
-        answers = await self._outside.answers(_kept(requests), wait=self._wait)
+            # The caller stores the metadata, and the tool gets it back: no process has to remember the id.
+            requests.metadata[call.tool_call_id] = {**requests.metadata.get(call.tool_call_id, {}), RECORD_KEY: record}
+        answers = await self._external.answers(_records(requests), wait=self._wait)
         return _results(requests, answers) if answers else None
 
     async def decided(self, requests: DeferredToolRequests, *, wait: timedelta | None = None) -> DeferredToolResults:
-        """Wait for the answers to every call that needs approval, and return them as the next run takes them.
+        """Wait for the answer to every call that needs approval, and return the answers for the next run.
 
-        The same requests get the same answers in every process. Calls of another kind (``requests.calls``) are the caller's
-        own: add their results.
+        The same requests get the same answers in every process. Other calls (``requests.calls``) are the caller's: add
+        their results.
 
         ``wait``: None: as long as it takes.
 
         Raises:
-            ConflictError: ``undecided``: the time is over before each call has its answer; ask again later.
+            ConflictError: ``undecided``: the time is over before each call has an answer; ask again later.
             ConfigurationError: the agent that made the requests has no gate among its capabilities.
         """
-        return _results(requests, await self._outside.all_answers(_kept(requests), wait=wait))
+        return _results(requests, await self._external.all_answers(_records(requests), wait=wait))
 
     async def wrap_tool_execute(
         self,
@@ -121,53 +130,55 @@ class TurngateGate(AbstractCapability[Any]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Have an approved call started by Turngate, run it, and report its result."""
+        """Run an approved call when Turngate starts it, and report its result."""
         del tool_def
         if not ctx.tool_call_approved:
             return await handler(args)
-        kept = (ctx.tool_call_metadata or {}).get(KEPT_AS)
-        if kept is None:
+        record = (ctx.tool_call_metadata or {}).get(RECORD_KEY)
+        if record is None:
             raise ConfigurationError(
-                f"call {call.tool_call_id!r} of {call.tool_name!r} was approved past the gate, so it does not run: pass what "
-                "gate.decided(requests) returns as deferred_tool_results"
+                f"call {call.tool_call_id!r} of {call.tool_name!r} was not approved by Turngate, so it does not run: pass "
+                "what gate.decided(requests) returns as deferred_tool_results"
             )
 
         async def run(order: RunOrder) -> Any:
             fits(order, call.args_as_dict())
             return await handler(args)
 
-        outcome = await self._outside.run(kept, run, told=_told)
-        if isinstance(outcome, Ran):
-            return _with_note(outcome)
-        if isinstance(outcome.result, Failure):
-            raise ToolFailed(outcome.text)
-        return outcome.text
+        ended = await self._external.run(record, run, to_report=_to_report)
+        if isinstance(ended, Ran):
+            return _with_note(ended)
+        if isinstance(ended.result, Failure):
+            raise ToolFailed(ended.text)
+        return ended.text
 
 
 def _turn(ctx: RunContext[Any]) -> str:
-    """Name what the user last said, of which a run that goes on with answers is a part, too."""
-    asked = sum(isinstance(part, UserPromptPart) for message in ctx.messages for part in message.parts)
-    return f"{ctx.conversation_id}:{asked}" if ctx.conversation_id else ""
+    """Name the user's last prompt: a run that continues with answers is still part of its turn."""
+    prompts = sum(isinstance(part, UserPromptPart) for message in ctx.messages for part in message.parts)
+    return f"{ctx.conversation_id}:{prompts}" if ctx.conversation_id else ""
 
 
 def _raw(call: ToolCallPart) -> str:
-    """The arguments as the model sent them."""
+    """Return the arguments as the model sent them."""
     return call.args if isinstance(call.args, str) and call.args.strip() else call.args_as_json_str()
 
 
-def _kept(requests: DeferredToolRequests) -> list[str]:
+def _records(requests: DeferredToolRequests) -> list[str]:
     try:
-        return [requests.metadata[call.tool_call_id][KEPT_AS] for call in requests.approvals]
+        return [requests.metadata[call.tool_call_id][RECORD_KEY] for call in requests.approvals]
     except KeyError:
         raise ConfigurationError(
-            "nobody asked Turngate about these calls: make the agent with capabilities=[gate]"
+            "these calls were not sent to Turngate: create the agent with capabilities=[gate]"
         ) from None
 
 
 def _results(requests: DeferredToolRequests, answers: Mapping[str, MayRun | MayNotRun]) -> DeferredToolResults:
-    kept = zip(requests.approvals, _kept(requests), strict=True)
-    found = {call.tool_call_id: _result(answers[kept_as]) for call, kept_as in kept if kept_as in answers}
-    return DeferredToolResults(approvals=dict(found), metadata={each: requests.metadata[each] for each in found})
+    records = zip(requests.approvals, _records(requests), strict=True)
+    approvals = {call.tool_call_id: _result(answers[record]) for call, record in records if record in answers}
+    return DeferredToolResults(
+        approvals=dict(approvals), metadata={call_id: requests.metadata[call_id] for call_id in approvals}
+    )
 
 
 def _result(answer: MayRun | MayNotRun) -> ToolApproved | ToolDenied:
@@ -176,14 +187,14 @@ def _result(answer: MayRun | MayNotRun) -> ToolApproved | ToolDenied:
     return ToolApproved(override_args=None if answer.edited_input is None else json.loads(answer.edited_input))
 
 
-def _told(result: Any) -> Ok:
+def _to_report(result: Any) -> Ok:
     return ok_of(result.return_value if isinstance(result, ToolReturn) else result)
 
 
 def _with_note(ran: Ran[Any]) -> Any:
-    """Tell the model what ran after an edit: its own call stays in the history as it was (I6)."""
+    """Tell the model what ran after an edit: the history keeps the model's own call (I6)."""
     if ran.edited_input is None:
         return ran.result
     if isinstance(ran.result, ToolReturn):
-        return replace(ran.result, return_value=noted(ran.result.return_value, ran.edited_input))
-    return noted(ran.result, ran.edited_input)
+        return replace(ran.result, return_value=text_with_note(ran.result.return_value, ran.edited_input))
+    return text_with_note(ran.result, ran.edited_input)

@@ -1,8 +1,8 @@
-"""An MCP server that puts another one's tools behind the gates. Every module of it needs the extra ``mcp``."""
+"""An MCP server that offers another server's tools with a gate before each call. Needs the extra ``mcp``."""
 
 from turngate.domain.errors import MissingExtraError
 
 try:
-    import mcp  # noqa: F401 - to see that it is there, before one of our modules fails for want of it
+    import mcp  # noqa: F401 - to see that it is installed, before one of our modules fails without it
 except ImportError as missing:
     raise MissingExtraError("the MCP gateway", "mcp") from missing

@@ -84,7 +84,7 @@ def mcp_gateway(
     operator, even if the client or this process ends in the meantime. The token (TURNGATE_TOKEN) needs the scopes runs:write
     and requests:read.
     """
-    from turngate.bridges.mcp_gateway.downstream import Behind  # noqa: PLC0415 - the same
+    from turngate.bridges.mcp_gateway.downstream import DownstreamServer  # noqa: PLC0415 - the same
     from turngate.bridges.mcp_gateway.gateway import McpGateway  # noqa: PLC0415 - `mcp` is an extra
 
     if bool(command) == bool(url):
@@ -93,7 +93,7 @@ def mcp_gateway(
         raise ConfigurationError(f"--name {name!r}: use lower-case letters, digits, '_' and '-', at most 50")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     link = find_api(data_dir, api_url)
-    server = Behind(command=command or (), url=url or "", headers=_headers(bearer_variable))
+    server = DownstreamServer(command=command or (), url=url or "", headers=_headers(bearer_variable))
 
     async def serve() -> None:
         async with TurngateClient(link.url, token=link.token) as client:
