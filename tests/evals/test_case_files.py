@@ -38,7 +38,7 @@ def test_defaults_hold_where_a_case_says_nothing_else() -> None:
         {"look", "pay"},
         {"look", "pay"},
     )
-    assert (one.said, two.said) == (("go",), ("a", "b"))
+    assert (one.prompts, two.prompts) == (("go",), ("a", "b"))
     assert two.expect.calls[1].args == {"due": "2026-01-31"}  # JSON has no dates
 
 
@@ -46,9 +46,9 @@ def test_defaults_hold_where_a_case_says_nothing_else() -> None:
     ("text", "message"),
     [
         ("cases: [", "f.yaml is not YAML: "),
-        ("cases: []", "f.yaml holds no cases: write `cases:`"),
-        ("- name: one", "f.yaml holds no cases"),
-        ("case: []\ncases:\n- {name: a, message: b}", "f.yaml, line 1: case: there is no such key here"),
+        ("cases: []", "f.yaml has no cases: write `cases:`"),
+        ("- name: one", "f.yaml has no cases"),
+        ("case: []\ncases:\n- {name: a, message: b}", "f.yaml, line 1: case: there is no such key"),
         ("cases:\n- name: a\n  message: b\n  expct: {}", "f.yaml, line 4: cases[0].expct: Extra inputs"),
         ("cases:\n- name: a\n  message: b\n  expect:\n    aks: 1", "f.yaml, line 5: cases[0].expect.aks: Extra"),
         ("cases:\n- name: a", "f.yaml, line 2: cases[0]: give `message` or `messages`"),

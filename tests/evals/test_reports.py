@@ -100,7 +100,7 @@ def test_a_baseline_that_is_none_is_refused(tmp_path: Path) -> None:
     """A file that is no report is an error of the command, reported before anything runs."""
     file = tmp_path / "r.json"
     file.write_text("{}")
-    with pytest.raises(ConfigurationError, match="is no report of `turngate eval --json`"):
+    with pytest.raises(ConfigurationError, match="is not a report of `turngate eval --json`"):
         load_report(file)
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load_report(tmp_path / "away.json")

@@ -16,7 +16,7 @@ from turngate import Agent, App, Limits, Price, Toolkit, interaction_tool, sub_a
 from turngate.domain.agents.app import Handler
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import parse_policy
-from turngate.evals import Approver, Attempt, Case, CaseRun, Expect, Report, parse_cases, run_cases
+from turngate.evals import Approver, Attempt, Case, CaseRun, EvalOptions, Expect, Report, parse_cases, run_cases
 from turngate.evals.planning import plan
 from turngate.models.registry import Models, ModelSettings
 from turngate.models.scripted import ScriptedModel
@@ -276,7 +276,7 @@ async def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     special.mkdir()
     os.mkfifo(special / "pipe")
     seen, attempts = Seen(workspace=workspace, special=special), []
-    report = await run_cases(app, cases(seen), parallel=6, base=base, on_attempt=attempts.append)
+    report = await run_cases(app, cases(seen), EvalOptions(parallel=6, base=base), on_attempt=attempts.append)
     return Evaluated(report, seen, attempts)
 
 
@@ -297,14 +297,14 @@ def test_a_case_that_goes_as_expected_passes(evaluated: Evaluated, name: str) ->
 @pytest.mark.parametrize(
     ("name", "outcome", "reason"),
     [
-        ("no approver", "interrupted", 'asked, and nobody answers: approval for pay {"amount": 7} (rule tool:ask)'),
-        ("used up", "interrupted", 'asked, and nobody answers: approval for pay {"amount": 21}'),
+        ("no approver", "interrupted", 'no approver answers: approval for pay {"amount": 7} (rule tool:ask)'),
+        ("used up", "interrupted", 'no approver answers: approval for pay {"amount": 21}'),
         ("one of two", "interrupted", "wire needs 2 approvals, and `by` names 1"),
         ("not eligible", "interrupted", "eval's approve of seal was refused: its rule lets others decide: ada"),
-        ("never expires", "interrupted", "pay is to expire, and never does"),
+        ("never expires", "interrupted", "the request for pay never expires"),
         ("slow", "interrupted", "it took longer than 0.6 s"),
         ("check says", "completed", "check: hello is not enough"),
-        ("check says no", "completed", "check says no"),
+        ("check says no", "completed", "check returned False"),
         ("broken world", None, "raised OSError: no more worlds"),
         ("broken workspace", None, "it could not be run: Error: "),
         ("order", "completed", "pay with {'amount': 20} was not called in its place: pay, pay"),
@@ -367,7 +367,7 @@ def test_the_report_keeps_the_order_and_reads_back(evaluated: Evaluated) -> None
     assert sorted(attempt.case for attempt in evaluated.attempts) == sorted(names)
     assert Report.model_validate_json(evaluated.report.as_json()) == evaluated.report
     assert evaluated.seen.worlds == 2  # once when the cases were checked, and once for the attempt
-    with pytest.raises(AssertionError, match="nobody answers"):
+    with pytest.raises(AssertionError, match="no approver answers"):
         evaluated.report.check()
 
 
@@ -381,11 +381,11 @@ def test_the_report_keeps_the_order_and_reads_back(evaluated: Evaluated) -> None
         ),
         ("expect: {not_called: [lok]}", "expect.not_called[0].tool: no agent has a tool 'lok'"),
         ("handlers: {loook: {returns: 1}}", "handlers.loook: no agent has a tool 'loook'"),
-        ("handlers: {look: {returns: {done: x}}}", "handlers.look.returns: that is no result of the tool: done"),
+        ("handlers: {look: {returns: {done: x}}}", "handlers.look.returns: that is not a result of the tool: done"),
         ("handlers: {look: {fails: {kind: gone}}}", "handlers.look.fails.kind: 'gone' is not a failure that the tool"),
         ("handlers: {helper: {returns: {}}}", "tool 'helper' is of kind agent, which has no handler"),
         ("handlers: 'builtins:len'", "handlers: <built-in function len> raised TypeError"),
-        ("handlers: 'builtins:list'", "gave no mapping of tools to handlers: []"),
+        ("handlers: 'builtins:list'", "returned no mapping of tools to handlers: []"),
         ("handlers: 'json:away'", "handlers: module 'json' has no function 'away'"),
         ("handlers: {look: 'json:dumps'}", "its handler <function dumps"),
         ("check: no_such_module:f", "check: no_such_module cannot be imported: ModuleNotFoundError"),
@@ -399,7 +399,7 @@ def test_the_report_keeps_the_order_and_reads_back(evaluated: Evaluated) -> None
         ("approvers: [{agent: missing, do: approve}]", "approvers[0].agent: there is no agent 'missing'"),
         ("model: 'scripted:away.yaml'", "model: the script"),
         ("workspace: /no/such/place", "workspace: /no/such/place is not a directory"),
-        ("expect: {max_cost: 1}", "expect.max_cost: nobody says what 'scripted:says.yaml' costs"),
+        ("expect: {max_cost: 1}", "expect.max_cost: 'scripted:says.yaml' has no price"),
     ],
 )
 async def test_what_does_not_fit_the_app_is_refused_before_anything_runs(
@@ -410,7 +410,7 @@ async def test_what_does_not_fit_the_app_is_refused_before_anything_runs(
     parsed = parse_cases(f"cases:\n- name: one\n  message: go\n  {wrong}\n", "cases.yaml")
     store = tmp_path / "kept"
     with pytest.raises(ConfigurationError) as refused:
-        await run_cases(app, parsed, base=tmp_path, keep=store)
+        await run_cases(app, parsed, EvalOptions(base=tmp_path, keep=store))
     assert refused.value.message.startswith("cases.yaml, line 2: cases[0] ('one'), ")
     assert message in refused.value.message
     assert not store.exists()
@@ -420,7 +420,7 @@ async def test_models_to_compare_are_looked_at_first(tmp_path: Path) -> None:
     """A model that can't be called is reported once, however many cases there are."""
     parsed = parse_cases("cases: [{name: a, message: b}, {name: c, message: d}]", "cases.yaml")
     with pytest.raises(ConfigurationError) as refused:
-        await run_cases(app, parsed, models=["scripted:away.yaml"], base=tmp_path)
+        await run_cases(app, parsed, EvalOptions(models=["scripted:away.yaml"], base=tmp_path))
     assert refused.value.message.startswith("the models to compare: the script")
 
 
@@ -451,7 +451,7 @@ async def test_a_directory_with_something_in_it_is_not_written_to(tmp_path: Path
     """Runs are only stored in an empty directory."""
     (tmp_path / "says.yaml").write_text(json.dumps(SCRIPTS["says"]))
     with pytest.raises(ConfigurationError, match="is not an empty directory"):
-        await run_cases(app, [_case("one")], base=tmp_path, keep=tmp_path)
+        await run_cases(app, [_case("one")], EvalOptions(base=tmp_path, keep=tmp_path))
     assert os.listdir(tmp_path) == ["says.yaml"]  # noqa: PTH208 - pathlib's own would block, says ruff
 
 

@@ -11,19 +11,20 @@
 from __future__ import annotations
 
 from turngate.evals.cases import Approver, Bounds, Called, Case, Expect, Fails, Returns, Text, load_cases, parse_cases
-from turngate.evals.facts import CaseRun, Decided
-from turngate.evals.report import Attempt, Change, Report, Totals, changes, junit_xml, load_report
-from turngate.evals.runner import run_cases
+from turngate.evals.facts import CaseRun
+from turngate.evals.report import ApproverDecision, Attempt, Change, Report, Totals, changes, junit_xml, load_report
+from turngate.evals.runner import EvalOptions, run_cases
 
 __all__ = [
     "Approver",
+    "ApproverDecision",
     "Attempt",
     "Bounds",
     "Called",
     "Case",
     "CaseRun",
     "Change",
-    "Decided",
+    "EvalOptions",
     "Expect",
     "Fails",
     "Report",

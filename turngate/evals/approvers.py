@@ -1,7 +1,7 @@
-"""The people of a case: its scripted approvers watch a run and answer its gates, as the API would have it done.
+"""A case's scripted approvers: they watch a run and answer its requests, through the API's own operations.
 
-They are ordinary operators with names: who may decide, quorum and digest hold for them as for anybody. What none of them
-answers is never approved.
+They are ordinary operators with names: eligibility, quorum and digest apply to them as to everyone. A request that none of
+them answers is never approved.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from turngate.domain.identity import ROLE_SCOPES
 from turngate.domain.requests import Verb
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.evals.cases import APPROVER, Approver, Case
-from turngate.evals.facts import Decided
 from turngate.evals.patterns import fits, names_tool
+from turngate.evals.report import ApproverDecision
 from turngate.evals.stage import Stage
 from turngate.store.clock import from_text
 from turngate.store.live import watch
@@ -34,12 +34,12 @@ from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
 from turngate.wire.orders import DecisionOrder
 
-LOOK_SECONDS: Final = 0.04
-MOST_WAITING: Final = 200
+POLL_SECONDS: Final = 0.04
+MOST_PENDING: Final = 200
 
 
 class Approvers:
-    """Answer the gates of one attempt. ``decided``: what they did; ``problems``: why the case failed already."""
+    """Answer the requests of one attempt. ``decisions``: what they did; ``problems``: why the case has already failed."""
 
     def __init__(self, stage: Stage, services: Services, case: Case) -> None:
         self._stage = stage
@@ -48,21 +48,21 @@ class Approvers:
         self._used: Counter[int] = Counter()
         self._answers: dict[str, Approver | None] = {}
         self._approved: Counter[str] = Counter()
-        self.decided: list[Decided] = []
+        self.decisions: list[ApproverDecision] = []
         self.problems: list[str] = []
 
     async def attend(self, run_id: str) -> None:
-        """Return when the run has ended: by itself, or interrupted because a gate has no answer."""
+        """Return when the run has ended: by itself, or interrupted because no approver answers a request."""
         while not await self._ended(run_id):
-            for request in await self._waiting(run_id):
+            for request in await self._pending(run_id):
                 await self._answer(request)
             if self.problems:
                 await self.stop(run_id, self.problems[0])
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def stop(self, run_id: str, reason: str) -> None:
-        """Interrupt the run, if it goes on, and wait for its end."""
+        """Interrupt the run if it is not over, and wait for its end."""
         try:
             await self._services.gateway.interrupt(run_id, InterruptInput(by=APPROVER, reason=reason[:500]))
         except (ConflictError, GoneError):
@@ -70,51 +70,51 @@ class Approvers:
         await self._until_ended(run_id)
 
     async def _until_ended(self, run_id: str) -> None:
-        # The end is a row in the store, which several processes may write: there is no event of ours to wait for.
+        # The end is a row in the store, which several processes may write: there is no event to wait for.
         while not await self._ended(run_id):  # noqa: ASYNC110 - as above
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _ended(self, run_id: str) -> bool:
         async with self._stage.database.read() as conn:
             run = await runs.get(conn, run_id)
         return run is None or run.status != "running"
 
-    async def _waiting(self, run_id: str) -> list[Request]:
-        """Return the requests that wait in the run and its sub-agents', oldest first in each."""
+    async def _pending(self, run_id: str) -> list[Request]:
+        """Return the pending requests of the run and its sub-agents' runs, oldest first in each."""
         async with self._stage.database.read() as conn:
-            found: list[Request] = []
+            pending: list[Request] = []
             for member in await watch.family(conn, run_id):
-                wanted = InboxFilter(run_id=member)
-                for listed in await requests.page(conn, wanted, limit=MOST_WAITING):
+                for listed in await requests.page(conn, InboxFilter(run_id=member), limit=MOST_PENDING):
                     request = await requests.get(conn, listed.id)
-                    found += [] if request is None or request.status != "pending" else [request]
-            return found
+                    if request is not None and request.status == "pending":
+                        pending.append(request)
+            return pending
 
     async def _answer(self, request: Request) -> None:
         approver = self._approver(request)
         if approver is None and self._case.unanswered == "fail":
             self.problems.append(
-                f"asked, and nobody answers: {request.kind} for {request.tool_name} {request.input} (rule "
-                f"{request.rule}); add an approver for it"
+                f"no approver answers: {request.kind} for {request.tool_name} {request.input} (rule {request.rule}); "
+                "add an approver for it"
             )
         elif approver is None:
             verb: Verb = "respond" if request.kind == "outcome" else "reject"
-            nobody = Approver(
-                do=verb, reason="nobody answers this", outcome="tell_model" if verb == "respond" else None
+            default = Approver(
+                do=verb, reason="no approver answers this", outcome="tell_model" if verb == "respond" else None
             )
-            await self._decide(request, nobody, verb)
+            await self._decide(request, default, verb)
         elif approver.do == "expire":
             await self._let_expire(request)
         else:
             await self._decide(request, approver, approver.do)
 
     def _approver(self, request: Request) -> Approver | None:
-        """Return who answers the request; the same each time it is looked at."""
+        """Return the approver that answers the request, or None. It is chosen once."""
         if request.id not in self._answers:
-            given = _decoded(request.input)
+            arguments = _decoded(request.input)
             for place, each in enumerate(self._case.approvers):
                 spent = each.times is not None and self._used[place] >= each.times
-                if not spent and _is_for(each, request, given):
+                if not spent and _is_for(each, request, arguments):
                     self._used[place] += 1
                     self._answers[request.id] = each
                     break
@@ -127,15 +127,15 @@ class Approvers:
         place = self._approved[request.id]
         if names is not None and place >= len(names):
             self.problems.append(
-                f"asked, and nobody answers: {request.tool_name} needs {request.quorum} approvals, and `by` names "
-                f"{len(names)}; name more people"
+                f"too few approvers: {request.tool_name} needs {request.quorum} approvals, and `by` names {len(names)}; "
+                "name more people"
             )
             return
         if names is None:
             name = APPROVER if place == 0 else f"{APPROVER}-{place + 1}"
         else:
             name = names[place]
-        somebody = Principal(name=name, via="session", scopes=ROLE_SCOPES[approver.role], role=approver.role)
+        principal = Principal(name=name, via="session", scopes=ROLE_SCOPES[approver.role], role=approver.role)
         try:
             order = DecisionOrder(
                 verb=verb,
@@ -144,7 +144,7 @@ class Approvers:
                 message=approver.reason,
                 outcome=approver.outcome,
             )
-            await decide.submit(self._services, somebody, request.id, order)
+            await decide.submit(self._services, principal, request.id, order)
         except GoneError:
             return
         except TurngateError as error:
@@ -152,13 +152,13 @@ class Approvers:
                 self.problems.append(f"{name}'s {verb} of {request.tool_name} was refused: {error.message}")
             return
         self._approved[request.id] += 1
-        self.decided.append(Decided(request_id=request.id, tool=request.tool_name, verb=verb, by=name))
+        self.decisions.append(ApproverDecision(request_id=request.id, tool=request.tool_name, verb=verb, by=name))
 
     async def _let_expire(self, request: Request) -> None:
-        """Let a run's time pass when nothing in it is left to wait for but what is to expire."""
+        """Let the run's time pass, once every open call in it waits for a request that should expire."""
         if request.expires_at is None or self._stage.clock is None:
             self.problems.append(
-                f"{request.tool_name} is to expire, and never does: give its rule `expires_after_seconds`, or the agent "
+                f"the request for {request.tool_name} never expires: give its rule `expires_after_seconds`, or the agent "
                 "Limits(request_expiry=…)"
             )
             return
@@ -179,17 +179,17 @@ class Approvers:
         await self._stage.clock.fast_forward(handle, life + timedelta(seconds=1))
 
 
-def _is_for(approver: Approver, request: Request, given: JsonValue) -> bool:
+def _is_for(approver: Approver, request: Request, arguments: JsonValue) -> bool:
     return (
         names_tool(approver.tool, request.tool_name)
         and names_tool(approver.agent, request.agent)
         and (_can(approver, request) if approver.kind is None else approver.kind == request.kind)
-        and (approver.when is None or fits(approver.when, given))
+        and (approver.when is None or fits(approver.when, arguments))
     )
 
 
 def _can(approver: Approver, request: Request) -> bool:
-    """Tell whether what it does is an answer to this kind; ``*: approve`` says nothing about a question."""
+    """Whether its `do` answers a request of this kind: an approver that approves does not answer a question."""
     match request.kind:
         case "approval":
             return approver.outcome is None

@@ -1,7 +1,7 @@
-"""The form of a case: what is said to which agent, in which world, who answers its gates, and what has to come of it.
+"""A case: the messages, the agent and its handlers, the approvers, and what is expected.
 
-The same classes are a file's form (:mod:`turngate.evals.cases`) and what a Python program makes. A key that they do not
-know is refused. Whether an app has the agents and tools that are named is :mod:`turngate.evals.planning`'s.
+A file of cases and a Python program use the same classes. They refuse unknown keys. :mod:`turngate.evals.planning` checks that
+the app has the agents and tools that a case names.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from turngate.domain.runs.outcomes import RunOutcome
 from turngate.evals.patterns import checked_pattern, checked_regex
 
 APPROVER: Final = "eval"
-"""Who decides where an approver names nobody; the second of several that a quorum needs is ``eval-2``."""
+"""Who decides if an approver has no ``by``. If a quorum needs more people, they are ``eval-2``, ``eval-3``…"""
 
 
 class _Form(BaseModel):
@@ -51,7 +51,7 @@ def _of_tool(value: Any) -> Any:
 
 
 def _bare(value: Any) -> Any:
-    """Take a bare text of ``text:`` as what the answer has to contain."""
+    """Read a bare text in ``text:`` as what the answer must contain."""
     return {"contains": [value]} if isinstance(value, str) else value
 
 
@@ -62,7 +62,7 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Bounds(_Form):
-    """How often. In a file a number alone means exactly so often."""
+    """How often. In a file, a number alone means exactly that often."""
 
     min: int = Field(default=0, ge=0)
     max: int | None = Field(default=None, ge=0)
@@ -74,7 +74,7 @@ class Bounds(_Form):
         return self
 
     def hold(self, number: int) -> bool:
-        """Tell whether a number is within them."""
+        """Whether a number is within them."""
         return self.min <= number and (self.max is None or number <= self.max)
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ Count = Annotated[Bounds, BeforeValidator(_exactly)]
 
 
 class Called(_Form):
-    """A call that the model made. ``args``: what its arguments have to hold; ``result``: ``ok``, or a failure's kind."""
+    """A call by the model. ``args``: a pattern for its arguments; ``result``: ``ok``, or a failure's kind."""
 
     tool: Name
     args: Pattern = None
@@ -102,7 +102,7 @@ class Called(_Form):
 
 
 class Text(_Form):
-    """What the final answer has to be; all of them together. ``json``: the whole of it, as a JSON value."""
+    """Conditions on the final answer; all must hold. ``json``: the whole answer, as a JSON value."""
 
     contains: Texts = ()
     lacks: Texts = ()
@@ -111,9 +111,9 @@ class Text(_Form):
 
 
 class Expect(_Form):
-    """What has to come of a case. ``calls``: each at least once unless it says otherwise; ``in_order``: in this order.
+    """What is expected of a case. ``calls``: each at least once unless it has a ``count``; ``in_order``: in this order.
 
-    Calls, steps, tokens and cost are those of all its runs, its sub-agents' included.
+    Calls, steps, tokens and cost are those of all its runs, sub-agents' included.
     """
 
     outcome: RunOutcome = "completed"
@@ -128,11 +128,11 @@ class Expect(_Form):
 
 
 class Approver(_Form):
-    """One line of the script by which gates are answered; the first that fits a request answers it.
+    """A scripted approver. The first one that fits a request answers it.
 
-    ``agent``: whose call it is, a sub-agent's name too. ``when``: what the arguments have to hold. ``args``: those that run in
-    place of the model's (``edit``), or the answer to a question (``respond``). ``by``: who decides, one after the other where
-    several have to agree; None: ``eval``, ``eval-2``… ``times``: how many requests it answers; None: all.
+    ``agent``: the agent that makes the call, or a sub-agent. ``when``: a pattern for the arguments. ``args``: the arguments
+    that run instead of the model's (``edit``), or the answer to a question (``respond``). ``by``: who decides, one after the
+    other if several people must agree; None: ``eval``, ``eval-2``… ``times``: how many requests it answers; None: all.
     """
 
     tool: Name = "*"
@@ -148,11 +148,11 @@ class Approver(_Form):
     times: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
-    def _says_what(self) -> Self:
+    def _has_its_arguments(self) -> Self:
         if self.do == "edit" and not isinstance(self.args, dict):
-            raise ValueError("`do: edit` needs `args`: the whole arguments that run in place of the model's")
+            raise ValueError("`do: edit` needs `args`: the whole arguments that run instead of the model's")
         if self.do not in {"edit", "respond"} and self.args is not None:
-            raise ValueError(f"`do: {self.do}` takes no `args`; what it is for is `when`")
+            raise ValueError(f"`do: {self.do}` takes no `args`; to match arguments, use `when`")
         return self
 
 
@@ -176,23 +176,23 @@ def _handler(value: Any) -> Any:
     raise ValueError("a handler is {returns: …}, {fails: {kind: …}}, module:function, or an async function")
 
 
-def _world(value: Any) -> Any:
+def _handlers(value: Any) -> Any:
     return {tool: _handler(each) for tool, each in value.items()} if isinstance(value, Mapping) else value
 
 
-RunOverrides = Annotated[Mapping[str, Any] | str | Callable[[], Mapping[str, Any]], BeforeValidator(_world)]
+Handlers = Annotated[Mapping[str, Any] | str | Callable[[], Mapping[str, Any]], BeforeValidator(_handlers)]
 
 
 class Case(_Form):
     """One case.
 
-    ``messages``: said one after the other in one conversation, each when the run before has completed. ``agent`` None: the
+    ``messages``: sent one after the other in one conversation, each when the run before has completed. ``agent`` None: the
     app's first. ``model``: a spec (``provider:name`` or a profile's name), or a model object (for every agent); None: the
     agent's own. ``models``: agent → spec, sub-agents too; ``*`` stands for every agent.
-    ``workspace``: a directory, of which each attempt gets a copy. ``handlers``: tool → what takes the place of its handler;
-    or a function (in a file ``module:function``) that makes such a mapping anew for each attempt. ``unanswered``: what
-    becomes of a gate that no approver answers. ``check``: a function of a :class:`~turngate.evals.facts.CaseRun`: False, a
-    text or an error fails the case.
+    ``workspace``: a directory; each attempt gets a copy. ``handlers``: tool → what replaces its handler; or a function (in a
+    file ``module:function``) that returns such a mapping for each attempt. ``unanswered``: what happens to a request that no
+    approver answers. ``check``: a function of a :class:`~turngate.evals.facts.CaseRun`; if it returns False or a text, or
+    raises, the case fails.
     """
 
     name: Name
@@ -202,7 +202,7 @@ class Case(_Form):
     model: Any = None
     models: Mapping[Name, Name] = Field(default_factory=dict)
     workspace: Path | None = None
-    handlers: RunOverrides = Field(default_factory=dict)
+    handlers: Handlers = Field(default_factory=dict)
     approvers: tuple[Approver, ...] = ()
     unanswered: Literal["fail", "reject"] = "fail"
     expect: Expect = Expect()
@@ -212,23 +212,23 @@ class Case(_Form):
     _place: str = PrivateAttr(default="")
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _has_messages(self) -> Self:
         if (self.message is None) == (not self.messages):
             raise ValueError("give `message` or `messages`: exactly one of them")
         return self
 
     @property
-    def said(self) -> tuple[str, ...]:
-        """What is said to the agent, in order; at least one message."""
+    def prompts(self) -> tuple[str, ...]:
+        """The messages to the agent, in order; at least one."""
         return self.messages or (self.message or "",)
 
     @property
     def place(self) -> str:
-        """Where it stands, for errors."""
+        """Where the case is, for errors."""
         return self._place or f"case {self.name!r}"
 
     def at(self, place: str) -> Self:
-        """Return the case as one that stands at a place of a file."""
+        """Return the case with its place in a file."""
         placed = self.model_copy()
         placed._place = place  # noqa: SLF001 - of our own class
         return placed
@@ -236,8 +236,8 @@ class Case(_Form):
 
 # Cases from a YAML or JSON file; every error names the file, the line and the place in it.
 #
-# A file is a mapping of ``cases`` (a list) and ``defaults`` (any keys of a case but ``name``). A case's own key counts before
-# that of the defaults, but for two: its handlers are put beside the defaults', and its approvers before theirs.
+# A file is a mapping of ``cases`` (a list) and ``defaults`` (any keys of a case but ``name``). A case's own key overrides the
+# defaults', with two exceptions: its handlers are added to theirs, and its approvers come before theirs.
 
 
 TOP: Final = frozenset({"cases", "defaults"})
@@ -256,7 +256,7 @@ _Loader.yaml_implicit_resolvers = {
 def load_cases(path: str | Path) -> list[Case]:
     """Read a file of cases. A ``workspace`` in it is relative to the file.
 
-    Raises ConfigurationError: it cannot be read, or is no file of cases; says each problem with its line and place.
+    Raises ConfigurationError: it cannot be read, or is not a file of cases; names each problem with its line and place.
     """
     file = Path(path)
     try:
@@ -264,8 +264,7 @@ def load_cases(path: str | Path) -> list[Case]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigurationError(f"the file of cases {file} cannot be read: {reason}") from None
-    found = parse_cases(text, str(file))
-    return [_beside(case, file.resolve().parent) for case in found]
+    return [_relative_to(case, file.resolve().parent) for case in parse_cases(text, str(file))]
 
 
 def parse_cases(text: str, source: str) -> list[Case]:
@@ -277,28 +276,28 @@ def parse_cases(text: str, source: str) -> list[Case]:
         raise ConfigurationError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
     problems = _Problems(source, tree)
     if not isinstance(document, dict) or not isinstance(document.get("cases"), list) or not document["cases"]:
-        raise ConfigurationError(f"{source} holds no cases: write `cases:`, and below it a list of them")
+        raise ConfigurationError(f"{source} has no cases: write `cases:`, and a list of them below it")
     for key in document.keys() - TOP:
-        problems.add((key,), "there is no such key here; there are `cases` and `defaults`")
+        problems.add((key,), "there is no such key; the keys are `cases` and `defaults`")
     defaults = document.get("defaults") or {}
     if not isinstance(defaults, dict):
-        problems.add(("defaults",), "it is a mapping: keys of a case, for all of them")
+        problems.add(("defaults",), "it must be a mapping: a case's keys, for all cases")
         defaults = {}
-    found: list[Case] = []
+    cases: list[Case] = []
     for number, own in enumerate(document["cases"]):
         if not isinstance(own, dict):
-            problems.add(("cases", number), "a case is a mapping, with a `name` and a `message`")
+            problems.add(("cases", number), "a case must be a mapping, with a `name` and a `message`")
             continue
         try:
             case = Case.model_validate(_merged(defaults, own))
         except ValidationError as error:
             problems.add_all(error, ("cases", number), own, defaults)
             continue
-        if any(case.name == other.name for other in found):
-            problems.add(("cases", number, "name"), f"there is another case {case.name!r}: names are unique")
-        found.append(case.at(f"{problems.at(('cases', number))} ({case.name!r})"))
+        if any(case.name == other.name for other in cases):
+            problems.add(("cases", number, "name"), f"there is another case {case.name!r}: names must be unique")
+        cases.append(case.at(f"{problems.at(('cases', number))} ({case.name!r})"))
     problems.refuse()
-    return found
+    return cases
 
 
 def _merged(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -312,19 +311,19 @@ def _merged(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _beside(case: Case, directory: Path) -> Case:
+def _relative_to(case: Case, directory: Path) -> Case:
     if case.workspace is None:
         return case
     return case.model_copy(update={"workspace": directory / case.workspace.expanduser()}).at(case.place)
 
 
 class _Problems:
-    """What is wrong with a file, each said once."""
+    """What is wrong with a file, without repeats."""
 
     def __init__(self, source: str, tree: yaml.Node | None) -> None:
         self._source = source
         self._tree = tree
-        self._said: list[str] = []
+        self._messages: list[str] = []
 
     def at(self, path: tuple[int | str, ...]) -> str:
         """Return file, line and place of a path into the document."""
@@ -333,14 +332,14 @@ class _Problems:
 
     def add(self, path: tuple[int | str, ...], message: str) -> None:
         """Note a problem."""
-        said = f"{self.at(path)}: {message}"
-        if said not in self._said:
-            self._said.append(said)
+        placed = f"{self.at(path)}: {message}"
+        if placed not in self._messages:
+            self._messages.append(placed)
 
     def add_all(
         self, error: ValidationError, path: tuple[int | str, ...], own: dict[str, Any], defaults: dict[str, Any]
     ) -> None:
-        """Note what a case's validation complains of, where it stands."""
+        """Note the errors of a case's validation, each at its place in the file."""
         for issue in error.errors(include_url=False, include_context=False, include_input=False):
             place = issue["loc"]
             if place[:1] == ("approvers",) and isinstance(place[1:2], tuple) and len(place) > 1:
@@ -355,21 +354,21 @@ class _Problems:
 
     def refuse(self) -> None:
         """Raise ConfigurationError if anything was noted."""
-        if self._said:
-            raise ConfigurationError("; ".join(self._said), problems=self._said)
+        if self._messages:
+            raise ConfigurationError("; ".join(self._messages), problems=self._messages)
 
     def _line(self, path: tuple[int | str, ...]) -> int:
-        """Return the line of the innermost part of a path that is there, from 1."""
+        """Return the line of the innermost part of a path that exists, from 1."""
         node, line = self._tree, 1
         for step in path:
             if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
                 node = node.value[step]
                 line = node.start_mark.line + 1
             elif isinstance(node, yaml.MappingNode):
-                found = next(((key, value) for key, value in node.value if key.value == step), None)
-                if found is None:
+                entry = next(((key, value) for key, value in node.value if key.value == step), None)
+                if entry is None:
                     break
-                line, node = found[0].start_mark.line + 1, found[1]
+                line, node = entry[0].start_mark.line + 1, entry[1]
             else:
                 break
         return line

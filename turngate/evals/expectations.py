@@ -1,4 +1,4 @@
-"""Whether what came of a case is what was expected: the reasons why not, in words. Only ``check`` runs code of others."""
+"""Whether a case's run is as expected, and why not, in words. Only ``check`` runs a builder's code."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from turngate.evals.facts import CaseRun
 from turngate.evals.patterns import fits, names_tool, same
 from turngate.wire.calls import CallView
 
-MAX_SHOWN: Final = 300
-ONCE_AT_LEAST: Final = Bounds(min=1)
+MAX_QUOTED: Final = 300
+AT_LEAST_ONCE: Final = Bounds(min=1)
 NEVER: Final = Bounds(max=0)
 
 
 def reasons(expect: Expect, run: CaseRun) -> list[str]:
-    """Return why a run is not what was expected; empty: it is."""
+    """Return why a run is not as expected; empty: it is."""
     return [
         *_outcome(expect, run),
         *_text(expect.text, run.final_text),
@@ -33,59 +33,62 @@ def reasons(expect: Expect, run: CaseRun) -> list[str]:
 
 
 async def check_reasons(check: Callable[..., Any], run: CaseRun) -> list[str]:
-    """Return what a builder's function has against a run.
+    """Return why a builder's function fails a run.
 
-    False and a text fail it; True, None and an empty text do not. Whatever the function raises fails it, too.
+    False and a text fail it; True, None and an empty text do not. An error in the function fails it, too.
     """
     try:
-        said = check(run)
-        if inspect.isawaitable(said):
-            said = await said
+        verdict = check(run)
+        if inspect.isawaitable(verdict):
+            verdict = await verdict
     except AssertionError as error:
         return [f"check: {str(error) or 'an assertion does not hold'}"]
     except Exception as error:  # noqa: BLE001 - a builder's function may raise anything
         return [f"check raised {type(error).__name__}: {error}"]
-    if isinstance(said, str):
-        return [f"check: {said}"] if said else []
-    if said is None or said is True:
+    if isinstance(verdict, str):
+        return [f"check: {verdict}"] if verdict else []
+    if verdict is None or verdict is True:
         return []
-    return ["check says no" if said is False else f"check gave {said!r}: it gives True, False, a text or None"]
+    if verdict is False:
+        return ["check returned False"]
+    return [f"check returned {verdict!r}: it must return True, False, a text or None"]
 
 
 def _outcome(expect: Expect, run: CaseRun) -> Iterator[str]:
     if run.outcome != expect.outcome:
         last = run.runs[-1]
-        told = outcome_told(run.outcome, error_class=last.error_class, by=last.ended_by) or "nothing: it goes on"
-        yield f"the outcome is {told}, not {expect.outcome}{f': {last.reason}' if last.reason else ''}"
+        outcome = outcome_told(run.outcome, error_class=last.error_class, by=last.ended_by)
+        reason = f": {last.reason}" if last.reason else ""
+        yield f"the outcome is {outcome or 'open: the run has not ended'}, not {expect.outcome}{reason}"
 
 
 def _text(text: Text, answer: str) -> Iterator[str]:
     for each in text.contains:
         if each not in answer:
-            yield f"the answer does not contain {each!r}: {_shown(answer)}"
+            yield f"the answer does not contain {each!r}: {_quoted(answer)}"
     for each in text.lacks:
         if each in answer:
-            yield f"the answer contains {each!r}: {_shown(answer)}"
+            yield f"the answer contains {each!r}: {_quoted(answer)}"
     if text.matches is not None and re.search(text.matches, answer) is None:
-        yield f"the answer does not match {text.matches!r}: {_shown(answer)}"
+        yield f"the answer does not match {text.matches!r}: {_quoted(answer)}"
     if "equals_json" in text.model_fields_set:
         try:
-            is_it = same(text.equals_json, json.loads(answer))
+            equal = same(text.equals_json, json.loads(answer))
         except ValueError:
-            yield f"the answer is not JSON: {_shown(answer)}"
+            yield f"the answer is not JSON: {_quoted(answer)}"
         else:
-            if not is_it:
-                yield f"the answer is not {json.dumps(text.equals_json, ensure_ascii=False)}: {_shown(answer)}"
+            if not equal:
+                yield f"the answer is not {json.dumps(text.equals_json, ensure_ascii=False)}: {_quoted(answer)}"
 
 
 def _calls(expect: Expect, calls: Sequence[CallView]) -> Iterator[str]:
-    wrong = [said for each in expect.calls if (said := _number(each, calls, each.count or ONCE_AT_LEAST))]
+    wrong = [reason for each in expect.calls if (reason := _number(each, calls, each.count or AT_LEAST_ONCE))]
     yield from wrong
     if expect.in_order and not wrong:
         rest = iter(calls)
         for each in expect.calls:
-            # `any` leaves the iterator behind the call that fits: the next pattern looks on from there.
-            if (each.count or ONCE_AT_LEAST).min > 0 and not any(_is(each, call) for call in rest):
+            # `any` stops the iterator after the call that fits: the next pattern continues from there.
+            if (each.count or AT_LEAST_ONCE).min > 0 and not any(_is(each, call) for call in rest):
                 yield f"{each} was not called in its place: {_names(calls)}"
                 break
     for each in expect.not_called:
@@ -93,23 +96,23 @@ def _calls(expect: Expect, calls: Sequence[CallView]) -> Iterator[str]:
 
 
 def _number(wanted: Called, calls: Sequence[CallView], bounds: Bounds) -> str | None:
-    """Return what is wrong with how often a call was made; None: nothing."""
+    """Return what is wrong with how often a call was made, or None."""
     number = sum(_is(wanted, call) for call in calls)
-    return (
-        None if bounds.hold(number) else f"{wanted} was called {number} time(s), not {bounds}: {_made(calls, wanted)}"
-    )
+    if bounds.hold(number):
+        return None
+    return f"{wanted} was called {number} time(s), not {bounds}: {_similar(calls, wanted)}"
 
 
 def _bounds(expect: Expect, run: CaseRun) -> Iterator[str]:
     if expect.asks is not None and not expect.asks.hold(len(run.asks)):
-        asked = ", ".join(request.tool_name for request in run.asks) or "nothing"
-        yield f"people were asked {len(run.asks)} time(s), not {expect.asks}: {asked}"
+        tools = ", ".join(request.tool_name for request in run.asks) or "nothing"
+        yield f"people were asked {len(run.asks)} time(s), not {expect.asks}: {tools}"
     if expect.max_steps is not None and run.steps > expect.max_steps:
         yield f"it took {run.steps} steps, and {expect.max_steps} is the most"
     if expect.max_tokens is not None and run.tokens > expect.max_tokens:
         yield f"it took {run.tokens:,} tokens, and {expect.max_tokens:,} is the most"
     if expect.max_cost is not None and (run.cost is None or run.cost > expect.max_cost):
-        cost = "what nobody has a price for" if run.cost is None else f"{run.cost:f}"
+        cost = "an unknown amount (a model has no price)" if run.cost is None else f"{run.cost:f}"
         yield f"it cost {cost}, and {expect.max_cost:f} is the most"
 
 
@@ -135,14 +138,14 @@ def _decoded(text: str) -> JsonValue:
     return value
 
 
-def _made(calls: Sequence[CallView], wanted: Called) -> str:
-    near = [call for call in calls if names_tool(wanted.tool, call.tool_name)]
-    return "; ".join(f"{call.tool_name} {_shown(call.input)} → {_result(call)}" for call in near) or _names(calls)
+def _similar(calls: Sequence[CallView], wanted: Called) -> str:
+    similar = [call for call in calls if names_tool(wanted.tool, call.tool_name)]
+    return "; ".join(f"{call.tool_name} {_quoted(call.input)} → {_result(call)}" for call in similar) or _names(calls)
 
 
 def _names(calls: Sequence[CallView]) -> str:
     return ", ".join(call.tool_name for call in calls) or "no calls were made"
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…")
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}…")

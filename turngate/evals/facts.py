@@ -1,4 +1,4 @@
-"""What came of one attempt at a case: read from the store when it was over, and what a case's ``check`` is given."""
+"""One attempt at a case, read from the store when it is over. A case's ``check`` gets it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from decimal import Decimal
 
 from approvals_api.requests.views import request_page
 from approvals_api.runs import views as run_views
-from turngate.domain.requests import Verb
 from turngate.domain.runs.budgets import MILLION
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.runs.outcomes import RunOutcome
+from turngate.evals.report import ApproverDecision
 from turngate.store.database import Database
 from turngate.store.live import watch
 from turngate.wire.calls import CallView
@@ -21,22 +21,24 @@ MAX_ASKS = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decided:
-    """One decision that a scripted approver made. ``tool``: of the call that it was about."""
+class Play:
+    """An attempt that is over, before its runs are read. ``run_ids``: one per message that was sent, at least one."""
 
-    request_id: str
-    tool: str
-    verb: Verb
-    by: str
+    case: str
+    model: str
+    attempt: int
+    run_ids: tuple[str, ...]
+    decisions: tuple[ApproverDecision, ...]
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseRun:
     """One attempt at a case.
 
-    ``runs``: one per message that was said, at least one. ``family``: these and their sub-agents', each after the one that
-    started it. ``asks``: every request that was opened in them, oldest first. ``decisions``: those of the case's approvers.
-    ``seconds``: from the first message to the last run's end. ``cost`` None: nobody says what a model costs that was used.
+    ``runs``: one per message that was sent, at least one. ``family``: these and their sub-agents' runs, each after the run
+    that started it. ``asks``: every request that was opened in them, oldest first. ``decisions``: those of the case's
+    approvers. ``seconds``: from the first message to the last run's end. ``cost`` None: a model that was used has no price.
     """
 
     case: str
@@ -45,13 +47,13 @@ class CaseRun:
     runs: tuple[RunDetail, ...]
     family: tuple[RunDetail, ...]
     asks: tuple[RequestItem, ...]
-    decisions: tuple[Decided, ...]
+    decisions: tuple[ApproverDecision, ...]
     seconds: float
     cost: Decimal | None
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """How the last run ended; None: it did not."""
+        """How the last run ended; None: it has not ended."""
         return self.runs[-1].outcome
 
     @property
@@ -61,19 +63,19 @@ class CaseRun:
 
     @property
     def calls(self) -> list[CallView]:
-        """The calls that models made, in order, a sub-agent's behind the call that it answers."""
-        below = {run.id: run for run in self.family}
-        found: list[CallView] = []
+        """The models' calls, in order. A sub-agent's calls follow the call that started it."""
+        family = {run.id: run for run in self.family}
+        calls: list[CallView] = []
 
         def add(run: RunDetail) -> None:
             for call in (call for step in run.steps for call in step.calls if not call.by_engine):
-                found.append(call)
-                if call.child_run_id in below:
-                    add(below[call.child_run_id])
+                calls.append(call)
+                if call.child_run_id in family:
+                    add(family[call.child_run_id])
 
         for run in self.runs:
             add(run)
-        return found
+        return calls
 
     @property
     def steps(self) -> int:
@@ -86,22 +88,12 @@ class CaseRun:
         return sum(run.tokens_used for run in self.family)
 
 
-async def facts_of(
-    database: Database,
-    run_ids: list[str],
-    *,
-    case: str,
-    model: str,
-    attempt: int,
-    decisions: list[Decided],
-    seconds: float,
-    priced: frozenset[str],
-) -> CaseRun:
-    """Read what the store holds of an attempt. ``priced``: specs of the models of which a price is known."""
+async def case_run(database: Database, play: Play, priced: frozenset[str]) -> CaseRun:
+    """Read an attempt's runs from the store. ``priced``: specs of the models that have a price."""
     family: list[RunDetail] = []
     asks: list[RequestItem] = []
     async with database.read() as conn:
-        for run_id in run_ids:
+        for run_id in play.run_ids:
             ids = await watch.family(conn, run_id)
             family += [await run_views.run_detail(conn, each) for each in ids]
         for run in family:
@@ -110,13 +102,13 @@ async def facts_of(
     asks.sort(key=lambda request: (request.created_at, request.id))
     used = {step.model_spec or run.model for run in family for step in run.steps if step.tokens}
     return CaseRun(
-        case=case,
-        model=model,
-        attempt=attempt,
-        runs=tuple(next(run for run in family if run.id == run_id) for run_id in run_ids),
+        case=play.case,
+        model=play.model,
+        attempt=play.attempt,
+        runs=tuple(next(run for run in family if run.id == run_id) for run_id in play.run_ids),
         family=tuple(family),
         asks=tuple(asks),
-        decisions=tuple(decisions),
-        seconds=seconds,
+        decisions=play.decisions,
+        seconds=play.seconds,
         cost=Decimal(sum(run.cost_micros for run in family)) / MILLION if used <= priced else None,
     )

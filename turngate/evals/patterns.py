@@ -1,7 +1,7 @@
-"""Patterns of a case: names of tools with ``*``, and JSON that has to be there in part. Pure.
+"""Patterns of a case: names of tools with ``*``, and JSON that must be contained. Pure.
 
-A mapping fits a mapping that has all its keys, and more; a list fits one of the same length, place by place. A mapping with
-one key that begins with ``$`` is an operator: ``{$matches: REGEX}``, ``{$at_most: 20}``, ``{$at_least: "1.50"}``.
+A mapping fits a mapping that has at least its keys; a list fits one of the same length, item by item. A mapping with one key
+that begins with ``$`` is an operator: ``{$matches: REGEX}``, ``{$at_most: 20}``, ``{$at_least: "1.50"}``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OPERATORS: Final = ("$matches", "$at_most", "$at_least")
 
 
 def checked_pattern(pattern: JsonValue) -> JsonValue:
-    """Return the pattern; raises ValueError for an operator that is unknown, not alone, or of no use."""
+    """Return the pattern. Raises ValueError for an operator that is unknown, not alone, or has a wrong value."""
     match pattern:
         case dict():
             operators = [key for key in pattern if key.startswith("$")]
@@ -36,9 +36,9 @@ def checked_pattern(pattern: JsonValue) -> JsonValue:
 
 def _check_operator(pattern: dict[str, JsonValue], name: str) -> None:
     if name not in OPERATORS:
-        raise ValueError(f"there is no operator {name!r}; there are: {', '.join(OPERATORS)}")
+        raise ValueError(f"there is no operator {name!r}; the operators are: {', '.join(OPERATORS)}")
     if len(pattern) > 1:
-        raise ValueError(f"{name!r} stands alone in its mapping")
+        raise ValueError(f"{name!r} must be the only key of its mapping")
     bound = pattern[name]
     if name != "$matches" and _number(bound) is None:
         raise ValueError(f"{name!r} takes a number, not {bound!r}")
@@ -49,7 +49,7 @@ def _check_operator(pattern: dict[str, JsonValue], name: str) -> None:
 
 
 def checked_regex(text: str) -> str:
-    """Return a regular expression; raises ValueError, saying what is wrong with it."""
+    """Return a regular expression. Raises ValueError, which says what is wrong with it."""
     try:
         re.compile(text)
     except re.error as error:
@@ -58,7 +58,7 @@ def checked_regex(text: str) -> str:
 
 
 def fits(pattern: JsonValue, value: JsonValue) -> bool:
-    """Tell whether a value has everything that a checked pattern asks for."""
+    """Whether a value fits a checked pattern."""
     match pattern, value:
         case {"$matches": str() as regex}, _:
             return isinstance(value, str) and re.search(regex, value) is not None
@@ -75,7 +75,7 @@ def fits(pattern: JsonValue, value: JsonValue) -> bool:
 
 
 def same(one: JsonValue, other: JsonValue) -> bool:
-    """Tell whether two JSON values are equal; 1 and 1.0 are, 1 and true are not."""
+    """Whether two JSON values are equal; 1 and 1.0 are, 1 and true are not."""
     match one, other:
         case dict(), dict():
             return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
@@ -86,7 +86,7 @@ def same(one: JsonValue, other: JsonValue) -> bool:
 
 
 def names_tool(pattern: str, tool: str) -> bool:
-    """Tell whether a tool's name fits a pattern, in which ``*`` and ``?`` stand for others; case counts."""
+    """Whether a tool's name fits a pattern with ``*`` and ``?`` as wildcards; case counts."""
     return fnmatchcase(tool, pattern)
 
 
@@ -96,7 +96,7 @@ def _compares(value: JsonValue, bound: JsonValue, *, below: bool) -> bool:
 
 
 def _number(value: JsonValue) -> Decimal | None:
-    """Return a number, or a text that is one: money is often sent as text."""
+    """Return a number, also from a text: money is often sent as text."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Cases held against an app before anything runs: every agent, tool, handler, function and model that they name is there."""
+"""Check cases before anything runs: the app has every agent, tool, handler, function and model that they name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from turngate.evals.patterns import names_tool
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models
 
-# Which model each agent has in a case: read from words such as ``support=openai:gpt-5``, and put into the app. Pure.
+# Which model each agent has in a case: parsed from texts such as ``support=openai:gpt-5``, and put into the app. Pure.
 
 
 EVERY: Final = "*"
@@ -31,7 +31,7 @@ EVERY: Final = "*"
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Models to run cases under. ``own``: of a case's own agent, None: not said; ``named``: agent → its model."""
+    """Models to run cases with. ``own``: of a case's own agent, or None; ``named``: agent → its model."""
 
     words: str
     own: str | None
@@ -44,11 +44,11 @@ class Choice:
 
 
 def chosen(words: str, app: App) -> Choice:
-    """Read ``MODEL``, or ``AGENT=MODEL`` and more of them with commas between; ``*`` stands for every agent.
+    """Parse ``MODEL``, or ``AGENT=MODEL`` with commas between several; ``*`` stands for every agent.
 
     Raises ConfigurationError: the app has no such agent, or one is named twice.
     """
-    if "=" not in words.partition(":")[0]:  # a model's own name may hold one
+    if "=" not in words.partition(":")[0]:  # a model's own name may contain one
         return Choice(words=words, own=words, named={})
     named: dict[str, str] = {}
     for pair in words.split(","):
@@ -60,32 +60,32 @@ def chosen(words: str, app: App) -> Choice:
 
 
 def agents_named(named: Mapping[str, str], app: App, *, place: str) -> dict[str, str]:
-    """Return the same by the agents' names, every one of them where ``*`` stands. Raises ConfigurationError as above."""
+    """Return the same mapping with ``*`` replaced by every agent's name. Raises ConfigurationError: no such agent."""
     known = [agent.name for agent in app.all_agents]
     for name in named:
         if name not in {*known, EVERY}:
             raise ConfigurationError(f"{place}: there is no agent {name!r}; the agents are: {', '.join(known)}")
-    found = dict.fromkeys(known, named[EVERY]) if EVERY in named else {}
-    return found | {name: spec for name, spec in named.items() if name != EVERY}
+    models = dict.fromkeys(known, named[EVERY]) if EVERY in named else {}
+    return models | {name: spec for name, spec in named.items() if name != EVERY}
 
 
 def with_models(app: App, named: Mapping[str, str]) -> App:
-    """Return the app with these models in place of the agents' own, sub-agents included."""
+    """Return the app with these models instead of the agents' own, sub-agents included."""
     return app.with_agents(lambda agent: replace(agent, model=named.get(agent.name, agent.model)))
 
 
 BUILT_IN: Final = (READ_RESULT, EXTEND_BUDGET)
-"""Tools of the engine's own, which no app declares and a case may name."""
+"""The engine's own tools: no app declares them, but a case may name them."""
 
-RunOverrides = Mapping[str, Handler]
+Handlers = Mapping[str, Handler]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A case that can run. ``spec``: the model to ask, None: the agent's own; ``model``: an object in its place.
+    """A case that can run. ``spec``: the model to use, None: the agent's own; ``model``: a model object instead.
 
-    ``models``: agent → the model it has in place of its own, sub-agents too; empty when all have their own. ``name``: what the
-    report calls the model. ``world``: makes the handlers of one attempt.
+    ``models``: agent → the model that replaces its own, sub-agents too; empty if all keep their own. ``name``: the model's name
+    in the report. ``handlers``: returns the handlers of one attempt.
     """
 
     case: Case
@@ -94,16 +94,16 @@ class Planned:
     model: LanguageModel | None
     models: Mapping[str, str]
     name: str
-    world: Callable[[], RunOverrides]
+    handlers: Callable[[], Handlers]
     check: Callable[..., Any] | None
 
 
 def plan(
-    app: App, cases: Sequence[Case], models: Models, *, specs: Sequence[str] = (), beside: Iterable[Path] = ()
+    app: App, cases: Sequence[Case], models: Models, *, specs: Sequence[str] = (), import_dirs: Iterable[Path] = ()
 ) -> list[Planned]:
-    """Return what is to run: each case under each of ``specs`` (as of :func:`chosen`), or else under its own model.
+    """Return what runs: each case with each of ``specs`` (see :func:`chosen`), or with its own model if there are none.
 
-    ``beside``: directories in which ``module:function`` is looked for, before Python's own path.
+    ``import_dirs``: directories in which ``module:function`` is looked for, before Python's own path.
 
     Raises ConfigurationError naming every problem with its place.
     """
@@ -113,13 +113,13 @@ def plan(
     for choice in choices:
         for spec in choice.specs:
             _require_model(models, spec, "the models to compare")
-    sys.path[:0] = [str(each) for each in beside if str(each) not in sys.path]
+    sys.path[:0] = [str(each) for each in import_dirs if str(each) not in sys.path]
     problems: list[str] = []
     planned: list[Planned] = []
     seen: set[str] = set()
     for case in cases:
         if case.name in seen:
-            problems.append(f"{case.place}: there is another case of this name; names are unique")
+            problems.append(f"{case.place}: there is another case of this name; names must be unique")
         seen.add(case.name)
         for under in choices or (None,):
             try:
@@ -133,7 +133,7 @@ def plan(
 
 
 class _Case:
-    """One case beside its app. Everything here raises ConfigurationError with the case's place."""
+    """One case and its app. Every method raises ConfigurationError with the case's place."""
 
     def __init__(self, app: App, case: Case, models: Models) -> None:
         self._app = app
@@ -152,9 +152,9 @@ class _Case:
             models |= under.named
             model = under.own or under.named.get(agent.name, model)
         spec = model if isinstance(model, str) else None
-        given: LanguageModel | None = None if spec is not None else model
+        instance: LanguageModel | None = None if spec is not None else model
         named = spec or agent.model
-        self._require_models(given, named, models)
+        self._require_models(instance, named, models)
         self._require_price(named)
         if case.workspace is not None and not case.workspace.is_dir():
             raise self._wrong("workspace", f"{case.workspace} is not a directory that exists")
@@ -162,40 +162,40 @@ class _Case:
         if under is not None:
             name = under.words
         else:
-            name = named if given is None else given.name
+            name = named if instance is None else instance.name
         return Planned(
             case=case,
             agent=agent,
             spec=spec,
-            model=given,
-            # Alone, it is said at the start of the run, and the agents stay as they are.
+            model=instance,
+            # If only the case's own agent has another model, the start order names it, and the app is unchanged.
             models=models if models.keys() - {agent.name} else {},
             name=name,
-            world=self._world(),
+            handlers=self._handlers(),
             check=check,
         )
 
-    def _require_models(self, given: LanguageModel | None, named: str, models: Mapping[str, str]) -> None:
-        """Refuse models that cannot be used. ``given``: an object in place of ``named``; ``models``: agent → its model."""
+    def _require_models(self, instance: LanguageModel | None, named: str, models: Mapping[str, str]) -> None:
+        """Refuse models that cannot be used. ``instance``: an object instead of ``named``; ``models``: agent → its model."""
         place = self._case.place
         for other, spec in models.items():
             _require_model(self._models, spec, f"{place}, the model of {other!r}")
-        if given is None:
+        if instance is None:
             _require_model(self._models, named, f"{place}, model")
             return
         if models:
             raise self._wrong(
-                "models", "a model object is every agent's: name models by their specs beside it, or none"
+                "models", "a model object is for every agent: name all models by their specs, or leave `models` out"
             )
-        if not callable(getattr(given, "generate", None)):
-            raise self._wrong("model", f"a model is a spec or an object with `generate`, not {given!r}")
+        if not callable(getattr(instance, "generate", None)):
+            raise self._wrong("model", f"a model must be a spec or an object with `generate`, not {instance!r}")
 
     def _require_price(self, model: str) -> None:
-        """Refuse a bound of cost where nobody says what the model costs."""
+        """Refuse a limit of cost for a model that has no price."""
         if self._case.expect.max_cost is not None and model not in self._models.profiles.prices(self._app.prices):
             raise self._wrong(
                 "expect.max_cost",
-                f"nobody says what {model!r} costs: App(prices={{{model!r}: Price(input=…, output=…)}})",
+                f"{model!r} has no price: set App(prices={{{model!r}: Price(input=…, output=…)}})",
             )
 
     def _agent(self) -> Agent:
@@ -207,7 +207,7 @@ class _Case:
         return agent
 
     def _require_tools(self) -> None:
-        """Refuse a name or pattern that no tool has: it would wait for ever, or forbid nothing."""
+        """Refuse a name or pattern that fits no tool: it would wait forever, or forbid nothing."""
         case = self._case
         places = [(f"approvers[{at}].tool", each.tool) for at, each in enumerate(case.approvers)]
         for key, called in (("calls", case.expect.calls), ("not_called", case.expect.not_called)):
@@ -217,91 +217,91 @@ class _Case:
                 raise self._wrong(place, f"no agent has a tool {pattern!r}; {self._known_tools()}")
 
     def _require_agents(self) -> None:
-        """Refuse an approver for an agent that there is not: it would wait for ever."""
+        """Refuse an approver for an agent that does not exist: it would wait forever."""
         known = [agent.name for agent in self._app.all_agents]
         for at, each in enumerate(self._case.approvers):
             if not any(names_tool(each.agent, name) for name in known):
-                said = f"there is no agent {each.agent!r}; the agents are: {', '.join(known)}"
-                raise self._wrong(f"approvers[{at}].agent", said)
+                message = f"there is no agent {each.agent!r}; the agents are: {', '.join(known)}"
+                raise self._wrong(f"approvers[{at}].agent", message)
 
-    def _world(self) -> Callable[[], RunOverrides]:
+    def _handlers(self) -> Callable[[], Handlers]:
         handlers = self._case.handlers
         if isinstance(handlers, str):
             handlers = self._function(handlers, "handlers")
         if callable(handlers):
             make = handlers
 
-            def fresh() -> RunOverrides:
+            def fresh() -> Handlers:
                 try:
-                    made = make()
+                    mapping = make()
                 except Exception as error:  # noqa: BLE001 - a builder's function may raise anything
                     raise self._wrong("handlers", f"{make!r} raised {type(error).__name__}: {error}") from None
-                if not isinstance(made, Mapping):
-                    raise self._wrong("handlers", f"{make!r} gave no mapping of tools to handlers: {made!r}")
-                return self._swapped(made)
+                if not isinstance(mapping, Mapping):
+                    raise self._wrong("handlers", f"{make!r} returned no mapping of tools to handlers: {mapping!r}")
+                return self._checked(mapping)
 
-            fresh()  # what does not fit is said before anything runs
+            fresh()  # a mistake is reported before anything runs
             return fresh
-        world = self._swapped(handlers)
-        return lambda: world
+        checked = self._checked(handlers)
+        return lambda: checked
 
-    def _swapped(self, handlers: Mapping[str, Any]) -> RunOverrides:
-        world = {name: self._handler(name, each) for name, each in handlers.items()}
+    def _checked(self, handlers: Mapping[str, Any]) -> Handlers:
+        checked = {name: self._handler(name, each) for name, each in handlers.items()}
         try:
-            self._app.with_handlers(world)
+            self._app.with_handlers(checked)
         except ConfigurationError as error:
             raise self._wrong("handlers", error.message) from None
-        return world
+        return checked
 
-    def _handler(self, name: str, given: Any) -> Handler:
+    def _handler(self, name: str, form: Any) -> Handler:
         place = f"handlers.{name}"
         tool = self._tools.get(name)
         if tool is None:
             raise self._wrong(place, f"no agent has a tool {name!r}; {self._known_tools()}")
-        match given:
+        match form:
             case Returns():
-                return self._returning(tool, given, place)
+                return self._returning(tool, form, place)
             case Fails():
-                return self._failing(tool, given, place)
+                return self._failing(tool, form, place)
             case str():
-                function: Handler = self._function(given, place)
+                function: Handler = self._function(form, place)
                 return function
             case _:
-                return given  # type: ignore[no-any-return]  # a function of the builder's; with_handlers looks at it
+                return form  # type: ignore[no-any-return]  # the builder's function; with_handlers checks it
 
-    def _returning(self, tool: Tool, given: Returns, place: str) -> Handler:
+    def _returning(self, tool: Tool, form: Returns, place: str) -> Handler:
         try:
-            result = tool.success.validate_python(given.returns)
+            result = tool.success.validate_python(form.returns)
         except ValidationError as error:
             raise self._wrong(
-                f"{place}.returns", f"that is no result of the tool: {describe_validation(error)}"
+                f"{place}.returns", f"that is not a result of the tool: {describe_validation(error)}"
             ) from None
 
-        async def returning() -> Any:
+        async def handler() -> Any:
             return result
 
-        return returning
+        return handler
 
-    def _failing(self, tool: Tool, given: Fails, place: str) -> Handler:
-        kind = given.fails.get("kind")
+    def _failing(self, tool: Tool, form: Fails, place: str) -> Handler:
+        kind = form.fails.get("kind")
         failure = next((each for each in tool.failures if each.kind == kind), None)
-        fields: dict[str, Any] = {key: value for key, value in given.fails.items() if key != "kind"}
+        fields: dict[str, Any] = {key: value for key, value in form.fails.items() if key != "kind"}
         if failure is None:
             known = ", ".join(each.kind for each in tool.failures) or "none"
             raise self._wrong(
                 f"{place}.fails.kind", f"{kind!r} is not a failure that the tool declares; it has: {known}"
             )
         try:
-            made: ToolFailure = failure(**fields)
+            trial: ToolFailure = failure(**fields)
         except (ValidationError, TypeError) as error:
-            said = describe_validation(error) if isinstance(error, ValidationError) else str(error)
-            raise self._wrong(f"{place}.fails", f"that is no {kind}: {said}") from None
-        del made
+            problem = describe_validation(error) if isinstance(error, ValidationError) else str(error)
+            raise self._wrong(f"{place}.fails", f"that is not a valid {kind}: {problem}") from None
+        del trial
 
-        async def failing() -> Any:
+        async def handler() -> Any:
             raise failure(**fields)
 
-        return failing
+        return handler
 
     def _function(self, name: str, place: str) -> Any:
         """Return what ``module:function`` names."""
@@ -309,12 +309,12 @@ class _Case:
         if not colon or not module_name or not attribute:
             raise self._wrong(place, f"{name!r} is not of the form module:function")
         try:
-            found = getattr(importlib.import_module(module_name), attribute, None)
+            function = getattr(importlib.import_module(module_name), attribute, None)
         except Exception as error:  # noqa: BLE001 - a builder's module may raise anything
             raise self._wrong(place, f"{module_name} cannot be imported: {type(error).__name__}: {error}") from None
-        if not callable(found):
+        if not callable(function):
             raise self._wrong(place, f"module {module_name!r} has no function {attribute!r}")
-        return found
+        return function
 
     def _known_tools(self) -> str:
         return f"the tools are: {', '.join(sorted(self._tools)) or 'none'}"
@@ -324,7 +324,7 @@ class _Case:
 
 
 def _require_model(models: Models, spec: str, place: str) -> None:
-    """Refuse a model that cannot be asked: not known, no key, no script. Raises ConfigurationError."""
+    """Refuse a model that cannot be used: it is unknown, or its key or script is missing. Raises ConfigurationError."""
     models.require_known(spec, place=place)
     try:
         models.resolve(spec)

@@ -1,4 +1,4 @@
-"""What came of an evaluation: one line per attempt, and totals. JSON both ways, so that it can be a later one's baseline."""
+"""An evaluation's report: attempts and totals. It is written as JSON and read again, as a later report's baseline."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class MadeDecision(_Part):
-    """A scripted approver's decision."""
+class ApproverDecision(_Part):
+    """A scripted approver's decision. ``tool``: the tool of the call."""
 
     request_id: str
     tool: str
@@ -35,7 +35,7 @@ class MadeDecision(_Part):
 
 
 class Attempt(_Part):
-    """One attempt at a case under one model. ``not_run``: it was stopped before its end, or never began.
+    """One attempt at a case with one model. ``not_run``: it was stopped before its end, or never started.
 
     ``reasons``: why it failed. ``asks``: requests that were opened. ``cost`` None: not known. ``seconds``: how long it took.
     """
@@ -49,7 +49,7 @@ class Attempt(_Part):
     run_ids: tuple[str, ...] = ()
     steps: int = 0
     asks: int = 0
-    decisions: tuple[MadeDecision, ...] = ()
+    decisions: tuple[ApproverDecision, ...] = ()
     tokens: int = 0
     cost: Decimal | None = None
     seconds: float = 0
@@ -57,9 +57,9 @@ class Attempt(_Part):
 
 
 class Totals(_Part):
-    """Sums over attempts that came to an end. ``pass_rate``, ``interval``: None when there were none.
+    """Sums over the attempts that ended. ``pass_rate``, ``interval``: None if there are none.
 
-    ``interval``: Wilson's, of 95 % confidence. ``cost`` None: of none of them it is known.
+    ``interval``: Wilson's, of 95 % confidence. ``cost`` None: it is known for none of them.
     """
 
     passed: int
@@ -77,9 +77,9 @@ class Totals(_Part):
 
 
 class Report(_Part):
-    """A whole evaluation. ``attempts``: in the order of the cases. ``interrupted``: it was told to stop before its end.
+    """A whole evaluation. ``attempts``: in the order of the cases. ``interrupted``: it was stopped before its end.
 
-    ``directory``: where the store was kept; None: it is gone. ``repeat``: how often each case was tried.
+    ``directory``: where the store is; None: it was deleted. ``repeat``: how often each case was tried.
     """
 
     form: int = FORM
@@ -90,7 +90,7 @@ class Report(_Part):
 
     @property
     def models(self) -> list[str]:
-        """The models there were, in order."""
+        """The models, in order."""
         return list(dict.fromkeys(each.model for each in self.attempts))
 
     @property
@@ -106,11 +106,11 @@ class Report(_Part):
 
     @property
     def all_passed(self) -> bool:
-        """Whether every attempt was made and passed."""
+        """Whether every attempt ran and passed."""
         return all(each.status == "passed" for each in self.attempts)
 
     def of(self, *, case: str | None = None, model: str | None = None) -> list[Attempt]:
-        """Return the attempts at a case, under a model, or both."""
+        """Return the attempts at a case, with a model, or both."""
         return [each for each in self.attempts if case in {None, each.case} and model in {None, each.model}]
 
     def as_json(self) -> str:
@@ -127,34 +127,34 @@ class Report(_Part):
 
 def totals(attempts: Sequence[Attempt]) -> Totals:
     """Return the totals of some attempts."""
-    made = [each for each in attempts if each.status != "not_run"]
-    passed = sum(each.status == "passed" for each in made)
-    costs = [each.cost for each in made if each.cost is not None]
-    asks = sum(each.asks for each in made)
+    ended = [each for each in attempts if each.status != "not_run"]
+    passed = sum(each.status == "passed" for each in ended)
+    costs = [each.cost for each in ended if each.cost is not None]
+    asks = sum(each.asks for each in ended)
     return Totals(
         passed=passed,
-        failed=len(made) - passed,
-        not_run=len(attempts) - len(made),
-        pass_rate=passed / len(made) if made else None,
-        interval=wilson(passed, len(made)) if made else None,
+        failed=len(ended) - passed,
+        not_run=len(attempts) - len(ended),
+        pass_rate=passed / len(ended) if ended else None,
+        interval=wilson(passed, len(ended)) if ended else None,
         asks=asks,
-        asks_per_run=asks / len(made) if made else None,
-        decisions=sum(len(each.decisions) for each in made),
-        steps=sum(each.steps for each in made),
-        tokens=sum(each.tokens for each in made),
+        asks_per_run=asks / len(ended) if ended else None,
+        decisions=sum(len(each.decisions) for each in ended),
+        steps=sum(each.steps for each in ended),
+        tokens=sum(each.tokens for each in ended),
         cost=sum(costs, Decimal()) if costs else None,
-        seconds=sum(each.seconds for each in made),
+        seconds=sum(each.seconds for each in ended),
     )
 
 
-def wilson(passed: int, made: int) -> tuple[float, float]:
-    """Return Wilson's score interval of 95 % for a rate (Wilson 1927); it holds for few attempts and for rates near 0 or 1.
+def wilson(passed: int, total: int) -> tuple[float, float]:
+    """Return Wilson's 95 % score interval for a rate (Wilson 1927); it holds for few attempts and for rates near 0 or 1.
 
-    ``made``: at least 1.
+    ``total``: at least 1.
     """
-    rate, square = passed / made, Z_95**2
-    middle = (rate + square / (2 * made)) / (1 + square / made)
-    half = Z_95 / (1 + square / made) * math.sqrt(rate * (1 - rate) / made + square / (4 * made**2))
+    rate, square = passed / total, Z_95**2
+    middle = (rate + square / (2 * total)) / (1 + square / total)
+    half = Z_95 / (1 + square / total) * math.sqrt(rate * (1 - rate) / total + square / (4 * total**2))
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
@@ -167,15 +167,15 @@ def load_report(path: str | Path) -> Report:
         raise ConfigurationError(f"the report {file} cannot be read: {error.strerror}") from None
     except ValidationError as error:
         raise ConfigurationError(
-            f"{file} is no report of `turngate eval --json`: {describe_validation(error)}"
+            f"{file} is not a report of `turngate eval --json`: {describe_validation(error)}"
         ) from None
 
 
-# A report as JUnit XML, which continuous integration shows as tests: a suite per model, a test per attempt.
+# A report as JUnit XML, which continuous integration displays: a suite per model, a test per attempt.
 
 
 NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 (§2.2, Char) does not allow in any spelling; an agent's text may hold it."""
+"""What XML 1.0 (§2.2, Char) does not allow in any form, but an agent's text may contain."""
 
 
 def junit_xml(report: Report) -> str:
@@ -230,9 +230,9 @@ ORDER: Final[tuple[Kind, ...]] = ("newly_failing", "newly_passing", "still_faili
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One case under one model. ``before``, ``now``: its pass rate; None: it was not run then, or is not now.
+    """One case with one model. ``before``, ``now``: its pass rate; None: it was not run.
 
-    With several attempts a case counts as failing when fewer of them passed than before.
+    A case counts as newly failing if fewer of its attempts passed than before.
     """
 
     kind: Kind
@@ -243,32 +243,28 @@ class Change:
 
 
 def changes(baseline: Report, now: Report) -> list[Change]:
-    """Return what is not as it was, and what fails as it did: newly failing first, each kind in the report's order.
+    """Return the cases that changed or still fail: newly failing first, each kind in the report's order.
 
-    Where each of the two has one model, these are compared whatever they are called; else models of one name.
+    If each report has one model, these are compared whatever their names; otherwise models of the same name are compared.
     """
     one_each = len(baseline.models) == len(now.models) == 1
     before = _rates(baseline, one_each=one_each)
     after = _rates(now, one_each=one_each)
     named = now.models[0] if one_each else ""
-    found = [
+    listed = [
         Change(kind=kind, case=case, model=model or named, before=before.get(key), now=after.get(key))
         for key in dict.fromkeys((*after, *before))
         for case, model in [key]
         if (kind := _kind(before.get(key), after.get(key))) is not None
     ]
-    return sorted(found, key=lambda change: ORDER.index(change.kind))
+    return sorted(listed, key=lambda change: ORDER.index(change.kind))
 
 
 def _rates(report: Report, *, one_each: bool) -> dict[tuple[str, str], float]:
     grouped: dict[tuple[str, str], list[Attempt]] = {}
     for each in report.attempts:
         grouped.setdefault((each.case, "" if one_each else each.model), []).append(each)
-    return {key: rate for key, made in grouped.items() if (rate := _rate(made)) is not None}
-
-
-def _rate(attempts: Sequence[Attempt]) -> float | None:
-    return totals(attempts).pass_rate
+    return {key: rate for key, attempts in grouped.items() if (rate := totals(attempts).pass_rate) is not None}
 
 
 def _kind(before: float | None, now: float | None) -> Kind | None:

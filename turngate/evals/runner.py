@@ -1,4 +1,4 @@
-"""Run cases: planned whole, then in parallel on one server, each attempt judged when it is over."""
+"""Run cases: planned as a whole, then in parallel on one server; each attempt is judged when it is over."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -21,9 +21,9 @@ from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.evals.approvers import Approvers
 from turngate.evals.cases import Case
 from turngate.evals.expectations import check_reasons, reasons
-from turngate.evals.facts import CaseRun, facts_of
+from turngate.evals.facts import CaseRun, Play, case_run
 from turngate.evals.planning import Planned, plan
-from turngate.evals.report import Attempt, MadeDecision, Report
+from turngate.evals.report import Attempt, Report
 from turngate.evals.stage import Stage, staged
 from turngate.models.profiles import found_file, load_profiles
 from turngate.models.registry import Models, ModelSettings
@@ -36,68 +36,87 @@ logger = logging.getLogger(__name__)
 
 STARTER: Final = Principal(name="eval-starter", via="session", scopes=OPERATOR_SCOPES)
 STOP_SECONDS: Final = 5.0
-"""How long an attempt that is out of time, or not wanted any more, may take to be interrupted in order."""
+"""How long we wait for an interrupted attempt's run to end, after its time is over or the evaluation was stopped."""
 
 OnAttempt = Callable[[Attempt], None]
-"""Is told of each attempt when it is over. Returns at once."""
+"""Called with each attempt when it is over. Returns at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions:
+    """How cases run.
+
+    Attributes:
+        models: what to run every case with instead of its own model: a spec, for the case's agent; or ``agent=spec`` with
+            commas between several, sub-agents too, ``*`` for every agent.
+        parallel: how many attempts run at a time.
+        repeat: how often each case is tried with each model.
+        keep: an empty or new directory that the store is left in, for ``turngate up --data-dir``; None: a temporary one.
+        base: where relative paths of the app (policy file, scripts) start; None: the current directory.
+        import_dir: where ``module:function`` in a case is looked for first.
+        settings: where models are found, and their keys; None: from the environment.
+    """
+
+    models: Sequence[str] = ()
+    parallel: int = 4
+    repeat: int = 1
+    keep: Path | None = None
+    base: Path | None = None
+    import_dir: Path | None = None
+    settings: Settings | None = None
 
 
 async def run_cases(
     app: App | LoadedApp,
     cases: Sequence[Case],
+    options: EvalOptions | None = None,
     *,
-    models: Sequence[str] = (),
-    parallel: int = 4,
-    repeat: int = 1,
-    keep: Path | None = None,
-    base: Path | None = None,
-    beside: Path | None = None,
-    settings: Settings | None = None,
     on_attempt: OnAttempt | None = None,
     stop: asyncio.Event | None = None,
 ) -> Report:
-    """Run cases through the real engine, and report on them.
+    """Run cases through the real engine, and return a report.
 
     Args:
         app: the app, as ``turngate up`` would get it.
-        cases: at least one; names are unique.
-        models: what to run every case under in place of its own: a spec, for the case's agent; or ``agent=spec`` with commas
-            between, sub-agents too, ``*`` for every agent.
-        parallel: how many attempts run at a time.
-        repeat: how often each case is tried under each model.
-        keep: an empty or new directory that the store is left in, for ``turngate up --data-dir``; None: a temporary one.
-        base: where relative paths of the app (policy file, scripts) start; None: the current directory.
-        beside: where ``module:function`` in a case is looked for first.
-        settings: where models are found, and their keys; None: as the environment says.
-        on_attempt: is told of each attempt when it is over.
-        stop: when it is set, what has not ended is given up, and the report says so.
+        cases: at least one; their names are unique.
+        options: how they run; None: the defaults.
+        on_attempt: called with each attempt when it is over.
+        stop: when it is set, attempts that have not ended are interrupted, and the report says so.
 
     Raises:
-        ConfigurationError: a case does not fit the app, or the app does not hold; nothing has run.
+        ConfigurationError: a case does not fit the app, or the app is wrong; nothing has run.
     """
-    loaded = app if isinstance(app, LoadedApp) else check_app(app, base=base or Path.cwd())
-    found = _models(settings or load_settings(), loaded.base)
+    options = options or EvalOptions()
+    loaded = app if isinstance(app, LoadedApp) else check_app(app, base=options.base or Path.cwd())
+    models = _models(options.settings or load_settings(), loaded.base)
     try:
-        planned = plan(loaded.app, cases, found, specs=models, beside=[] if beside is None else [beside])
-        if parallel < 1 or repeat < 1:
-            raise ConfigurationError("parallel and repeat are at least 1")
-        jobs = [_Job(planned=each, attempt=1 + at) for each in planned for at in range(repeat)]
-        with _directory(keep) as directory:
+        import_dirs = [] if options.import_dir is None else [options.import_dir]
+        planned = plan(loaded.app, cases, models, specs=options.models, import_dirs=import_dirs)
+        if options.parallel < 1 or options.repeat < 1:
+            raise ConfigurationError("parallel and repeat must be at least 1")
+        jobs = [_Job(planned=each, attempt=1 + at) for each in planned for at in range(options.repeat)]
+        with _directory(options.keep) as directory:
             clock = any(approver.do == "expire" for case in cases for approver in case.approvers)
-            async with staged(loaded, found, directory, clock=clock) as stage:
-                attempts = await _all(stage, jobs, directory, parallel, on_attempt, stop or asyncio.Event())
+            async with staged(loaded, models, directory, clock=clock) as stage:
+                attempts = await _Runner(
+                    stage=stage,
+                    workspaces=directory / "workspaces",
+                    parallel=options.parallel,
+                    on_attempt=on_attempt,
+                    stop=stop or asyncio.Event(),
+                ).run(jobs)
         return Report(
             attempts=tuple(attempts),
-            repeat=repeat,
+            repeat=options.repeat,
             interrupted=any(each.status == "not_run" for each in attempts),
-            directory=None if keep is None else str(directory),
+            directory=None if options.keep is None else str(directory),
         )
     finally:
-        await found.aclose()
+        await models.aclose()
 
 
 def _models(settings: Settings, base: Path) -> Models:
-    """Return the models that a worker of these settings would have."""
+    """Return the models that a worker with these settings would have."""
     return Models(
         ModelSettings(
             openai_base_url=settings.openai_base_url,
@@ -108,40 +127,12 @@ def _models(settings: Settings, base: Path) -> Models:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Job:
-    planned: Planned
-    attempt: int
-
-    def ended(self, status: str, run: CaseRun | None = None, why: Sequence[str] = ()) -> Attempt:
-        """Return the report's line."""
-        named = {"case": self.planned.case.name, "model": self.planned.name, "attempt": self.attempt}
-        if run is None:
-            return Attempt.model_validate({**named, "status": status, "reasons": tuple(why)})
-        return Attempt.model_validate(
-            {
-                **named,
-                "status": status,
-                "reasons": tuple(why),
-                "outcome": run.outcome,
-                "run_ids": tuple(each.id for each in run.runs),
-                "steps": run.steps,
-                "asks": len(run.asks),
-                "decisions": tuple(MadeDecision(**asdict(each)) for each in run.decisions),
-                "tokens": run.tokens,
-                "cost": run.cost,
-                "seconds": round(run.seconds, 3),
-                "final_text": run.final_text,
-            }
-        )
-
-
 @contextmanager
 def _directory(keep: Path | None) -> Iterator[Path]:
-    """Give the directory to work in; one that is not kept goes, whatever happens."""
+    """Yield the directory to work in. A temporary one is always deleted."""
     if keep is None:
-        with tempfile.TemporaryDirectory(prefix="turngate-eval-", ignore_cleanup_errors=True) as made:
-            yield Path(made)
+        with tempfile.TemporaryDirectory(prefix="turngate-eval-", ignore_cleanup_errors=True) as temporary:
+            yield Path(temporary)
         return
     if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise ConfigurationError(f"{keep} is not an empty directory: name another one to keep the evaluation in")
@@ -152,132 +143,179 @@ def _directory(keep: Path | None) -> Iterator[Path]:
     yield keep.resolve()
 
 
-async def _all(
-    stage: Stage, jobs: Sequence[_Job], directory: Path, parallel: int, told: OnAttempt | None, stop: asyncio.Event
-) -> list[Attempt]:
-    """Run every job, so many at a time, and return what came of each, in order."""
-    done: dict[int, Attempt] = {}
-    waiting = iter(enumerate(jobs))
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    planned: Planned
+    attempt: int
 
-    async def work() -> None:
-        for place, job in waiting:
-            done[place] = await _attempt(stage, job, directory / "workspaces" / str(place))
-            if told is not None:
-                told(done[place])
-
-    workers = [asyncio.create_task(work()) for _ in range(min(parallel, len(jobs)))]
-    stopped = asyncio.create_task(stop.wait())
-    try:
-        pending: set[asyncio.Task[None]] = set(workers)
-        while pending and not stopped.done():
-            ended, _rest = await asyncio.wait([*pending, stopped], return_when=asyncio.FIRST_COMPLETED)
-            for each in ended & pending:
-                each.result()  # a fault of ours ends the evaluation
-            pending -= ended
-    finally:
-        for task in (*workers, stopped):
-            task.cancel()
-        await asyncio.gather(*workers, stopped, return_exceptions=True)
-    return [done.get(place) or job.ended("not_run") for place, job in enumerate(jobs)]
-
-
-async def _attempt(stage: Stage, job: _Job, workspace: Path) -> Attempt:
-    planned = job.planned
-    run_ids: list[str] = []
-    problems: list[str] = []
-    try:
-        async with stage.world(planned.world(), planned.model, planned.models) as services:
-            approvers = Approvers(stage, services, planned.case)
-            limit = planned.case.timeout_seconds
-            place = await _copied(planned.case, workspace)
-            began = time.monotonic()
-            try:
-                async with asyncio.timeout(limit) as clock:
-                    await _talk(stage, services, planned, approvers, run_ids, place)
-            except TimeoutError:
-                if not clock.expired():
-                    raise
-                problems.append(f"it took longer than {limit:g} s, and was interrupted")
-                await _give_up(approvers, run_ids, problems[0])
-            except asyncio.CancelledError:
-                # Kept on disk, it must not look as if it were still at work.
-                await _give_up(approvers, run_ids, "the evaluation was stopped")
-                raise
-            seconds = time.monotonic() - began
-    except TurngateError as error:
-        return job.ended("failed", why=[*problems, error.message])
-    except Exception as error:
-        # What came of the others is worth more than a clean end.
-        logger.exception("an attempt could not be made")
-        return job.ended("failed", why=[*problems, f"it could not be run: {type(error).__name__}: {error}"])
-    if not run_ids:
-        return job.ended("failed", why=problems)
-    run = await facts_of(
-        stage.database,
-        run_ids,
-        case=planned.case.name,
-        model=planned.name,
-        attempt=job.attempt,
-        decisions=approvers.decided,
-        seconds=seconds,
-        priced=stage.priced,
-    )
-    problems += approvers.problems
-    # A run that we interrupted is not what anybody expected of it: that it was is the reason.
-    if not problems:
-        problems += reasons(planned.case.expect, run)
-        problems += [] if planned.check is None else await check_reasons(planned.check, run)
-    return job.ended("failed" if problems else "passed", run, problems)
+    def result(self, status: str, run: CaseRun | None = None, why: Sequence[str] = ()) -> Attempt:
+        """Return the report's line."""
+        fields = {
+            "case": self.planned.case.name,
+            "model": self.planned.name,
+            "attempt": self.attempt,
+            "status": status,
+            "reasons": tuple(why),
+        }
+        if run is not None:
+            fields |= {
+                "outcome": run.outcome,
+                "run_ids": tuple(each.id for each in run.runs),
+                "steps": run.steps,
+                "asks": len(run.asks),
+                "decisions": run.decisions,
+                "tokens": run.tokens,
+                "cost": run.cost,
+                "seconds": round(run.seconds, 3),
+                "final_text": run.final_text,
+            }
+        return Attempt.model_validate(fields)
 
 
-async def _talk(
-    stage: Stage,
-    services: Services,
-    planned: Planned,
-    approvers: Approvers,
-    run_ids: list[str],
-    workspace: str | None,
-) -> None:
-    """Say one message after the other, as long as each run completes."""
-    conversation = None
-    for text in planned.case.said:
-        order = StartOrder(
-            agent=planned.agent.name,
-            input=text,
-            conversation_id=conversation,
-            workspace=workspace,
-            model=planned.spec,
+@dataclass(frozen=True, kw_only=True)
+class _Runner:
+    """Runs jobs. ``workspaces``: where each attempt gets its copy of the case's workspace."""
+
+    stage: Stage
+    workspaces: Path
+    parallel: int
+    on_attempt: OnAttempt | None
+    stop: asyncio.Event
+
+    async def run(self, jobs: Sequence[_Job]) -> list[Attempt]:
+        """Run every job, ``parallel`` at a time, and return the attempts in the jobs' order."""
+        done: dict[int, Attempt] = {}
+        queue = iter(enumerate(jobs))
+
+        async def work() -> None:
+            for place, job in queue:
+                done[place] = await self._attempt(job, self.workspaces / str(place))
+                if self.on_attempt is not None:
+                    self.on_attempt(done[place])
+
+        workers = [asyncio.create_task(work()) for _ in range(min(self.parallel, len(jobs)))]
+        stopped = asyncio.create_task(self.stop.wait())
+        try:
+            pending: set[asyncio.Task[None]] = set(workers)
+            while pending and not stopped.done():
+                ended, _rest = await asyncio.wait([*pending, stopped], return_when=asyncio.FIRST_COMPLETED)
+                for each in ended & pending:
+                    each.result()  # an error of the evaluation itself ends it
+                pending -= ended
+        finally:
+            for task in (*workers, stopped):
+                task.cancel()
+            await asyncio.gather(*workers, stopped, return_exceptions=True)
+        return [done.get(place) or job.result("not_run") for place, job in enumerate(jobs)]
+
+    async def _attempt(self, job: _Job, workspace: Path) -> Attempt:
+        planned = job.planned
+        problems: list[str] = []
+        try:
+            async with self.stage.services_for(planned) as services:
+                dialogue = _Dialogue(
+                    stage=self.stage,
+                    services=services,
+                    planned=planned,
+                    approvers=Approvers(self.stage, services, planned.case),
+                    workspace=await _workspace_copy(planned.case, workspace),
+                )
+                problems += await dialogue.hold()
+        except TurngateError as error:
+            return job.result("failed", why=[*problems, error.message])
+        except Exception as error:
+            # The other attempts' results are worth more than a clean end.
+            logger.exception("an attempt could not be run")
+            return job.result("failed", why=[*problems, f"it could not be run: {type(error).__name__}: {error}"])
+        if not dialogue.run_ids:
+            return job.result("failed", why=problems)
+        play = Play(
+            case=planned.case.name,
+            model=planned.name,
+            attempt=job.attempt,
+            run_ids=tuple(dialogue.run_ids),
+            decisions=tuple(dialogue.approvers.decisions),
+            seconds=dialogue.seconds,
         )
-        start = start_run.start(services, STARTER, order)
-        run = await _known(asyncio.create_task(start), run_ids)
-        conversation = run.conversation_id
-        await approvers.attend(run.id)
-        async with stage.database.read() as conn:
-            ended = await runs.get(conn, run.id)
-        if approvers.problems or ended is None or ended.status != "completed":
-            return
+        run = await case_run(self.stage.database, play, self.stage.priced)
+        problems += dialogue.approvers.problems
+        # A run that we interrupted cannot be as expected: the interrupt is the reason.
+        if not problems:
+            problems += reasons(planned.case.expect, run)
+            problems += [] if planned.check is None else await check_reasons(planned.check, run)
+        return job.result("failed" if problems else "passed", run, problems)
 
 
-async def _known(start: asyncio.Task[runs.Run], run_ids: list[str]) -> runs.Run:
-    """Return the run that was started. Who is cancelled meanwhile knows its id all the same, and can interrupt it."""
-    try:
-        run = await asyncio.shield(start)
-    except asyncio.CancelledError:
-        run_ids.append((await start).id)
-        raise
-    run_ids.append(run.id)
-    return run
+@dataclass(kw_only=True)
+class _Dialogue:
+    """One attempt's conversation with its agent. ``seconds``: how long it took; ``run_ids``: the runs so far."""
+
+    stage: Stage
+    services: Services
+    planned: Planned
+    approvers: Approvers
+    workspace: str | None
+    run_ids: list[str] = field(default_factory=list)
+    seconds: float = 0
+
+    async def hold(self) -> list[str]:
+        """Hold the conversation within the case's time, and return what went wrong: it took too long, or nothing."""
+        problems: list[str] = []
+        limit = self.planned.case.timeout_seconds
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(limit) as clock:
+                await self._send_messages()
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            problems.append(f"it took longer than {limit:g} s, and was interrupted")
+            await self._stop(problems[0])
+        except asyncio.CancelledError:
+            # In a store that is kept, the run must not look as if it were still running.
+            await self._stop("the evaluation was stopped")
+            raise
+        self.seconds = time.monotonic() - started
+        return problems
+
+    async def _send_messages(self) -> None:
+        """Send one message after the other, as long as each run completes."""
+        conversation = None
+        for text in self.planned.case.prompts:
+            order = StartOrder(
+                agent=self.planned.agent.name,
+                input=text,
+                conversation_id=conversation,
+                workspace=self.workspace,
+                model=self.planned.spec,
+            )
+            run = await self._started(asyncio.create_task(start_run.start(self.services, STARTER, order)))
+            conversation = run.conversation_id
+            await self.approvers.attend(run.id)
+            async with self.stage.database.read() as conn:
+                ended = await runs.get(conn, run.id)
+            if self.approvers.problems or ended is None or ended.status != "completed":
+                return
+
+    async def _started(self, start: asyncio.Task[runs.Run]) -> runs.Run:
+        """Return the run that was started. Its id is noted even if we are cancelled meanwhile, so it can be interrupted."""
+        try:
+            run = await asyncio.shield(start)
+        except asyncio.CancelledError:
+            self.run_ids.append((await start).id)
+            raise
+        self.run_ids.append(run.id)
+        return run
+
+    async def _stop(self, why: str) -> None:
+        with suppress(TimeoutError, TurngateError):
+            async with asyncio.timeout(STOP_SECONDS):
+                for run_id in self.run_ids[-1:]:
+                    await self.approvers.stop(run_id, why)
 
 
-async def _give_up(approvers: Approvers, run_ids: Sequence[str], why: str) -> None:
-    with suppress(TimeoutError, TurngateError):
-        async with asyncio.timeout(STOP_SECONDS):
-            for run_id in run_ids[-1:]:
-                await approvers.stop(run_id, why)
-
-
-async def _copied(case: Case, to: Path) -> str | None:
-    """Return a copy of the case's workspace, of the attempt's own."""
+async def _workspace_copy(case: Case, to: Path) -> str | None:
+    """Return a copy of the case's workspace for one attempt."""
     if case.workspace is None:
         return None
     await asyncio.to_thread(shutil.copytree, case.workspace, to, symlinks=True)

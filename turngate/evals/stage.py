@@ -1,14 +1,14 @@
-"""Where cases run: one embedded Temporal server and one store for all, a worker for each world of swapped handlers.
+"""Where cases run: one embedded Temporal server and one store for all, and a worker for each set of handlers and models.
 
-A composition root like the command line (ADR 0009). The directory is laid out as a data directory, so ``turngate up`` opens
-what is kept of it.
+A composition root like the command line (ADR 0009). The directory has the layout of a data directory, so ``turngate up`` can
+open it afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,7 +25,7 @@ from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import App
 from turngate.domain.contract import AgentTurnInput
-from turngate.evals.planning import RunOverrides, with_models
+from turngate.evals.planning import Planned, with_models
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models
 from turngate.runtime.app_loader import LoadedApp, check_app
@@ -41,7 +41,7 @@ STOP_SECONDS: Final = 0.5
 
 
 class _OwnQueue(Gateway):
-    """Starts runs on one world's queue, whatever queue the store names for their agent."""
+    """Starts runs on one worker's queue, whatever queue the store names for their agent."""
 
     def __init__(self, client: Client, queue: str) -> None:
         super().__init__(client, update_wait=UPDATE_WAIT)
@@ -58,13 +58,13 @@ class _OneModel:
     model: LanguageModel
 
     def resolve(self, spec: str) -> LanguageModel:
-        """Return the case's model, whatever the agents name."""
+        """Return the case's model, whatever spec the agent names."""
         del spec
         return self.model
 
 
 class Stage:
-    """The server, the store, and worlds to run in. ``clock``: skips time, where some approver lets a gate expire."""
+    """The server, the store and the workers. ``clock``: skips time, if an approver lets a request expire."""
 
     def __init__(
         self, app: LoadedApp, models: Models, database: Database, client: Client, clock: TimeSkipper | None
@@ -80,21 +80,21 @@ class Stage:
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
-    async def world(
-        self, handlers: RunOverrides, model: LanguageModel | None, models: Mapping[str, str]
-    ) -> AsyncIterator[Services]:
-        """Give the services by which runs are started and decided in a world; attempts that swap nothing share one."""
-        if handlers or model is not None or models:
-            async with self._working(with_models(self._app.app.with_handlers(handlers), models), model) as services:
+    async def services_for(self, planned: Planned) -> AsyncIterator[Services]:
+        """Yield the services to start and decide a case's runs. Cases that replace nothing share one worker."""
+        handlers = planned.handlers()
+        if handlers or planned.model is not None or planned.models:
+            app = with_models(self._app.app.with_handlers(handlers), planned.models)
+            async with self._worker(app, planned.model) as services:
                 yield services
             return
-        async with self._opening:  # the first attempts come together, and one worker is enough for all
+        async with self._opening:  # the first attempts come at once, and one worker is enough for all
             if self._plain is None:
-                self._plain = await self._open.enter_async_context(self._working(self._app.app, None))
+                self._plain = await self._open.enter_async_context(self._worker(self._app.app, None))
         yield self._plain
 
     @asynccontextmanager
-    async def _working(self, app: App, model: LanguageModel | None) -> AsyncIterator[Services]:
+    async def _worker(self, app: App, model: LanguageModel | None) -> AsyncIterator[Services]:
         loaded = check_app(app, base=self._app.base) if app is not self._app.app else self._app
         resolver = self._models if model is None else _OneModel(model=model)
         engine = build_engine(loaded, self.database, resolver, self._models.profiles, streaming=False)
@@ -109,15 +109,15 @@ class Stage:
             yield services
 
     async def aclose(self) -> None:
-        """Stop the shared world."""
+        """Stop the shared worker."""
         await self._open.aclose()
 
 
 @asynccontextmanager
 async def staged(app: LoadedApp, models: Models, directory: Path, *, clock: bool) -> AsyncIterator[Stage]:
-    """Run a server and a store in a directory, the app's agents published, until the block ends."""
+    """Run a server and a store in a directory until the block ends, with the app's agents published."""
     if not structlog.is_configured():
-        # Left alone, it draws a traceback with every local variable: slow enough to lose a heartbeat, and full of secrets.
+        # Its default prints a traceback with every local variable: slow enough to lose a heartbeat, and full of secrets.
         plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         structlog.configure(processors=[structlog.processors.add_log_level, plain])
     database = Database(f"sqlite:///{directory / 'turngate.db'}")

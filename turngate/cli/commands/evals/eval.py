@@ -18,7 +18,18 @@ from turngate.cli.builders_app import load_builders_app
 from turngate.cli.errors import EXIT_CTRL_C, EXIT_WENT_WRONG
 from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.domain.errors import ConfigurationError
-from turngate.evals import Attempt, Case, Change, Report, changes, junit_xml, load_cases, load_report, run_cases
+from turngate.evals import (
+    Attempt,
+    Case,
+    Change,
+    EvalOptions,
+    Report,
+    changes,
+    junit_xml,
+    load_cases,
+    load_report,
+    run_cases,
+)
 from turngate.evals.report import Totals, totals
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.settings import Settings, load_settings
@@ -69,7 +80,14 @@ def evaluate(settings: Settings, order: EvalOrder) -> None:
 
 
 async def _run(settings: Settings, order: EvalOrder, app: LoadedApp, cases: list[Case]) -> Report:
-    beside = order.cases.resolve().parent
+    options = EvalOptions(
+        models=order.models,
+        parallel=order.parallel,
+        repeat=order.repeat,
+        keep=order.keep,
+        import_dir=order.cases.resolve().parent,
+        settings=settings,
+    )
     runs = len(cases) * max(len(order.models), 1) * order.repeat
     ended = 0
 
@@ -80,18 +98,7 @@ async def _run(settings: Settings, order: EvalOrder, app: LoadedApp, cases: list
 
     with stop_on_posix_signals() as stop:
         stop.running()
-        return await run_cases(
-            app,
-            cases,
-            models=order.models,
-            parallel=order.parallel,
-            repeat=order.repeat,
-            keep=order.keep,
-            beside=beside,
-            settings=settings,
-            on_attempt=on_attempt,
-            stop=stop.requested,
-        )
+        return await run_cases(app, cases, options, on_attempt=on_attempt, stop=stop.requested)
 
 
 def _chosen(cases: list[Case], only: list[str]) -> list[Case]:
