@@ -29,7 +29,7 @@ from turngate.domain import contract
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import CallModelInput, StepPlan
 from turngate.domain.conversation.messages import ModelResponse
-from turngate.domain.runs.outcomes import end_told
+from turngate.domain.runs.outcomes import end_payload
 from turngate.domain.tools.external import is_external
 from turngate.store.events import events
 from turngate.store.requests import requests
@@ -103,7 +103,7 @@ class CallModel:
         async with _first_attempt_counts(), self._engine.database.write() as conn:
             await steps.record_response(conn, run, step.number, answer, final=plan, cost_micros=cost)
             await self._model.live.forget(conn, run.id, step.number)
-            await events.append(conn, run.id, [responded, ("run.ended", end_told(status="completed"))])
+            await events.append(conn, run.id, [responded, ("run.ended", end_payload(status="completed"))])
             next_run = await open_next(self._engine, conn, run)
             if next_run is not None:
                 plan = plan.model_copy(update={"next": next_run})

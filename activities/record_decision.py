@@ -96,7 +96,7 @@ class RecordDecision:
             case "reject":
                 await calls.settle(conn, run_id, call_id, results.rejected(decision.by, message))
             case "respond" if request.kind == "outcome":
-                await _apply_outcome(conn, request, decision, args)
+                await _apply_resolution(conn, request, decision, args)
             case "respond":
                 answer = {"operator_response": message} if args is None else as_object(_parsed(args))
                 if request.kind == "question":
@@ -256,7 +256,9 @@ async def _win(conn: Connection, request: requests.Request, order: RecordDecisio
         ) from error
 
 
-async def _apply_outcome(conn: Connection, request: requests.Request, decision: DecideInput, args: str | None) -> None:
+async def _apply_resolution(
+    conn: Connection, request: requests.Request, decision: DecideInput, args: str | None
+) -> None:
     """Write a person's answer about a call whose worker was lost."""
     run_id, call_id = request.run_id, request.tool_call_id
     match decision.outcome:

@@ -19,10 +19,10 @@ from activities.engine.engine import Engine
 from activities.engine.heartbeats import heartbeating
 from activities.execution.checks import redeem
 from activities.execution.executor import execute
-from activities.execution.lost_calls import open_outcome
+from activities.execution.lost_calls import waiting_resolution
 from activities.execution.preflight import Inspection, inspect
 from activities.execution.progress import reporting
-from activities.execution.redemption import AskAgain, Decided, Delegated, OutcomeUnknown, Redeemed, Settled, Waits
+from activities.execution.redemption import AskAgain, Decided, Delegated, Lost, Redeemed, Settled, Waits
 from activities.execution.settlement import CallResult, end_payload, end_state, run_failure, settle
 from turngate.domain import contract
 from turngate.domain.agents.hooks import HookedCall, RunScope
@@ -71,7 +71,7 @@ class RunTool:
                 case Settled(finishes, raises):
                     _fail_run(raises)
                     return RunToolResult(state="settled", finishes=finishes)
-                case OutcomeUnknown(request_id, digest):
+                case Lost(request_id, digest):
                     return RunToolResult(state="unknown", outcome_request_id=request_id, digest=digest)
                 case AskAgain(again):
                     return RunToolResult(state="asked_again", again=again)
@@ -125,7 +125,7 @@ class RunTool:
         a person what happened to it. The server listens only to us: the call is settled by that person's answer.
         """
         async with self._engine.database.read() as conn:
-            unknown = await open_outcome(conn, order)
+            unknown = await waiting_resolution(conn, order)
         if unknown is None:
             return RunToolResult(state="settled")
         return RunToolResult(state="unknown", outcome_request_id=unknown.request_id, digest=unknown.digest)

@@ -17,7 +17,7 @@ from turngate.store.database import Connection
 
 MAX_KEY_CHARS: Final = 255
 
-Answer = TypeVar("Answer", bound=BaseModel)
+Result = TypeVar("Result", bound=BaseModel)
 
 
 async def once(
@@ -26,9 +26,9 @@ async def once(
     key: str | None,
     *,
     content: Sequence[str],
-    answer: type[Answer],
-    act: Callable[[Connection], Awaitable[Answer]],
-) -> Answer:
+    answer: type[Result],
+    act: Callable[[Connection], Awaitable[Result]],
+) -> Result:
     """Make a change in one write transaction and return its answer; a repeat under the same key returns the first answer.
 
     Answer and change are one transaction, so no crash leaves one without the other. A key belongs to its principal. A change
@@ -74,8 +74,8 @@ async def once(
 
 
 async def _first(
-    conn: Connection, principal: Principal, key: str, fingerprint: str, answer: type[Answer]
-) -> Answer | None:
+    conn: Connection, principal: Principal, key: str, fingerprint: str, answer: type[Result]
+) -> Result | None:
     stored = await idempotent_answers.get(conn, principal.name, key)
     if stored is None:
         return None

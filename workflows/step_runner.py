@@ -190,7 +190,7 @@ class StepRunner:
                 self._state.finishing = self._state.finishing or result.finishes
                 return None
             case "unknown":
-                return await self._ask(call.as_outcome_question(result.outcome_request_id, result.digest))
+                return await self._ask(call.as_resolution_question(result.outcome_request_id, result.digest))
             case "asked_again":
                 return await self._ask(result.again or call)
             case "waits":

@@ -12,7 +12,7 @@ import svcs
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.injection import Injected
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 AUTHOR_SECONDS = 30.0
 """How long one hook, precondition or probe may take; beyond it the call does not run, or a person is asked."""
@@ -22,7 +22,7 @@ class AuthorCodeError(Exception):
     """Author's code ended with something that is no Exception: it cancelled itself, or asked the process to exit."""
 
 
-async def await_author(author: Awaitable[Answer], *, seconds: float) -> Answer:
+async def await_author(author: Awaitable[Result], *, seconds: float) -> Result:
     """Await author's code, at most this long, and return what it returns. Whatever goes wrong in it is an Exception.
 
     ``sys.exit()`` in a hook must not end the worker, and a CancelledError that escapes from a library must not look like an
@@ -44,7 +44,7 @@ async def await_author(author: Awaitable[Answer], *, seconds: float) -> Answer:
         raise AuthorCodeError(type(odd).__name__) from odd
 
 
-async def _unless_stopped(author: Awaitable[Answer]) -> Answer:
+async def _unless_stopped(author: Awaitable[Result]) -> Result:
     """Await author's code; what it returns after it was stopped does not count.
 
     Otherwise code that suppresses its cancellation could turn a time limit, or an interrupt, into its own approval.
@@ -58,14 +58,14 @@ async def _unless_stopped(author: Awaitable[Answer]) -> Answer:
     return answer
 
 
-async def in_own_task(author: Awaitable[Answer]) -> Answer:
+async def in_own_task(author: Awaitable[Result]) -> Result:
     """Await author's code in a task of its own. What it returns or raises passes through; a cancellation reaches it.
 
     Code that cancels the task it runs in (a cancel scope that is never left does so for as long as the task lives) would
     otherwise cancel the activity: its call would count as lost, and its result could not be stored.
     """
 
-    async def outcome() -> tuple[Answer | None, BaseException | None]:
+    async def result_or_error() -> tuple[Result | None, BaseException | None]:
         try:
             return await author, None
         except (KeyboardInterrupt, GeneratorExit):
@@ -73,7 +73,7 @@ async def in_own_task(author: Awaitable[Answer]) -> Answer:
         except BaseException as raised:  # noqa: BLE001 - SystemExit that leaves a task ends the event loop
             return None, raised
 
-    answer, raised = await asyncio.create_task(outcome())
+    answer, raised = await asyncio.create_task(result_or_error())
     if raised is not None:
         raise raised
     return answer  # type: ignore[return-value]  # None only where the author's code returned it

@@ -61,7 +61,7 @@ async def _give_up(door: Door) -> Redemption:
     """Take back a call that was not reported in time; what happened to a ``once`` call, a person is asked."""
     await external_calls.take_back(door.conn, door.run.id)
     if door.call.effect == "once":
-        return await lost_calls.ask_outcome(door, why=NO_REPORT, rule="engine:no-report")
+        return await lost_calls.ask_resolution(door, why=NO_REPORT, rule="engine:no-report")
     await door.end_previous_start("failed")
     late = f"{door.call.tool_name!r} was started outside, and no result was reported in time."
     return await door.refuse(Failure(kind="timeout", reason=late))

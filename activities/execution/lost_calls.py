@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from activities.execution.door import MOVED_ON, Door
-from activities.execution.redemption import OutcomeUnknown, Redeemed, Redemption
+from activities.execution.redemption import Lost, Redeemed, Redemption
 from activities.execution.settlement import Start, tell_started
 from activities.planning.requests import open_request, request_id_of
 from turngate.domain.contract import RunToolInput
@@ -51,7 +51,7 @@ async def wait_for_answer(door: Door) -> Redemption | None:
     """Wait for the person who is asked what happened; only their answer lets the call start again."""
     if door.previous_start.state != "unknown" or await is_answer(door):
         return None
-    return OutcomeUnknown(_outcome_id(door.previous_start), door.call.digest)
+    return Lost(_resolution_request_id(door.previous_start), door.call.digest)
 
 
 async def take_probed_result(door: Door) -> Redemption | None:
@@ -72,7 +72,7 @@ async def ask_a_person(door: Door) -> Redemption | None:
         return None
     # A call that kills its workers is for a person to look at, whatever its probe says.
     did_not_happen = isinstance(_probed(door), DidNotHappen) and door.previous_start.attempts < MAX_STARTS
-    return None if did_not_happen else await ask_outcome(door)
+    return None if did_not_happen else await ask_resolution(door)
 
 
 async def limit_starts(door: Door) -> Redemption | None:
@@ -138,12 +138,12 @@ async def start_again(door: Door) -> Redeemed:
 
 
 async def is_answer(door: Door) -> bool:
-    """Tell whether the order comes with the answer to what happened to this start."""
-    outcome = await requests.get(door.conn, _outcome_id(door.previous_start))
-    return outcome is not None and outcome.decision_id is not None and outcome.decision_id == door.order.decision_id
+    """Tell whether the order comes with the resolution of this start."""
+    request = await requests.get(door.conn, _resolution_request_id(door.previous_start))
+    return request is not None and request.decision_id is not None and request.decision_id == door.order.decision_id
 
 
-async def ask_outcome(door: Door, *, why: str = LOST, rule: str = "engine:lost-worker") -> OutcomeUnknown:
+async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:lost-worker") -> Lost:
     """Mark the start as unknown and open an ``outcome`` request for it. ``why``, ``rule``: what the person reads.
 
     What its handler had reported before it was stopped stays with the execution. Raises LookupError when the execution is no
@@ -153,7 +153,7 @@ async def ask_outcome(door: Door, *, why: str = LOST, rule: str = "engine:lost-w
     await door.end_previous_start("unknown", partial_output=lost.partial_output)
     approval = await requests.get(door.conn, request_id_of(run.id, call.tool_call_id, "approval"))
     request = requests.Request(
-        id=_outcome_id(lost),
+        id=_resolution_request_id(lost),
         run_id=run.id,
         tool_call_id=call.tool_call_id,
         kind="outcome",
@@ -176,21 +176,21 @@ async def ask_outcome(door: Door, *, why: str = LOST, rule: str = "engine:lost-w
     )
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": request.id}
     await open_request(door.conn, request, after=[("execution.unknown", payload)])
-    return OutcomeUnknown(request.id, call.digest)
+    return Lost(request.id, call.digest)
 
 
-async def open_outcome(conn: Connection, order: RunToolInput) -> OutcomeUnknown | None:
-    """Return the request that asks what happened to this call, while the call waits for it; None: it does not."""
+async def waiting_resolution(conn: Connection, order: RunToolInput) -> Lost | None:
+    """Return the request that asks for this call's resolution while the call waits for one, else None."""
     planned = await executions.standing(conn, order.run_id, order.call)
     if planned is None:
         return None
     call, execution = planned
     if call.result is not None or execution is None or execution.state != "unknown":
         return None
-    return OutcomeUnknown(_outcome_id(execution), call.digest)
+    return Lost(_resolution_request_id(execution), call.digest)
 
 
-def _outcome_id(lost: executions.Execution) -> str:
+def _resolution_request_id(lost: executions.Execution) -> str:
     """Return the id of the request about a lost start. Each start has its own: a call may be lost again."""
     return derived_id("rq", lost.run_id, lost.tool_call_id, "outcome", str(lost.attempts))
 

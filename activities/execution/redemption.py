@@ -54,12 +54,12 @@ class Delegated:
 
 
 @dataclass(frozen=True)
-class OutcomeUnknown:
-    """The handler of a ``once`` call was started, and how it ended is not known: a person is asked."""
+class Lost:
+    """The handler of a ``once`` call was started, and no one knows how it ended: a person is asked."""
 
     request_id: str
     digest: str
 
 
-Decided = Redeemed | Settled | OutcomeUnknown | AskAgain | Waits | Delegated
+Decided = Redeemed | Settled | Lost | AskAgain | Waits | Delegated
 Redemption = Decided | Inspection

@@ -21,7 +21,7 @@ from turngate.domain.tools.tool import ToolManifest
 from turngate.store.events import events
 from turngate.store.runs import runs, steps, summaries
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 STEPS_BEFORE_ANOTHER_TRY: Final = 5
 """A summariser that failed is not asked, and paid, at each step again."""
@@ -39,8 +39,8 @@ class Compactor:
         step: RunStep,
         history: History,
         tools: Sequence[ToolManifest],
-        ask: Callable[[History], Awaitable[Answer]],
-    ) -> Answer:
+        ask: Callable[[History], Awaitable[Result]],
+    ) -> Result:
         """Ask with a history that fits; and once more, with a shorter one, when the provider refuses it as too long.
 
         Raises ModelError as ``ask`` does; its class is ``context_length`` when there was nothing shorter, or that was refused

@@ -28,10 +28,10 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.judge import (
     ANSWER_SCHEMA,
     Judge,
-    JudgeAnswer,
     Judgement,
     JudgeProblem,
-    UnusableAnswerError,
+    JudgeVerdict,
+    UnusableResponseError,
     question,
     read_answer,
 )
@@ -214,7 +214,7 @@ class _Trial:
             return self.without_verdict("error", f" ({type(error).__name__})")
         try:
             verdict, reason = read_answer(answer)
-        except UnusableAnswerError as unusable:
+        except UnusableResponseError as unusable:
             return self.without_verdict("unusable", f": {unusable}", answer.usage)
         return JudgeReply(self._judgement(verdict, reason), answer.usage)
 
@@ -222,7 +222,7 @@ class _Trial:
         """Return the reply of a judge that gave no verdict: a person is asked."""
         return JudgeReply(self._judgement("ask", _REASONS[problem].format(more=more), problem), usage)
 
-    def _judgement(self, verdict: JudgeAnswer, reason: str, problem: JudgeProblem | None = None) -> Judgement:
+    def _judgement(self, verdict: JudgeVerdict, reason: str, problem: JudgeProblem | None = None) -> Judgement:
         try:
             model = self.source.profiles.model(self.judge.model)
         except ConfigurationError:

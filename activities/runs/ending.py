@@ -6,7 +6,7 @@ from activities.planning.control_calls import CONTROL_CALL
 from turngate.domain.contract import CloseStepInput
 from turngate.domain.conversation.messages import Message, TextPart
 from turngate.domain.digest import derived_id
-from turngate.domain.runs.outcomes import end_told
+from turngate.domain.runs.outcomes import end_payload
 from turngate.domain.tools import results
 from turngate.domain.tools.control_calls import Finish
 from turngate.domain.tools.results import Failure
@@ -39,7 +39,7 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
         await runs.end(conn, run.id, status=order.status, by=by, **why)
     else:
         await _complete(conn, run, run.head_message_id if closed is None else closed.head_message_id, answer)
-    ended = end_told(status=order.status, reason=order.reason, error_class=order.error_class, by=order.by)
+    ended = end_payload(status=order.status, reason=order.reason, error_class=order.error_class, by=order.by)
     await events.append(conn, run.id, [*new, ("run.ended", ended)])
     return run
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, get_args
 
-from turngate.domain.requests import Outcome, Verb
+from turngate.domain.requests import Resolution, Verb
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
 from turngate.forms import reader
@@ -70,7 +70,7 @@ class Submitted:
     verb: Verb
     args: str | None
     message: str
-    outcome: Outcome | None
+    outcome: Resolution | None
     errors: Mapping[str, str]
 
     def order(self, digest: str) -> DecisionOrder:
@@ -133,7 +133,7 @@ def read_decision(request: RequestDetail, drawn: DecisionForms, typed: Mapping[s
     return Submitted(action=action, verb=verb, args=args, message=message, outcome=outcome, errors=errors)
 
 
-_Read = tuple[Verb, str | None, str, Outcome | None, Mapping[str, str]]
+_Read = tuple[Verb, str | None, str, Resolution | None, Mapping[str, str]]
 """Verb, args, message, outcome, and errors by control name."""
 
 
@@ -187,7 +187,7 @@ def _answer(
     typed: Mapping[str, str],
 ) -> _Read:
     """Read the answer to a question, or the result of a call that happened."""
-    outcome: Outcome | None = "happened" if action in {"happened", "happened-json"} else None
+    outcome: Resolution | None = "happened" if action in {"happened", "happened-json"} else None
     if action in {"answer-json", "happened-json"}:
         text = typed.get(action, "").strip()
         return "respond", text, "", outcome, {} if text else {action: "Type a JSON value."}

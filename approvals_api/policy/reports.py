@@ -15,7 +15,7 @@ from approvals_api.services import Services
 from approvals_api.validation.exact_json import parse_exact
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.grants import Grant
-from turngate.domain.policy.policy import Answer, Policy, parse_policy
+from turngate.domain.policy.policy import Policy, VerdictKind, parse_policy
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.policies.explain import AskedCall, PlacedRule, explain, in_order
@@ -82,8 +82,8 @@ async def shadow_report(services: Services, *, rule: str | None = None, since: s
 
     ``since``: an instant as stored; only runs that began then or later.
     """
-    counted: Counter[tuple[str, Answer, Answer]] = Counter()
-    examples: dict[tuple[str, Answer, Answer], list[CallPlace]] = {}
+    counted: Counter[tuple[str, VerdictKind, VerdictKind]] = Counter()
+    examples: dict[tuple[str, VerdictKind, VerdictKind], list[CallPlace]] = {}
     looked_at = 0
     async for call in recorded_calls.newest(services.database, limit=MAX_CALLS, since=since):
         looked_at += 1

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 AT_ONCE: Final = 8
 """Runs that are checked or started at the same time: all of them wake up on the same workers."""
 PAGE: Final = 500
-Outcome = Literal["recovered", "would_recover", "alive", "ended", "starting", "stopping", "not_published"]
+Recovery = Literal["recovered", "would_recover", "alive", "ended", "starting", "stopping", "not_published"]
 """``would_recover``: in a dry run. ``alive``: its workflow is open, and was left alone. ``ended``: the run has ended.
 ``starting``: it was recorded a moment ago. ``stopping``: a sub-agent's workflow below it is still open and would be in
 the way. ``not_published``: no worker has ever published its agent to this store."""
@@ -40,7 +40,7 @@ class RunReport:
     """The outcome for one run. ``step``: the one it continues with; None: it doesn't."""
 
     run_id: str
-    outcome: Outcome
+    outcome: Recovery
     step: int | None = None
     detail: str = ""
 

@@ -41,7 +41,7 @@ def check_content(request: Request, order: DecisionOrder) -> None:
     if args is not None and len(args) > MAX_ARGS_CHARS:
         raise invalid("/args", f"at most {MAX_ARGS_CHARS:,} characters, not {len(args):,}", code="invalid_edit")
     if request.kind == "outcome":
-        _check_outcome(request, order)
+        _check_resolution(request, order)
     elif order.outcome is not None:
         raise invalid("/outcome", f"a request of kind {request.kind} takes no outcome")
     elif verb == "edit":
@@ -54,7 +54,7 @@ def check_content(request: Request, order: DecisionOrder) -> None:
         raise invalid("/message", "write what the agent should read instead of the call's result")
 
 
-def _check_outcome(request: Request, order: DecisionOrder) -> None:
+def _check_resolution(request: Request, order: DecisionOrder) -> None:
     if order.outcome is None:
         raise invalid("/outcome", "one of: happened, did_not_happen, tell_model")
     if order.outcome == "happened":

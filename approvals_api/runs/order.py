@@ -15,7 +15,7 @@ from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from turngate.domain.requests import UnattendedAsks
-from turngate.domain.runs.outcomes import end_told
+from turngate.domain.runs.outcomes import end_payload
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
 from turngate.store.events import events
@@ -188,7 +188,7 @@ async def take_back(conn: Connection, run: Run, order: CheckedOrder) -> None:
         return
     parent_id = (await messages.path_to(conn, run.input_message_id))[-1].parent_id
     why = "Temporal was away; the run did not start"
-    ended = end_told(status="failed", reason=why, error_class="not_started")
+    ended = end_payload(status="failed", reason=why, error_class="not_started")
     await events.append(conn, run.id, [("run.ended", ended)])
     await events.keep_head(conn, run.id)
     await external_calls.remove(conn, run.id)

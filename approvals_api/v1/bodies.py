@@ -14,7 +14,7 @@ from approvals_api.runs.overrides import MAX_INSTRUCTIONS_CHARS, MAX_TOOLS
 from approvals_api.v1.parameters import Id
 from turngate.domain.identity import MAX_NAME_CHARS, Scope
 from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.requests import Outcome, UnattendedAsks, Verb, WhileRunning
+from turngate.domain.requests import Resolution, UnattendedAsks, Verb, WhileRunning
 from turngate.domain.runs.inbox import MAX_QUERY_CHARS
 from turngate.store.requests.claims import DEFAULT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS
 from turngate.store.requests.comments import MAX_CHARS
@@ -162,7 +162,7 @@ class DecisionBody(_Body):
     digest: Annotated[str, Field(description="The request's `digest`: of the call as it was shown.")]
     args: JsonValue = None
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] = ""
-    outcome: Outcome | None = None
+    outcome: Resolution | None = None
     grant: WantedGrant | None = None
 
     def order(self, args: str | None) -> DecisionOrder:

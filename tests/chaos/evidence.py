@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from turngate.domain import contract
 from turngate.domain.conversation.messages import Message
-from turngate.domain.requests import Outcome, Verb
+from turngate.domain.requests import Resolution, Verb
 from turngate.runtime.workflow_code import build_replayer
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
@@ -53,7 +53,7 @@ class Answered:
     request_id: str
     by: str
     verb: Verb
-    outcome: Outcome | None = None
+    outcome: Resolution | None = None
     http: int
     status: str | None = None
     code: str = ""

@@ -11,7 +11,7 @@ from chaos_app import EXPIRY_SECONDS
 from evidence import text_of
 from scene import OPERATORS, Scene
 
-from turngate.domain.requests import Outcome, Verb
+from turngate.domain.requests import Resolution, Verb
 from turngate.wire.requests import RequestItem
 
 LOOK_SECONDS: Final = 0.3
@@ -84,7 +84,7 @@ class Operators:
 
     async def _say_what_happened(self, request: RequestItem, fate: random.Random) -> None:
         """Look at the world (the ledger), and say so, mostly."""
-        outcomes: dict[Outcome, int] = {"happened": 50, "tell_model": 25, "did_not_happen": 25}
+        outcomes: dict[Resolution, int] = {"happened": 50, "tell_model": 25, "did_not_happen": 25}
         if not self._on.starts_of(request):
             outcomes = {"did_not_happen": 80, "tell_model": 20}
         outcome = fate.choices(list(outcomes), list(outcomes.values()))[0]

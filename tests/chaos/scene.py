@@ -22,7 +22,7 @@ from temporalio.client import Client
 from turngate.cli.api_link import read_cli_token
 from turngate.client import Retries, TurngateClient
 from turngate.domain.errors import ConflictError, GoneError, UnavailableError
-from turngate.domain.requests import Outcome, RequestKind, Verb
+from turngate.domain.requests import RequestKind, Resolution, Verb
 from turngate.runtime.locations import TEMPORAL_PORT
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
@@ -132,7 +132,7 @@ class Scene:
         request: RequestItem,
         verb: Verb,
         *,
-        outcome: Outcome | None = None,
+        outcome: Resolution | None = None,
         args: str | None = None,
         key: str | None = None,
         by: str = "ann",
@@ -223,7 +223,7 @@ class Scene:
 
     # Endings
 
-    async def completed(self, run_id: str, outcome: Outcome = "happened") -> RunDetail:
+    async def completed(self, run_id: str, outcome: Resolution = "happened") -> RunDetail:
         """The run, once it is completed; any other ending is a failure.
 
         ``outcome``: what to answer when the engine asks what became of a call. It may ask although nobody was killed: a

@@ -20,7 +20,7 @@ from temporalio.client import Client
 
 from turngate import Limits, NoProgress, Price
 from turngate.domain.agents.no_progress import is_nudge
-from turngate.domain.runs.outcomes import outcome_told
+from turngate.domain.runs.outcomes import describe_outcome
 from turngate.store.events.events import Event
 from turngate.store.live.deltas import Deltas
 from turngate.store.live.watch import EVERY_RUN
@@ -132,7 +132,7 @@ async def test_an_interrupt_leaves_every_provider(stage: Stage, streamed: bool) 
         await engine.interrupt(run)
         assert await asyncio.to_thread(server.client_left.wait, 10)
         ended = await engine.ended(run)
-        assert outcome_told(ended.outcome, by=ended.ended_by) == "interrupted by operator"
+        assert describe_outcome(ended.outcome, by=ended.ended_by) == "interrupted by operator"
 
     await asyncio.gather(*(one(wire) for wire in WIRES))
 

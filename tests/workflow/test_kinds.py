@@ -15,7 +15,7 @@ from temporalio.client import Client
 
 from turngate import Policy, Rule, Toolkit, declare_tool, interaction_tool, provider_tool
 from turngate.domain.errors import ConflictError, InvalidInputError
-from turngate.domain.policy.policy import Answer
+from turngate.domain.policy.policy import VerdictKind
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.models import OpenAICompatibleModel
@@ -75,7 +75,7 @@ async def test_a_provider_tool_that_the_provider_cannot_run_fails_the_run(
 
 @pytest.mark.parametrize("verdict", ["deny", "ask"])
 async def test_i2_a_provider_tool_that_policy_does_not_allow_is_not_offered(
-    client: Client, sqlite: Database, provider: FakeProvider, verdict: Answer
+    client: Client, sqlite: Database, provider: FakeProvider, verdict: VerdictKind
 ) -> None:
     """I2: nobody could be asked before the provider runs it; an entry that is missing does not matter then."""
     provider.answer(completion("I cannot search."))
@@ -176,7 +176,7 @@ async def test_i4_an_answer_is_the_result_and_the_first_one_counts(client: Clien
 
 @pytest.mark.parametrize("verdict", ["deny", "allow"])
 async def test_i12_a_rule_may_forbid_a_question_and_never_answers_it(
-    client: Client, sqlite: Database, verdict: Answer
+    client: Client, sqlite: Database, verdict: VerdictKind
 ) -> None:
     """I12: a denied question reaches nobody; an allowed one has nothing to run, so it is asked all the same."""
     policy = Policy(rule=[Rule(name="questions", verdict=verdict, tools=["choose"])])

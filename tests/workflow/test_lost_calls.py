@@ -14,7 +14,7 @@ from temporalio.testing import ActivityEnvironment
 
 import worker as composition
 from activities.execution.door import Door
-from activities.execution.lost_calls import ask_outcome
+from activities.execution.lost_calls import ask_resolution
 from activities.run_tool import RunTool
 from approvals_api.requests.views import request_detail
 from turngate import Agent, App, Toolkit, tool
@@ -120,7 +120,7 @@ async def test_i5_nobody_is_asked_about_a_call_that_has_its_result_by_now(
         await engine.event(run, "execution.finished")
         with pytest.raises(LookupError, match="moved this execution on"):
             async with database.write() as conn:
-                await ask_outcome(replace(seen, conn=conn))
+                await ask_resolution(replace(seen, conn=conn))
         assert (await engine.ended(run)).status == "completed"
         async with database.read() as conn:
             assert await requests.of_run(conn, run.id) == []

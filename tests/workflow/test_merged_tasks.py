@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 
 from turngate import tool
 from turngate.domain.contract import DecideInput, ResumeInput
-from turngate.domain.requests import Outcome, Verb
+from turngate.domain.requests import Resolution, Verb
 from turngate.runtime import workflow_code
 from turngate.store.clock import now
 from turngate.store.database import Database
@@ -20,7 +20,7 @@ from turngate.store.runs import runs
 from workflows.agent_turn import AgentTurn
 
 
-def decision(request: requests.Request, name: str, verb: Verb, outcome: Outcome | None = None) -> DecideInput:
+def decision(request: requests.Request, name: str, verb: Verb, outcome: Resolution | None = None) -> DecideInput:
     return DecideInput(
         decision_id=name,
         request_id=request.id,

@@ -18,14 +18,14 @@ from pydantic import BaseModel
 
 from turngate.domain.errors import InvalidInputError
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 Model = TypeVar("Model", bound=BaseModel)
 Method = Literal["GET", "POST", "DELETE", "PUT", "PATCH"]
 MAX_KEY_CHARS: Final = 255
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call(Generic[Answer]):
+class Call(Generic[Result]):
     """A call. ``path``: below ``/api/v1``, quoted. ``params``: without those left out. ``key``: its Idempotency-Key.
 
     ``read``: makes the answer of a successful response; its ValueError means that this was no answer of Turngate's.
@@ -34,7 +34,7 @@ class Call(Generic[Answer]):
 
     method: Method
     path: str
-    read: Callable[[httpx.Response], Answer]
+    read: Callable[[httpx.Response], Result]
     params: Mapping[str, str | int] = field(default_factory=dict)
     content: str | None = None
     key: str | None = None
@@ -51,27 +51,27 @@ class Call(Generic[Answer]):
         body = {} if self.content is None else {"Content-Type": "application/json"}
         return body if self.key is None else {**body, "Idempotency-Key": self.key}
 
-    def after(self, cursor: str) -> Call[Answer]:
+    def after(self, cursor: str) -> Call[Result]:
         """Return the same call for the page that begins at ``cursor``."""
         return replace(self, params={**self.params, "cursor": cursor})
 
 
-def get(path: str, read: Callable[[httpx.Response], Answer], **params: str | int | None) -> Call[Answer]:
+def get(path: str, read: Callable[[httpx.Response], Result], **params: str | int | None) -> Call[Result]:
     """Return a call that reads; parameters that are None are left out."""
     return Call(method="GET", path=path, read=read, params=without_none(params))
 
 
 def post(
-    path: str, read: Callable[[httpx.Response], Answer], body: Mapping[str, Any] | str, *, key: str | None = None
-) -> Call[Answer]:
+    path: str, read: Callable[[httpx.Response], Result], body: Mapping[str, Any] | str, *, key: str | None = None
+) -> Call[Result]:
     """Return a call that changes something. ``body``: a JSON object, or its very text."""
     content = body if isinstance(body, str) else json.dumps(body)
     return Call(method="POST", path=path, read=read, content=content, key=key)
 
 
 def change(
-    method: Method, path: str, read: Callable[[httpx.Response], Answer], body: Mapping[str, Any] | None = None
-) -> Call[Answer]:
+    method: Method, path: str, read: Callable[[httpx.Response], Result], body: Mapping[str, Any] | None = None
+) -> Call[Result]:
     """Return a call that changes something and has no key: it is sent once. ``body`` None: it has none."""
     return Call(method=method, path=path, read=read, content=None if body is None else json.dumps(body))
 

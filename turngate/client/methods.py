@@ -7,7 +7,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from turngate.client.calls import Answer, Call
+from turngate.client.calls import Call, Result
 from turngate.wire.view import Page
 
 P = ParamSpec("P")
@@ -17,32 +17,32 @@ Item = TypeVar("Item")
 class AsyncSender(Protocol):
     """Sends calls without blocking."""
 
-    async def send(self, call: Call[Answer], /) -> Answer:
+    async def send(self, call: Call[Result], /) -> Result:
         """Send one call; return its answer."""
 
 
 class Sender(Protocol):
     """Sends calls."""
 
-    def send(self, call: Call[Answer], /) -> Answer:
+    def send(self, call: Call[Result], /) -> Result:
         """Send one call; return its answer."""
 
 
-def awaited(describe: Callable[P, Call[Answer]]) -> Callable[Concatenate[AsyncSender, P], Coroutine[Any, Any, Answer]]:
+def awaited(describe: Callable[P, Call[Result]]) -> Callable[Concatenate[AsyncSender, P], Coroutine[Any, Any, Result]]:
     """Return the method that makes this call, to be awaited."""
 
     @functools.wraps(describe)
-    async def method(self: AsyncSender, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
+    async def method(self: AsyncSender, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return await self.send(describe(*args, **kwargs))
 
     return _as_method(method, describe)
 
 
-def blocking(describe: Callable[P, Call[Answer]]) -> Callable[Concatenate[Sender, P], Answer]:
+def blocking(describe: Callable[P, Call[Result]]) -> Callable[Concatenate[Sender, P], Result]:
     """Return the method that makes this call and waits for its answer."""
 
     @functools.wraps(describe)
-    def method(self: Sender, /, *args: P.args, **kwargs: P.kwargs) -> Answer:
+    def method(self: Sender, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return self.send(describe(*args, **kwargs))
 
     return _as_method(method, describe)

@@ -8,7 +8,7 @@ from typing import Final
 
 import httpx
 
-from turngate.client.calls import Answer, Call
+from turngate.client.calls import Call, Result
 from turngate.domain.errors import (
     ConflictError,
     ForbiddenError,
@@ -38,7 +38,7 @@ _OWN_MEMBERS: Final = frozenset({"type", "title", "status", "detail", "code", "m
 """Members of every problem document, and names that an error's constructor has taken; all others are its details."""
 
 
-def read_answer(call: Call[Answer], response: httpx.Response, url: str) -> Answer:
+def read_answer(call: Call[Result], response: httpx.Response, url: str) -> Result:
     """Return the call's answer. Raises the error that the response stands for, or UnavailableError when it is not ours."""
     check(response, url)
     try:

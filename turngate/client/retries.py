@@ -32,22 +32,22 @@ class Retries:
     first_pause: timedelta = timedelta(milliseconds=200)
     longest_pause: timedelta = timedelta(seconds=5)
 
-    def pause(self, call: Call[Any], attempt: int, outcome: httpx.Response | httpx.TransportError) -> float | None:
-        """Return the seconds to wait before the call is sent again; None when this outcome is final.
+    def pause(self, call: Call[Any], attempt: int, result: httpx.Response | httpx.TransportError) -> float | None:
+        """Return the seconds to wait before the call is sent again; None when this result is final.
 
         ``attempt``: how often it was sent so far, from 1.
         """
-        if attempt >= self.attempts or not call.is_repeatable or not _may_change(outcome):
+        if attempt >= self.attempts or not call.is_repeatable or not _may_change(result):
             return None
         longest = self.longest_pause.total_seconds()
-        wished = retry_after(outcome) if isinstance(outcome, httpx.Response) else None
+        wished = retry_after(result) if isinstance(result, httpx.Response) else None
         if wished is not None:
             return wished if wished <= longest else None
         pause: float = min(self.first_pause.total_seconds() * 2 ** (attempt - 1), longest)
         return pause * secrets.SystemRandom().uniform(0.5, 1)
 
 
-def _may_change(outcome: httpx.Response | httpx.TransportError) -> bool:
-    if isinstance(outcome, httpx.Response):
-        return outcome.status_code in AWAY
-    return not isinstance(outcome, httpx.UnsupportedProtocol)  # the address itself is wrong
+def _may_change(result: httpx.Response | httpx.TransportError) -> bool:
+    if isinstance(result, httpx.Response):
+        return result.status_code in AWAY
+    return not isinstance(result, httpx.UnsupportedProtocol)  # the address itself is wrong

@@ -12,7 +12,7 @@ import httpx
 import httpx_sse
 
 from turngate.client import access, events, external_calls, policy, requests, runs, schedules
-from turngate.client.calls import STREAM_TIMEOUT, Answer, Call, options
+from turngate.client.calls import STREAM_TIMEOUT, Call, Result, options
 from turngate.client.event_stream import BROKEN, EventStream, StreamItem
 from turngate.client.methods import blocking, blocking_each
 from turngate.client.responses import no_answer, read_answer
@@ -185,19 +185,19 @@ class SyncTurngateClient:
                 stream.broken(error)
             time.sleep(stream.next_pause())
 
-    def send(self, call: Call[Answer], /) -> Answer:
+    def send(self, call: Call[Result], /) -> Result:
         """Send one call, again where that is safe, and return its answer. The other methods are made of this one."""
         for attempt in itertools.count(1):
-            outcome = self._outcome(call)
-            pause = self._retries.pause(call, attempt, outcome)
+            result = self._attempt(call)
+            pause = self._retries.pause(call, attempt, result)
             if pause is None:
                 break
             time.sleep(pause)
-        if isinstance(outcome, httpx.TransportError):
-            raise no_answer(outcome, self.url) from outcome
-        return read_answer(call, outcome, self.url)
+        if isinstance(result, httpx.TransportError):
+            raise no_answer(result, self.url) from result
+        return read_answer(call, result, self.url)
 
-    def _outcome(self, call: Call[Answer]) -> httpx.Response | httpx.TransportError:
+    def _attempt(self, call: Call[Result]) -> httpx.Response | httpx.TransportError:
         try:
             return self._http.request(
                 call.method, call.path, params=call.params, content=call.content, headers=call.headers

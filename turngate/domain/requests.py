@@ -1,4 +1,4 @@
-"""Requests and decisions: the words of the operators' inbox, and which answer fits which request.
+"""Requests and decisions: the words of the operators' inbox, and which decision fits which request.
 
 Pure. The workflow decides with these rules; the store and the API show them.
 """
@@ -12,12 +12,13 @@ Verb = Literal["approve", "edit", "reject", "respond"]
 RequestStatus = Literal["pending", "approved", "rejected", "responded", "expired", "cancelled", "superseded"]
 ExecutionState = Literal["not_started", "executing", "succeeded", "failed", "unknown"]
 RunStatus = Literal["running", "completed", "failed", "interrupted"]
-Outcome = Literal["happened", "did_not_happen", "tell_model"]
-"""A person's answer to an ``outcome`` request: it took effect (with its result), it did not (run it), or no one knows."""
+Resolution = Literal["happened", "did_not_happen", "tell_model"]
+"""What a person says about a lost call: it took effect (with its result), it did not (run it), or no one knows. On the
+wire its field is ``outcome``, and so is the kind of the request."""
 
 UnattendedAsks = Literal["deny", "park", "rules"]
-"""What happens to a call that would be asked for in a run that no one attends: ``deny`` refuses it, ``park`` lets it wait
-without a clock, ``rules`` asks where a rule of the policy says so and refuses the rest."""
+"""What happens to a call that needs a person in a run that no one attends: ``deny`` refuses it, ``park`` lets it wait
+without a clock, ``rules`` asks if a rule of the policy says so and refuses the rest."""
 
 RefusalType = Literal[
     "unknown_request",
@@ -44,16 +45,16 @@ STATUS_OF_VERB: dict[Verb, RequestStatus] = {
 }
 
 
-def runs_the_call(kind: RequestKind, verb: Verb, outcome: Outcome | None) -> bool:
+def runs_the_call(kind: RequestKind, verb: Verb, outcome: Resolution | None) -> bool:
     """Tell whether this decision lets the tool's handler start."""
     if kind == "outcome":
         return verb == "respond" and outcome == "did_not_happen"
     return kind == "approval" and verb in {"approve", "edit"}
 
 
-# What happens to a message that is sent while a run of its conversation works or waits. Pure.
+# What happens to a message that someone sends while a run of its conversation works or waits.
 
 
 WhileRunning = Literal["queue", "inject", "supersede"]
-"""``queue``: a run of its own answers it, as soon as this one has ended, however it ended. ``inject``: the model reads it
-before its next step. ``supersede``: as ``inject``, and requests that wait end at once, because they are out of date."""
+"""``queue``: a run of its own answers it as soon as this one has ended, however it ended. ``inject``: the model reads it
+before its next step. ``supersede``: as ``inject``, and waiting requests end at once, because they are out of date."""

@@ -26,7 +26,7 @@ from pydantic import (
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.terms import Role
-from turngate.domain.requests import Outcome, RequestKind
+from turngate.domain.requests import RequestKind, Resolution
 from turngate.domain.runs.outcomes import RunOutcome
 from turngate.evals.patterns import checked_pattern, checked_regex
 
@@ -142,7 +142,7 @@ class Approver(_Form):
     do: Literal["approve", "edit", "reject", "respond", "expire"]
     args: JsonValue = None
     reason: str = ""
-    outcome: Outcome | None = None
+    outcome: Resolution | None = None
     by: Annotated[tuple[Name, ...] | None, BeforeValidator(_listed)] = None
     role: Role = "operator"
     times: int | None = Field(default=None, ge=1)

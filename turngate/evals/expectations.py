@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from turngate.domain.runs.outcomes import outcome_told
+from turngate.domain.runs.outcomes import describe_outcome
 from turngate.domain.tools.results import Failure
 from turngate.evals.cases import Bounds, Called, Expect, Text
 from turngate.evals.facts import CaseRun
@@ -57,7 +57,7 @@ async def check_reasons(check: Callable[..., Any], run: CaseRun) -> list[str]:
 def _outcome(expect: Expect, run: CaseRun) -> Iterator[str]:
     if run.outcome != expect.outcome:
         last = run.runs[-1]
-        outcome = outcome_told(run.outcome, error_class=last.error_class, by=last.ended_by)
+        outcome = describe_outcome(run.outcome, error_class=last.error_class, by=last.ended_by)
         reason = f": {last.reason}" if last.reason else ""
         yield f"the outcome is {outcome or 'open: the run has not ended'}, not {expect.outcome}{reason}"
 

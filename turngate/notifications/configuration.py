@@ -36,7 +36,7 @@ from turngate.notifications.http_post import Poster
 from turngate.notifications.items import Payload
 from turngate.notifications.message_text import Links
 from turngate.notifications.selection import DEFAULT_EVENTS, NOTIFIABLE, Selection
-from turngate.notifications.send_results import Outcome
+from turngate.notifications.send_results import SendResult
 from turngate.notifications.slack_channel import SlackSender
 from turngate.notifications.webhook_channel import WebhookSender
 from turngate.toolkits.http_client.hosts import BadUrl, Target
@@ -171,7 +171,7 @@ _TABLE: Final[TypeAdapter[AnyTable]] = TypeAdapter(Annotated[AnyTable, Field(dis
 class Sender(Protocol):
     """One medium, ready to send."""
 
-    async def send(self, delivery_id: str, payload: Payload, created_at: datetime, /) -> Outcome:
+    async def send(self, delivery_id: str, payload: Payload, created_at: datetime, /) -> SendResult:
         """Send one message and return the result. A repeat passes the same three. Raises only for its own mistakes."""
 
 

@@ -20,7 +20,7 @@ from turngate.notifications import message_text
 from turngate.notifications.http_post import authorities
 from turngate.notifications.items import Payload
 from turngate.notifications.message_text import Links
-from turngate.notifications.send_results import Delivered, Outcome, Refused, Unreachable
+from turngate.notifications.send_results import Delivered, Refused, SendResult, Unreachable
 
 Tls = Literal["starttls", "tls", "none"]
 TIMEOUT_SECONDS: Final = 10.0
@@ -45,7 +45,7 @@ class EmailSender:
     links: Links
     tls_context: ssl.SSLContext = field(default_factory=authorities)
 
-    async def send(self, delivery_id: str, payload: Payload, created_at: datetime) -> Outcome:
+    async def send(self, delivery_id: str, payload: Payload, created_at: datetime) -> SendResult:
         """Send one message; a repeat has the same Message-ID. Never raises for what the network or the server does."""
         message = self.message_of(delivery_id, payload, created_at)
         # The name we greet with, given, because the library would look ours up in DNS.
@@ -121,7 +121,7 @@ def _body(payload: Payload, links: Links) -> str:
     return "\n\n".join(paragraphs) + "\n"
 
 
-def _refusal(code: int, reply: str) -> Outcome:
+def _refusal(code: int, reply: str) -> SendResult:
     answer = f"{code} {_harmless(reply)}"
     return Refused(answer=answer) if code >= _PERMANENT else Unreachable(answer=answer)
 

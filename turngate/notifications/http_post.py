@@ -15,7 +15,7 @@ import httpcore
 import httpx
 
 from turngate.domain.text.hidden_text import marked_text
-from turngate.notifications.send_results import Delivered, Outcome, Refused, Unreachable, retry_after
+from turngate.notifications.send_results import Delivered, Refused, SendResult, Unreachable, retry_after
 from turngate.store.clock import now
 from turngate.toolkits.http_client.safe_connect import Resolver, SafeTransport, UnsafeAddressError, resolve_by_system
 
@@ -42,7 +42,7 @@ class Poster:
     resolve: Resolver = resolve_by_system
     dial: httpcore.AsyncNetworkBackend | None = None
 
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> Outcome:
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> SendResult:
         """Send one POST and return the result. Never raises for what the network or the receiver does."""
         # A transport of its own for each message: no connection or lookup is shared, and a hanging one holds up no other.
         transport = SafeTransport(
@@ -55,7 +55,7 @@ class Poster:
                 request = client.build_request("POST", self.url, content=body, headers=headers)
                 async with asyncio.timeout(TIMEOUT_SECONDS):
                     response = await client.send(request, stream=True)
-                return self._outcome(response, await _beginning(response))
+                return self._send_result(response, await _beginning(response))
         except UnsafeAddressError as refused:
             logger.warning("a notification was not sent: %s", refused)
             return Refused(
@@ -69,7 +69,7 @@ class Poster:
         except httpx.HTTPError as error:  # not its text: it may quote what was sent
             return Unreachable(answer=f"the connection broke ({type(error).__name__})")
 
-    def _outcome(self, response: httpx.Response, body: str) -> Outcome:
+    def _send_result(self, response: httpx.Response, body: str) -> SendResult:
         status = response.status_code
         text = self._harmless(body)
         answer = f"{status} {self._harmless(response.reason_phrase)}".strip() + (f": {text}" if text else "")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from turngate.domain.runs.outcomes import outcome_told
+from turngate.domain.runs.outcomes import describe_outcome
 from turngate.domain.text.hidden_text import marked_text
 from turngate.notifications.items import Item, Payload
 from turngate.store.clock import from_text
@@ -123,7 +123,7 @@ def facts(item: Item) -> list[tuple[str, str]]:
 def _how_it_ended(item: Item) -> str | None:
     if item.outcome in {None, "completed"}:
         return None
-    return outcome_told(item.outcome, error_class=item.error_class or "", by=item.ended_by)
+    return describe_outcome(item.outcome, error_class=item.error_class or "", by=item.ended_by)
 
 
 def instant(stored: str) -> str:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from turngate.notifications.configuration import Channel
 from turngate.notifications.items import Payload
-from turngate.notifications.send_results import Next, Outcome, Refused, Unreachable, next_of
+from turngate.notifications.send_results import Next, Refused, SendResult, Unreachable, next_of
 from turngate.store.clock import from_text, now
 from turngate.store.database import Database
 from turngate.store.events import deliveries
@@ -44,24 +44,24 @@ async def claim_due(database: Database, channel: str) -> Delivery | datetime | N
     return claimed or at  # another process took it: look again
 
 
-async def send_claimed(database: Database, channel: Channel, claimed: Delivery) -> Outcome:
+async def send_claimed(database: Database, channel: Channel, claimed: Delivery) -> SendResult:
     """Send a claimed delivery and store the result."""
-    outcome, milliseconds = await _attempt(channel, claimed)
+    result, milliseconds = await _attempt(channel, claimed)
     at, spread = now(), secrets.randbelow(1_000) / 1_000
-    then = next_of(outcome, attempts=claimed.attempts, created_at=from_text(claimed.created_at), at=at, spread=spread)
-    await _finish(database, claimed, outcome, then, milliseconds)
+    then = next_of(result, attempts=claimed.attempts, created_at=from_text(claimed.created_at), at=at, spread=spread)
+    await _finish(database, claimed, result, then, milliseconds)
     if then.status == "failed":
         logger.warning(
             "notification %s to channel %s failed for good after %d attempt(s): %s",
             claimed.id,
             channel.name,
             claimed.attempts,
-            outcome.answer,
+            result.answer,
         )
-    return outcome
+    return result
 
 
-async def send_test(database: Database, channel: Channel) -> tuple[Delivery, Outcome]:
+async def send_test(database: Database, channel: Channel) -> tuple[Delivery, SendResult]:
     """Send a test message, once, past what waits for the channel; it is in the delivery log like any other."""
     at = now()
     delivery = deliveries.new_delivery(
@@ -74,38 +74,38 @@ async def send_test(database: Database, channel: Channel) -> tuple[Delivery, Out
     )
     async with database.write() as conn:
         claimed = await deliveries.add_claimed(conn, delivery, at=at, until=at + CLAIM_FOR)
-    outcome, milliseconds = await _attempt(channel, claimed)
-    then = next_of(outcome, attempts=claimed.attempts, created_at=at, at=now(), spread=0)
+    result, milliseconds = await _attempt(channel, claimed)
+    then = next_of(result, attempts=claimed.attempts, created_at=at, at=now(), spread=0)
     if then.status == "waiting":
         then = Next(status="failed", due=then.due)
-    await _finish(database, claimed, outcome, then, milliseconds)
-    return claimed, outcome
+    await _finish(database, claimed, result, then, milliseconds)
+    return claimed, result
 
 
-async def _attempt(channel: Channel, claimed: Delivery) -> tuple[Outcome, int]:
+async def _attempt(channel: Channel, claimed: Delivery) -> tuple[SendResult, int]:
     began = time.monotonic()
-    outcome: Outcome
+    result: SendResult
     try:
         payload = Payload.model_validate_json(claimed.payload)
         async with asyncio.timeout(SEND_WITHIN.total_seconds()):
-            outcome = await channel.sender.send(claimed.id, payload, from_text(claimed.created_at))
+            result = await channel.sender.send(claimed.id, payload, from_text(claimed.created_at))
     except TimeoutError:
-        outcome = Unreachable(answer=f"it took longer than {SEND_WITHIN.total_seconds():g} s")
+        result = Unreachable(answer=f"it took longer than {SEND_WITHIN.total_seconds():g} s")
     except ValidationError:
-        outcome = Refused(answer="a later release of Turngate wrote this; this one cannot read it", for_good=True)
+        result = Refused(answer="a later release of Turngate wrote this; this one cannot read it", for_good=True)
     except Exception as error:
         # A mistake of Turngate's in one message must not stop those after it.
         logger.exception("notification %s to channel %s could not be made", claimed.id, channel.name)
-        outcome = Unreachable(answer=f"Turngate failed here ({type(error).__name__}); the API's log says why")
-    return outcome, round((time.monotonic() - began) * 1_000)
+        result = Unreachable(answer=f"Turngate failed here ({type(error).__name__}); the API's log says why")
+    return result, round((time.monotonic() - began) * 1_000)
 
 
-async def _finish(database: Database, claimed: Delivery, outcome: Outcome, then: Next, milliseconds: int) -> None:
+async def _finish(database: Database, claimed: Delivery, result: SendResult, then: Next, milliseconds: int) -> None:
     async with database.write() as conn:
         await deliveries.finish(
             conn,
             claimed,
-            answer=outcome.answer,
+            answer=result.answer,
             milliseconds=milliseconds,
             status=then.status,
             at=now(),

@@ -38,7 +38,7 @@ class Refused:
     for_good: bool = False
 
 
-Outcome = Delivered | Unreachable | Refused
+SendResult = Delivered | Unreachable | Refused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +49,19 @@ class Next:
     due: datetime
 
 
-def next_of(outcome: Outcome, *, attempts: int, created_at: datetime, at: datetime, spread: float) -> Next:
+def next_of(result: SendResult, *, attempts: int, created_at: datetime, at: datetime, spread: float) -> Next:
     """Return what follows from an attempt. ``attempts``: made so far, this one included. ``spread``: 0 to 1, by chance."""
-    match outcome:
+    match result:
         case Delivered():
             return Next(status="delivered", due=at)
-        case Refused() if outcome.for_good or attempts >= MAX_REFUSALS:
+        case Refused() if result.for_good or attempts >= MAX_REFUSALS:
             return Next(status="failed", due=at)
         case Refused():
             due = at + pause(attempts, spread)
         case Unreachable():
-            due = at + max(pause(attempts, spread), min(outcome.retry_after or timedelta(), LONGEST_PAUSE))
+            due = at + max(pause(attempts, spread), min(result.retry_after or timedelta(), LONGEST_PAUSE))
         case _:
-            assert_never(outcome)
+            assert_never(result)
     return Next(status="waiting" if due <= created_at + GIVE_UP_AFTER else "failed", due=due)
 
 

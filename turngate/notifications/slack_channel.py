@@ -16,7 +16,7 @@ from turngate.notifications import message_text
 from turngate.notifications.http_post import Poster
 from turngate.notifications.items import Item, Payload
 from turngate.notifications.message_text import Links
-from turngate.notifications.send_results import Outcome
+from turngate.notifications.send_results import SendResult
 
 MAX_SECTION_CHARS: Final = 2_900
 """Slack takes 3,000 characters in a section's text and 50 blocks in a message."""
@@ -31,7 +31,7 @@ class SlackSender:
     poster: Poster
     links: Links
 
-    async def send(self, _delivery_id: str, payload: Payload, _created_at: datetime) -> Outcome:
+    async def send(self, _delivery_id: str, payload: Payload, _created_at: datetime) -> SendResult:
         """Send one message. Slack knows no ids: a repeat after a lost answer is a second message."""
         body = json.dumps(message_of(payload, self.links)).encode()
         return await self.poster.post(body, {"Content-Type": "application/json; charset=utf-8"})

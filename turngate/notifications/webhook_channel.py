@@ -14,7 +14,7 @@ from standardwebhooks import Webhook
 from turngate.notifications.http_post import Poster
 from turngate.notifications.items import Item, Payload
 from turngate.notifications.message_text import Links
-from turngate.notifications.send_results import Outcome
+from turngate.notifications.send_results import SendResult
 from turngate.store.clock import now
 
 USER_AGENT: Final = "Turngate-Webhooks/1"
@@ -30,7 +30,7 @@ class WebhookSender:
     secrets: Sequence[SecretStr]
     links: Links
 
-    async def send(self, delivery_id: str, payload: Payload, created_at: datetime) -> Outcome:
+    async def send(self, delivery_id: str, payload: Payload, created_at: datetime) -> SendResult:
         """Send one message; a repeat has the same id and the same body, and a new time and signature."""
         body = json.dumps(body_of(payload, self.links, created_at))
         return await self.poster.post(body.encode(), signed_headers(self.secrets, delivery_id, body, now()))

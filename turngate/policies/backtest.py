@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, get_args
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.grants import Grant
-from turngate.domain.policy.policy import Answer, Policy, Verdict, evaluate
+from turngate.domain.policy.policy import Policy, Verdict, VerdictKind, evaluate
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.runs.recorded_calls import RecordedCall
 from turngate.domain.tools.failures import InvalidToolInput
@@ -93,9 +93,9 @@ class Change:
     """What one kind of call was answered, and what it would be."""
 
     tool: str
-    was: Answer
+    was: VerdictKind
     was_rule: str
-    now: Answer
+    now: VerdictKind
     now_rule: str
 
 
@@ -109,8 +109,8 @@ class Report:
 
     examples_kept: int = 20
     looked_at: int = 0
-    answers: Counter[Answer] = field(default_factory=Counter)
-    by_rule: Counter[tuple[Answer, str]] = field(default_factory=Counter)
+    answers: Counter[VerdictKind] = field(default_factory=Counter)
+    by_rule: Counter[tuple[VerdictKind, str]] = field(default_factory=Counter)
     same_answer: int = 0
     changes: Counter[Change] = field(default_factory=Counter)
     examples: dict[Change, list[tuple[str, str]]] = field(default_factory=dict)

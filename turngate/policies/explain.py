@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from turngate.domain.policy.facts import CallFacts, Finding
 from turngate.domain.policy.grants import Grant, GrantPattern, same_json
-from turngate.domain.policy.policy import Answer, Policy, Rule, beats, evaluate
+from turngate.domain.policy.policy import Policy, Rule, VerdictKind, beats, evaluate
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools.known_tools import untold
@@ -25,7 +25,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import call_facts
 from turngate.wire.policy import Explanation, GrantFinding, RuleFinding, RuleSource, RuleView
 
-ORDER: Final[tuple[Answer, ...]] = ("deny", "ask", "allow")
+ORDER: Final[tuple[VerdictKind, ...]] = ("deny", "ask", "allow")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ def why_not(pattern: GrantPattern, tool: str, arguments: JsonValue) -> str | Non
     return None
 
 
-def _decisive(name: str, answer: Answer, findings: Sequence[tuple[PlacedRule, Finding]]) -> int | None:
+def _decisive(name: str, answer: VerdictKind, findings: Sequence[tuple[PlacedRule, Finding]]) -> int | None:
     """Return the place of the rule that gave the answer; None: no rule did."""
     for place, (each, found) in enumerate(findings):
         if each.rule.name == name and _counts(each.rule, found) and _may_give(each.rule, found, answer):
@@ -179,7 +179,7 @@ def _counts(rule: Rule, found: Finding) -> bool:
     return not rule.shadow and (found.match == "yes" or (found.match == "unclear" and rule.verdict != "allow"))
 
 
-def _may_give(rule: Rule, found: Finding, answer: Answer) -> bool:
+def _may_give(rule: Rule, found: Finding, answer: VerdictKind) -> bool:
     return answer == ("ask" if found.match == "unclear" else rule.verdict)
 
 

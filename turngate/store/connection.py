@@ -9,7 +9,7 @@ import sqlalchemy
 from sqlalchemy import Executable
 from sqlalchemy.engine import CursorResult, Dialect
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
@@ -23,5 +23,5 @@ class Connection(Protocol):
     async def execute(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
         """Run one statement; the rows are there when it returns."""
 
-    async def run_sync(self, action: Callable[[sqlalchemy.Connection], Answer], /) -> Answer:
+    async def run_sync(self, action: Callable[[sqlalchemy.Connection], Result], /) -> Result:
         """Run a synchronous function on the underlying connection (migrations)."""

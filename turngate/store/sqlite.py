@@ -17,7 +17,7 @@ from sqlalchemy import Executable, event
 from sqlalchemy.engine import CursorResult, Dialect, make_url
 from sqlalchemy.exc import OperationalError
 
-from turngate.store.connection import Answer, Parameters
+from turngate.store.connection import Parameters, Result
 
 WRITE_LOCK_SECONDS = 10.0
 """How long a write waits for another process that writes to the same file."""
@@ -36,7 +36,7 @@ class _SqliteConnection:
     async def execute(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
         return self.sync.execute(statement, parameters)
 
-    async def run_sync(self, action: Callable[[sqlalchemy.Connection], Answer], /) -> Answer:
+    async def run_sync(self, action: Callable[[sqlalchemy.Connection], Result], /) -> Result:
         return action(self.sync)
 
 

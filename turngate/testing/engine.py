@@ -30,7 +30,7 @@ from approvals_api.runs import views as run_views
 from turngate.domain.agents.app import App
 from turngate.domain.contract import InterruptInput
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.requests import Outcome, RequestKind, Verb
+from turngate.domain.requests import RequestKind, Resolution, Verb
 from turngate.domain.runs.fixtures import Fixture
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.tools.declared_parts import Handler
@@ -110,7 +110,7 @@ class RunningApp:
         *,
         args: JsonValue = None,
         message: str = "",
-        outcome: Outcome | None = None,
+        outcome: Resolution | None = None,
         by: str = OPERATOR.name,
     ) -> None:
         """Decide a request as an operator. ``args``: the edited arguments, or the answer to a question, as a JSON value.

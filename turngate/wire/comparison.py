@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from turngate.domain.policy.policy import Answer
+from turngate.domain.policy.policy import VerdictKind
 from turngate.domain.runs.comparison import Aspect
 from turngate.wire.calls import CallView
 from turngate.wire.runs import OverridesView, RunSummary
@@ -35,9 +35,9 @@ class VerdictChange(View):
     tool_call_id: str
     recorded_call_id: str
     tool_name: str
-    was: Answer | None
+    was: VerdictKind | None
     was_rule: str
-    now: Answer | None
+    now: VerdictKind | None
     now_rule: str
 
 

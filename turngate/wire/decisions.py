@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from turngate.domain.requests import Outcome, RequestStatus, Verb
+from turngate.domain.requests import RequestStatus, Resolution, Verb
 from turngate.wire.view import View
 
 
@@ -15,7 +15,7 @@ class DecisionView(View):
     verb: Verb
     args: str | None
     message: str
-    outcome: Outcome | None
+    outcome: Resolution | None
     decided_by: str
     decided_at: str
 

@@ -15,7 +15,7 @@ from turngate.domain.agents.schedules import DEFAULT_CATCH_UP_SECONDS, Overlap, 
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.requests import Outcome, UnattendedAsks, Verb
+from turngate.domain.requests import Resolution, UnattendedAsks, Verb
 
 
 class Order(BaseModel):
@@ -190,7 +190,7 @@ class DecisionOrder(Order):
     digest: str
     args: str | None = None
     message: str = ""
-    outcome: Outcome | None = None
+    outcome: Resolution | None = None
     grant: WantedGrant | None = None
 
 

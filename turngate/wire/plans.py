@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from turngate.domain.policy.policy import Answer
+from turngate.domain.policy.policy import VerdictKind
 from turngate.domain.requests import ExecutionState, RequestStatus
 from turngate.wire.runs import OverridesView
 from turngate.wire.view import View
@@ -28,7 +28,7 @@ class PastCall(View):
     tool_name: str
     effect: str
     input: str
-    verdict: Answer | None
+    verdict: VerdictKind | None
     decision: RequestStatus | None
     execution: ExecutionState
     result: str | None

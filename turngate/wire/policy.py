@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 
 from turngate.domain.policy.facts import Match
 from turngate.domain.policy.grants import GrantPattern, GrantScope
-from turngate.domain.policy.policy import Answer, Risk, ShadowVerdict
+from turngate.domain.policy.policy import Risk, ShadowVerdict, VerdictKind
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import UnattendedAsks
 from turngate.wire.view import View
@@ -33,7 +33,7 @@ class RuleView(View):
 
     place: int
     name: str
-    verdict: Answer
+    verdict: VerdictKind
     source: RuleSource
     shadow: bool
     rule: dict[str, JsonValue]
@@ -81,7 +81,7 @@ class RuleFinding(View):
     """One rule applied to one call. ``decides``: the verdict is its own. ``why``: why it covers the call or does not."""
 
     name: str
-    verdict: Answer
+    verdict: VerdictKind
     source: RuleSource
     shadow: bool
     match: Match
@@ -109,7 +109,7 @@ class Explanation(View):
 
     tool: str
     agent: str
-    answer: Answer | Literal["depends"]
+    answer: VerdictKind | Literal["depends"]
     rule: str
     reason: str
     risk: Risk
@@ -134,8 +134,8 @@ class ShadowChange(View):
     """Calls whose verdict a shadow rule would have changed. ``examples``: the newest."""
 
     rule: str
-    was: Answer
-    would_be: Answer
+    was: VerdictKind
+    would_be: VerdictKind
     calls: int
     examples: list[CallPlace]
 

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 from turngate.domain.conversation.messages import Part, Role
 from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
 from turngate.domain.runs.budgets import MILLION
-from turngate.domain.runs.outcomes import RunOutcome, outcome_told
+from turngate.domain.runs.outcomes import RunOutcome, describe_outcome
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import CallView
 from turngate.wire.view import View
@@ -88,7 +88,7 @@ class RunSummary(View):
 
         It contains a person's name: escape it before you show it.
         """
-        return outcome_told(self.outcome, error_class=self.error_class, by=self.ended_by)
+        return describe_outcome(self.outcome, error_class=self.error_class, by=self.ended_by)
 
     @property
     def cost(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turngate.domain.agents.schedules import FireOutcome, Overlap, Timetable
+from turngate.domain.agents.schedules import FireStatus, Overlap, Timetable
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.wire.view import View
 
@@ -46,7 +46,7 @@ class FireView(View):
     """
 
     fire_at: str
-    outcome: FireOutcome
+    outcome: FireStatus
     run_id: str | None
     run_status: RunStatus | None
     reason: str

@@ -18,7 +18,7 @@ def test_a_question_about_an_outcome_keeps_the_call_and_none_of_its_terms() -> N
         not_by="alice",
         terms=AskTerms(quorum=2),
     )
-    question = call.as_outcome_question("rq_2", "ran")
+    question = call.as_resolution_question("rq_2", "ran")
     assert question == PlannedCall(
         call="c1", timeout_seconds=5, request_id="rq_2", kind="outcome", digest="ran", queue="gpu", not_by="alice"
     )

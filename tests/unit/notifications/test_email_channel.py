@@ -23,7 +23,7 @@ from support.notification_receivers import LINKS
 
 from turngate.notifications.email_channel import EmailSender
 from turngate.notifications.items import Item, Payload
-from turngate.notifications.send_results import Delivered, Outcome, Refused, Unreachable
+from turngate.notifications.send_results import Delivered, Refused, SendResult, Unreachable
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = "naïve\r\nBcc: victim@evil.example"
@@ -129,7 +129,7 @@ def sender(box: Mailbox, **fields: Any) -> EmailSender:
     return EmailSender(**(told | fields))
 
 
-async def send(made: EmailSender) -> Outcome:
+async def send(made: EmailSender) -> SendResult:
     return await made.send("ntf_1", PAYLOAD, AT)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from support.notification_receivers import item, new_run, opened, webhook_channel
 
-from turngate.domain.runs.outcomes import end_told
+from turngate.domain.runs.outcomes import end_payload
 from turngate.notifications import outbox_reader
 from turngate.notifications.items import Payload, item_of
 from turngate.notifications.outbox_reader import Reader
@@ -153,7 +153,7 @@ async def test_each_channel_reads_for_itself(database: Database, receiver):
     await opened(database, "run_1", "req_low", risk="low")
     await opened(database, "run_1", "req_high", risk="high")
     async with database.write() as conn:
-        ended = end_told(status="failed", error_class="model_error", reason="AGENT-WORDS")
+        ended = end_payload(status="failed", error_class="model_error", reason="AGENT-WORDS")
         await events.append(conn, "run_1", [("step.responded", {}), ("run.ended", ended)])
     told = await reader.read()
     assert told.channels == {"all", "grave", "runs"}
@@ -185,7 +185,7 @@ async def test_an_item_says_nothing_that_an_agent_wrote(database: Database):
         await new_run(conn, "run_1", path="writer/support")
     await opened(database, "run_1", "req_1", tool_name="x" * 999, path="writer/support", not_by="bob")
     async with database.write() as conn:
-        ended = end_told(status="failed", error_class="model_error", reason="AGENT-WORDS")
+        ended = end_payload(status="failed", error_class="model_error", reason="AGENT-WORDS")
         await events.append(conn, "run_1", [("run.ended", ended)])
     async with database.read() as conn:
         items = [await item_of(conn, event) for event in await events.after(conn, 0)]

@@ -23,7 +23,7 @@ from turngate.cli import terminal
 from turngate.cli.follow.lines import AGENT_MARGIN
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import InvalidInputError, TurngateError
-from turngate.domain.requests import Outcome, Verb
+from turngate.domain.requests import Resolution, Verb
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
 from turngate.domain.tools.preview import command_words
@@ -141,7 +141,7 @@ OnGate = Callable[[RequestDetail, StillOpen], None]
 whether the request is still open."""
 
 POLL_SECONDS: Final = 0.1
-OUTCOMES: Final[dict[str, Outcome]] = {"h": "happened", "d": "did_not_happen", "t": "tell_model"}
+OUTCOMES: Final[dict[str, Resolution]] = {"h": "happened", "d": "did_not_happen", "t": "tell_model"}
 MENU: Final = {
     "approve": "[a]pprove",
     "edit": "[e]dit",

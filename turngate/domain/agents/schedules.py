@@ -113,7 +113,7 @@ Overlap = Literal["skip", "buffer_one", "allow"]
 """What happens to a fire while the schedule's last run lives: it is skipped, it waits for that run's end (one does, the
 others are skipped), or it opens a run beside it."""
 
-FireOutcome = Literal["opened", "waiting", "skipped", "missed"]
+FireStatus = Literal["opened", "waiting", "skipped", "missed"]
 """``opened``: its run is recorded. ``waiting``: for the end of a run. ``skipped``: a run was live, or the schedule was
 paused meanwhile. ``missed``: no one was there to take it within the catch-up window."""
 

@@ -38,8 +38,8 @@ class PlannedCall(WireValue):
     not_by: str | None = None
     terms: AskTerms | None = None
 
-    def as_outcome_question(self, request_id: str | None, digest: str) -> PlannedCall:
-        """Return the call as it waits for a person to say what happened to it: without a clock, on the plain terms."""
+    def as_resolution_question(self, request_id: str | None, digest: str) -> PlannedCall:
+        """Return the lost call as it waits for a person's resolution: without a clock, on the default terms."""
         return PlannedCall(
             call=self.call,
             timeout_seconds=self.timeout_seconds,

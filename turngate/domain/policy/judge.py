@@ -20,7 +20,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import ToolManifest
 
 JudgeMode = Literal["shadow", "enforce"]
-JudgeAnswer = Literal["allow", "ask"]
+JudgeVerdict = Literal["allow", "ask"]
 JudgeProblem = Literal["timeout", "error", "unusable", "too_long", "no_price"]
 """Why there is no answer of the model: late, failed, not in the one form that counts; or it was not asked at all, because
 the arguments are longer than it is shown, or its run has a limit of cost and no one says what it costs."""
@@ -98,7 +98,7 @@ class Judgement(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    verdict: JudgeAnswer
+    verdict: JudgeVerdict
     reason: str
     model: str
     ms: int = Field(ge=0)
@@ -129,7 +129,7 @@ class Judgement(BaseModel):
         return "would have allowed this" if self.mode == "shadow" else "allowed this"
 
 
-class UnusableAnswerError(Exception):
+class UnusableResponseError(Exception):
     """An answer that is not exactly one of the two. The message says why, and quotes nothing of it."""
 
 
@@ -161,31 +161,31 @@ def asked_about(messages: Sequence[Message]) -> dict[str, str]:
     return shown
 
 
-def read_answer(response: ModelResponse) -> tuple[JudgeAnswer, str]:
+def read_answer(response: ModelResponse) -> tuple[JudgeVerdict, str]:
     """Return verdict and reason of an answer that is exactly what was asked for.
 
     Raises:
-        UnusableAnswerError: it is cut off, makes calls, or is anything but one object of a verdict and a reason.
+        UnusableResponseError: it is cut off, makes calls, or is anything but one object of a verdict and a reason.
     """
     parts = response.message.parts
     if response.finish_reason != "stop" or response.malformed:
-        raise UnusableAnswerError(f"it ended early ({response.finish_reason})")
+        raise UnusableResponseError(f"it ended early ({response.finish_reason})")
     if any(not isinstance(part, TextPart | ReasoningPart) for part in parts):
-        raise UnusableAnswerError("it is more than a text")
+        raise UnusableResponseError("it is more than a text")
     try:
         answer = json.loads(response.message.text, object_pairs_hook=_once_each)
     except (ValueError, RecursionError):
-        raise UnusableAnswerError("it is not one JSON object") from None
+        raise UnusableResponseError("it is not one JSON object") from None
     if not isinstance(answer, dict) or set(answer) != {"verdict", "reason"}:
-        raise UnusableAnswerError("it is not an object of a verdict and a reason alone")
+        raise UnusableResponseError("it is not an object of a verdict and a reason alone")
     verdict, reason = answer["verdict"], answer["reason"]
     if not isinstance(reason, str) or not reason.strip() or len(reason) > MAX_REASON_CHARS:
-        raise UnusableAnswerError(f"its reason is not a text of 1 to {MAX_REASON_CHARS:,} characters")
+        raise UnusableResponseError(f"its reason is not a text of 1 to {MAX_REASON_CHARS:,} characters")
     if verdict == "allow":
         return "allow", reason
     if verdict == "ask":
         return "ask", reason
-    raise UnusableAnswerError("its verdict is neither allow nor ask")
+    raise UnusableResponseError("its verdict is neither allow nor ask")
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from turngate.domain.policy.terms import AskTerms
 from turngate.domain.tools.failures import describe_validation
 from turngate.domain.tools.tool import Tool
 
-Answer = Literal["allow", "ask", "deny"]
+VerdictKind = Literal["allow", "ask", "deny"]
 Risk = Literal["low", "medium", "high"]
 FactsOf = Callable[[], CallFacts]
 """Makes the facts of a call when a rule first needs them: most policies never parse a command or resolve a path."""
@@ -44,7 +44,7 @@ class Rule(Matchers, AskTerms):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     name: str = Field(min_length=1, max_length=100)
-    verdict: Answer
+    verdict: VerdictKind
     tools: list[str] = Field(min_length=1)
     agents: list[str] = Field(default=["*"], min_length=1)
     reason: str = ""
@@ -110,7 +110,7 @@ class ShadowVerdict(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    answer: Answer
+    answer: VerdictKind
     rule: str
 
 
@@ -124,7 +124,7 @@ class Verdict(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    answer: Answer
+    answer: VerdictKind
     rule: str
     reason: str
     risk: Risk
@@ -196,7 +196,7 @@ class _Case:
         matches = [(rule, rule.matches(tool=self.tool.name, agent=self.agent, facts=self.facts)) for rule in self.rules]
         return [(rule, match) for rule, match in matches if match != "no"]
 
-    def matching(self, answer: Answer) -> list[Rule]:
+    def matching(self, answer: VerdictKind) -> list[Rule]:
         """Return the rules with this verdict that certainly match, in their order."""
         return [rule for rule, match in self._matching if rule.verdict == answer and match == "yes"]
 

@@ -1,7 +1,7 @@
 """How a run ended, in one typed word that is the same on every surface, derived from what is stored of it. Pure.
 
-A run's row keeps its status and, where it failed, an ``error_class``; neither is ever renamed, so the outcome of runs of
-every release can be told. A class that no one here knows (the type of an exception that no one foresaw) is an ``error``.
+A run's row has its status and, if it failed, an ``error_class``. Neither is ever renamed, so the runs of every release have
+an outcome. A class that is not in the table (the type of an unforeseen exception) is an ``error``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RunOutcome = Literal[
     "malformed",
     "error",
 ]
-"""``budget``: tool calls, tokens, cost or time; ``interrupted`` goes with who did it, all that failed with its class."""
+"""``budget``: tool calls, tokens, cost or time. Shown with who interrupted the run, or with the class of its failure."""
 
 STEP_CAP: Final = ERROR_CLASSES["steps"]
 NO_PROGRESS: Final = "no_progress"
@@ -33,7 +33,7 @@ OUTCOMES: Final[dict[str, RunOutcome]] = {
     STEP_CAP: "step_cap",
     NO_PROGRESS: "no_progress",
     "malformed": "malformed",
-    "configuration": "error",  # of the app and its worker, whether a model's adapter says it or the engine
+    "configuration": "error",  # of the app and its worker, raised by a model's adapter or by the engine
 }
 """Stored ``error_class`` of a failed run → its outcome; every other class: ``error``."""
 
@@ -51,10 +51,10 @@ def outcome_of(status: RunStatus, error_class: str) -> RunOutcome | None:
             assert_never(status)
 
 
-def outcome_told(outcome: RunOutcome | str | None, *, error_class: str = "", by: str | None = None) -> str:
-    """Return the outcome with its detail: ``budget: token_cap``, ``interrupted by ada``; empty of a live run.
+def describe_outcome(outcome: RunOutcome | str | None, *, error_class: str = "", by: str | None = None) -> str:
+    """Return the outcome with its detail: ``budget: token_cap``, ``interrupted by ada``; empty for a live run.
 
-    ``by`` is a person's name as it is stored: whoever shows the text makes it harmless.
+    ``by`` is a person's name as it is stored: escape the text before you show it.
     """
     if outcome is None:
         return ""
@@ -63,8 +63,10 @@ def outcome_told(outcome: RunOutcome | str | None, *, error_class: str = "", by:
     return outcome if error_class in {"", outcome} else f"{outcome}: {error_class}"
 
 
-def end_told(*, status: RunStatus, reason: str = "", error_class: str = "", by: str | None = None) -> dict[str, object]:
-    """Return what the event ``run.ended`` says. ``by``: None: its writer does not know; empty: no one did it."""
-    told: dict[str, object] = {"status": status, "reason": reason, "error_class": error_class}
-    told["outcome"] = outcome_of(status, error_class)
-    return told if by is None else {**told, "by": by}
+def end_payload(
+    *, status: RunStatus, reason: str = "", error_class: str = "", by: str | None = None
+) -> dict[str, object]:
+    """Return the payload of the event ``run.ended``. ``by``: None: its writer does not know; empty: no one did it."""
+    payload: dict[str, object] = {"status": status, "reason": reason, "error_class": error_class}
+    payload["outcome"] = outcome_of(status, error_class)
+    return payload if by is None else {**payload, "by": by}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms, Role
-from turngate.domain.requests import Outcome, RefusalType, RequestKind, RequestStatus, Verb
+from turngate.domain.requests import RefusalType, RequestKind, RequestStatus, Resolution, Verb
 
 MAX_REMEMBERED_ANSWERS = 500
 """Answers carried across continue-as-new; older ones are answered from the store before they reach the workflow."""
@@ -30,7 +30,7 @@ class Gate(BaseModel):
     decision_id: str | None = None
     decided_by: str | None = None
     verb: Verb | None = None
-    outcome: Outcome | None = None
+    outcome: Resolution | None = None
     terms: AskTerms = PLAIN_TERMS
     approved_by: list[str] = Field(default_factory=list)
     opened_at: AwareDatetime | None = None
@@ -50,7 +50,7 @@ class Decision(BaseModel):
     verb: Verb
     digest: str
     by: str
-    outcome: Outcome | None = None
+    outcome: Resolution | None = None
     role: Role = "operator"
     machine: bool = False
 
@@ -67,10 +67,10 @@ class RecordedDecision(BaseModel):
     verb: Verb
     status: RequestStatus
     by: str
-    outcome: Outcome | None = None
+    outcome: Resolution | None = None
 
 
-class Answer(BaseModel):
+class DecisionResult(BaseModel):
     """What a decision id was answered; kept so that the same id again gets the same answer (I4)."""
 
     request_id: str
@@ -96,7 +96,7 @@ class TurnState(BaseModel):
     step: int = 1
     malformed_in_a_row: int = 0
     gates: dict[str, Gate] = Field(default_factory=dict)
-    answers: dict[str, Answer] = Field(default_factory=dict)
+    answers: dict[str, DecisionResult] = Field(default_factory=dict)
     interrupted_by: str | None = None
     interrupt_reason: str = ""
     paused_by: str | None = None
@@ -112,7 +112,7 @@ class TurnState(BaseModel):
         """Whether nothing may start now. An interrupt ends a pause: the run has to come to its end."""
         return self.paused_by is not None and not self.interrupted
 
-    def answer_to(self, decision: Decision) -> Answer | None:
+    def answer_to(self, decision: Decision) -> DecisionResult | None:
         """Return the first answer to this decision; None for a new one, and for an id that decided another request."""
         answer = self.answers.get(decision.decision_id)
         return answer if answer is not None and answer.request_id == decision.request_id else None
@@ -132,7 +132,7 @@ class TurnState(BaseModel):
             return Refusal(type="digest_differs", message="the digest is not that of the call in this request")
         return _not_eligible(gate, decision) or _verb_not_allowed(gate, decision)
 
-    def settle(self, request_id: str, recorded: RecordedDecision) -> Answer:
+    def settle(self, request_id: str, recorded: RecordedDecision) -> DecisionResult:
         """Let one recorded decision win its request and remember the answer. The caller has asked :meth:`refusal`."""
         gate = self.gates[request_id]
         if recorded.status == "pending":
@@ -143,7 +143,7 @@ class TurnState(BaseModel):
             gate.decided_by = recorded.by
             gate.verb = recorded.verb
             gate.outcome = recorded.outcome
-        answer = Answer(request_id=request_id, status=recorded.status)
+        answer = DecisionResult(request_id=request_id, status=recorded.status)
         self.answers[recorded.decision_id] = answer
         while len(self.answers) > MAX_REMEMBERED_ANSWERS:
             self.answers.pop(next(iter(self.answers)))

@@ -125,7 +125,7 @@ _WATCHING: Final = AvailableCommand(
 
 _log = logging.getLogger("turngate.acp")
 P = ParamSpec("P")
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 async def serve_acp(
@@ -142,11 +142,11 @@ async def serve_acp(
     await run_agent(cast("Agent", served), editor_lines, None, use_unstable_protocol=True)
 
 
-def _with_problems(method: Callable[P, Awaitable[Answer]]) -> Callable[P, Coroutine[Any, Any, Answer]]:
+def _with_problems(method: Callable[P, Awaitable[Result]]) -> Callable[P, Coroutine[Any, Any, Result]]:
     """Give the editor Turngate's errors as such: with their message, which says the fix, and their problem document."""
 
     @functools.wraps(method)
-    async def telling(*args: P.args, **kwargs: P.kwargs) -> Answer:
+    async def telling(*args: P.args, **kwargs: P.kwargs) -> Result:
         try:
             return await method(*args, **kwargs)
         except TurngateError as error:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.policy.policy import Risk
-from turngate.domain.requests import Outcome, RequestKind, RunStatus, UnattendedAsks, Verb, WhileRunning
+from turngate.domain.requests import RequestKind, Resolution, RunStatus, UnattendedAsks, Verb, WhileRunning
 from turngate.domain.runs.inbox import InboxStatus
 from turngate.wire.orders import DecisionOrder
 
@@ -115,7 +115,7 @@ class Decide(OneRequest):
     digest: str
     args: str | None = None
     message: str = ""
-    outcome: Outcome | None = None
+    outcome: Resolution | None = None
     grant: WantedGrant | None = None
     decision_id: str | None = None
 

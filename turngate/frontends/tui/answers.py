@@ -13,7 +13,7 @@ from textual.app import App
 
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant
-from turngate.domain.requests import Outcome
+from turngate.domain.requests import Resolution
 from turngate.frontends.tui.dialogs import AskDialog, ConfirmDialog
 from turngate.frontends.tui.form_dialog import FormDialog, FormSpec
 from turngate.frontends.tui.form_model import Control, Draft, Draw, Field, Group, choice_of, form_for
@@ -66,7 +66,7 @@ class FormAnswer:
     draw: Draw
     raw: str
     source: str = ""
-    outcome: Outcome | None = None
+    outcome: Resolution | None = None
     suggested: tuple[str, ...] = ()
     fault: Callable[[str], str | None] = lambda _args: None
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from turngate.domain.policy.terms import AskTerms
-from turngate.domain.requests import Outcome, RequestKind, RequestStatus, Verb
+from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.inbox import NOBODY, InboxFilter
 from turngate.domain.tools.tool import ToolManifest
 from turngate.store.clock import as_text, now
@@ -219,7 +219,7 @@ class Decision:
     digest: str
     args: str | None
     message: str
-    outcome: Outcome | None
+    outcome: Resolution | None
     decided_by: str
     created_at: str
     grant_wanted: str | None = None

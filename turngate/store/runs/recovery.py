@@ -10,7 +10,7 @@ from __future__ import annotations
 from sqlalchemy import select, tuple_, update
 
 from turngate.domain.runs.budgets import BEHIND_THE_STEP
-from turngate.domain.runs.turn_state import Answer, Gate, TurnState
+from turngate.domain.runs.turn_state import DecisionResult, Gate, TurnState
 from turngate.store.clock import from_text
 from turngate.store.database import Connection
 from turngate.store.requests import requests
@@ -75,9 +75,9 @@ async def turn_state(conn: Connection, run: Run) -> TurnState:
         approved = await requests.of_request(conn, request.id) if request.quorum > 1 else []
         state.gates[request.id] = await _gate(conn, request, [each.decided_by for each in approved])
         for each in approved:
-            state.answers[each.decision_id] = Answer(request_id=request.id, status="pending")
+            state.answers[each.decision_id] = DecisionResult(request_id=request.id, status="pending")
         if request.decision_id is not None:
-            state.answers[request.decision_id] = Answer(request_id=request.id, status=request.status)
+            state.answers[request.decision_id] = DecisionResult(request_id=request.id, status=request.status)
     return state
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import func, insert, or_, select, update
 
-from turngate.domain.agents.schedules import FireOutcome
+from turngate.domain.agents.schedules import FireStatus
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import derived_id
 from turngate.store.clock import as_text, now
@@ -33,7 +33,7 @@ class Fire:
 
     schedule_id: str
     fire_at: str
-    outcome: FireOutcome
+    outcome: FireStatus
     run_id: str | None = None
     reason: str = ""
     fired_by: str | None = None

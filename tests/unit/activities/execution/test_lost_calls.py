@@ -7,7 +7,7 @@ from support.call_at_door import CallAtDoor
 
 from activities.execution import lost_calls
 from activities.execution.preflight import Findings, Inspection
-from activities.execution.redemption import OutcomeUnknown, Redeemed, Settled
+from activities.execution.redemption import Lost, Redeemed, Settled
 from turngate import DidNotHappen, Happened, Policy, Rule, ToolContext, tool
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.clock import now
@@ -58,7 +58,7 @@ async def test_i3_an_unknown_call_waits_for_its_answer(sqlite: Database) -> None
     async with at.door() as door:
         assert await lost_calls.wait_for_answer(door) is None
         asked = await lost_calls.ask_a_person(door)
-    assert isinstance(asked, OutcomeUnknown)
+    assert isinstance(asked, Lost)
     async with at.door() as door:
         assert await lost_calls.resume(door) == asked
         won = {"decision_id": "d2", "verb": "respond", "by": "vic"}
@@ -99,7 +99,7 @@ async def test_i3_a_person_is_asked_about_a_lost_once_call(sqlite: Database, pro
         redemption = await lost_calls.ask_a_person(door)
     execution = await at.execution()
     assert execution is not None
-    assert isinstance(redemption, OutcomeUnknown) == asks
+    assert isinstance(redemption, Lost) == asks
     assert execution.state == ("unknown" if asks else "executing")
     assert await at.event_types() == (["execution.unknown", "request.opened"] if asks else [])
 

@@ -19,7 +19,7 @@ from activities.planning.judge import CallToJudge, ask_judge
 from turngate import Agent, App, ConfigurationError, Judge, Limits, Policy, Price, Rule, Toolkit, tool
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.conversation.messages import FilePart, Message, ModelResponse, ReasoningPart, TextPart
-from turngate.domain.policy.judge import Judgement, UnusableAnswerError, question, read_answer
+from turngate.domain.policy.judge import Judgement, UnusableResponseError, question, read_answer
 from turngate.domain.policy.judged_verdict import JUDGE_RULE, is_for_judge, with_judgement
 from turngate.domain.policy.policy import Verdict, evaluate
 from turngate.domain.policy.terms import AskTerms
@@ -146,7 +146,7 @@ def test_i2_no_text_but_an_exact_allow_runs_a_call(answer: str) -> None:
     """I2: of all texts only an object of the verdict allow and a reason lets a call run."""
     try:
         verdict, reason = read_answer(text(answer))
-    except UnusableAnswerError:
+    except UnusableResponseError:
         return
     assert json.loads(answer) == {"verdict": verdict, "reason": reason}
     assert verdict in {"allow", "ask"}

@@ -9,7 +9,7 @@ import pytest
 from turngate.domain.errors import ModelErrorClass
 from turngate.domain.runs.budgets import ERROR_CLASSES
 from turngate.domain.runs.failure_classes import MEANINGS
-from turngate.domain.runs.outcomes import RunOutcome, end_told, outcome_of, outcome_told
+from turngate.domain.runs.outcomes import RunOutcome, describe_outcome, end_payload, outcome_of
 
 STORED: dict[str, RunOutcome] = {
     **dict.fromkeys(get_args(ModelErrorClass), "provider_error"),
@@ -65,11 +65,11 @@ def test_every_outcome_can_occur() -> None:
 )
 def test_an_outcome_is_described_with_its_details(outcome: RunOutcome | None, detail: dict, text: str) -> None:
     """With its class where that adds something, and who interrupted it, without repetition."""
-    assert outcome_told(outcome, **detail) == text
+    assert describe_outcome(outcome, **detail) == text
 
 
 def test_the_event_of_an_end_has_the_outcome() -> None:
     """Watchers need not derive it; the event names who ended the run if the writer knows."""
-    payload = end_told(status="failed", reason="why", error_class="cost_cap", by="")
+    payload = end_payload(status="failed", reason="why", error_class="cost_cap", by="")
     assert payload == {"status": "failed", "reason": "why", "error_class": "cost_cap", "outcome": "budget", "by": ""}
-    assert "by" not in end_told(status="completed")
+    assert "by" not in end_payload(status="completed")

@@ -9,7 +9,7 @@ import pytest
 from turngate.domain.contract import DecideInput, RecordedDecision
 from turngate.domain.policy.terms import AskTerms, Rung
 from turngate.domain.requests import ALLOWED_VERBS, STATUS_OF_VERB, runs_the_call
-from turngate.domain.runs.turn_state import MAX_REMEMBERED_ANSWERS, Answer, Gate, TurnState
+from turngate.domain.runs.turn_state import MAX_REMEMBERED_ANSWERS, DecisionResult, Gate, TurnState
 from turngate.store.clock import now
 
 STOP = {"by": "ann", "reason": "enough"}
@@ -83,7 +83,7 @@ def test_i4_the_first_decision_wins_and_the_next_gets_its_id() -> None:
     """I4: once settled, the gate holds the winner; a loser's refusal names it."""
     state = waiting()
     answer = state.settle("rq_1", recorded(verb="reject", status="rejected"))
-    assert answer == Answer(request_id="rq_1", status="rejected")
+    assert answer == DecisionResult(request_id="rq_1", status="rejected")
     assert state.answers == {"dec_1": answer}
     refusal = state.refusal(decision(decision_id="dec_2"))
     assert refusal is not None
@@ -231,7 +231,7 @@ def asked_of(**terms: Any) -> TurnState:
     return waiting(terms=AskTerms(**terms))
 
 
-def approve(state: TurnState, name: str, *, completes: bool = False, decision_id: str = "") -> Answer:
+def approve(state: TurnState, name: str, *, completes: bool = False, decision_id: str = "") -> DecisionResult:
     """Accept one approval as the store counts it."""
     sent = decision(by=name, decision_id=decision_id or f"dec_{name}")
     assert state.refusal(sent) is None

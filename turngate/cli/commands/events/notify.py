@@ -21,7 +21,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.notifications.configuration import Channel, named_channel
 from turngate.notifications.send_delivery import send_test
-from turngate.notifications.send_results import Delivered, Outcome
+from turngate.notifications.send_results import Delivered, SendResult
 from turngate.runtime.settings import Settings, load_settings
 from turngate.store.events.deliveries import Delivery
 from turngate.text.plain_text import plain_line
@@ -64,11 +64,11 @@ def try_channel(
 ) -> None:
     """Send one test message to a channel and print the answer. The delivery log shows it too."""
     settings = load_settings(data_dir=data_dir)
-    delivery, outcome = asyncio.run(_send_test(settings, named_channel(_channels(settings, None), channel)))
-    if not isinstance(outcome, Delivered):
-        terminal.error(f"{channel} refused {delivery.id}: {plain_line(outcome.answer)}")
+    delivery, result = asyncio.run(_send_test(settings, named_channel(_channels(settings, None), channel)))
+    if not isinstance(result, Delivered):
+        terminal.error(f"{channel} refused {delivery.id}: {plain_line(result.answer)}")
         raise typer.Exit(EXIT_WENT_WRONG)
-    terminal.line(f"{channel} accepted {delivery.id}: {plain_line(outcome.answer)}")
+    terminal.line(f"{channel} accepted {delivery.id}: {plain_line(result.answer)}")
 
 
 @app.command()
@@ -133,7 +133,7 @@ def _wanted(channel: Channel) -> str:
     return f"{words}; digest after {channel.window.total_seconds():g} s" if channel.window else f"{words}; no digest"
 
 
-async def _send_test(settings: Settings, channel: Channel) -> tuple[Delivery, Outcome]:
+async def _send_test(settings: Settings, channel: Channel) -> tuple[Delivery, SendResult]:
     async with stores.opened_store(settings) as database:
         return await send_test(database, channel)
 

@@ -17,7 +17,7 @@ from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir, Url, instant_of
 from turngate.cli.policy_files import read_policy, read_text
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.policy.policy import Answer, Policy
+from turngate.domain.policy.policy import Policy, VerdictKind
 from turngate.policies.backtest import Report
 from turngate.policies.explain import in_order, rule_views
 from turngate.policies.judge_reports import DIFFERENCES, JudgeReport
@@ -388,7 +388,7 @@ def show_shadow(report: ShadowReport) -> None:
         terminal.line("no shadow rule would have changed anything")
 
 
-_ANSWERED: Final[tuple[tuple[Answer, str], ...]] = (("allow", "allowed"), ("ask", "asked"), ("deny", "denied"))
+_ANSWERED: Final[tuple[tuple[VerdictKind, str], ...]] = (("allow", "allowed"), ("ask", "asked"), ("deny", "denied"))
 
 
 def _show_calls(places: Sequence[tuple[str, str]], number: int) -> None:

@@ -44,7 +44,7 @@ class VerbChoice(StrEnum):
 
 
 class OutcomeChoice(StrEnum):
-    """What happened to a call (``turngate.domain.requests.Outcome``)."""
+    """What happened to a call (``turngate.domain.requests.Resolution``)."""
 
     HAPPENED = "happened"
     DID_NOT_HAPPEN = "did_not_happen"

@@ -228,10 +228,10 @@ def _not_undone(plan: ForkPlan) -> None:
 def _calls(calls: Sequence[PastCall], total: int, *, again: bool = False) -> None:
     for each in calls:
         parts = [each.verdict and {"allow": "allowed", "ask": "asked", "deny": "denied"}[each.verdict], each.decision]
-        outcome = ", ".join([*(part for part in parts if part), each.result or "open"])
+        summary = ", ".join([*(part for part in parts if part), each.result or "open"])
         twice = again and each.happened
         happened = ("  it has happened; if the model makes it again, it may happen twice", "yellow") if twice else ""
         name = (plain_line(each.tool_name, 64), "bold")
-        terminal.line(f"  step {each.step}  ", name, f"  {plain_line(each.input, 60)}  ", (outcome, "dim"), happened)
+        terminal.line(f"  step {each.step}  ", name, f"  {plain_line(each.input, 60)}  ", (summary, "dim"), happened)
     if total > len(calls):
         terminal.line(f"  … {total - len(calls):,} more")

@@ -40,7 +40,7 @@ from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunDetail
 
-Answer = Literal["approve", "reject"]
+DemoDecision = Literal["approve", "reject"]
 
 OPERATOR: Final = "demo-operator"
 TASK: Final = "One test of this project fails. Find out why, fix it, and commit the change."
@@ -54,7 +54,7 @@ class _Played:
     error: Exception | None = None
 
 
-def play(settings: Settings, *, decide: Answer | None, data_dir_is_option: bool, port_is_option: bool) -> int:
+def play(settings: Settings, *, decide: DemoDecision | None, data_dir_is_option: bool, port_is_option: bool) -> int:
     """Play the demo and return the exit code. After ``--decide`` succeeded, the demo removes its directories."""
     root = settings.data_dir if data_dir_is_option else Path(tempfile.mkdtemp(prefix="turngate-demo-"))
     data_dir = root if data_dir_is_option else root / "data"
@@ -87,7 +87,7 @@ def _listener(settings: Settings, *, fixed: bool) -> tuple[socket.socket, Settin
     return listen(settings.api_host, port), settings.model_copy(update={"api_port": port})
 
 
-async def _play(settings: Settings, listener: socket.socket, project: DemoProject, decide: Answer | None) -> int:
+async def _play(settings: Settings, listener: socket.socket, project: DemoProject, decide: DemoDecision | None) -> int:
     with stop_on_posix_signals() as stop:
         async with stack.whole_stack(settings, load_builders_app(DEFAULT_APP), listener) as running:
             link = ApiLink(
@@ -106,7 +106,7 @@ async def _play(settings: Settings, listener: socket.socket, project: DemoProjec
             return _verdict(project, finished, decide) if decide is not None else 0
 
 
-async def _introduce(running: stack.Stack, decide: Answer | None) -> None:
+async def _introduce(running: stack.Stack, decide: DemoDecision | None) -> None:
     settings = running.settings
     link = await stores.owners_login_link(running.database, settings.resolved_api_url)
     terminal.line(("Turngate's demo", "bold"), f": an agent fixes a failing test. Task: {TASK}")
@@ -126,7 +126,7 @@ async def _operator(running: stack.Stack, link: ApiLink) -> ApiLink:
     return ApiLink(url=link.url, token=secret, data_dir=None)
 
 
-def _story(link: ApiLink, project: DemoProject, operator: ApiLink | None, decide: Answer | None) -> RunDetail:
+def _story(link: ApiLink, project: DemoProject, operator: ApiLink | None, decide: DemoDecision | None) -> RunDetail:
     """Start the run and follow it to its end. This blocks; the API serves on another thread."""
     with link.client() as client:
         started = client.start_run(agent=AGENT_NAME, text=TASK, workspace=str(project.path))
@@ -141,7 +141,7 @@ class _Decider:
     """Answers every gate the same way, through the public API."""
 
     client: SyncTurngateClient
-    answer: Answer
+    answer: DemoDecision
 
     def __call__(self, request: RequestDetail, _still_open: StillOpen) -> None:
         if self.answer == "reject" and "reject" in request.allowed_verbs:
@@ -179,7 +179,7 @@ async def _on_thread(story: Callable[[], RunDetail]) -> _Played:
 
 
 async def _wait(
-    running: stack.Stack, stop: asyncio.Event, played: asyncio.Task[_Played], decide: Answer | None
+    running: stack.Stack, stop: asyncio.Event, played: asyncio.Task[_Played], decide: DemoDecision | None
 ) -> RunDetail | None:
     """Return the ended run, or None when the demo was stopped. Without ``decide`` the stack stays up until Ctrl-C."""
     stopped = asyncio.create_task(running.until(stop))
@@ -203,7 +203,7 @@ async def _wait(
         stopped.cancel()
 
 
-def _verdict(project: DemoProject, run: RunDetail, decide: Answer) -> int:
+def _verdict(project: DemoProject, run: RunDetail, decide: DemoDecision) -> int:
     """Check the project itself, not what the agent says about it."""
     terminal.line("")
     if run.status != "completed":
