@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 from support.api_server import Api
 from support.engine import until
+from support.event_guards import take_guards_away
 from support.store_app import Desk, desk_on
-from support.tampering import take_guards_away
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database

@@ -47,7 +47,7 @@ async def test_a_claim_holds_others_off_until_it_is_given_back(desk: Desk) -> No
     assert (await ann.delete(f"{address}/claim")).status_code == 204
     assert (await ann.delete(f"{address}/claim")).status_code == 204
     assert (await bob.post(f"{address}/claim")).json()["claimed_by"] == "bob"
-    told = [(kind, payload["by"]) for kind, payload in await desk.told() if kind != "request.viewed"]
+    told = [(kind, payload["by"]) for kind, payload in await desk.events() if kind != "request.viewed"]
     assert told == [("request.claimed", "ann"), ("request.released", "ann"), ("request.claimed", "bob")]
 
 
@@ -60,7 +60,7 @@ async def test_a_claim_is_taken_over_on_purpose_or_by_an_admin(desk: Desk) -> No
     assert (await root.post(f"{address}/claim")).json()["claimed_by"] == "root"
     await bob.post(f"{address}/claim", json={"take_over": True})
     assert (await root.delete(f"{address}/claim")).status_code == 204
-    taken = [(payload["by"], payload["from"]) for kind, payload in await desk.told() if "taken" in kind]
+    taken = [(payload["by"], payload["from"]) for kind, payload in await desk.events() if "taken" in kind]
     assert taken == [("bob", "ann"), ("root", "bob"), ("bob", "root")]
 
 
@@ -84,7 +84,7 @@ async def test_only_who_may_decide_may_claim(desk: Desk) -> None:
         await requests.settle(conn, "rq", status="expired", at=now())
     ended = await bob.post(f"{address}/claim")
     assert (ended.status_code, ended.json()["code"]) == (409, "request_not_pending")
-    assert await desk.told() == []
+    assert await desk.events() == []
 
 
 async def test_the_first_look_of_each_is_in_the_log_and_looking_changes_nothing(desk: Desk) -> None:
@@ -97,10 +97,10 @@ async def test_the_first_look_of_each_is_in_the_log_and_looking_changes_nothing(
     assert (await bot.get(address)).json() == (await ann.get(address)).json() == first.json()
     bob = await desk.person("bob")
     assert (await bob.get("/requests/rq", headers={"Accept": "text/html"})).status_code == 200
-    assert [payload["by"] for kind, payload in await desk.told() if kind == "request.viewed"] == ["ann", "bot", "bob"]
+    assert [payload["by"] for kind, payload in await desk.events() if kind == "request.viewed"] == ["ann", "bot", "bob"]
     for listing in ("/api/v1/requests", "/"):
         assert (await ann.get(listing)).status_code == 200
-    assert len(await desk.told()) == 3
+    assert len(await desk.events()) == 3
 
 
 async def test_a_store_that_cannot_write_keeps_nobody_from_reading(
@@ -119,9 +119,9 @@ async def test_a_store_that_cannot_write_keeps_nobody_from_reading(
         other.execute("ROLLBACK")
         other.close()
     assert "ann was shown rq" in caplog.text
-    assert await desk.told() == []
+    assert await desk.events() == []
     assert (await ann.get(address)).status_code == 200
-    assert [kind for kind, _payload in await desk.told()] == ["request.viewed"]
+    assert [kind for kind, _payload in await desk.events()] == ["request.viewed"]
 
 
 async def test_presence_shows_who_else_is_there(desk: Desk) -> None:
@@ -136,7 +136,7 @@ async def test_presence_shows_who_else_is_there(desk: Desk) -> None:
     async with desk.database.write() as conn:
         await conn.execute(update(views).values(last_at="2026-01-01T00:00:00.000000+00:00"))
     assert (await bob.get(f"{address}/presence")).json() == {"looking": []}
-    assert [payload["by"] for _kind, payload in await desk.told()] == ["ann", "bob"]
+    assert [payload["by"] for _kind, payload in await desk.events()] == ["ann", "bob"]
     for method in ("GET", "POST"):
         assert (await bob.request(method, "/api/v1/requests/none/presence")).status_code == 404
     async with desk.database.read() as conn:

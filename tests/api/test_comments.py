@@ -43,7 +43,7 @@ async def test_a_comment_sent_again_is_said_once(desk: Desk) -> None:
         ("ann", "Is this the right account?"),
         ("bob", "Yes."),
     ]
-    told = await desk.told()
+    told = await desk.events()
     assert [(kind, payload["by"]) for kind, payload in told] == [
         ("request.commented", "ann"),
         ("request.commented", "bob"),

@@ -17,7 +17,7 @@ from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 from support.login_app import Door, door_on, session_of
 from support.oidc_provider import SCOPES, SECRET, Provider, running_provider
-from support.users import added, told
+from support.users import added, audit_events
 
 from approvals_api.access.login import role_of, wanted_name
 from approvals_api.access.oidc import OidcProvider, _Metadata, claim_at
@@ -94,7 +94,7 @@ async def test_somebody_comes_in_by_the_provider(door: Door, provider: Provider)
     async with door.database.read() as conn:
         (user,) = await users.all_users(conn)
     assert (user.oidc_issuer, user.oidc_subject, user.email) == (provider.issuer, "ida", "ida@example.com")
-    kinds = [kind for kind, _payload in await told(door.database)]
+    kinds = [kind for kind, _payload in await audit_events(door.database)]
     assert kinds == ["user.added", "session.opened", "session.opened"]
 
 
@@ -117,7 +117,7 @@ async def test_who_has_no_role_is_told_why(door: Door, provider: Provider) -> No
         assert "TURNGATE_OIDC_OPERATOR_VALUES" in page
     async with door.database.read() as conn:
         assert await users.all_users(conn) == []
-    assert [payload["name"] for _kind, payload in await told(door.database, "login.failed")] == ["Nora", "Gus"]
+    assert [payload["name"] for _kind, payload in await audit_events(door.database, "login.failed")] == ["Nora", "Gus"]
 
 
 async def test_a_disabled_person_stays_out(door: Door, provider: Provider) -> None:
@@ -143,7 +143,7 @@ async def test_another_browser_cannot_end_a_log_in(door: Door, provider: Provide
         assert "start again" in page
         browser.cookies.set("turngate_oidc", browser.cookies["turngate_oidc"][:-2] + "xx", domain="127.0.0.1")
         assert (await refusal(browser, back))[0] == 403
-    assert len(await told(door.database, "login.failed")) == 4
+    assert len(await audit_events(door.database, "login.failed")) == 4
 
 
 async def test_a_code_is_good_once(door: Door, provider: Provider) -> None:

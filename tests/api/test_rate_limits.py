@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.api_server import token_for
 from support.login_app import PASSWORD, door_on, log_in
-from support.users import told
+from support.users import audit_events
 
 from approvals_api.http.rate_limits import Buckets, RateLimits
 from approvals_api.settings import RateLimitSettings
@@ -106,5 +106,5 @@ async def test_guessing_a_password_is_slowed_and_audited(sqlite: Database) -> No
         assert "try again in" in refused.text
         other = await log_in(browser, "bob", "wrong")
         assert other.status_code == 403
-    assert len(await told(sqlite, "login.failed")) == 6
-    assert (await told(sqlite, "login.failed"))[0][1]["address"] == "127.0.0.1"
+    assert len(await audit_events(sqlite, "login.failed")) == 6
+    assert (await audit_events(sqlite, "login.failed"))[0][1]["address"] == "127.0.0.1"

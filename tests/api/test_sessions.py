@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 from support.api_server import token_for
 from support.login_app import Door, door_on
-from support.users import added, told
+from support.users import added, audit_events
 
 from approvals_api.http.authentication import SESSION_COOKIE, form_token
 from turngate.store.access import sessions, tokens
@@ -58,7 +58,7 @@ async def test_a_person_sees_and_ends_their_own_sessions_only(door: Door) -> Non
         assert (await bob.get("/api/v1/me")).status_code == 401
         assert (await ann.delete(f"/api/v1/sessions/{own}")).status_code == 204
         assert (await ann.get("/api/v1/me")).status_code == 401
-    ended = [(payload["name"], payload["by"]) for _kind, payload in await told(door.database, "session.ended")]
+    ended = [(payload["name"], payload["by"]) for _kind, payload in await audit_events(door.database, "session.ended")]
     assert ended == [("bob", "root"), ("ann", "ann")]
 
 
@@ -147,7 +147,7 @@ async def test_an_admin_makes_and_revokes_tokens(door: Door) -> None:
         assert (await admin.delete(f"/api/v1/tokens/{token['id']}")).status_code == 204
         assert (await admin.delete(f"/api/v1/tokens/{token['id']}")).status_code == 404
         assert (await stranger.get("/api/v1/me", headers=bearer)).status_code == 401
-    kinds = [kind for kind, _payload in await told(door.database)]
+    kinds = [kind for kind, _payload in await audit_events(door.database)]
     assert kinds == ["token.issued", "token.issued", "token.revoked"]
 
 

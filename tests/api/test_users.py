@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from argon2 import PasswordHasher
 from support.login_app import PASSWORD, Door, door_on, log_in, session_of, status
-from support.users import told
+from support.users import audit_events
 
 from approvals_api.settings import RateLimitSettings
 from turngate.store.access import sessions, users
@@ -54,9 +54,9 @@ async def test_name_and_password_open_a_session(door: Door) -> None:
         me = (await browser.get("/api/v1/me")).json()
         assert (me["name"], me["role"]) == ("Ann", "viewer")
         assert "Ann" in (await browser.get("/account")).text
-    failed = [payload["name"] for _kind, payload in await told(door.database, "login.failed")]
+    failed = [payload["name"] for _kind, payload in await audit_events(door.database, "login.failed")]
     assert failed == ["Ann", "zoe", "off", "linked", "linked"]
-    story = str(await told(door.database))
+    story = str(await audit_events(door.database))
     assert PASSWORD not in story
     assert "wrong" not in story
 

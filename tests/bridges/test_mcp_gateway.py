@@ -68,7 +68,7 @@ async def test_i3_a_gated_call_waits_for_a_person_and_runs_once(front: Front) ->
     calling = front.calling("git_create_branch", branch_name="approved")
     (request,) = await front.sender.pending()
     assert (request["agent"], request["manifest"]["effect"]) == (f"external-{front.sender.source}", "once")
-    await until(lambda: asyncio.sleep(0, bool(front.told)), "progress")
+    await until(lambda: asyncio.sleep(0, bool(front.progress)), "progress")
     assert not calling.done()
     assert "approved" not in front.branches
     await front.sender.decide()

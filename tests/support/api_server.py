@@ -1,4 +1,4 @@
-"""The API under test on a real socket, an agent that does what it is told, and a client for each kind of credential."""
+"""The API under test on a real socket, an agent that follows its input, and a client for each kind of credential."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def serving(app: FastAPI, port: int = 0) -> AsyncIterator[str]:
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}"
     finally:
-        await app.state.services.feed.close()  # uvicorn waits for open streams, and nobody sent it a signal
+        await app.state.services.feed.close()  # without a signal, uvicorn waits for open streams
         server.should_exit = True
         await task
 
@@ -171,7 +171,7 @@ async def token_for(database: Database, name: str, *scopes: access.Scope) -> dic
 async def api_on(
     engine: Stack, gateway: Gateway, name: str | None = None, *, temporal_pages: str | None = None
 ) -> AsyncIterator[Api]:
-    """Serve an API on the engine. ``name``: what its people are called after their role; None makes one."""
+    """Serve an API on the engine. ``name``: the second part of its people's names, after their role; None: a random one."""
     app = create_api_app(
         database=engine.database,
         gateway=gateway,

@@ -1,4 +1,4 @@
-"""The planted pages in a real browser, from memory: whatever else a page asks for is noted, and never gets an answer."""
+"""The planted pages in a real browser, from memory. Any other request of a page is noted and never answered."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from approvals_api.pages import STATIC_DIR
 
 
 @dataclass
-class Shown:
-    """One browser page that walks through the states. ``noted``: what it did besides showing them."""
+class PageBrowser:
+    """A browser page that opens one state after another. ``noted``: requests, dialogs and errors that should not occur."""
 
     page: Page
     html: Mapping[str, str]
@@ -33,17 +33,17 @@ class Shown:
 
 
 @asynccontextmanager
-async def shown(browser: Browser, html: Mapping[str, str], **options: Any) -> AsyncIterator[Shown]:
+async def browse(browser: Browser, html: Mapping[str, str], **options: Any) -> AsyncIterator[PageBrowser]:
     """Serve these pages by name to a browser context of their own."""
     pages = list(html.values())
     context = await browser.new_context(base_url=ADDRESS, reduced_motion="reduce", **options)
     context.set_default_timeout(8_000)
-    made = Shown(await context.new_page(), html)
+    opened = PageBrowser(await context.new_page(), html)
 
     async def answer(route: Route) -> None:
         url = urlsplit(route.request.url)
         if url.netloc != urlsplit(ADDRESS).netloc:
-            made.noted.append(f"request: {route.request.url}")
+            opened.noted.append(f"request: {route.request.url}")
             await route.abort()
         elif url.path.startswith("/shown/"):
             headers = {**SECURITY_HEADERS, "Content-Type": "text/html; charset=utf-8"}
@@ -52,18 +52,20 @@ async def shown(browser: Browser, html: Mapping[str, str], **options: Any) -> As
             file = STATIC_DIR / url.path.rpartition("/")[2]
             await route.fulfill(body=file.read_bytes(), content_type=mimetypes.guess_type(file.name)[0])
         elif url.path == "/api/v1/events" or url.path.endswith("/presence"):
-            await route.fulfill(status=204)  # an event source that gets this asks no more
+            await route.fulfill(status=204)  # an event source that gets this does not reconnect
         else:
-            made.noted.append(f"request: {route.request.url}")
+            opened.noted.append(f"request: {route.request.url}")
             await route.abort()
 
     async def refuse(dialog: Dialog) -> None:
-        made.noted.append(f"dialog: {dialog.message}")
+        opened.noted.append(f"dialog: {dialog.message}")
         await dialog.dismiss()
 
     await context.route("**/*", answer)
-    made.page.on("dialog", refuse)
-    made.page.on("pageerror", lambda error: made.noted.append(f"error: {error}"))
-    made.page.on("console", lambda said: made.noted.append(f"console: {said.text}") if said.type == "error" else None)
-    yield made
+    opened.page.on("dialog", refuse)
+    opened.page.on("pageerror", lambda error: opened.noted.append(f"error: {error}"))
+    opened.page.on(
+        "console", lambda line: opened.noted.append(f"console: {line.text}") if line.type == "error" else None
+    )
+    yield opened
     await context.close()

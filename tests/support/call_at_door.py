@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import svcs
-from support.stored_requests import asked, live_run
+from support.stored_requests import live_run, request_row
 
 from activities.engine.engine import Engine
 from activities.execution.door import Door
@@ -78,7 +78,7 @@ class CallAtDoor:
         self, *, precondition: str | None = None, ago: timedelta = timedelta(0), **terms: Any
     ) -> requests.Request:
         """Write the request that asked about the call, approved by vic; the next order comes with that decision."""
-        request = asked(
+        request = request_row(
             self.run,
             "rq_1",
             tool_call_id="c1",

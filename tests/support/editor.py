@@ -27,13 +27,13 @@ from support.engine import until
 from support.frontend_app import DEADLINE_SECONDS, environment
 from support.terminal_process import TURNGATE
 
-TOLD: dict[str, Any] = {
+FROM_AGENT: dict[str, Any] = {
     "session/update": schema.SessionNotification,
     "session/request_permission": schema.RequestPermissionRequest,
     "elicitation/create": schema.CreateFormSessionElicitationRequest,
     "$/cancel_request": schema.CancelRequestNotification,
 }
-ANSWERS: dict[str, Any] = {
+RESULTS: dict[str, Any] = {
     "initialize": schema.InitializeResponse,
     "session/new": schema.NewSessionResponse,
     "session/load": schema.LoadSessionResponse,
@@ -46,14 +46,14 @@ ANSWERS: dict[str, Any] = {
 
 
 class Editor:
-    """An editor: keeps what it is told, and answers questions with the option ``answer``, once it is no longer held.
+    """An editor: records what the agent sends, and answers questions with the option ``answer`` once ``go`` is set.
 
-    ``filled``: what its person writes in a form; ``cancel`` or ``decline``: nothing.
+    ``filled``: what its user writes in a form; ``cancel`` or ``decline``: the user fills in nothing.
     """
 
     def __init__(self) -> None:
         self.updates: list[Any] = []
-        self.asked: list[tuple[Any, dict[str, Any]]] = []
+        self.questions: list[tuple[Any, dict[str, Any]]] = []
         self.answer = "allow"
         self.go = asyncio.Event()
         self.forms: list[tuple[str, Any]] = []
@@ -63,7 +63,7 @@ class Editor:
         self.updates.append(update)
 
     async def request_permission(self, session_id: str, tool_call: Any, options: list[Any], **_more: Any) -> Any:
-        self.asked.append((tool_call, {option.option_id: option for option in options}))
+        self.questions.append((tool_call, {option.option_id: option for option in options}))
         await self.go.wait()
         if self.answer == "dismiss":
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
@@ -77,18 +77,18 @@ class Editor:
             return DeclineElicitationResponse(action="decline")
         return AcceptElicitationResponse(action="accept", content=self.filled)
 
-    def said(self, kind: str) -> str:
+    def text_of(self, kind: str) -> str:
         return "".join(each.content.text for each in self.updates if each.session_update == kind)
 
     def calls(self) -> dict[str, list[Any]]:
         """Tool call → its updates, in order."""
-        found: dict[str, list[Any]] = {}
+        updates: dict[str, list[Any]] = {}
         for each in self.updates:
             if each.session_update in {"tool_call", "tool_call_update"}:
-                found.setdefault(each.tool_call_id, []).append(each)
-        return found
+                updates.setdefault(each.tool_call_id, []).append(each)
+        return updates
 
-    def shown(self) -> str:
+    def call_text(self) -> str:
         """All that tool calls show, as text."""
         blocks = [block for call in self.calls().values() for each in call for block in each.content or ()]
         return "\n".join(block.content.text for block in blocks if block.type == "content")
@@ -103,12 +103,12 @@ class Desk:
         self.events: list[Any] = []
 
     @property
-    def heard(self) -> list[dict[str, Any]]:
+    def messages(self) -> list[dict[str, Any]]:
         """Every message of the connection, in either direction."""
         return [event.message for event in self.events]
 
     async def fresh(self, answer: str = "allow", *, held: bool = False) -> Desk:
-        """Begin a session, and forget what was before. ``held``: questions are answered once ``editor.go`` is set."""
+        """Begin a session with an empty record. ``held``: questions are answered once ``editor.go`` is set."""
         self.editor.__init__()
         self.editor.answer = answer
         if not held:
@@ -121,17 +121,17 @@ class Desk:
             answer = await self.connection.prompt(session_id=self.session_id, prompt=[text_block(text)])
         return answer.stop_reason
 
-    async def asked(self) -> tuple[Any, dict[str, Any]]:
+    async def question(self) -> tuple[Any, dict[str, Any]]:
         async def look() -> bool:
-            return bool(self.editor.asked)
+            return bool(self.editor.questions)
 
         await until(look, "question in the editor")
-        return self.editor.asked[-1]
+        return self.editor.questions[-1]
 
 
 @contextlib.asynccontextmanager
 async def desk_on(reader: Any, writer: Any, directory: Path, *, forms: bool = False) -> AsyncIterator[Desk]:
-    """A desk at a driver that is running. ``forms``: its editor can have forms filled in."""
+    """A desk at a running driver. ``forms``: its editor can show forms."""
     editor = Editor()
     desk = Desk(None, editor, directory)
     connection = desk.connection = connect_to_agent(
@@ -139,11 +139,11 @@ async def desk_on(reader: Any, writer: Any, directory: Path, *, forms: bool = Fa
     )
     able = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()))
     try:
-        told = await connection.initialize(
+        agreed = await connection.initialize(
             protocol_version=PROTOCOL_VERSION, client_capabilities=able if forms else ClientCapabilities()
         )
-        assert told.protocol_version == 1
-        assert told.agent_capabilities.load_session
+        assert agreed.protocol_version == 1
+        assert agreed.agent_capabilities.load_session
         yield desk
         check_messages(desk.events)
     finally:
@@ -151,16 +151,16 @@ async def desk_on(reader: Any, writer: Any, directory: Path, *, forms: bool = Fa
 
 
 def check_messages(events: list[Any]) -> None:
-    """Fail for a message of ours that is not exactly what the protocol's models say: a value or a member that is not theirs."""
-    asked = {event.message["id"]: event.message["method"] for event in events if is_request(event, "outgoing")}
+    """Fail if the agent sent a message with a value or a member that the protocol's models don't have."""
+    methods = {event.message["id"]: event.message["method"] for event in events if is_request(event, "outgoing")}
     for event in events:
         message = event.message
         if event.direction != "incoming" or "error" in message:
             continue
         if "method" in message:
-            model, content = TOLD[message["method"]], message["params"]
+            model, content = FROM_AGENT[message["method"]], message["params"]
         else:
-            model, content = ANSWERS[asked[message["id"]]], message["result"]
+            model, content = RESULTS[methods[message["id"]]], message["result"]
         adapter = TypeAdapter(model)
         read = adapter.validate_python(content)
         assert adapter.dump_python(read, mode="json", by_alias=True, exclude_unset=True) == content

@@ -58,7 +58,7 @@ from turngate.wire.orders import DecisionOrder, StartOrder
 
 
 def person(name: str, role: Role = "operator", *, machine: bool = False) -> Principal:
-    """Somebody of this role: logged in, or a token that belongs to nobody."""
+    """A user of this role who is logged in, or a token without an owner."""
     return Principal(
         name=name, via="token" if machine else "session", scopes=ROLE_SCOPES[role], role=role, machine=machine
     )
@@ -70,10 +70,10 @@ def call(name: str, raw_input: str, call_id: str = "") -> ToolCallPart:
 
 def says(*parts: ToolCallPart | str, finish_reason: str | None = None) -> ModelResponse:
     """A model's response: text and calls."""
-    made = tuple(TextPart(text=part) if isinstance(part, str) else part for part in parts)
-    has_calls = any(isinstance(part, ToolCallPart) for part in made)
+    content = tuple(TextPart(text=part) if isinstance(part, str) else part for part in parts)
+    has_calls = any(isinstance(part, ToolCallPart) for part in content)
     reason = finish_reason or ("tool_calls" if has_calls else "stop")
-    return ModelResponse(message=Message(role="assistant", parts=made), finish_reason=reason, model="scripted:test")
+    return ModelResponse(message=Message(role="assistant", parts=content), finish_reason=reason, model="scripted:test")
 
 
 class ListModel:
@@ -100,7 +100,7 @@ Line = ModelResponse | Callable[[ModelRequest], Awaitable[ModelResponse]]
 
 
 class Script:
-    """Answers by the responses there are since the last user message, so several runs may share it; the last one stays."""
+    """Answers by the number of responses since the last user message, so several runs may share it; the last one repeats."""
 
     name = "scripted:test"
 
@@ -110,9 +110,9 @@ class Script:
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         self.seen.append(request)
-        asked = max(place for place, message in enumerate(request.messages) if message.role == "user")
-        given = sum(message.role == "assistant" for message in request.messages[asked:])
-        line = self.lines[min(given, len(self.lines) - 1)]
+        question = max(place for place, message in enumerate(request.messages) if message.role == "user")
+        responses = sum(message.role == "assistant" for message in request.messages[question:])
+        line = self.lines[min(responses, len(self.lines) - 1)]
         return line if isinstance(line, ModelResponse) else await line(request)
 
     async def aclose(self) -> None:
@@ -133,20 +133,20 @@ class Cast:
 
 
 class Clock:
-    """A Temporal server on which time stands still for each run until it is moved."""
+    """A Temporal server on which each run's time is frozen until a test moves it."""
 
     def __init__(self, environment: WorkflowEnvironment) -> None:
         self._environment = environment
         self.client = environment.client
 
     async def forward(self, run: runs.Run, **by: float) -> bool:
-        """Let time pass for one run, through every timer that comes due on the way; False when it ended before."""
+        """Move one run's time, through every timer that comes due; False when the run ended earlier."""
         return await self._environment.fast_forward(self.client.get_workflow_handle(run.id), timedelta(**by))
 
 
 @asynccontextmanager
-async def standing_clock() -> AsyncIterator[Clock]:
-    """The real dev server with its time skipping, which is experimental and off unless it is asked for."""
+async def frozen_clock() -> AsyncIterator[Clock]:
+    """The real dev server with its time skipping, which is experimental and off by default."""
     switches = [*TUNING, *TIME_SKIPPING]
     environment = await WorkflowEnvironment.start_time_skipping_v2(
         ts_config=TimeSkippingConfig(enabled=False),
@@ -178,11 +178,11 @@ class Stack(EngineHarness):
 
         async def look() -> requests.Request | None:
             async with self.database.read() as conn:
-                found = await requests.of_run(conn, run.id)
+                stored = await requests.of_run(conn, run.id)
             return next(
                 (
                     each
-                    for each in found
+                    for each in stored
                     if each.status == "pending" and kind in {None, each.kind} and tool in {None, each.tool_name}
                 ),
                 None,
@@ -228,12 +228,12 @@ class Stack(EngineHarness):
             )
 
     async def ended(self, run: runs.Run, seconds: float = DEADLINE_SECONDS) -> runs.Run:
-        """The run, once it is not running any more."""
+        """The run, once it has ended."""
 
         async def look() -> runs.Run | None:
             async with self.database.read() as conn:
-                found = await runs.get(conn, run.id)
-            return found if found is not None and found.status != "running" else None
+                stored = await runs.get(conn, run.id)
+            return stored if stored is not None and stored.status != "running" else None
 
         return await until(look, f"end of run {run.id}", seconds)
 
@@ -247,28 +247,28 @@ class Stack(EngineHarness):
         return await until(look, f"sub-agent's run for call {tool_call_id}")
 
     async def idle(self, run: runs.Run) -> None:
-        """Wait until the run's workflow has nothing to do: a worker that is stopped now takes no task down with it."""
+        """Wait until the run's workflow is idle, so that stopping a worker interrupts no task."""
 
         async def look() -> bool:
-            found = (await self.workflow(run).describe()).raw_description
-            return not found.HasField("pending_workflow_task") and not found.pending_activities
+            described = (await self.workflow(run).describe()).raw_description
+            return not described.HasField("pending_workflow_task") and not described.pending_activities
 
-        await until(look, f"rest of the workflow of {run.id}")
+        await until(look, f"idle workflow of {run.id}")
 
     async def closed(self, run: runs.Run) -> WorkflowExecutionStatus:
         """How the run's workflow ended, once it has."""
 
         async def look() -> WorkflowExecutionStatus | None:
-            found = await self.workflow(run).describe()
-            return found.status if found.close_time is not None else None
+            described = await self.workflow(run).describe()
+            return described.status if described.close_time is not None else None
 
         return await until(look, f"end of the workflow of {run.id}")
 
     async def history(self, run: runs.Run) -> list[Message]:
         async with self.database.read() as conn:
-            found = await runs.get(conn, run.id)
-            assert found is not None
-            return [stored.message for stored in await messages.path_to(conn, found.head_message_id)]
+            stored_run = await runs.get(conn, run.id)
+            assert stored_run is not None
+            return [row.message for row in await messages.path_to(conn, stored_run.head_message_id)]
 
     async def results(self, run: runs.Run) -> dict[str, Any]:
         """Tool call id → result."""
@@ -330,9 +330,9 @@ async def stack(
     )
     models = model if isinstance(model, Cast) else OneModel(model)
     built = await build_harness(app, client, database, models, profiles=profiles)
-    made = Stack(client, database, built.engine, built.task_queue)
+    engine = Stack(client, database, built.engine, built.task_queue)
     if not working:
-        yield made
+        yield engine
         return
-    async with made.worker():
-        yield made
+    async with engine.worker():
+        yield engine

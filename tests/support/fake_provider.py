@@ -32,7 +32,7 @@ DEADLINE_SECONDS = 10
 class Answer:
     """One queued answer. ``body``: bytes as they are, a tuple of bytes one after the other, anything else as JSON.
 
-    ``hang``: wait until the client is gone, behind the pieces of a tuple. ``breaks``: close the connection behind them.
+    ``hang``: wait until the client is gone, after the pieces of a tuple. ``breaks``: close the connection after them.
     """
 
     body: Any = b""
@@ -119,8 +119,8 @@ class FakeProvider:
         if answer.hang and not answer.pieces:
             await self._until_left(receive)
             return
-        given = {"content-type": "application/json", **answer.headers}
-        raw = [(name.encode(), value.encode()) for name, value in given.items()]
+        headers_sent = {"content-type": "application/json", **answer.headers}
+        raw = [(name.encode(), value.encode()) for name, value in headers_sent.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": raw})
         for piece in answer.pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -159,7 +159,7 @@ def serving_provider() -> Iterator[FakeProvider]:
 
 
 def closed_port() -> int:
-    """Return a loopback port on which nobody listens."""
+    """Return a loopback port on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
@@ -190,14 +190,14 @@ def completion(
     **message: Any,
 ) -> dict[str, Any]:
     """Return a whole chat completion; ``message`` adds keys to its message."""
-    said: dict[str, Any] = {"role": "assistant", "content": content, **message}
+    whole: dict[str, Any] = {"role": "assistant", "content": content, **message}
     if calls:
-        said["tool_calls"] = calls
+        whole["tool_calls"] = calls
     finish = finish_reason or ("tool_calls" if calls else "stop")
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "model": "fake-1",
-        "choices": [{"index": 0, "finish_reason": finish, "message": said}],
+        "choices": [{"index": 0, "finish_reason": finish, "message": whole}],
         "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18},
     }

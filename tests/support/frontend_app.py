@@ -1,4 +1,4 @@
-"""What the drivers drive: an agent that does what it is told, and their processes with a token of each kind."""
+"""What the drivers drive: an agent that follows its input, and their processes with a token of each kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from turngate.store.access import access
 
 DEADLINE_SECONDS = 15.0
 GO = asyncio.Event()
-"""Whoever has heard the first word sets it, and proves that it came before the rest."""
+"""A test sets it once it has received the first word, which proves that the word came before the rest."""
 DIFF = "--- a/notes.md\n+++ b/notes.md\n@@ -1,2 +1,2 @@\n # Notes\n-old\n+new \u202e\n"
 
 
@@ -89,7 +89,7 @@ POLICY = Policy(
 class Talker:
     """Does what the last user message says: ``pay N``, ``wire N``, ``sign N``; with a TEXT ``write``, ``look``, ``ask_person``.
 
-    ``helper TASK`` is a sub-agent's. Anything else is answered. Everything is thought about first, and said word by word.
+    ``helper TASK`` goes to a sub-agent. Anything else gets a reply, with reasoning first, streamed word by word.
     """
 
     name = "scripted:talker"
@@ -114,7 +114,7 @@ class Talker:
         return says(f"I will use {name}.", call(name, json.dumps(arguments)))
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
-        """Say the response word by word; of ``hold …`` the rest is said once ``GO`` is set."""
+        """Stream the response word by word; for ``hold …`` the rest follows once ``GO`` is set."""
         response = await self.generate(request)
         for place, part in enumerate(response.message.parts):
             if not isinstance(part, TextPart | ReasoningPart):
@@ -137,7 +137,7 @@ async def secret(api: Api, name: str, *scopes: access.Scope) -> str:
 
 
 async def owner_token(api: Api) -> str:
-    """The token of somebody who starts runs and decides, such as a stack leaves for its owner's commands."""
+    """A token that may start runs and decide, such as the one a stack writes for its owner's commands."""
     return await secret(api, f"ada-{secrets.token_hex(3)}", "admin")
 
 
@@ -172,7 +172,7 @@ class Driver:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self.told: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self._open: list[dict[str, Any]] = []
 
     async def send(self, line: str | dict[str, Any]) -> None:
@@ -181,11 +181,11 @@ class Driver:
         await self._writer.drain()
 
     async def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The first message of this kind that nobody waited for yet; all that came are kept in ``told``."""
+        """Return the first matching message that no earlier wait returned; ``messages`` has all that came."""
         try:
             return await asyncio.wait_for(self._until(wanted), DEADLINE_SECONDS)
         except TimeoutError:
-            raise AssertionError(f"it never came; these did: {self.told}") from None
+            raise AssertionError(f"it never came; these did: {self.messages}") from None
 
     async def _until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         while True:
@@ -194,12 +194,12 @@ class Driver:
                     self._open.remove(message)
                     return message
             line = await self._reader.readline()
-            assert line, f"it ended: {self.told}"
-            self.told.append(json.loads(line))
-            self._open.append(self.told[-1])
+            assert line, f"it ended: {self.messages}"
+            self.messages.append(json.loads(line))
+            self._open.append(self.messages[-1])
 
     async def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send a request, and return its whole answer."""
+        """Send a request and return the whole response."""
         known = secrets.token_hex(4)
         await self.send({"jsonrpc": "2.0", "id": known, "method": method, "params": params})
         return await self.until(lambda message: message.get("id") == known and "method" not in message)

@@ -1,4 +1,4 @@
-"""A program outside, at Turngate's real gate: its client, and the people who answer it."""
+"""Another program at Turngate's real gate: its client, and the people who decide."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Sender:
     client: TurngateClient
 
     async def pending(self, count: int = 1) -> list[dict[str, Any]]:
-        """So many pending requests for this program's calls, oldest first, once they are there."""
+        """Wait for this many pending requests for the program's calls; oldest first."""
 
         async def look() -> list[dict[str, Any]] | None:
-            found = await self._requests()
-            return found if len(found) == count else None
+            items = await self._requests()
+            return items if len(items) == count else None
 
-        found = await until(look, f"{count} pending requests of {self.source}")
-        return [(await self.api.operator.get(f"/api/v1/requests/{each['id']}")).json() for each in found]
+        items = await until(look, f"{count} pending requests of {self.source}")
+        return [(await self.api.operator.get(f"/api/v1/requests/{each['id']}")).json() for each in items]
 
     async def none_pending(self) -> bool:
         return not await self._requests()
@@ -45,7 +45,7 @@ class Sender:
         return answer.json()["items"]
 
     async def decide(self, verb: str = "approve", **body: Any) -> dict[str, Any]:
-        """Answer the one pending request; returns it as it was shown."""
+        """Decide the one pending request and return it as the API showed it."""
         (request,) = await self.pending()
         answer = await self.api.decide(request, verb, **body)
         assert answer.status_code == 200, answer.text
@@ -76,9 +76,9 @@ def example(name: str, module: str = "refund_clerk") -> ModuleType:
 async def killed_and_started_again(
     sender: Sender, serve: Callable[[], Coroutine[Any, Any, str]], stored: Path | None = None
 ) -> str:
-    """Run a clerk, kill it while people think, run it again, approve its refund; returns what it says in the end.
+    """Run a clerk, kill it while its request waits, run it again and approve its refund. Returns its final reply.
 
-    ``stored``: what has to be there before it is killed; without it the next one would begin anew.
+    ``stored``: the file that must exist before the kill; without it the second clerk would start from the beginning.
     """
     async with asyncio.TaskGroup() as clerks:
         first = clerks.create_task(serve())

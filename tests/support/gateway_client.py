@@ -22,34 +22,34 @@ from support.mcp_calls import children
 
 TURNGATE = [sys.executable, "-c", "from turngate.cli.main import main; main()"]
 CALL_SECONDS = 60
-"""A call that nobody answers would be waited for without an end."""
+"""Without a bound, a call without a decision would block the test."""
 GIT_SERVER = [sys.executable, "-m", "mcp_server_git"]
 
 
 @dataclass
 class Front:
-    """A client, and the way to the people who answer it. ``told``: what its progress said."""
+    """A client, and access to the people who decide. ``progress``: the messages of its progress notifications."""
 
     client: Client
     sender: Sender
     repository: Path
-    told: list[str] = field(default_factory=list)
+    progress: list[str] = field(default_factory=list)
 
     async def call(self, name: str, *, call_id: str | None = None, **arguments: Any) -> CallToolResult:
-        async def heard(_progress: float, _total: float | None, message: str | None) -> None:
-            self.told.append(message or "")
+        async def on_progress(_progress: float, _total: float | None, message: str | None) -> None:
+            self.progress.append(message or "")
 
         meta: RequestParamsMeta | None = None if call_id is None else {"turngate/call-id": call_id}  # type: ignore[typeddict-unknown-key]
-        given = {"repo_path": str(self.repository), **arguments}
+        arguments = {"repo_path": str(self.repository), **arguments}
         async with asyncio.timeout(CALL_SECONDS):
-            return await self.client.session.call_tool(name, given, meta=meta, progress_callback=heard)
+            return await self.client.session.call_tool(name, arguments, meta=meta, progress_callback=on_progress)
 
     def calling(self, name: str, **arguments: Any) -> asyncio.Task[CallToolResult]:
         return asyncio.create_task(self.call(name, **arguments))
 
     @property
     def branches(self) -> set[str]:
-        """The branches that calls have made; one that is made a second time is an error."""
+        """The branches that calls created; git fails on creating one twice."""
         return set(git(self.repository, "branch", "--format=%(refname:short)").split()) - {"main"}
 
 
@@ -117,14 +117,14 @@ async def on_http(sender: Sender, directory: Path) -> AsyncIterator[Client]:
 
 
 def kill(sender: Sender) -> None:
-    """Kill the gateway of this name at once, as a machine that goes down would."""
+    """SIGKILL the gateway of this name, as a machine that goes down would."""
     for child in children():
         if sender.source.encode() in Path(f"/proc/{child}/cmdline").read_bytes():
             os.kill(child, signal.SIGKILL)
 
 
 class Held:
-    """Something that must be left by the task that entered it, for a fixture whose two halves are different tasks."""
+    """Enters and exits a context manager in one task, for a fixture whose setup and teardown run in different tasks."""
 
     def __init__(self, inner: AbstractAsyncContextManager[Client]) -> None:
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Texts that an agent or a tool may write to deceive a person, a browser or a terminal. Grouped by what they try."""
+"""Texts that an agent or a tool may write to deceive a person, a browser or a terminal, grouped by technique."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from typing import Final
 
 MARK: Final = "zqhostile"
-"""A word that stands in no page of ours."""
+"""A word that no page of the product contains."""
 
 TEXTS: Final[dict[str, str]] = {
     "script": "<script>owned()</script><SCRIPT SRC=//evil.example/x.js></SCRIPT>",
-    "closes what it stands in": "</pre></textarea></title></option></select></bdi></code></script></style><b>",
+    "closes the enclosing element": "</pre></textarea></title></option></select></bdi></code></script></style><b>",
     "event handler": '<img src=x onerror="owned()"><svg onload=owned()><body onpageshow=owned()>',
     "leaves a double-quoted attribute": '" autofocus onfocus="owned()" x="',
     "leaves a single-quoted attribute": "' autofocus onfocus='owned()' x='",
@@ -56,16 +56,16 @@ TEXTS: Final[dict[str, str]] = {
     "long word": "W" * 120,
     "empty lines": "\n\n\n",
 }
-"""By what they try. Every one can be kept by every database."""
+"""By technique. Every database can store every one of them."""
 
 IN_JSON: Final[dict[str, str]] = {"nul": "a\x00b"}
-"""What no database keeps as text, but JSON brings all the same, as an escape."""
+"""What no database stores as text, but JSON can carry as an escape."""
 IN_RAW_JSON: Final[dict[str, str]] = {"lone surrogates": "\ud800 \udfff \udc00\ud800"}
-"""What only JSON brings that was never read and written anew: a call's arguments."""
+"""What only JSON that was never parsed and serialised can carry: a call's arguments."""
 
 
 def joined(texts: dict[str, str]) -> str:
-    """All of them in one text that begins and ends with :data:`MARK`; its start alone is bad enough, should it be cut off."""
+    """All of them in one text that begins and ends with :data:`MARK`; its start alone is hostile, in case the rest is cut."""
     return " ".join([f"{MARK}\u202e\u200b\x1b[31m<b>", *texts.values(), MARK])
 
 
@@ -75,5 +75,5 @@ EVERYTHING_IN_RAW_JSON: Final = joined(TEXTS | IN_JSON | IN_RAW_JSON)
 
 
 def tamed(text: str) -> str:
-    """The same text without any sign that means something to HTML: what a page must be drawn like, whatever it holds."""
+    """The same text without characters that mean something to HTML: a page must look the same with it."""
     return re.sub(r"[!-/:-@\[-`{-~]", "x", text)

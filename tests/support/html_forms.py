@@ -48,9 +48,9 @@ class PostedPage(HTMLParser):
         self.close()
 
     def form(self, action: str) -> Form:
-        """The form whose hidden control ``action`` says this."""
-        (found,) = [each for each in self.forms if each.sent.get("action") == action]
-        return found
+        """The form whose hidden control ``action`` has this value."""
+        (match,) = [each for each in self.forms if each.sent.get("action") == action]
+        return match
 
     @property
     def sent(self) -> dict[str, str]:
@@ -58,35 +58,37 @@ class PostedPage(HTMLParser):
         return self.forms[0].sent
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
+        attributes = dict(attrs)
         match tag:
             case "form":
-                self.forms.append(Form(given))
+                self.forms.append(Form(attributes))
             case "input":
-                self._input(given)
+                self._input(attributes)
             case "textarea":
-                self._area = given["name"] or ""
+                self._area = attributes["name"] or ""
                 self._put(self._area, "")
             case "select":
-                self._select = (given["name"] or "", False)
+                self._select = (attributes["name"] or "", False)
             case "option" if self._select is not None and not self._select[1]:
                 name = self._select[0]
-                chosen = "selected" in given
+                chosen = "selected" in attributes
                 if chosen or name not in self.forms[-1].sent:
-                    self._put(name, given["value"] or "")
+                    self._put(name, attributes["value"] or "")
                 self._select = (name, chosen)
-            case "button" if given.get("type", "submit") == "submit":
-                self._button = Button(given.get("name") or "", given.get("value") or "", given.get("aria-label") or "")
-                if "aria-hidden" not in given:
+            case "button" if attributes.get("type", "submit") == "submit":
+                self._button = Button(
+                    attributes.get("name") or "", attributes.get("value") or "", attributes.get("aria-label") or ""
+                )
+                if "aria-hidden" not in attributes:
                     self.forms[-1].buttons.append(self._button)
 
     def handle_endtag(self, tag: str) -> None:
         match tag:
             case "form":
-                # What follows stands in no form.
+                # What follows is in no form.
                 self.forms.append(Form({}))
             case "textarea" if self._area is not None:
-                # The first line end after the tag is none of the text's.
+                # The first line end after the tag is not part of the text.
                 name, self._area = self._area, None
                 self._put(name, self.forms[-1].sent[name].removeprefix("\n"))
             case "select":
@@ -100,10 +102,10 @@ class PostedPage(HTMLParser):
         elif self._button is not None and not self._button.label:
             self._button.label = data.strip()
 
-    def _input(self, given: dict[str, str | None]) -> None:
-        name, value = given.get("name"), given.get("value") or ""
-        match given.get("type", "text"):
-            case "radio" | "checkbox" if "checked" not in given:
+    def _input(self, attributes: dict[str, str | None]) -> None:
+        name, value = attributes.get("name"), attributes.get("value") or ""
+        match attributes.get("type", "text"):
+            case "radio" | "checkbox" if "checked" not in attributes:
                 return
             case "text":
                 value = value.replace("\r", "").replace("\n", "")

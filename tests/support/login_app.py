@@ -1,4 +1,4 @@
-"""The pages and the API without an engine: enough to log in, and to be let in or not."""
+"""The pages and the API without an engine: enough to test logins and access."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Door:
         return httpx.AsyncClient(base_url=self.url, headers=headers, trust_env=False, timeout=30, **options)
 
     async def add(self, name: str, role: str = "operator", password: str = PASSWORD) -> users.User:
-        made = await hash_password(password)
+        password_hash = await hash_password(password)
         async with self.database.write() as conn:
-            return await users.add(conn, name=name, role=role, password_hash=made, by="boss")
+            return await users.add(conn, name=name, role=role, password_hash=password_hash, by="boss")
 
 
 async def log_in(browser: httpx.AsyncClient, name: str, password: str = PASSWORD) -> httpx.Response:

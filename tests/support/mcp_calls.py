@@ -63,22 +63,22 @@ class McpBench:
     @property
     def processes(self) -> list[int]:
         """The processes of this server that were started on stdio and are alive."""
-        found = []
+        alive = []
         for child in children():
             with suppress(OSError):  # it may end while we look
                 if str(self.marks).encode() in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.append(child)
-        return found
+                    alive.append(child)
+        return alive
 
     def forget(self) -> None:
-        """Take back every mark, the server's and ours."""
+        """Remove every mark, the server's and the test's."""
         for mark in self.marks.iterdir():
             mark.unlink()
         self.emitted.clear()
 
     async def until(self, condition: Callable[[], Any], seconds: float = 10) -> Any:
         async with asyncio.timeout(seconds):
-            while not (value := condition()):  # noqa: ASYNC110 - another process sets no Event of ours
+            while not (value := condition()):  # noqa: ASYNC110 - another process cannot set our Event
                 await asyncio.sleep(0.01)
         return value
 
@@ -98,7 +98,7 @@ def on_stdio(marks: Path, *server_options: str, **options: Any) -> McpBench:
 
 @dataclass
 class WebServer:
-    """The server under test at an address of its own, which it keeps when it is started again."""
+    """The server under test at its own address, which survives a restart."""
 
     marks: Path
     options: tuple[str, ...]
@@ -144,11 +144,11 @@ def on_http(marks: Path, *options: str) -> Iterator[WebServer]:
 
 def children() -> set[int]:
     """Process ids of our children that are alive: other tests have theirs."""
-    found = set()
+    alive = set()
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # threads and children may end while we look
             for child in (task / "children").read_text().split():
                 with suppress(OSError):
                     if Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
-                        found.add(int(child))
-    return found
+                        alive.add(int(child))
+    return alive

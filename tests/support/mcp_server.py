@@ -73,7 +73,7 @@ class ServerUnderTest:
             calls.write(f"{params.name} {key}\n")
         match params.name:
             case "note":
-                return said(f"noted {(params.arguments or {})['text']}")
+                return text_result(f"noted {(params.arguments or {})['text']}")
             case "slow":
                 return await self.slow(ctx)
             case "refuse":
@@ -93,7 +93,7 @@ class ServerUnderTest:
         except anyio.get_cancelled_exc_class():
             (self.marks / "cancelled").touch()
             raise
-        return said("slept")
+        return text_result("slept")
 
     async def ask_back(self, ctx: Any) -> Any:
         form = types.ElicitRequestFormParams(message="Which?", requested_schema={"type": "object", "properties": {}})
@@ -102,8 +102,8 @@ class ServerUnderTest:
         try:
             await ctx.session.send_request(types.ElicitRequest(params=form), types.ElicitResult)
         except MCPError as declined:
-            return said(f"asked, and was told: {declined.message}")
-        return said("was answered")
+            return text_result(f"asked, and got: {declined.message}")
+        return text_result("was answered")
 
 
 def plain_answer(name: str) -> types.CallToolResult:
@@ -113,23 +113,23 @@ def plain_answer(name: str) -> types.CallToolResult:
         case "pictures":
             return types.CallToolResult(content=pictures())
         case "long":
-            return said("y" * 300_000)
+            return text_result("y" * 300_000)
         case "environment":
             return types.CallToolResult(content=[], structured_content={"names": sorted(os.environ)})
         case "complain":
             print("the paper\x1b[2J is running out", file=sys.stderr, flush=True)
-            return said("complained")
+            return text_result("complained")
         case "wrong":
             return types.CallToolResult(content=[], structured_content={"sum": "many"})
         case _:
-            return said(f"did {name[:10]}")
+            return text_result(f"did {name[:10]}")
 
 
 def text_of(text: str) -> list[Any]:
     return [types.TextContent(text=text)]
 
 
-def said(text: str) -> types.CallToolResult:
+def text_result(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=text_of(text))
 
 
@@ -148,7 +148,7 @@ def pictures() -> list[Any]:
 
 
 def only_old(app: Any) -> Any:
-    """Answer requests of the newer protocol as a server that has never heard of it."""
+    """Answer requests of the newer protocol as a server that doesn't know it."""
 
     async def wrapped(scope: Any, receive: Any, send: Any) -> None:
         if (b"mcp-protocol-version", b"2026-07-28") in scope.get("headers", []):

@@ -1,4 +1,4 @@
-"""Real receivers of notifications on loopback, and rows of the store that make something to tell."""
+"""Real receivers of notifications on loopback, and rows of the store that cause notifications."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Received:
 
 @dataclass
 class Receiver:
-    """An HTTP server that answers as told: ``answers`` one after the other, then ``answer`` for ever. None: never."""
+    """An HTTP server with scripted responses: ``answers`` in order, then always ``answer``. None: it never responds."""
 
     port: int = 0
     answer: bytes | None = b"HTTP/1.1 204 No Content\r\n\r\n"
@@ -54,7 +54,7 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}/hook?key=s3cret-in-url"
 
     async def got(self, count: int, seconds: float = 60) -> list[Received]:
-        """What was received, once it is so much; fails after so long."""
+        """Wait until this many requests have come and return them all; fails after ``seconds``."""
         async with asyncio.timeout(seconds), self.arrived:
             await self.arrived.wait_for(lambda: len(self.received) >= count)
         return self.received
@@ -86,11 +86,11 @@ def answer(status: int, body: str = "", **headers: str) -> bytes:
 
 @contextlib.asynccontextmanager
 async def receiving() -> AsyncIterator[Receiver]:
-    made = Receiver()
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.port = server.sockets[0].getsockname()[1]
+    receiver = Receiver()
+    server = await asyncio.start_server(receiver.serve, "127.0.0.1", 0)
+    receiver.port = server.sockets[0].getsockname()[1]
     try:
-        yield made
+        yield receiver
     finally:
         server.close()
 
@@ -110,7 +110,7 @@ def webhook_channel(
 
 
 def item(**fields: Any) -> Item:
-    told = {
+    defaults = {
         "seq": 7,
         "name": "request.opened",
         "at": "2026-03-01T12:00:00.000000+00:00",
@@ -127,16 +127,16 @@ def item(**fields: Any) -> Item:
         "quorum": 2,
         "expires_at": "2026-03-01T14:05:00.000000+00:00",
     }
-    return Item(**(told | fields))
+    return Item(**(defaults | fields))
 
 
 async def new_run(conn: Connection, run_id: str, *, agent: str = "support", path: str | None = None) -> None:
-    """Insert a live run whose task is words that no message may carry."""
+    """Insert a live run whose task is text that no message may contain."""
     await live_run(conn, run_id, agent=agent, task="the agent's own words", path=path)
 
 
 def new_request(request_id: str, run_id: str, **fields: Any) -> requests.Request:
-    told: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "id": request_id,
         "run_id": run_id,
         "tool_call_id": f"call_{request_id}",
@@ -157,13 +157,15 @@ def new_request(request_id: str, run_id: str, **fields: Any) -> requests.Request
         "expires_at": None,
         "created_at": as_text(now()),
     }
-    return requests.Request(**(told | fields))
+    return requests.Request(**(defaults | fields))
 
 
 async def opened(database: Database, run_id: str, *request_ids: str, **fields: Any) -> None:
-    """Open requests in a run that is there, each with its event, as planning does."""
+    """Open requests in an existing run, each with its event, as planning does."""
     async with database.write() as conn:
-        made = [new_request(each, run_id, **fields) for each in request_ids]
-        await requests.insert_all(conn, made)
-        told = [("request.opened", {"request_id": each.id, "tool": each.tool_name, "kind": each.kind}) for each in made]
-        await events.append(conn, run_id, told)
+        rows = [new_request(each, run_id, **fields) for each in request_ids]
+        await requests.insert_all(conn, rows)
+        opened_events = [
+            ("request.opened", {"request_id": each.id, "tool": each.tool_name, "kind": each.kind}) for each in rows
+        ]
+        await events.append(conn, run_id, opened_events)

@@ -1,4 +1,4 @@
-"""A real OpenID provider to log in at: canaille, in a process of its own, its state in memory and gone with it.
+"""A real OpenID provider to log in with: canaille, in its own process, with its state in memory.
 
 Run as a program with its port and Turngate's callback address (JSON, one argument); prints ``up`` when it serves.
 Its people: ``ida`` (groups ops and staff), ``nora`` (no group), ``gus`` (group guests). Its clients: ``turngate`` and
@@ -36,7 +36,7 @@ class Provider:
     async def log_in(self, url: str, name: str) -> str:
         """Go through the provider's own pages as ``name``, from the address that Turngate sent the browser to.
 
-        Returns the address that the provider sends the browser back to. Its consent is asked the first time only.
+        Returns the address that the provider redirects the browser to. It asks for consent the first time only.
         """
         async with httpx.AsyncClient(trust_env=False, follow_redirects=False) as browser:
             answer = await browser.get(url)
@@ -67,10 +67,10 @@ class Provider:
 
 @contextmanager
 def running_provider(callback: str, log: Path) -> Iterator[Provider]:
-    """Run the provider until the block ends. ``log``: a file for what it says."""
+    """Run the provider until the block ends. ``log``: a file for its output."""
     port = choose_port()
     command = [sys.executable, str(Path(__file__)), json.dumps({"port": port, "callback": callback})]
-    with log.open("wb") as said, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said) as process:
+    with log.open("wb") as output, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output) as process:
         try:
             assert process.stdout is not None
             if process.stdout.readline() != b"up\n":
@@ -91,12 +91,12 @@ def serve(port: int, callback: str) -> None:
     any_of = MemoryBackend.do_query
 
     def all_of(self: Any, model: Any, **wanted: Any) -> list[Any]:
-        """Find what has every wanted value. Its own finds what has any: with two codes open it takes the wrong one."""
-        found = any_of(self, model, **wanted)
+        """Find rows that match every value. canaille's own query matches any: with two open codes it takes the wrong one."""
+        rows = any_of(self, model, **wanted)
         for name, value in wanted.items():
             ids = {each.id for each in any_of(self, model, **{name: value})}
-            found = [each for each in found if each.id in ids]
-        return found
+            rows = [each for each in rows if each.id in ids]
+        return rows
 
     MemoryBackend.do_query = all_of
     app = create_app(

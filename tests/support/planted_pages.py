@@ -1,4 +1,4 @@
-"""Every state of every page, from planted rows: no engine behind it. A page is added by one row of :data:`STATES`."""
+"""Every state of every page, from planted rows, without an engine. A new page needs one row in :data:`STATES`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ ADDRESS = "http://127.0.0.1"
 
 @dataclass(frozen=True)
 class PageState:
-    """A page as it is asked for.
+    """A page and how to request it.
 
-    ``action``: the form of it that says so is sent, with ``changes`` (control → text), and the answer counts. ``to``: these
-    ``changes`` are sent there instead, with the page's form token.
+    ``action``: submit the page's form with this action and ``changes`` (control → text), and use the response. ``to``: send
+    ``changes`` to this address instead, with the page's form token.
     """
 
     path: str
@@ -57,17 +57,19 @@ STATES: dict[str, PageState] = {
     "approval of what is no object": PageState("/requests/rq_raw"),
     "approval barred": PageState("/requests/rq_barred"),
     "approval parked and claimed": PageState("/requests/rq_claimed"),
-    "approval edited wrongly": PageState("/requests/rq_approval", "edit", changes={"edit-1": "many", "edit-0": ""}),
+    "approval with an invalid edit": PageState(
+        "/requests/rq_approval", "edit", changes={"edit-1": "many", "edit-0": ""}
+    ),
     "approval with a row more": PageState("/requests/rq_approval", "edit", changes={"row": "add edit-3"}),
     "approval unconfirmed": PageState("/requests/rq_command", "approve", changes={"approve-confirm": "no"}),
-    "approval asked again": PageState("/requests/rq_again"),
+    "approval replaced": PageState("/requests/rq_again"),
     "question": PageState("/requests/rq_question"),
     "outcome": PageState("/requests/rq_outcome"),
     "approved": PageState("/requests/rq_approved"),
     "approved as edited": PageState("/requests/rq_edited"),
     "rejected": PageState("/requests/rq_rejected"),
     "answered": PageState("/requests/rq_responded"),
-    "outcome told": PageState("/requests/rq_told"),
+    "outcome resolved": PageState("/requests/rq_resolved"),
     "expired": PageState("/requests/rq_expired"),
     "cancelled": PageState("/requests/rq_cancelled"),
     "superseded": PageState("/requests/rq_superseded"),
@@ -84,18 +86,18 @@ STATES: dict[str, PageState] = {
         "/runs/run_completed/fork?step=1", "fork", changes={"look": "yes", "summarise": "yes"}
     ),
     "conversation": PageState("/runs/run_completed/conversation?cut=1"),
-    "conversation given no response": PageState("/runs/run_retrying/conversation"),
+    "conversation without a response": PageState("/runs/run_retrying/conversation"),
     "run retrying": PageState("/runs/run_retrying"),
-    "run of a call from outside": PageState("/runs/run_outside"),
-    "call from outside": PageState("/requests/rq_outside"),
-    "fork asked wrongly": PageState(
+    "run of an external call": PageState("/runs/run_outside"),
+    "external call": PageState("/requests/rq_outside"),
+    "fork with invalid input": PageState(
         "/runs/run_completed/fork", "fork", changes={"step": "1", "policy": "no toml", "instructions": " "}
     ),
-    "replay": PageState("/runs/run_completed/replay", "replay", changes={"look": "yes", "agent": "second"}),
-    "run replayed": PageState("/runs/run_replay"),
-    "replay compared": PageState("/runs/run_completed/compare/run_replay"),
-    "run given no model": PageState("/runs/run_running", "model", changes={"model": "no such"}),
-    "run told wrongly": PageState("/runs/run_failed", "message", changes={"input": ""}),
+    "dry run plan": PageState("/runs/run_completed/replay", "replay", changes={"look": "yes", "agent": "second"}),
+    "dry run": PageState("/runs/run_replay"),
+    "dry run compared": PageState("/runs/run_completed/compare/run_replay"),
+    "run with an unknown model": PageState("/runs/run_running", "model", changes={"model": "no such"}),
+    "run with an empty message": PageState("/runs/run_failed", "message", changes={"input": ""}),
     "result": PageState("/runs/run_completed/result?call=call_ok"),
     "result of a failure": PageState("/runs/run_completed/result?call=call_failed"),
     "new run": PageState("/runs/new"),
@@ -128,14 +130,14 @@ STATES: dict[str, PageState] = {
 
 @dataclass
 class Pages:
-    """The pages over one store, asked for without a network."""
+    """The pages over two stores, requested without a network."""
 
     database: Database
     client: httpx.AsyncClient
     empty: httpx.AsyncClient
 
     async def html(self, state: PageState) -> str:
-        """Return the page of a state, its form sent if it is about one."""
+        """Return the page of a state, after submitting its form if it has one."""
         client = self.empty if state.empty else self.client
         headers = {} if state.logged_in else {"Cookie": ""}
         answer = await client.get(state.path, headers=headers)
@@ -152,9 +154,9 @@ class Pages:
 
 @asynccontextmanager
 async def pages_of(filling: Filling, template: Path, folder: Path) -> AsyncIterator[Pages]:
-    """Serve the pages of two stores, one filled and one empty, to a logged-in operator. Nobody answers for Temporal.
+    """Serve the pages of two stores, one filled and one empty, to a logged-in operator. No Temporal server is running.
 
-    ``template``: a migrated SQLite file to copy. ``folder``: is made, and keeps the copies.
+    ``template``: a migrated SQLite file to copy. ``folder``: created for the copies.
     """
     filled, empty = (Database(f"sqlite:///{file}") for file in _copies(template, folder))
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())

@@ -1,4 +1,4 @@
-"""Rows of every table that a page shows: runs, requests and what belongs to them. For :mod:`planted_pages`."""
+"""Rows of every table that a page shows: runs, requests and their details. For :mod:`planted_pages`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUNS = {
     "outside": "running",
 }
 """Run → status. ``asking`` has the calls of requests with a whole conversation, ``brief`` those of the others; ``replay`` is a
-dry one of ``completed``; ``retrying`` waits for a model that failed; ``outside`` stands for a call from outside."""
+dry run of ``completed``; ``retrying`` waits for a model that failed; ``outside`` is the run of an external call."""
 ENDED = {"decided_by": None, "decided_at": THEN}
 
 
@@ -49,7 +49,7 @@ def _requests(filling: Filling) -> dict[str, dict[str, Any]]:
         "edited": {"status": "approved", "verb": "edit", "decision_id": "edited", **by},
         "rejected": {"status": "rejected", "verb": "reject", "decision_id": "rejected", **by},
         "responded": {"kind": "question", "status": "responded", "verb": "respond", "decision_id": "responded", **by},
-        "told": {"kind": "outcome", "status": "responded", "verb": "respond", "decision_id": "told", **by},
+        "resolved": {"kind": "outcome", "status": "responded", "verb": "respond", "decision_id": "resolved", **by},
         "expired": {"status": "expired", **ENDED},
         "cancelled": {"status": "cancelled", **ENDED},
         "superseded": {"status": "superseded", **ENDED},
@@ -65,10 +65,10 @@ Put = Callable[..., Awaitable[None]]
 
 
 async def plant(conn: Connection, filling: Filling) -> None:
-    """Put the rows in."""
+    """Insert the rows."""
 
-    async def put(table: Table, **given: Any) -> None:
-        await conn.execute(insert(table).values(**filling.row(table, **given)))
+    async def put(table: Table, **columns: Any) -> None:
+        await conn.execute(insert(table).values(**filling.row(table, **columns)))
 
     for name in (filling.text, "second"):
         await put(tables.agents, name=name)
@@ -119,7 +119,7 @@ async def plant(conn: Connection, filling: Filling) -> None:
     await events.append(conn, "run_retrying", about_model)
     over = {"from_run_id": "run_completed", "step": 1, "messages": 3, "model": filling.in_json}
     await events.append(conn, "run_failed", [("context.carried_over", over)])
-    await put(tables.deltas, run_id="run_retrying", step=2, attempt=1, n=2, payload=filling.said)
+    await put(tables.deltas, run_id="run_retrying", step=2, attempt=1, n=2, payload=filling.delta)
     await put(tables.model_names, name=filling.text[:200], kind="profile")
     for run_id in ("run_completed", events.SYSTEM):
         payload = {"by": filling.in_json, "request_id": "rq_approved", **filling.value}
@@ -129,8 +129,8 @@ async def plant(conn: Connection, filling: Filling) -> None:
 async def _put_run(put: Put, filling: Filling, run: str) -> None:
     at = {"run_id": f"run_{run}", "conversation_id": f"conv_{run}"}
     roles = ("user",) if run == "brief" else ("user", "assistant", "tool")
-    said = f"{run}_{roles[len(roles) // 2]}"
-    await put(tables.conversations, id=f"conv_{run}", head_message_id=said)
+    head = f"{run}_{roles[len(roles) // 2]}"
+    await put(tables.conversations, id=f"conv_{run}", head_message_id=head)
     await put(
         tables.messages, id=f"{run}_root", parent_id=None, role="user", step=None, parts=filling.parts("user"), **at
     )
@@ -140,15 +140,15 @@ async def _put_run(put: Put, filling: Filling, run: str) -> None:
         parts = filling.parts(role)
         await put(tables.messages, id=f"{run}_{role}", parent_id=parent, role=role, step=step, parts=parts, **at)
     links = {"parent_run_id": "run_completed", "parent_tool_call_id": "call_ok"} if run == "interrupted" else {}
-    first = "msg_first" if run == "running" else f"{run}_user"  # what its path shows was said to it later
+    first = "msg_first" if run == "running" else f"{run}_user"  # the later messages of its path came while it ran
     await put(
         tables.runs, id=f"run_{run}", conversation_id=f"conv_{run}", status=RUNS[run], input_message_id=first,
-        head_message_id=said, ended_at=None if RUNS[run] == "running" else THEN,
+        head_message_id=head, ended_at=None if RUNS[run] == "running" else THEN,
         forked_from_run_id="run_completed" if run == "failed" else None,
         replay_of_run_id="run_completed" if run == "replay" else None, **links,
         **({"agent": filling.outside, "path": ""} if run == "outside" else {}),
     )  # fmt: skip
-    await put(tables.steps, run_id=f"run_{run}", assistant_message_id=said)
+    await put(tables.steps, run_id=f"run_{run}", assistant_message_id=head)
     if run == "running":
         await put(tables.queued_messages, id="running_user", run_id="run_running", taken_at=THEN)
         await put(tables.queued_messages, id="msg_waits", run_id="run_running", while_running="queue", taken_at=None)
@@ -157,14 +157,14 @@ async def _put_run(put: Put, filling: Filling, run: str) -> None:
 
 
 async def _put_request(put: Put, filling: Filling, name: str, columns: dict[str, Any]) -> None:
-    of_another = "tool_call_id" in columns  # a request in the place of an earlier one has that one's call
+    of_another = "tool_call_id" in columns  # a request that replaces an earlier one has the same call
     at = {"run_id": columns.pop("run_id", "run_asking"), "tool_call_id": columns.pop("tool_call_id", f"call_{name}")}
     is_open = "status" not in columns
     if not of_another:
         await put(tables.calls, **at, settled_at=None if is_open else THEN, **({"result": None} if is_open else {}))
     await put(tables.requests, id=f"rq_{name}", **at, **columns)
     if columns.get("decision_id"):
-        outcome = "happened" if name == "told" else None
+        outcome = "happened" if name == "resolved" else None
         await put(tables.decisions, id=name, request_id=f"rq_{name}", verb=columns["verb"], outcome=outcome)
     await put(tables.comments, id=f"cm_{name}", request_id=f"rq_{name}")
     await put(tables.views, request_id=f"rq_{name}", viewer=filling.text, last_at=LATER)

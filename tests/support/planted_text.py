@@ -1,6 +1,6 @@
-"""One text in every column of a table that is no id, word or instant of Turngate's own. For :mod:`planted_rows`.
+"""One text in every column of a table that holds free text. For :mod:`planted_rows`.
 
-A column that is added later needs no work here: it is filled like the others, and shows up on the pages by itself.
+A column that is added later needs no work here: it is filled like the others and appears on the pages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NULLS = {
     "disabled_at", "password_hash", "oidc_issuer", "oidc_subject", "preview_kind", "preview", "gathering_since",
     "replay_of_run_id", "deleted_at", "deleted_by", "removed_at",
 }  # fmt: skip
-"""Columns that say something by being empty; a state that they belong to sets them."""
+"""Columns whose emptiness means something; the states that need them set them."""
 
 
 class Filling:
@@ -55,12 +55,12 @@ class Filling:
 
     @cached_property
     def outside(self) -> str:
-        """The agent's name of a run that stands for a call from outside."""
+        """The agent's name of an external call's run."""
         return f"external-{self.text}"[:64]
 
     @cached_property
-    def said(self) -> str:
-        """What a model says while it answers: a row of the table of deltas, the last one before it broke off."""
+    def delta(self) -> str:
+        """A row of the table of deltas: the last one of a response that broke off."""
         kinds = ("text", "reasoning", "tool-call")
         deltas = [
             {"kind": kind, "part": part, "text": self.text, "tool_name": self.text} for part, kind in enumerate(kinds)
@@ -69,12 +69,12 @@ class Filling:
 
     @cached_property
     def judged(self) -> Judgement:
-        said = {"verdict": "allow", "mode": "shadow", "ms": 5, "digest": "0", "judge": "0"}
-        return Judgement.model_validate({**said, "reason": self.text, "model": self.text, "asked_by": self.text})
+        judgement = {"verdict": "allow", "mode": "shadow", "ms": 5, "digest": "0", "judge": "0"}
+        return Judgement.model_validate({**judgement, "reason": self.text, "model": self.text, "asked_by": self.text})
 
-    def row(self, table: Table, **given: Any) -> dict[str, Any]:
+    def row(self, table: Table, **columns: Any) -> dict[str, Any]:
         return {
-            column.name: given[column.name] if column.name in given else self._cell(table, column)
+            column.name: columns[column.name] if column.name in columns else self._cell(table, column)
             for column in table.columns
             if not (table is tables.progress and column.name == "id")
         }
@@ -95,7 +95,7 @@ class Filling:
 
     @cached_property
     def own(self) -> dict[str, Any]:
-        """Columns that cannot hold just any text: ids, words of ours, and JSON of a shape."""
+        """Columns that cannot hold just any text: ids, enumerations, and JSON of a schema."""
         return {
             "run_id": "run_asking",
             "conversation_id": "conv_1", "digest": "d1", "risk": "medium", "status": "pending", "kind": "approval",
@@ -162,7 +162,7 @@ class Filling:
 
     @cached_property
     def brief(self) -> dict[str, Any]:
-        """The columns of a request that is not about its arguments: one of them, and no conversation to speak of."""
+        """The columns of a request whose arguments do not matter: one argument, and a short conversation."""
         schema = {"type": "object", "properties": {"text": {"type": "string", "description": self.in_json}}}
         manifest = json.dumps({**json.loads(self.manifest), "parameters": schema, "success": schema})
         return {"run_id": "run_brief", "input": json.dumps({"text": self.in_raw}), "manifest": manifest}
@@ -175,7 +175,7 @@ class Filling:
 
     @cached_property
     def rules(self) -> str:
-        """Stored rules. In TOML a string is written as in JSON, but for what lies beyond the basic plane, and DEL."""
+        """Stored rules. TOML writes strings as JSON does, except for characters beyond the basic plane and for DEL."""
         reason = json.dumps(self.text, ensure_ascii=False).replace("\x7f", "\\u007f")
         return f'[[rule]]\nname = "watched"\nverdict = "ask"\ntools = ["pay"]\nreason = {reason}\n'
 

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: one server for the session, one database for each test that asks."""
+"""A real PostgreSQL for tests: one server for the session, one database for each test that needs one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import psycopg
 RESTART_SECONDS = 30.0
 MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp makes the name
 ROOM_BYTES = 4 * 2**30
-"""As much memory must be free for a cluster to lie in it; making a database's 300 files is half the price there."""
+"""A cluster is placed in memory if this much is free; creating a database's 300 files takes half as long there."""
 
 
 class PostgresServer:
@@ -35,7 +35,7 @@ class PostgresServer:
         )
 
     def fresh_url(self, *, template: str = "template1") -> str:
-        """Create a database, empty or as a copy of another that nobody is connected to, and return its URL."""
+        """Create a database, empty or as a copy of another without connections, and return its URL."""
         name = f"t_{secrets.token_hex(6)}"
         with self._connect() as connection:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
@@ -55,7 +55,7 @@ class PostgresServer:
 
 
 class Cluster:
-    """A PostgreSQL of one's own in a temporary directory, which can be killed and started again.
+    """A separate PostgreSQL in a temporary directory, which can be killed and started again.
 
     As root it runs as the user ``postgres``: initdb refuses root. ``dies_with_us``: the kernel kills it when this thread
     ends, also by SIGKILL (Linux, as root).
@@ -145,9 +145,9 @@ def running_postgres() -> Iterator[PostgresServer]:
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is not None and name != "postgres":
-        return found
+    path = shutil.which(name)
+    if path is not None and name != "postgres":
+        return path
     installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     if not installed:
         raise RuntimeError(f"PostgreSQL's {name} is not installed; run scripts/system-packages")

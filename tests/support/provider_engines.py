@@ -1,6 +1,6 @@
 """Engines whose agents ask real adapters, each at its provider's own loopback server: one that streams, one that does not.
 
-What a test queues at a server is what the model says; what the server was sent is what the model was told.
+What a test queues at a server is the model's response; what the server received is the model's request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 from support.engine import Cast, Stack, stack
 from support.fake_provider import FakeProvider, Received, serving_provider
-from support.provider_wires import DEVSTRAL, WIRES, Said, Turn, Wire
+from support.provider_wires import DEVSTRAL, WIRES, Turn, Wire, WireResponse
 from support.tools import Bench
 from temporalio.client import Client
 from unit.models.wire.recordings import models_at
@@ -34,9 +34,9 @@ from turngate.store.runs.runs import Run
 
 ALL = (*WIRES, DEVSTRAL)
 PATIENCE_SECONDS = 30.0
-"""With a server; a machine under load may stand still for seconds, and an answer that came too late is used up."""
+"""For one request; a machine under load may stall for seconds, and a response that comes too late is lost."""
 BOUND = ModelOptions(max_output_tokens=1024)
-"""Without a bound Anthropic's client would stream long answers also where it is asked not to."""
+"""Without a bound Anthropic's client would stream long responses even with streaming off."""
 
 
 class Wired(Cast):
@@ -69,11 +69,11 @@ def tools(bench: Bench) -> list[Tool]:
         return [1, 2]
 
     @tool(effect="read", ask=False)
-    async def mend() -> None:
-        """Mend."""
+    async def repair() -> None:
+        """Repair."""
         raise RuntimeError("no such luck")
 
-    return [zebra, bench.look, apple, bench.pay, mend]
+    return [zebra, bench.look, apple, bench.pay, repair]
 
 
 @dataclass
@@ -99,10 +99,10 @@ class Stage:
         self.bench.looked.clear()
         self.bench.paid.clear()
 
-    def says(self, wire: Wire, *said: Said, streamed: bool = True, cut: bool = False) -> FakeProvider:
-        """Queue the model's answers. Returns the server."""
+    def says(self, wire: Wire, *responses: WireResponse, streamed: bool = True, cut: bool = False) -> FakeProvider:
+        """Queue the model's responses. Returns the server."""
         server = self.servers[wire.name]
-        for each in said:
+        for each in responses:
             wire.answer(server, each, streamed=streamed, cut=cut)
         return server
 
@@ -114,13 +114,13 @@ class Stage:
         run = await engine.ended(run)
         return Played(run, list(self.servers[wire.name].requests), await engine.history(run))
 
-    async def play(self, wire: Wire, *said: Said, streamed: bool = True, **options: Any) -> Played:
-        """Start a run whose model says this, and wait for its end. Every answer has been asked for."""
-        server = self.says(wire, *said, streamed=streamed)
+    async def play(self, wire: Wire, *responses: WireResponse, streamed: bool = True, **options: Any) -> Played:
+        """Start a run whose model gives these responses, and wait for its end. The run must use every response."""
+        server = self.says(wire, *responses, streamed=streamed)
         before = len(server.requests)
         played = await self.ended(wire, await self.start(wire, streamed=streamed, **options), streamed=streamed)
         played.requests = played.requests[before:]
-        assert len(played.requests) == len(said), played.run.reason
+        assert len(played.requests) == len(responses), played.run.reason
         return played
 
 
@@ -161,7 +161,7 @@ async def staged(
             file = shutil.copy(template, folder / f"streamed-{streamed}.db")
             database = Database(f"sqlite:///{file}")
             open_parts.push_async_callback(database.close)
-            made = await open_parts.enter_async_context(
+            engine = await open_parts.enter_async_context(
                 stack(
                     client,
                     database,
@@ -173,23 +173,23 @@ async def staged(
                     working=False,
                 )
             )
-            made.engine = replace(made.engine, streaming=streamed)
-            await open_parts.enter_async_context(made.worker(max_cached_workflows=100))
-            engines[streamed] = made
+            engine.engine = replace(engine.engine, streaming=streamed)
+            await open_parts.enter_async_context(engine.worker(max_cached_workflows=100))
+            engines[streamed] = engine
         yield Stage(engines, servers, bench)
         for each in models.values():
             await each.aclose()
 
 
 def turns_of(wire: Wire, played: Played, place: int = -1) -> list[Turn]:
-    """The messages of a run's n-th request, read; the last one's without a number."""
+    """The parsed messages of a run's n-th request; by default of the last."""
     return wire.turns(played.requests[place])
 
 
 def require_order(turns: Sequence[Turn]) -> None:
     """Fail unless sides take turns, calls are answered directly and in order, ids are unique, and inputs are objects.
 
-    Results that are a message of their own are no side: OpenAI's each, and Google's apart from what people say.
+    Messages that carry only results are no side: each of OpenAI's, and Google's, which are separate from users' text.
     """
     sides = [(turn.role, bool(turn.results) and not turn.text) for turn in turns]
     assert all(side != following or side[1] for side, following in pairwise(sides)), sides
@@ -201,11 +201,11 @@ def require_order(turns: Sequence[Turn]) -> None:
         for call_id, content in turn.results:
             assert call_id == waiting.pop(0), turns
             assert isinstance(content, dict), content
-        for call_id, name, given in turn.calls:
+        for call_id, name, arguments in turn.calls:
             assert call_id, turns
             assert name, turns
             assert call_id not in seen, turns
-            assert isinstance(given, dict), given
+            assert isinstance(arguments, dict), arguments
             waiting.append(call_id)
             seen.add(call_id)
         assert turn.items, turns

@@ -1,7 +1,7 @@
-"""What a model says, in the form in which each of three providers sends it, and what that provider is sent, read back.
+"""A model's responses in the wire format of each of three providers, and the requests to that provider, parsed.
 
-The forms (order and kinds of events, names of fields, reasons to stop) are those of the recorded answers in
-tests/unit/models/wire; here a test says what stands in them. The bytes go over a loopback server.
+The formats (order and kinds of events, names of fields, reasons to stop) are those of the recorded responses in
+tests/unit/models/wire; here a test sets their content. The bytes go over a loopback server.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8"}
 
 
 @dataclass(frozen=True)
-class Made:
-    """A call as the model makes it. ``raw``: its arguments' text. ``call_id`` None: the provider gives none."""
+class WireCall:
+    """A tool call in a response. ``raw``: its arguments' text. ``call_id`` None: the provider sends none."""
 
     name: str
     raw: str = "{}"
@@ -29,11 +29,11 @@ class Made:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """One answer. ``ending``: ``done`` is the provider's word for calls where there are calls."""
+class WireResponse:
+    """One response. ``ending``: with calls, ``done`` becomes the provider's reason for calls."""
 
     text: str = ""
-    calls: tuple[Made, ...] = ()
+    calls: tuple[WireCall, ...] = ()
     ending: Ending = "done"
     tokens: tuple[int, int] = (11, 7)
 
@@ -58,8 +58,8 @@ class Turn:
         return "\n\n".join(item[1] for item in self.items if item[0] == "text")
 
 
-def calls(*made: Made, text: str = "", **more: Any) -> Said:
-    return Said(text=text, calls=made, **more)
+def calls(*wire_calls: WireCall, text: str = "", **more: Any) -> WireResponse:
+    return WireResponse(text=text, calls=wire_calls, **more)
 
 
 def events(*data: Any) -> bytes:
@@ -68,31 +68,31 @@ def events(*data: Any) -> bytes:
 
 
 class Wire:
-    """One provider's form. ``name``: of its profile in the tests. ``spec``: whom the profile names."""
+    """One provider's wire format. ``name``: of its profile in the tests. ``spec``: the model that the profile names."""
 
     name: str
     spec: str
     messages: str
     """The key of a request's messages."""
     truncated: bytes = b""
-    """Of a streamed answer: what never comes when it breaks off begins with this."""
+    """The first bytes that are missing when a streamed response breaks off."""
 
-    def answer(self, server: FakeProvider, said: Said, *, streamed: bool, cut: bool = False) -> None:
-        """Queue an answer. ``cut``: it breaks off behind its calls, before it says why it stops."""
-        content = self.stream(said) if streamed else json.dumps(self.whole(said)).encode()
+    def answer(self, server: FakeProvider, response: WireResponse, *, streamed: bool, cut: bool = False) -> None:
+        """Queue a response. ``cut``: it breaks off after its calls, before the reason to stop."""
+        content = self.stream(response) if streamed else json.dumps(self.whole(response)).encode()
         if cut:
             content = content[: content.rindex(self.truncated)] if streamed else content[:-20]
         server.answer(content, headers=EVENT_STREAM if streamed else None)
 
     def refuse(self, server: FakeProvider, status: int, kind: str, words: str = "the words", **headers: str) -> None:
-        """Queue a refusal; ``headers``: ``_`` stands for ``-``."""
-        made = {name.replace("_", "-"): value for name, value in headers.items()}
-        server.answer(self.error(status, kind, words), status=status, headers=made)
+        """Queue an error; in the names of ``headers``, ``_`` means ``-``."""
+        http_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        server.answer(self.error(status, kind, words), status=status, headers=http_headers)
 
-    def whole(self, said: Said) -> Any:
+    def whole(self, response: WireResponse) -> Any:
         raise NotImplementedError
 
-    def stream(self, said: Said) -> bytes:
+    def stream(self, response: WireResponse) -> bytes:
         raise NotImplementedError
 
     def error(self, status: int, kind: str, words: str) -> Any:
@@ -120,26 +120,30 @@ class OpenAI(Wire):
     truncated = b'data: {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}'
     ENDS: Mapping[Ending, str] = {"length": "length", "filtered": "content_filter"}
 
-    def _finish(self, said: Said) -> str:
-        return self.ENDS.get(said.ending, "tool_calls" if said.calls else "stop")
+    def _finish(self, response: WireResponse) -> str:
+        return self.ENDS.get(response.ending, "tool_calls" if response.calls else "stop")
 
-    def _usage(self, said: Said) -> dict[str, int]:
-        read, written = said.tokens
+    def _usage(self, response: WireResponse) -> dict[str, int]:
+        read, written = response.tokens
         return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
-    def whole(self, said: Said) -> Any:
-        made = [
+    def whole(self, response: WireResponse) -> Any:
+        tool_calls = [
             {"id": each.call_id, "type": "function", "function": {"name": each.name, "arguments": each.raw}}
-            for each in said.calls
+            for each in response.calls
         ]
-        message = {"role": "assistant", "content": said.text or None, **({"tool_calls": made} if made else {})}
-        choice = {"index": 0, "finish_reason": self._finish(said), "message": message}
-        return {"id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], "usage": self._usage(said)}
+        message = {
+            "role": "assistant",
+            "content": response.text or None,
+            **({"tool_calls": tool_calls} if tool_calls else {}),
+        }
+        choice = {"index": 0, "finish_reason": self._finish(response), "message": message}
+        return {"id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], "usage": self._usage(response)}
 
-    def stream(self, said: Said) -> bytes:
+    def stream(self, response: WireResponse) -> bytes:
         pieces = [chunk({"role": "assistant", "content": ""})]
-        pieces += [chunk({"content": word}) for word in _halves(said.text)]
-        for index, each in enumerate(said.calls):
+        pieces += [chunk({"content": word}) for word in _halves(response.text)]
+        for index, each in enumerate(response.calls):
             begun = {
                 "index": index,
                 "id": each.call_id,
@@ -149,14 +153,14 @@ class OpenAI(Wire):
             pieces.append(chunk({"tool_calls": [begun]}))
             for half in _halves(each.raw):
                 pieces.append(chunk({"tool_calls": [{"index": index, "function": {"arguments": half}}]}))
-        pieces += [chunk(finish_reason=self._finish(said)), chunk(usage=self._usage(said)), STREAM_END]
+        pieces += [chunk(finish_reason=self._finish(response)), chunk(usage=self._usage(response)), STREAM_END]
         return b"".join(pieces)
 
     def error(self, status: int, kind: str, words: str) -> Any:
         return {"error": {"message": words, "type": kind, "param": None, "code": kind}}
 
     def turns(self, request: Received) -> list[Turn]:
-        found = []
+        turns = []
         for message in request.body["messages"]:
             items: list[tuple[Any, ...]] = []
             if message["role"] == "tool":
@@ -167,8 +171,8 @@ class OpenAI(Wire):
                 function = each["function"]
                 items.append(("call", each["id"], function["name"], json.loads(function["arguments"])))
             if message["role"] != "system":
-                found.append(Turn(message["role"], tuple(items)))
-        return found
+                turns.append(Turn(message["role"], tuple(items)))
+        return turns
 
     def schemas(self, request: Received) -> dict[str, Any]:
         return {each["function"]["name"]: each["function"]["parameters"] for each in request.body["tools"]}
@@ -179,44 +183,46 @@ class Anthropic(Wire):
     truncated = b"event: message_delta"
     ENDS: Mapping[Ending, str] = {"length": "max_tokens", "filtered": "refusal"}
 
-    def _head(self, said: Said, content: list[Any], stop: str | None) -> dict[str, Any]:
-        usage = {"input_tokens": said.tokens[0], "output_tokens": said.tokens[1]}
-        made = {"id": "msg_01", "type": "message", "role": "assistant", "model": "claude-sonnet-4-6"}
-        return {**made, "content": content, "stop_reason": stop, "stop_sequence": None, "usage": usage}
+    def _head(self, response: WireResponse, content: list[Any], stop: str | None) -> dict[str, Any]:
+        usage = {"input_tokens": response.tokens[0], "output_tokens": response.tokens[1]}
+        envelope = {"id": "msg_01", "type": "message", "role": "assistant", "model": "claude-sonnet-4-6"}
+        return {**envelope, "content": content, "stop_reason": stop, "stop_sequence": None, "usage": usage}
 
-    def _stop(self, said: Said) -> str:
-        return self.ENDS.get(said.ending, "tool_use" if said.calls else "end_turn")
+    def _stop(self, response: WireResponse) -> str:
+        return self.ENDS.get(response.ending, "tool_use" if response.calls else "end_turn")
 
-    def whole(self, said: Said) -> Any:
-        content: list[Any] = [{"type": "text", "text": said.text}] if said.text else []
+    def whole(self, response: WireResponse) -> Any:
+        content: list[Any] = [{"type": "text", "text": response.text}] if response.text else []
         content += [
             {"type": "tool_use", "id": each.call_id or "", "name": each.name, "input": json.loads(each.raw)}
-            for each in said.calls
+            for each in response.calls
         ]
-        return self._head(said, content, self._stop(said))
+        return self._head(response, content, self._stop(response))
 
-    def stream(self, said: Said) -> bytes:
+    def stream(self, response: WireResponse) -> bytes:
         blocks: list[tuple[Any, str, list[str]]] = []
-        if said.text:
-            blocks.append(({"type": "text", "text": ""}, "text", _halves(said.text)))
-        for each in said.calls:
+        if response.text:
+            blocks.append(({"type": "text", "text": ""}, "text", _halves(response.text)))
+        for each in response.calls:
             begun = {"type": "tool_use", "id": each.call_id or "", "name": each.name, "input": {}}
             # Anthropic sends no JSON at all for a call without arguments.
             blocks.append((begun, "input_json", ["", *(_halves(each.raw) if each.raw != "{}" else [])]))
-        told: list[tuple[str, dict[str, Any]]] = [("message_start", {"message": self._head(said, [], None)})]
+        stream_events: list[tuple[str, dict[str, Any]]] = [
+            ("message_start", {"message": self._head(response, [], None)})
+        ]
         for index, (begun, kind, pieces) in enumerate(blocks):
-            told.append(("content_block_start", {"index": index, "content_block": begun}))
+            stream_events.append(("content_block_start", {"index": index, "content_block": begun}))
             key = "text" if kind == "text" else "partial_json"
             deltas = ({"type": f"{kind}_delta", key: piece} for piece in pieces)
-            told += [("content_block_delta", {"index": index, "delta": delta}) for delta in deltas]
-            told.append(("content_block_stop", {"index": index}))
+            stream_events += [("content_block_delta", {"index": index, "delta": delta}) for delta in deltas]
+            stream_events.append(("content_block_stop", {"index": index}))
         ended = {
-            "delta": {"stop_reason": self._stop(said), "stop_sequence": None},
-            "usage": {"output_tokens": said.tokens[1]},
+            "delta": {"stop_reason": self._stop(response), "stop_sequence": None},
+            "usage": {"output_tokens": response.tokens[1]},
         }
-        told += [("message_delta", ended), ("message_stop", {})]
+        stream_events += [("message_delta", ended), ("message_stop", {})]
         return b"".join(
-            f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n".encode() for name, data in told
+            f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n".encode() for name, data in stream_events
         )
 
     def error(self, status: int, kind: str, words: str) -> Any:
@@ -245,10 +251,10 @@ class Google(Wire):
     name, spec, messages = "google", GOOGLE, "contents"
     truncated = b'data: {"candidates": [{"content": {"parts": [{"text": ""}]'
     ENDS: Mapping[Ending, str] = {"length": "MAX_TOKENS", "filtered": "SAFETY"}
-    """Beside the reason that it gives for everything else, calls included."""
+    """Every other response ends with the same reason, calls included."""
 
-    def _answer(self, said: Said, parts: list[Any], finish: str | None) -> dict[str, Any]:
-        read, written = said.tokens
+    def _answer(self, response: WireResponse, parts: list[Any], finish: str | None) -> dict[str, Any]:
+        read, written = response.tokens
         candidate = {
             "content": {"parts": parts, "role": "model"},
             "index": 0,
@@ -262,24 +268,24 @@ class Google(Wire):
             "responseId": "r1",
         }
 
-    def _parts(self, said: Said, texts: list[str]) -> list[Any]:
+    def _parts(self, response: WireResponse, texts: list[str]) -> list[Any]:
         parts: list[Any] = [{"text": text} for text in texts if text]
-        for each in said.calls:
+        for each in response.calls:
             call = {"name": each.name, "args": json.loads(each.raw), **({"id": each.call_id} if each.call_id else {})}
             if each.raw == "{}":
                 del call["args"]  # Google leaves it out
             parts.append({"functionCall": call})
         return parts
 
-    def _finish(self, said: Said) -> str:
-        return self.ENDS.get(said.ending, "STOP")
+    def _finish(self, response: WireResponse) -> str:
+        return self.ENDS.get(response.ending, "STOP")
 
-    def whole(self, said: Said) -> Any:
-        return self._answer(said, self._parts(said, [said.text]), self._finish(said))
+    def whole(self, response: WireResponse) -> Any:
+        return self._answer(response, self._parts(response, [response.text]), self._finish(response))
 
-    def stream(self, said: Said) -> bytes:
-        pieces = [self._answer(said, [part], None) for part in self._parts(said, _halves(said.text))]
-        return events(*pieces, self._answer(said, [{"text": ""}], self._finish(said)))
+    def stream(self, response: WireResponse) -> bytes:
+        pieces = [self._answer(response, [part], None) for part in self._parts(response, _halves(response.text))]
+        return events(*pieces, self._answer(response, [{"text": ""}], self._finish(response)))
 
     def error(self, status: int, kind: str, words: str) -> Any:
         return {"error": {"code": status, "message": words, "status": kind}}
@@ -303,7 +309,7 @@ class Google(Wire):
 
 
 class Devstral(OpenAI):
-    """One of Mistral's models behind a server that speaks OpenAI's form; it has rules of its own for what it takes."""
+    """A Mistral model on a server that uses OpenAI's wire format, with stricter rules for requests."""
 
     name, spec = "devstral", "openai:mistralai/Devstral-Small"
 
@@ -320,7 +326,7 @@ def _halves(text: str) -> list[str]:
 
 
 def _raw(request: Received, key: str) -> str:
-    """The value of this key of a body, as the text that it came as."""
+    """The value of this key in a body, as the text that was sent."""
     content = request.content.decode()
     begin = content.index(f'"{key}":') + len(key) + 3  # inside a string the quotes would be escaped
     begin += len(content[begin:]) - len(content[begin:].lstrip())

@@ -32,7 +32,7 @@ async def pay(params: Amount) -> dict[str, int]:
 
 @tool(effect="once", ask=True)
 async def pay_slowly(params: Amount) -> dict[str, int]:
-    """Pay an amount that nobody cares about."""
+    """Pay an amount that no one decides about in time."""
     return {"paid": params.cents}
 
 

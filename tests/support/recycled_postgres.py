@@ -1,6 +1,6 @@
-"""PostgreSQL databases used by one test after the other: emptied in between, or left behind when that cannot be trusted.
+"""PostgreSQL databases reused by one test after another: emptied in between, or abandoned when that is not safe.
 
-A new database costs ten times what a test does in it: its files, and catalogues that each new connection reads anew.
+Creating a database takes ten times as long as a test in it: its files, and catalogues that each new connection reads again.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ END $$
 CATALOGUES = ("pg_class", "pg_attribute", "pg_trigger", "pg_constraint", "pg_proc", "pg_attrdef", "pg_index")
 STATE = "(SELECT (count(*), max(xmin::text::bigint))::text FROM {})"
 SCHEMA = "SELECT " + ", ".join(STATE.format(name) for name in CATALOGUES)
-"""Differs after any statement that changed the schema, also one that was undone by another."""
+"""Changes with any statement that changed the schema, even if a later one reverted it."""
 
 
 class Recycled:
-    """One database at a time, with its connections and what they know of it."""
+    """One database at a time, with its connections and their caches."""
 
     def __init__(self, server: PostgresServer, template: str) -> None:
         self._server = server
         self._template = template
         self._current: Database | None = None
         self._schema: tuple[str, ...] | None = None
-        self.made = 0
-        """How many databases it took so far."""
+        self.created = 0
+        """The number of databases created so far."""
 
     async def take(self) -> Database:
         """A database as it is after the migrations."""
-        kept = self._current
-        if kept is not None and self._emptied(kept):
-            database = Database(kept.url)  # a new one, for what a test may have done to the old one
-            database._backend = kept._backend
+        current = self._current
+        if current is not None and self._emptied(current):
+            database = Database(current.url)  # a new object, because a test may have changed the old one
+            database._backend = current._backend
         else:
-            if kept is not None:
-                await kept.close()
+            if current is not None:
+                await current.close()
             database = Database(self._server.fresh_url(template=self._template))
-            self.made += 1
+            self.created += 1
             with self._connected(database) as connection:
                 connection.execute(KEEP_SEEDS)
                 self._schema = connection.execute(SCHEMA).fetchone()
@@ -76,7 +76,7 @@ class Recycled:
 
     def _emptied(self, database: Database) -> bool:
         if database._backend._engine.pool.checkedout():
-            return False  # somebody still works with it
+            return False  # something still uses it
         with suppress(psycopg.Error), self._connected(database) as connection:
             connection.execute(EMPTY)
             return connection.execute(SCHEMA).fetchone() == self._schema

@@ -1,4 +1,4 @@
-"""What must be true of a gated tool in whatever framework runs it. Each framework's test file brings a shop of its own."""
+"""What must be true of a gated tool in any framework that runs it. Each framework's test file brings its own shop."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class Bank:
 class Shop(Protocol):
     """One process of an agent with the gated tools ``refund(cents)``, ``look_up(order)`` and ``delete_shop()``.
 
-    Its model makes ``calls`` at once, those of the id ``again`` when it has read of the others, then says what it read of each,
-    joined by a slash. A run that is interrupted anew is kept, and waits for answers as before.
+    Its model makes ``calls`` at once, and those with the id ``again`` after it has read the other results. Then it repeats each
+    result, joined by a slash. A run that is interrupted again is stored, and waits for decisions as before.
     """
 
     async def ask(self) -> None:
-        """Run until answers are needed; keep what a program would store."""
+        """Run until decisions are needed, and store what a program would store."""
 
     def restarted(self) -> Shop:
-        """Another process: the same agent made anew, with what was stored."""
+        """Another process: a new instance of the same agent, with what was stored."""
 
     async def decided(self, **options: Any) -> None:
-        """Wait for the answers."""
+        """Wait for the decisions."""
 
     async def continue_run(self) -> str:
-        """Resume with the answers; returns what the model said at the end."""
+        """Resume with the decisions and return the model's final text."""
 
 
 Opening = Callable[..., Shop]
@@ -60,7 +60,7 @@ def refund(cents: int, call_id: str = "c1") -> Call:
 
 
 async def decided_by_a_person(sender: Sender, shop: Shop, verb: str = "approve", **body: Any) -> dict[str, Any]:
-    """Answer the one request while the shop waits; returns the request as it was shown."""
+    """Decide the one request while the shop waits; returns the request as the API showed it."""
     waiting = asyncio.create_task(shop.decided())
     request = await sender.decide(verb, **body)
     await waiting
@@ -77,8 +77,8 @@ async def approved(sender: Sender, shop_for: Opening, bank: Bank) -> None:
     assert (manifest["description"], manifest["effect"]) == ("Give money back.", "once")
     assert manifest["parameters"]["properties"]["cents"]["type"] == "integer"
     assert bank.paid == []
-    said = await shop.continue_run()
-    assert "500" in said
+    reply = await shop.continue_run()
+    assert "500" in reply
     assert bank.paid == [500]
     call = await sender.call(request)
     assert call.state == "done"
@@ -86,19 +86,19 @@ async def approved(sender: Sender, shop_for: Opening, bank: Bank) -> None:
 
 
 async def edited(sender: Sender, shop_for: Opening, bank: Bank) -> None:
-    """Edited arguments run in place of the model's, and the model is told what ran (I6)."""
+    """Edited arguments run in place of the model's, and the model reads what ran (I6)."""
     shop = shop_for(refund(500))
     await shop.ask()
     request = await decided_by_a_person(sender, shop, "edit", args={"cents": 200})
-    said = await shop.continue_run()
+    reply = await shop.continue_run()
     assert bank.paid == [200]
-    assert "200" in said
-    assert "edited" in said or "replaced" in said
+    assert "200" in reply
+    assert "edited" in reply or "replaced" in reply
     assert (await sender.call(request)).edited_input == '{"cents":200}'
 
 
 async def answered(sender: Sender, shop_for: Opening, bank: Bank) -> None:
-    """A person may answer in the tool's place: the model reads their answer as its result, and the tool does not run."""
+    """A person may answer instead of the tool: the model reads their answer as the result, and the tool does not run."""
     shop = shop_for(refund(500))
     await shop.ask()
     await decided_by_a_person(sender, shop, "respond", message="Paid by voucher.")
@@ -107,19 +107,19 @@ async def answered(sender: Sender, shop_for: Opening, bank: Bank) -> None:
 
 
 async def by_policy_alone(sender: Sender, shop_for: Opening, bank: Bank) -> None:
-    """What policy allows runs, and what it denies does not, and nobody is asked about either."""
+    """What policy allows runs, what it denies does not, and neither opens a request."""
     shop = shop_for(("look_up", '{"order": 7}', "c1"), ("delete_shop", "{}", "c2"))
     await shop.ask()
     await shop.decided()
-    said = await shop.continue_run()
-    assert "order 7" in said
-    assert "Shops stay." in said
+    reply = await shop.continue_run()
+    assert "order 7" in reply
+    assert "Shops stay." in reply
     assert bank.paid == []
     assert await sender.none_pending()
 
 
 async def several_at_once(sender: Sender, shop_for: Opening, bank: Bank) -> None:
-    """All calls of a step are asked about before any is answered, and each gets its own answer, in whatever order.
+    """All calls of a step get a request before any is decided, and each gets its own decision, in any order.
 
     A rejection reaches the model with the person's reason, and nothing runs.
     """
@@ -135,21 +135,21 @@ async def several_at_once(sender: Sender, shop_for: Opening, bank: Bank) -> None
 
 
 async def repeated(sender: Sender, shop_for: Opening, bank: Bank) -> None:
-    """A model that makes a rejected call again reads that it was refused, and nobody is asked a second time (I12)."""
+    """A model that repeats a rejected call reads that it was refused, and no second request is opened (I12)."""
     shop = shop_for(refund(500), refund(500, "again"))
     await shop.ask()
     await decided_by_a_person(sender, shop, "reject", message="Too much.")
     await shop.continue_run()
     await shop.decided(wait=timedelta(seconds=20))
-    said = await shop.continue_run()
-    assert said.count("They said: Too much.") == 2
-    assert "no one was asked again" in said
+    reply = await shop.continue_run()
+    assert reply.count("They said: Too much.") == 2
+    assert "no one was asked again" in reply
     assert bank.paid == []
     assert await sender.none_pending()
 
 
 async def restarted_twice(sender: Sender, shop_for: Opening, bank: Bank) -> None:
-    """A process that dies while people think is followed by one that gets the answer, and nobody is asked twice.
+    """When a process dies while its request waits, the next one gets the decision, and no second request is opened.
 
     When that one dies before it stored what its tool returned, the third gets the result, and the tool ran once (I3).
     """
@@ -168,7 +168,7 @@ async def restarted_twice(sender: Sender, shop_for: Opening, bank: Bank) -> None
 
 
 async def failing(sender: Sender, shop_for: Opening, bank: Bank) -> None:
-    """A tool that fails is reported as failed; a process that comes after reads the failure, and does not run it again."""
+    """A tool that fails is reported as failed; the next process reads the failure and does not run the tool again."""
     shop = shop_for(refund(13))
     await shop.ask()
     request = await decided_by_a_person(sender, shop)
@@ -179,13 +179,13 @@ async def failing(sender: Sender, shop_for: Opening, bank: Bank) -> None:
     assert isinstance(result, Failure)
     assert "the bank is closed" in result.reason
     await again.decided()
-    said = await again.continue_run()
-    assert "the bank is closed" in said
-    assert "rejected" not in said
+    reply = await again.continue_run()
+    assert "the bank is closed" in reply
+    assert "rejected" not in reply
 
 
 async def approved_past_the_gate(sender: Sender, shop: Shop, bank: Bank) -> None:
-    """A program that approves by itself finds the door closed: its tool waits there for the person (I2)."""
+    """A program that approves its own call gets nowhere: the tool still waits for the person's decision (I2)."""
     waiting = asyncio.create_task(shop.continue_run())
     await sender.decide("reject", message="Not by yourself.")
     assert "Not by yourself." in await waiting

@@ -1,6 +1,6 @@
-"""The whole app over a store with requests in it, and no engine behind: for what people do around decisions.
+"""The whole app over a store with requests in it, without an engine: for what people do around decisions.
 
-In this process, without a socket; Temporal is a port where nobody listens.
+In this process, without a socket; Temporal is a port on which no server listens.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 from support.api_server import session_for, token_for
-from support.stored_requests import asked, live_run
+from support.stored_requests import live_run, request_row
 from temporalio.client import Client
 
 from approvals_api.app import create_app
@@ -39,7 +39,7 @@ class Desk:
     clients: list[httpx.AsyncClient] = field(default_factory=list)
 
     async def person(self, name: str, role: Role = "operator") -> httpx.AsyncClient:
-        """Somebody who is logged in; they decide, look and talk by cookie, as a browser would."""
+        """The client of a logged-in user, with a session cookie as in a browser."""
         if role == "operator":
             cookies = await session_for(self.database, name)
         else:
@@ -62,10 +62,10 @@ class Desk:
     async def put(self, run: runs.Run, request_id: str = "rq", **changes: Any) -> str:
         """Open a request; returns its address."""
         async with self.database.write() as conn:
-            await requests.insert_all(conn, [asked(run, request_id, manifest=MANIFEST, **changes)])
+            await requests.insert_all(conn, [request_row(run, request_id, manifest=MANIFEST, **changes)])
         return f"/api/v1/requests/{request_id}"
 
-    async def told(self, run_id: str = "run_1") -> list[tuple[str, dict[str, Any]]]:
+    async def events(self, run_id: str = "run_1") -> list[tuple[str, dict[str, Any]]]:
         async with self.database.read() as conn:
             assert await events.chain_break(conn, run_id) is None
             return [(event.type, event.payload) for event in await events.after(conn, 0, run_id=run_id)]

@@ -1,4 +1,4 @@
-"""Runs and requests for tests that need them in the store, and no engine to make them."""
+"""Runs and requests for tests that need them in the store without an engine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from turngate.store.runs import messages, new_run, runs
 AT = now()
 
 
-def asked(run: runs.Run, request_id: str, *, kind: RequestKind = "approval", **changes: Any) -> requests.Request:
-    made: dict[str, Any] = {
+def request_row(run: runs.Run, request_id: str, *, kind: RequestKind = "approval", **changes: Any) -> requests.Request:
+    defaults: dict[str, Any] = {
         "id": request_id,
         "run_id": run.id,
         "tool_call_id": f"call of {request_id}",
@@ -36,7 +36,7 @@ def asked(run: runs.Run, request_id: str, *, kind: RequestKind = "approval", **c
         "expires_at": None,
         "created_at": as_text(AT),
     }
-    return requests.Request(**{**made, **changes})
+    return requests.Request(**{**defaults, **changes})
 
 
 async def live_run(
@@ -44,13 +44,13 @@ async def live_run(
     run_id: str,
     *,
     conversation_id: str | None = None,
-    behind: str | None = None,
+    after: str | None = None,
     task: str = "go",
     **more: Any,
 ) -> runs.Run:
     """Insert a live run with its input message and without events, in a conversation of its own unless one is named.
 
-    ``behind``: the message its input comes behind. ``more``: of :class:`new_run.NewRun`.
+    ``after``: the message that its input follows. ``more``: fields of :class:`new_run.NewRun`.
     """
     if conversation_id is None:
         conversation_id = f"conv_{run_id}"
@@ -59,7 +59,7 @@ async def live_run(
     await messages.append(
         conn,
         message_id=message_id,
-        parent_id=behind,
+        parent_id=after,
         conversation_id=conversation_id,
         run_id=run_id,
         step=None,

@@ -1,4 +1,4 @@
-"""An agent with a sub-agent, control calls and tools from outside, and a model that does what its task says, step by step."""
+"""An agent with a sub-agent, control calls and tools from outside, and a model that follows its task step by step."""
 
 from __future__ import annotations
 
@@ -122,6 +122,6 @@ class World:
 
 
 def log_of(chars: int) -> str:
-    """A log of so many characters: numbered lines with a character in them that nobody sees."""
+    """A log of so many characters: numbered lines with an invisible character."""
     lines = (f"{number:06} line \u202e of the <b>log</b>\n" for number in range(chars // 10))
     return "".join(lines)[:chars]

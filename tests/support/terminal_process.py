@@ -20,8 +20,8 @@ DEADLINE_SECONDS = 90.0
 def clean_environment(**more: str) -> dict[str, str]:
     """Our environment without what would change the command line's behaviour."""
     prefixes = ("TURNGATE_", "TEMPORAL_", "OPENAI_", "VISUAL", "EDITOR", "NO_COLOR", "FORCE_COLOR")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
-    return {**kept, "TERM": "xterm", "COLUMNS": "200", **more}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+    return {**inherited, "TERM": "xterm", "COLUMNS": "200", **more}
 
 
 def turngate(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -39,7 +39,7 @@ def turngate(*arguments: str, cwd: Path, **environment: str) -> subprocess.Compl
 
 
 class Background:
-    """A command that goes on; what it prints is read line by line."""
+    """A command that runs in the background; its output is read line by line."""
 
     def __init__(self, *arguments: str, cwd: Path, **environment: str) -> None:
         self.process = subprocess.Popen(
@@ -123,10 +123,10 @@ class Screen:
     def wait_for(self, pattern: str) -> re.Match[str]:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
-            found = re.compile(pattern).search(self.text, self._seen)
-            if found:
-                self._seen = found.end()
-                return found
+            match = re.compile(pattern).search(self.text, self._seen)
+            if match:
+                self._seen = match.end()
+                return match
             assert time.monotonic() < deadline, f"{pattern!r} did not come within {DEADLINE_SECONDS} s:\n{self.text}"
             assert self._read(1.0), f"{pattern!r} never came:\n{self.text}"
 

@@ -32,7 +32,7 @@ class Speed(Enum):
 
 @dataclass(frozen=True)
 class Money:
-    """Not text, and not readable as text: whoever parses it a second time fails."""
+    """Not text, and not readable as text: parsing it a second time fails."""
 
     currency: str
     amount: Decimal
@@ -91,7 +91,7 @@ def raw(price: str = "10.50", trail: str = "model") -> str:
 
 
 def decoded(price: str = "10.50", trail: str = "model") -> dict[str, Any]:
-    """What everybody who is given the parameters must see."""
+    """What everyone who receives the parameters must see."""
     return {
         "url": HttpUrl("https://shop.example/"),
         "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone(timedelta(hours=2))),
@@ -123,7 +123,7 @@ def encoded(price: str = "10.50", trail: str = "model") -> dict[str, Any]:
 
 
 def seen(params: Parcel) -> dict[str, Any]:
-    """The parameters as plain values, to compare with :func:`decoded`; types are compared as well."""
+    """The parameters as plain values, to compare with :func:`decoded`; types are compared too."""
     values = {name: getattr(params, name) for name in Parcel.model_fields}
     for name, value in decoded().items():
         assert type(values[name]) is type(value), (name, values[name])

@@ -1,4 +1,4 @@
-"""What the terminal UI is tried on: an agent that does what it is told, and a person at the keys."""
+"""The terminal UI under test: an agent that follows its input, and a person at the keys."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def share(params: Address) -> dict[str, str]:
 
 @tool(effect="read", ask=False)
 async def dig(params: Address, ctx: ToolContext) -> dict[str, bool]:
-    """Dig, and say how far it is until it may end."""
+    """Dig, and report the depth until it may end."""
     for depth in range(3):
         ctx.emit({"depth": depth, "said": params.street})
     await asyncio.wait_for(DUG.wait(), 20)
@@ -91,15 +91,15 @@ POLICY = DRIVEN_POLICY.joined_with(Policy(rule=[Rule(name="two-people", verdict=
 
 
 def calling(tool: str, arguments: dict[str, Any], say: str = "I will.") -> str:
-    """What makes the agent call a tool with exactly these arguments, and say this."""
+    """The input that makes the agent call a tool with exactly these arguments, with this text."""
     exact = json.dumps(arguments, ensure_ascii=False)
     return f"raw {json.dumps({'say': say, 'tool': tool, 'arguments': exact})}"
 
 
 class Talker(DrivenTalker):
-    """As for the drivers; ``raw {say, tool, arguments}`` calls with exactly these arguments, and says what would deceive.
+    """As for the drivers; ``raw {say, tool, arguments}`` calls with exactly these arguments, with a text that may deceive.
 
-    ``hold``: its words are told, and its response is not given before this is set.
+    ``hold``: its words are streamed, but its response is complete only once this is set.
     """
 
     hold: asyncio.Event | None = None
@@ -113,13 +113,13 @@ class Talker(DrivenTalker):
     async def generate(self, request: ModelRequest) -> ModelResponse:
         last = request.messages[-1]
         if last.role == "user" and last.text.startswith("raw "):
-            told = json.loads(last.text[4:])
-            return says(told["say"], call(told.get("tool", "write"), told["arguments"]))
+            order = json.loads(last.text[4:])
+            return says(order["say"], call(order.get("tool", "write"), order["arguments"]))
         return await super().generate(request)
 
 
 @dataclass
-class Asked:
+class DialogField:
     """The field of the dialog that is open, or about to be."""
 
     person: Person
@@ -151,7 +151,7 @@ class Asked:
 
 @dataclass
 class Person:
-    """Somebody at the keys."""
+    """A person at the keys."""
 
     app: TurngateTui
     pilot: Pilot[None]
@@ -172,7 +172,7 @@ class Person:
 
     @property
     def screen(self) -> str:
-        """The cells of the terminal, line by line; empty while a widget is on its way in or out, and nothing is drawn either."""
+        """The cells of the terminal, line by line; empty while a widget is being added or removed."""
         try:
             strips = self.app.screen._compositor.render_strips()
         except KeyError:  # a widget has no styles yet: we look between two of the app's own steps
@@ -184,7 +184,7 @@ class Person:
         return str(self.app.screen.query_one("#notice", Static).render())
 
     async def press(self, *keys: str) -> None:
-        """Press keys as the terminal tells them. Not by the pilot, which waits for the whole process, engine and all, to idle."""
+        """Press keys as the terminal reports them. Not by the pilot, which waits until the process and its engine are idle."""
         for key in keys:
             pressed = events.Key(key, key if len(key) == 1 else {"space": " "}.get(key))
             pressed.set_sender(self.app)
@@ -196,7 +196,7 @@ class Person:
         await self.press(*text)
 
     async def at(self, control: str) -> Widget:
-        """Go to a control of the form that is open, by its name."""
+        """Focus a control of the open form, by its name."""
 
         def look() -> list[Widget]:
             return [each for each in self.app.screen.query(".control") if each.control_name == control]
@@ -208,25 +208,25 @@ class Person:
         return look()[0]
 
     async def put(self, control: str, text: str) -> None:
-        """Put a text into a control of the form that is open."""
+        """Put a text into a control of the open form."""
         (await self.at(control)).put(text)
         await self.settled()
 
     async def presses(self, does: str) -> None:
         """Press the form's button that does this."""
-        found = [each for each in self.app.screen.query(Press) if each.does == does]
-        found[0].focus()
+        buttons = [each for each in self.app.screen.query(Press) if each.does == does]
+        buttons[0].focus()
         before = {id(each) for each in self.app.screen.query(Press)}
         await self.press("enter")
         await self.until(lambda: before.isdisjoint(map(id, self.app.screen.query(Press))), "form drawn again")
 
     def beside(self, control: str) -> str:
-        """What is said to be wrong with a field; empty when it is shown nowhere."""
-        found = [each for each in self.app.screen.query(".wrong") if each.name == control and each.display]
-        return str(found[0].render()) if found else ""
+        """The error shown next to a field, or an empty string."""
+        errors = [each for each in self.app.screen.query(".wrong") if each.name == control and each.display]
+        return str(errors[0].render()) if errors else ""
 
     async def settled(self) -> None:
-        """Wait until every widget has handled what it was told."""
+        """Wait until every widget has handled its messages."""
         for _ in range(2):
             await self.pilot._wait_for_screen()
             await asyncio.sleep(0.005)
@@ -238,27 +238,27 @@ class Person:
         await asyncio.sleep(0.2)  # a person's pause, which no paste and no held key leaves
         await self.press(key)
 
-    def asked(self, kind: type[Widget]) -> Asked:
-        return Asked(self, kind)
+    def dialog_field(self, kind: type[Widget]) -> DialogField:
+        return DialogField(self, kind)
 
     async def opens(self, words: str = "THE EXACT CALL") -> None:
         """Open the marked request, and look at it for a moment."""
         await self.press("enter")
-        await self.shown(words)
+        await self.sees_ready(words)
 
-    async def shown(self, words: str) -> str:
+    async def sees_ready(self, words: str) -> str:
         """Wait until these words are on the screen, and keys count again."""
         screen = await self.sees(words)
         await self.until(lambda: not self.app.screen.is_inert, "time to look")
         return screen
 
-    async def request(self, shown: dict[str, Any]) -> dict[str, Any]:
-        return (await self.api.operator.get(f"/api/v1/requests/{shown['id']}")).json()
+    async def request(self, request: dict[str, Any]) -> dict[str, Any]:
+        return (await self.api.operator.get(f"/api/v1/requests/{request['id']}")).json()
 
-    async def decided(self, shown: dict[str, Any]) -> dict[str, Any]:
+    async def decided(self, request: dict[str, Any]) -> dict[str, Any]:
         async def look() -> dict[str, Any] | None:
-            found = await self.request(shown)
-            return found if found["status"] != "pending" else None
+            current = await self.request(request)
+            return current if current["status"] != "pending" else None
 
         return await until(look, "decision")
 
@@ -273,7 +273,7 @@ async def person_at(
     owner: str | None = None,
     scopes: Sequence[access.Scope] = ("requests:read", "requests:decide", "admin"),
 ) -> AsyncIterator[Person]:
-    """Somebody at the keys. ``owner``: the user whose token it is; None: a token that belongs to nobody."""
+    """A person at the keys. ``owner``: the user whose token it is; None: a token without an owner."""
     async with api.stack.database.write() as conn:
         secret = await tokens.issue(conn, name=name, scopes=scopes, owner=owner)
     async with TurngateClient(url or api.url, token=secret, retries=Retries(attempts=1)) as client:

@@ -1,4 +1,4 @@
-"""Stored users for tests, and what the audit was told of people."""
+"""Stored users for tests, and what the audit log records about people."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from turngate.store.database import Database
 from turngate.store.events import events
 
 
-async def told(database: Database, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
+async def audit_events(database: Database, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
     """The system's events of these types, in order; all of them without types."""
     async with database.read() as conn:
-        found = await events.after(conn, 0, run_id=events.SYSTEM, limit=100_000)
-    return [(each.type, each.payload) for each in found if not kinds or each.type in kinds]
+        rows = await events.after(conn, 0, run_id=events.SYSTEM, limit=100_000)
+    return [(each.type, each.payload) for each in rows if not kinds or each.type in kinds]
 
 
 async def added(database: Database, name: str, role: str = "operator", password_hash: str | None = None) -> users.User:

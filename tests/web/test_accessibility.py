@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from support.browser_pages import shown
+from support.browser_pages import browse
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
@@ -18,8 +18,13 @@ LOOKS = {
     "320 px and dark": (320, 640, "dark", RULES_OF_A_LOOK),
 }
 ONLY_THE_DECISION = {
-    *("approval edited wrongly", "approval with a row more", "approval unconfirmed", "approval parked and claimed"),
-    *("approved", "approved as edited", "answered", "outcome told", "expired", "cancelled", "superseded"),
+    *(
+        "approval with an invalid edit",
+        "approval with a row more",
+        "approval unconfirmed",
+        "approval parked and claimed",
+    ),
+    *("approved", "approved as edited", "answered", "outcome resolved", "expired", "cancelled", "superseded"),
 }
 """States whose page is another's but for the decision: only that is looked at."""
 GRAVE = {"serious", "critical"}
@@ -32,7 +37,7 @@ async def pages(browser, sqlite_template, tmp_path_factory):
     folder = tmp_path_factory.mktemp("accessible")
     async with pages_of(Filling("Pay the invoice of March"), sqlite_template, folder / "pages") as served:
         html = {name: await served.html(state) for name, state in STATES.items()}
-    async with shown(browser, html) as made:
+    async with browse(browser, html) as made:
         yield made
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from playwright.async_api import expect
-from support.browser_pages import shown
+from support.browser_pages import browse
 from support.hostile_texts import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON
 from support.planted_pages import STATES, pages_of
 from support.planted_text import PIXEL, Filling
@@ -13,7 +13,7 @@ LONG = "x" * 400
 SHOWN = [
     *("inbox", "approval", "approval with a diff", "approval of a command", "question", "rejected", "run running"),
     *("run completed", "result", "new run", "grants", "audit", "not found"),
-    *("run retrying", "conversation", "call from outside", "fork summarised"),
+    *("run retrying", "conversation", "external call", "fork summarised"),
 ]
 """One of each layout; that hostile text is only text in every state is proven without a browser."""
 OWNED = "window.owned = () => { window.wasOwned = true; }"
@@ -44,7 +44,7 @@ async def hostile_pages(browser, sqlite_template, tmp_path_factory):
     texts = [f"{each} {LONG}" for each in (EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON)]
     async with pages_of(Filling(*texts), sqlite_template, folder / "pages") as served:
         html = {name: await served.html(STATES[name]) for name in SHOWN}
-    async with shown(browser, html, bypass_csp=True, viewport={"width": 320, "height": 640}) as made:
+    async with browse(browser, html, bypass_csp=True, viewport={"width": 320, "height": 640}) as made:
         await made.page.add_init_script(OWNED)
         yield made
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from playwright.async_api import expect
-from support.browser_pages import shown
+from support.browser_pages import browse
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
-NAMES = ("approval", "approval with a row more", "approval edited wrongly")
+NAMES = ("approval", "approval with a row more", "approval with an invalid edit")
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ async def pages(browser, sqlite_template, tmp_path_factory):
     folder = tmp_path_factory.mktemp("form")
     async with pages_of(Filling("words"), sqlite_template, folder / "pages") as served:
         html = {name: await served.html(STATES[name]) for name in NAMES}
-    async with shown(browser, html) as made:
+    async with browse(browser, html) as made:
         yield made
 
 
@@ -67,7 +67,7 @@ async def test_enter_never_removes_a_row(pages):
 
 async def test_a_complaint_is_read_with_its_field(pages):
     """What does not fit stands at its field, is part of what a screen reader says of it, and keeps what was typed."""
-    page = await pages.go("approval edited wrongly")
+    page = await pages.go("approval with an invalid edit")
     field = page.locator("#edit-1")
     await expect(field).to_have_value("many")
     await expect(field).to_have_accessible_description("Type a whole number, such as 3; “many” is none.")

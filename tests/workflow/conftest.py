@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.engine import Clock, standing_clock
+from support.engine import Clock, frozen_clock
 
 
 @pytest.fixture(scope="session")
 async def clock() -> AsyncIterator[Clock]:
-    async with standing_clock() as made:
+    async with frozen_clock() as made:
         yield made

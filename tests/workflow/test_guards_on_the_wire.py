@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.fake_provider import Received
 from support.provider_engines import Played, Stage, require_order, staged, turns_of
-from support.provider_wires import EVENT_STREAM, WIRES, Made, Said, Wire, calls, each_wire, either_way
+from support.provider_wires import EVENT_STREAM, WIRES, Wire, WireCall, WireResponse, calls, each_wire, either_way
 from temporalio.client import Client
 
 from turngate import Limits, NoProgress, Price
@@ -27,7 +27,7 @@ from turngate.store.live.watch import EVERY_RUN
 from turngate.store.requests import requests
 from turngate.store.runs import steps
 
-DONE = Said(text="Done.")
+DONE = WireResponse(text="Done.")
 USED = (11, 7)
 LIMITS = {
     "thrifty": Limits(tokens=30),
@@ -41,8 +41,8 @@ NEXT = dict(zip((wire.name for wire in WIRES), (*(wire.name for wire in WIRES[1:
 """Who stands in for whom."""
 
 
-def look(call_id: str | None, name: str = "x") -> Said:
-    return calls(Made("look", f'{{"name": "{name}"}}', call_id), tokens=USED)
+def look(call_id: str | None, name: str = "x") -> WireResponse:
+    return calls(WireCall("look", f'{{"name": "{name}"}}', call_id), tokens=USED)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ async def test_budgets_count_what_the_provider_counted(stage: Stage, wire: Wire,
 async def test_the_step_cap_and_the_cap_of_malformed_answers(stage: Stage, wire: Wire) -> None:
     """So many requests and no more, each end by its name."""
     short = await stage.play(wire, look("c1"), look("c2", "y"), agent="short")
-    strict = await stage.play(wire, Said(), Said(), agent="strict")
+    strict = await stage.play(wire, WireResponse(), WireResponse(), agent="strict")
     assert [(each.run.outcome, each.run.error_class) for each in (short, strict)] == [
         ("step_cap", "step_cap"),
         ("malformed", "malformed"),
@@ -105,7 +105,7 @@ async def test_calls_that_differ_by_their_ids_alone_are_no_progress(stage: Stage
 async def test_i12_a_repeat_of_a_rejected_call_is_closed(stage: Stage, wire: Wire) -> None:
     """I12: whatever id and spacing it has by then; one person was asked once, and the model reads that it was a repeat."""
     engine = stage.engines[True]
-    first, again = calls(Made("pay", '{"cents": 5}', "c1")), calls(Made("pay", '{ "cents":5 }', "c2"))
+    first, again = calls(WireCall("pay", '{"cents": 5}', "c1")), calls(WireCall("pay", '{ "cents":5 }', "c2"))
     stage.says(wire, first, again, DONE)
     run = await stage.start(wire)
     await engine.decide(await engine.request(run), "reject", message="Too much.")
@@ -228,7 +228,7 @@ async def test_an_error_behind_the_first_words_says_that_they_are_void(stage: St
     """Status 200, words, then an error: asked again, and never without a word to who was shown them."""
 
     async def one(wire: Wire) -> None:
-        begun = wire.stream(Said(text="I believe", calls=(Made("look", '{"name": "x"}', "c1"),)))
+        begun = wire.stream(WireResponse(text="I believe", calls=(WireCall("look", '{"name": "x"}', "c1"),)))
         content = begun[: begun.rindex(wire.truncated)] + IN_THE_MIDDLE[wire.name]
         stage.servers[wire.name].answer(content, headers=EVENT_STREAM)
         stage.says(wire, DONE)
@@ -245,7 +245,7 @@ async def test_an_error_behind_the_first_words_says_that_they_are_void(stage: St
 async def test_a_fallback_behind_the_first_words_takes_them_back(stage: Stage) -> None:
     """The quota ended in the middle of an answer: watchers are told that its words are void before the next model speaks."""
     openai, anthropic, _google = WIRES
-    begun = openai.stream(Said(text="I believe"))
+    begun = openai.stream(WireResponse(text="I believe"))
     ended = b'data: {"error": {"message": "No credit.", "code": "insufficient_quota"}}\n\n'
     stage.servers[openai.name].answer(begun[: begun.rindex(openai.truncated)] + ended, headers=EVENT_STREAM)
     engine = stage.engines[True]

@@ -14,7 +14,17 @@ from pathlib import Path
 import pytest
 from support.engine import STARTER, Stack, until
 from support.provider_engines import Stage, require_order, staged, turns_of
-from support.provider_wires import DEVSTRAL, EVENT_STREAM, WIRES, Made, Said, Wire, calls, each_wire, either_way
+from support.provider_wires import (
+    DEVSTRAL,
+    EVENT_STREAM,
+    WIRES,
+    Wire,
+    WireCall,
+    WireResponse,
+    calls,
+    each_wire,
+    either_way,
+)
 from temporalio.client import Client
 
 from approvals_api.runs import send_message
@@ -22,9 +32,9 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.store.requests import requests
 from turngate.store.runs.runs import Run
 
-DONE = Said(text="Done.")
-LOOK = Made("look", '{"name": "x"}', "c1")
-LOOK_TOO = Made("look", '{"name": "y"}', "c2")
+DONE = WireResponse(text="Done.")
+LOOK = WireCall("look", '{"name": "x"}', "c1")
+LOOK_TOO = WireCall("look", '{"name": "y"}', "c2")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +56,7 @@ def stage(_staged: Stage) -> Stage:
 @either_way
 async def test_a_tool_without_parameters(stage: Stage, wire: Wire, streamed: bool) -> None:
     """It is offered with the schema of an empty object, runs when called with nothing, and its call goes back as ``{}``."""
-    said = calls(Made("zebra", "{}", "c1"), Made("apple", "{}", "c2"))
+    said = calls(WireCall("zebra", "{}", "c1"), WireCall("apple", "{}", "c2"))
     played = await stage.play(wire, said, DONE, streamed=streamed)
     offered = wire.schemas(played.requests[0])
     assert [offered[name]["type"] for name in ("zebra", "apple")] == ["object", "object"]
@@ -60,7 +70,7 @@ async def test_a_tool_without_parameters(stage: Stage, wire: Wire, streamed: boo
 @each_wire
 async def test_results_are_objects(stage: Stage, wire: Wire) -> None:
     """Text, a list and a failure: an object each, as it is stored and as the provider reads it."""
-    said = calls(LOOK, Made("apple", "{}", "c2"), Made("mend", "{}", "c3"))
+    said = calls(LOOK, WireCall("apple", "{}", "c2"), WireCall("repair", "{}", "c3"))
     played = await stage.play(wire, said, DONE)
     turns = turns_of(wire, played)
     require_order(turns)
@@ -74,7 +84,7 @@ async def test_results_are_objects(stage: Stage, wire: Wire) -> None:
 @each_wire
 async def test_i1_results_stand_directly_behind_their_turn(stage: Stage, wire: Wire) -> None:
     """I1: in the model's order, however long each took, and before what a person said while they were awaited."""
-    said = calls(Made("pay", '{"cents": 5}', "c1"), LOOK_TOO, Made("zebra", "{}", "c3"), text="I pay and look.")
+    said = calls(WireCall("pay", '{"cents": 5}', "c1"), LOOK_TOO, WireCall("zebra", "{}", "c3"), text="I pay and look.")
     engine = stage.engines[True]
     stage.says(wire, said, DONE)
     run = await stage.start(wire)
@@ -97,7 +107,7 @@ async def test_i1_results_stand_directly_behind_their_turn(stage: Stage, wire: W
 async def test_i1_what_an_interrupt_left_open_is_answered(stage: Stage, wire: Wire) -> None:
     """I1: the next run of the conversation sends the calls that were never answered with their closures, and then its message."""
     engine = stage.engines[True]
-    stage.says(wire, calls(LOOK, Made("pay", '{"cents": 5}', "c2")))
+    stage.says(wire, calls(LOOK, WireCall("pay", '{"cents": 5}', "c2")))
     run = await stage.start(wire)
     await engine.request(run)
     await until(lambda: has_result(engine, run), "result of the call that asks nobody")
@@ -114,7 +124,7 @@ async def test_i1_what_an_interrupt_left_open_is_answered(stage: Stage, wire: Wi
 @each_wire
 async def test_messages_of_one_side_are_one(stage: Stage, wire: Wire) -> None:
     """An answer that says nothing, twice, and what the model is told of it: one turn of the user's, which says all of it."""
-    played = await stage.play(wire, Said(), Said(ending="length"), DONE)
+    played = await stage.play(wire, WireResponse(), WireResponse(ending="length"), DONE)
     assert [message.role for message in played.history] == ["user", "assistant"] + ["user", "assistant"] * 2
     (turn,) = turns_of(wire, played)
     assert turn.role == "user"
@@ -132,7 +142,7 @@ async def test_messages_of_one_side_are_one(stage: Stage, wire: Wire) -> None:
 async def test_i9_an_input_that_is_no_object_goes_back_as_one(stage: Stage, wire: Wire, streamed: bool) -> None:
     """I9: closed unexecuted, the model told; what it sent is stored as it was, and is an object in every later request."""
     raws = ["[1]", '"x"', '{"name": "x']
-    said = calls(*(Made("look", raw, f"r{place}") for place, raw in enumerate(raws)), LOOK_TOO)
+    said = calls(*(WireCall("look", raw, f"r{place}") for place, raw in enumerate(raws)), LOOK_TOO)
     played = await stage.play(wire, said, calls(LOOK), DONE, streamed=streamed)
     assert [call.input for call in played.history[1].calls] == [*raws, LOOK_TOO.raw]
     for place in (1, 2):
@@ -151,7 +161,7 @@ async def test_ids_that_are_missing_or_doubled(stage: Stage, wire: Wire, streame
     """Within a response, from step to step, and from run to run: each call has an id of its own, and its result has it too."""
     given = "" if wire.name == "anthropic" else None
     doubled = calls(
-        *(Made("look", f'{{"name": "{name}"}}', "same") for name in "ab"), Made("look", '{"name": "c"}', given)
+        *(WireCall("look", f'{{"name": "{name}"}}', "same") for name in "ab"), WireCall("look", '{"name": "c"}', given)
     )
     first = await stage.play(wire, doubled, doubled, DONE, streamed=streamed)
     then = await stage.play(wire, doubled, DONE, streamed=streamed, conversation_id=first.run.conversation_id)
@@ -168,10 +178,10 @@ async def test_ids_that_are_missing_or_doubled(stage: Stage, wire: Wire, streame
 
 async def test_mistrals_rules_hold_behind_a_compatible_server(stage: Stage) -> None:
     """Nine letters and digits for an id, whoever wrote it; a word between a result and a person; and what is stored stays."""
-    doubled = calls(Made("look", '{"name": "a"}', "call_of_another"), Made("look", '{"name": "b"}', None))
+    doubled = calls(WireCall("look", '{"name": "a"}', "call_of_another"), WireCall("look", '{"name": "b"}', None))
     first = await stage.play(WIRES[0], doubled, DONE)
     engine = stage.engines[True]
-    stage.says(DEVSTRAL, calls(Made("pay", '{"cents": 5}', "a1B2c3D4e")), DONE)
+    stage.says(DEVSTRAL, calls(WireCall("pay", '{"cents": 5}', "a1B2c3D4e")), DONE)
     run = await stage.start(DEVSTRAL, conversation_id=first.run.conversation_id)
     request = await engine.request(run)
     await send_message.send(engine.services, STARTER, run.id, text="Hurry up.", while_running="inject")
@@ -200,14 +210,14 @@ TAKES = {
 async def test_i1_a_conversation_full_of_oddities_goes_on_anywhere(stage: Stage) -> None:
     """I1, I9: odd ids, names and arguments, an empty answer and a cut one: each provider gets them in a form that it takes."""
     odd = [
-        Made("look", '{"name": "a"}', "x" * 200),
-        Made("look", "[1]", "a b/c:é"),
-        Made("1st.tool é", '{"name": NaN}', "dup"),
-        Made("zebra", "", "dup"),
-        Made("", "", None),
-        Made("zebra", " ", "\x00"),
+        WireCall("look", '{"name": "a"}', "x" * 200),
+        WireCall("look", "[1]", "a b/c:é"),
+        WireCall("1st.tool é", '{"name": NaN}', "dup"),
+        WireCall("zebra", "", "dup"),
+        WireCall("", "", None),
+        WireCall("zebra", " ", "\x00"),
     ]
-    first = await stage.play(WIRES[0], calls(*odd), Said(), calls(LOOK, ending="length"), DONE)
+    first = await stage.play(WIRES[0], calls(*odd), WireResponse(), calls(LOOK, ending="length"), DONE)
     assert first.run.status == "completed", first.run.reason
     for wire in (WIRES[1], WIRES[2], DEVSTRAL, WIRES[0]):
         then = await stage.play(wire, DONE, text="And now?", conversation_id=first.run.conversation_id)
@@ -225,8 +235,8 @@ async def test_i1_a_conversation_full_of_oddities_goes_on_anywhere(stage: Stage)
 @either_way
 async def test_calls_of_a_response_that_was_cut_off(stage: Stage, wire: Wire, streamed: bool) -> None:
     """For its length, by a filter: nothing runs and nobody is asked, though the arguments are whole; the model is told."""
-    made = (LOOK, Made("pay", '{"cents": 5}', "c2"))
-    said = [Said(calls=made, ending="length"), Said(calls=made, ending="filtered")]
+    made = (LOOK, WireCall("pay", '{"cents": 5}', "c2"))
+    said = [WireResponse(calls=made, ending="length"), WireResponse(calls=made, ending="filtered")]
     played = await stage.play(wire, *said, DONE, streamed=streamed)
     assert played.run.status == "completed"
     assert (stage.bench.looked, stage.bench.paid) == ([], [])
@@ -243,7 +253,7 @@ async def test_calls_of_a_response_that_was_cut_off(stage: Stage, wire: Wire, st
 async def test_i9_names_that_nobody_declared(stage: Stage, wire: Wire) -> None:
     """I9: also the engine's own, and names that mean something to a language; they go back in a form that is taken."""
     names = ["extend_budget", "turngate_answer", "__class__", "constructor", "a.b c"]
-    said = calls(*(Made(name, "{}", f"c{place}") for place, name in enumerate(names)))
+    said = calls(*(WireCall(name, "{}", f"c{place}") for place, name in enumerate(names)))
     played = await stage.play(wire, said, DONE)
     turns = turns_of(wire, played)
     require_order(turns)
@@ -256,11 +266,11 @@ async def test_i9_names_that_nobody_declared(stage: Stage, wire: Wire) -> None:
 @each_wire
 async def test_what_was_sent_once_is_sent_again_byte_for_byte(stage: Stage, wire: Wire) -> None:
     """For the prompt caches: the tools in their declared order, and a conversation that only ever grows at its end."""
-    said = calls(LOOK, Made("zebra", "{}", None), text="Wait.")
+    said = calls(LOOK, WireCall("zebra", "{}", None), text="Wait.")
     first = await stage.play(wire, said, said, DONE)
     then = await stage.play(wire, said, DONE, conversation_id=first.run.conversation_id)
     sent = [*first.requests, *then.requests]
-    assert list(wire.schemas(sent[0])) == ["zebra", "look", "apple", "pay", "mend"]
+    assert list(wire.schemas(sent[0])) == ["zebra", "look", "apple", "pay", "repair"]
     assert len({wire.offered(request) for request in sent}) == 1
     for request, later in pairwise(sent):
         before, after = wire.elements(request), wire.elements(later)
@@ -271,15 +281,23 @@ async def test_what_was_sent_once_is_sent_again_byte_for_byte(stage: Stage, wire
 @each_wire
 async def test_streamed_or_whole_the_same_is_stored(stage: Stage, wire: Wire) -> None:
     """Every part of every message, ids and inputs included, and so every later request."""
-    doubled = [Made("look", '{"name": "a"}', "c1"), Made("look", '{"name": "b"}', "c1"), Made("zebra", "{}", None)]
-    odd = [Made("a.b", "{}", "c2"), Made("turngate_answer", '{"name": "Zoë"}', "c3"), Made("look", "{}", "c4")]
+    doubled = [
+        WireCall("look", '{"name": "a"}', "c1"),
+        WireCall("look", '{"name": "b"}', "c1"),
+        WireCall("zebra", "{}", None),
+    ]
+    odd = [
+        WireCall("a.b", "{}", "c2"),
+        WireCall("turngate_answer", '{"name": "Zoë"}', "c3"),
+        WireCall("look", "{}", "c4"),
+    ]
     said = [
         calls(*doubled, text="I look."),
         calls(*odd),
         calls(LOOK, ending="length"),
         calls(LOOK, text="No.", ending="filtered"),
-        Said(),
-        Said(text="Seen Zoë."),
+        WireResponse(),
+        WireResponse(text="Seen Zoë."),
     ]
     played = [await stage.play(wire, *said, streamed=streamed) for streamed in (True, False)]
     first, second = ([message.model_dump() for message in each.history] for each in played)

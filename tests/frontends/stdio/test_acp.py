@@ -45,11 +45,11 @@ async def test_a_prompt_is_answered_with_thoughts_and_words_each_once(driven_api
     await desk.fresh()
     GO.clear()
     prompted = asyncio.create_task(desk.prompt("hold on *there*"))
-    await until(lambda: asyncio.sleep(0, desk.editor.said("agent_message_chunk") == "You"), "first word")
+    await until(lambda: asyncio.sleep(0, desk.editor.text_of("agent_message_chunk") == "You"), "first word")
     GO.set()
     assert await prompted == "end_turn"
-    assert desk.editor.said("agent_thought_chunk") == "Let me see."
-    assert desk.editor.said("agent_message_chunk") == "You said: hold on *there*"
+    assert desk.editor.text_of("agent_thought_chunk") == "Let me see."
+    assert desk.editor.text_of("agent_message_chunk") == "You said: hold on *there*"
     assert (await the_run(driven_api))["workspace"] == str(desk.directory)
 
 
@@ -57,7 +57,7 @@ async def test_a_gate_is_a_question_in_the_editor(driven_api: Api, desk: Desk) -
     """It shows the exact call and its diff, hidden characters marked; the answer runs it, under the person's name."""
     await desk.fresh()
     assert await desk.prompt("write *x*") == "end_turn"
-    ((call, options),) = desk.editor.asked
+    ((call, options),) = desk.editor.questions
     assert {option.kind for option in options.values()} == {"allow_once", "allow_always", "reject_once"}
     assert call.raw_input == {"text": "*x*"}
     assert call.title == "write"
@@ -69,14 +69,14 @@ async def test_a_gate_is_a_question_in_the_editor(driven_api: Api, desk: Desk) -
     assert (statuses[0], statuses[-1]) == ("pending", "completed")
     run = await the_run(driven_api)
     assert run["steps"][0]["calls"][0]["requests"][0]["decided_by"] == run["started_by"]
-    assert desk.editor.said("agent_message_chunk").endswith("All done.")
+    assert desk.editor.text_of("agent_message_chunk").endswith("All done.")
 
 
 async def test_always_is_a_grant_whose_exact_pattern_was_shown(driven_api: Api, desk: Desk) -> None:
     """Nobody grants more than they read: the option's name is the pattern, and the grant is that."""
     await desk.fresh("always")
     assert await desk.prompt("pay 31") == "end_turn"
-    name = desk.editor.asked[0][1]["always"].name
+    name = desk.editor.questions[0][1]["always"].name
     granted = (await driven_api.operator.get("/api/v1/grants")).json()["items"][0]
     assert (granted["pattern"]["fixed"], granted["scope"]) == ({"cents": 31}, "run")
     assert granted["says"] in name
@@ -96,14 +96,14 @@ async def test_what_is_decided_elsewhere_is_not_asked_any_more(driven_api: Api, 
     """The page was first: the turn goes on, the editor's question is taken back, and its late answer changes nothing."""
     await desk.fresh(held=True)
     prompted = asyncio.create_task(desk.prompt("pay 33"))
-    await desk.asked()
+    await desk.question()
     request = await driven_api.request(await the_run(driven_api))
     assert (await driven_api.decide(request, "reject", message="not today")).status_code == 200
     assert await prompted == "end_turn"
-    assert "rejected by ada-" in desk.editor.shown()
-    assert "not today" in desk.editor.shown()
-    (asked,) = [each["id"] for each in desk.heard if each.get("method") == "session/request_permission"][-1:]
-    (withdrawn,) = [each["params"] for each in desk.heard if each.get("method") == "$/cancel_request"]
+    assert "rejected by ada-" in desk.editor.call_text()
+    assert "not today" in desk.editor.call_text()
+    (asked,) = [each["id"] for each in desk.messages if each.get("method") == "session/request_permission"][-1:]
+    (withdrawn,) = [each["params"] for each in desk.messages if each.get("method") == "$/cancel_request"]
     assert withdrawn == {"requestId": asked}
     desk.editor.go.set()
     assert await desk.prompt("still there?") == "end_turn"
@@ -114,13 +114,15 @@ async def test_an_answer_that_is_refused_is_told_and_ends_nothing(driven_api: Ap
     """Somebody else has claimed the request: the editor's answer gets a 409, which its user reads; theirs counts."""
     await desk.fresh(held=True)
     prompted = asyncio.create_task(desk.prompt("pay 34"))
-    await desk.asked()
+    await desk.question()
     request = await driven_api.request(await the_run(driven_api))
     claimed = await driven_api.operator.post(f"/api/v1/requests/{request['id']}/claim", json={})
     assert claimed.status_code == 200
     desk.editor.go.set()
-    await until(lambda: asyncio.sleep(0, "Your answer does not count" in desk.editor.shown()), "note of the refusal")
-    assert f"ada-{driven_api.name}" in desk.editor.shown()
+    await until(
+        lambda: asyncio.sleep(0, "Your answer does not count" in desk.editor.call_text()), "note of the refusal"
+    )
+    assert f"ada-{driven_api.name}" in desk.editor.call_text()
     assert (await driven_api.decide(request)).status_code == 200
     assert await prompted == "end_turn"
 
@@ -129,7 +131,7 @@ async def test_a_dismissed_question_leaves_the_gate_open(driven_api: Api, desk: 
     """Closing the editor's dialog decides nothing: the turn waits for whoever answers on the page."""
     await desk.fresh("dismiss")
     prompted = asyncio.create_task(desk.prompt("pay 37"))
-    await until(lambda: asyncio.sleep(0, "Left open" in desk.editor.shown()), "note that it was left open")
+    await until(lambda: asyncio.sleep(0, "Left open" in desk.editor.call_text()), "note that it was left open")
     request = await driven_api.request(await the_run(driven_api))
     assert (await driven_api.decide(request)).status_code == 200
     assert await prompted == "end_turn"
@@ -139,8 +141,8 @@ async def test_a_sub_agents_gate_is_asked_in_the_same_session(driven_api: Api, d
     """Under the names of the agents that lead to it; its words are thoughts, and its call has an id of its own."""
     await desk.fresh()
     assert await desk.prompt("helper pay 39") == "end_turn"
-    assert [call.title for call, _options in desk.editor.asked] == ["agent \u203a helper: pay"]
-    assert "agent \u203a helper: I will use pay." in desk.editor.said("agent_thought_chunk")
+    assert [call.title for call, _options in desk.editor.questions] == ["agent \u203a helper: pay"]
+    assert "agent \u203a helper: I will use pay." in desk.editor.text_of("agent_thought_chunk")
     assert [updates[-1].status for updates in desk.editor.calls().values()] == ["completed", "completed"]
 
 
@@ -148,7 +150,7 @@ async def test_cancel_interrupts_the_run(driven_api: Api, desk: Desk) -> None:
     """The prompt is answered with what the protocol wants, the gate is closed, and the conversation goes on."""
     await desk.fresh("dismiss", held=True)
     prompted = asyncio.create_task(desk.prompt("pay 35"))
-    await desk.asked()
+    await desk.question()
     await desk.connection.cancel(session_id=desk.session_id)
     desk.editor.go.set()
     assert await prompted == "cancelled"
@@ -166,7 +168,7 @@ async def test_what_takes_more_than_a_click_can_only_be_rejected_here(desk: Desk
     """The editor has no place for a typed confirmation or an answer in words: it says where there is one."""
     await desk.fresh("reject")
     assert await desk.prompt(text) == "end_turn"
-    ((call, options),) = desk.editor.asked
+    ((call, options),) = desk.editor.questions
     assert [option.kind for option in options.values()] == ["reject_once"]
     assert where in call.content[-1].content.text
     assert "/requests/rq_" in call.content[-1].content.text
@@ -176,8 +178,8 @@ async def test_a_result_is_shown_as_it_is(desk: Desk) -> None:
     """A tool's Markdown is text in a fence, and a call that nobody had to decide asks nothing."""
     await desk.fresh()
     assert await desk.prompt("look ```here") == "end_turn"
-    assert not desk.editor.asked
-    assert "````json" in desk.editor.shown()
+    assert not desk.editor.questions
+    assert "````json" in desk.editor.call_text()
     assert desk.editor.calls().popitem()[1][0].kind == "read"
 
 
@@ -189,8 +191,8 @@ async def test_a_session_is_loaded_by_another_process(driven_api: Api, desk: Des
     async with process_at(driven_api, token, project) as again:
         again.session_id = desk.session_id
         await again.connection.load_session(cwd=str(project), session_id=desk.session_id, mcp_servers=[])
-        assert again.editor.said("user_message_chunk") == "look here"
-        assert again.editor.said("agent_message_chunk") == "I will use look.All done."
+        assert again.editor.text_of("user_message_chunk") == "look here"
+        assert again.editor.text_of("agent_message_chunk") == "I will use look.All done."
         (updates,) = again.editor.calls().values()
         assert [each.status for each in updates] == ["pending", "completed"]
         listed = await again.connection.list_sessions(cwd=str(project))
@@ -209,7 +211,7 @@ async def test_a_prompt_joins_the_live_run_of_a_loaded_conversation(driven_api: 
     desk.session_id = run["conversation_id"]
     await desk.connection.load_session(cwd=str(desk.directory), session_id=desk.session_id, mcp_servers=[])
     prompted = asyncio.create_task(desk.prompt("and say hello"))
-    await desk.asked()
+    await desk.question()
     desk.editor.go.set()
     assert await prompted == "end_turn"
     whole = (await driven_api.operator.get(f"/api/v1/runs/{run['id']}")).json()
@@ -227,10 +229,10 @@ async def test_i10_an_editor_with_an_agents_token_is_asked_nothing(driven_api: A
     ):
         await poor.fresh()
         prompted = asyncio.create_task(poor.prompt("pay 36"))
-        await until(lambda: asyncio.sleep(0, "You may not decide" in poor.editor.shown()), "note")
+        await until(lambda: asyncio.sleep(0, "You may not decide" in poor.editor.call_text()), "note")
         request = await driven_api.request(await the_run(driven_api))
         assert request["status"] == "pending"
-        assert not poor.editor.asked
+        assert not poor.editor.questions
         assert (await driven_api.decide(request)).status_code == 200
         assert await prompted == "end_turn"
 

@@ -43,7 +43,7 @@ async def test_a_question_is_answered_in_the_editor(driven_api: Api, desk: Desk)
     ((message, mode),) = desk.editor.forms
     assert "ask_person asks:\n````text\ntext: Which ```colour?\n````" in message
     assert mode.requested_schema.required == ["answer"]
-    assert not desk.editor.asked
+    assert not desk.editor.questions
     assert (await decision(driven_api))["result"]["value"] == {"answer": "blue ü"}
 
 
@@ -69,7 +69,7 @@ async def test_a_high_risk_is_approved_by_the_tools_name_alone(driven_api: Api, 
         await desk.fresh()
         desk.editor.filled = typed
         prompted = asyncio.create_task(desk.prompt("wire 63"))
-        await until(lambda told=told: asyncio.sleep(0, told in desk.editor.shown()), told)
+        await until(lambda told=told: asyncio.sleep(0, told in desk.editor.call_text()), told)
         request = await driven_api.request(await the_run(driven_api))
         assert request["status"] == "pending"
         assert (await driven_api.decide(request, "reject")).status_code == 200

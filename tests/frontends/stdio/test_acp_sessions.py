@@ -37,8 +37,8 @@ async def test_a_prompt_that_is_taken_back_is_cancelled(
     """Editors end a request by its id, too: the run is interrupted, and nothing unknown is an error in our log."""
     await desk.fresh(held=True)
     prompted = asyncio.create_task(desk.prompt("pay 51"))
-    await desk.asked()
-    asked = [each["id"] for each in desk.heard if each.get("method") == "session/prompt"][-1]
+    await desk.question()
+    asked = [each["id"] for each in desk.messages if each.get("method") == "session/prompt"][-1]
     conn = desk.connection._conn
     await conn.send_notification("$/cancel_request", {"requestId": "nobody's"})
     await conn.send_notification("$/made_up", {})
@@ -52,19 +52,19 @@ async def test_a_dialog_that_cancelling_closed_is_not_told_of_other_places(drive
     """An editor answers its open questions with `cancelled` when it cancels: its request ends, and is not left open."""
     await desk.fresh("dismiss", held=True)
     prompted = asyncio.create_task(desk.prompt("pay 52"))
-    await desk.asked()
+    await desk.question()
     await desk.connection.cancel(session_id=desk.session_id)
     desk.editor.go.set()
     assert await prompted == "cancelled"
-    assert "Left open" not in desk.editor.shown()
-    assert "cancelled" in desk.editor.shown()
+    assert "Left open" not in desk.editor.call_text()
+    assert "cancelled" in desk.editor.call_text()
 
 
 async def test_a_closed_session_is_cancelled_and_resumed_later(driven_api: Api, desk: Desk) -> None:
     """Closing stops what runs; resuming tells nothing again, and the conversation goes on."""
     await desk.fresh(held=True)
     prompted = asyncio.create_task(desk.prompt("pay 53"))
-    await desk.asked()
+    await desk.question()
     before = await the_run(driven_api)
     for again in (
         desk.prompt("more"),
@@ -93,7 +93,7 @@ async def test_a_live_run_is_watched_without_a_word_to_it(driven_api: Api, desk:
     await desk.connection.load_session(cwd=str(desk.directory), session_id=desk.session_id, mcp_servers=[])
     commands = [each for each in desk.editor.updates if each.session_update == "available_commands_update"]
     assert [each.name for each in commands[0].available_commands] == ["watch"]
-    assert "is live" in desk.editor.said("agent_message_chunk")
+    assert "is live" in desk.editor.text_of("agent_message_chunk")
     assert await desk.prompt("/watch") == "end_turn"
     whole = (await driven_api.operator.get(f"/api/v1/runs/{run['id']}")).json()
     assert [step["told"] for step in whole["steps"]] == [[], []]
@@ -102,7 +102,7 @@ async def test_a_live_run_is_watched_without_a_word_to_it(driven_api: Api, desk:
     assert [each.session_update for each in updates].count("tool_call") == 1
     assert updates[-1].status == "completed"
     assert await desk.prompt("/watch") == "end_turn"
-    assert "No run of this conversation is live" in desk.editor.said("agent_message_chunk")
+    assert "No run of this conversation is live" in desk.editor.text_of("agent_message_chunk")
 
 
 async def test_a_session_has_the_model_that_was_chosen(driven_api: Api, desk: Desk) -> None:
@@ -117,7 +117,7 @@ async def test_a_session_has_the_model_that_was_chosen(driven_api: Api, desk: De
         await chosen(value="scripted:nowhere")
     GO.clear()
     prompted = asyncio.create_task(desk.prompt("hold on"))
-    await until(lambda: asyncio.sleep(0, desk.editor.said("agent_message_chunk") == "You"), "first word")
+    await until(lambda: asyncio.sleep(0, desk.editor.text_of("agent_message_chunk") == "You"), "first word")
     run = await the_run(driven_api)
     switched = await driven_api.operator.post(f"/api/v1/runs/{run['id']}/model", json={"model": "scripted:other"})
     assert switched.status_code == 200
@@ -211,7 +211,7 @@ async def test_one_approval_of_two_says_that_it_waits_on(driven_api: Api, tmp_pa
         await eves.connection.load_session(cwd=str(tmp_path), session_id=eves.session_id, mcp_servers=[])
         prompted = asyncio.create_task(eves.prompt("/watch"))
         await until(
-            lambda: asyncio.sleep(0, "one more person must approve" in eves.editor.shown()), "note that it waits on"
+            lambda: asyncio.sleep(0, "one more person must approve" in eves.editor.call_text()), "note that it waits on"
         )
         async with TurngateClient(driven_api.url, token=people[1]) as joe:
             assert (await joe.get_request(request["id"])).approvals == 1

@@ -135,10 +135,10 @@ async def test_a_gated_run_is_driven_to_its_end(rpc: Driver) -> None:
     read = (await rpc.ask("run.get", run_id=run["id"]))["result"]
     assert (read["outcome"], read["final_text"]) == ("completed", "All done.")
     assert read["steps"][0]["calls"][0]["edited_input"] == '{"cents":  7}'
-    at = rpc.told.index
-    begun = next(each for each in rpc.told if each.get("result") == watch)
+    at = rpc.messages.index
+    begun = next(each for each in rpc.messages if each.get("result") == watch)
     assert at(begun) < at(
-        next(each for each in rpc.told if each.get("params", NO_PARAMS).get("watch_id") == watch["watch_id"])
+        next(each for each in rpc.messages if each.get("params", NO_PARAMS).get("watch_id") == watch["watch_id"])
     )
 
 

@@ -25,10 +25,10 @@ async def test_people_talk_claim_and_approve_together(api: Api) -> None:
         assert (await api.operator.post(f"/api/v1/requests/{shown['id']}/comments", json=said)).status_code == 201
         await person.sees("careful⟨U+202E⟩ [b]now[/b]")
         await person.press("w")
-        await person.asked(TextArea).fill("half a thought")
+        await person.dialog_field(TextArea).fill("half a thought")
         await person.press("escape", "w")
-        assert await person.asked(TextArea).text() == "half a thought", "what was typed is lost when it is left"
-        await person.asked(TextArea).fill("I know them.")
+        assert await person.dialog_field(TextArea).text() == "half a thought", "what was typed is lost when it is left"
+        await person.dialog_field(TextArea).fill("I know them.")
         await person.press("ctrl+s")
         screen = await person.sees("┊ I know them.")
         assert screen.index("careful") < screen.index("I know them.")

@@ -94,7 +94,7 @@ async def test_fields_and_raw_json_are_one_draft(api: Api) -> None:
         await person.press("right", "right")  # leave it out
         await person.until(lambda: "street" not in person.screen, "a field that is not sent, gone")
         await person.press("f2")
-        area = person.asked(TextArea)
+        area = person.dialog_field(TextArea)
         raw = await area.text()
         assert json.loads(raw) == {name: value for name, value in STAY.items() if name != "address"} | {"nights": 5}
         assert "\u202e" not in raw
@@ -104,7 +104,7 @@ async def test_fields_and_raw_json_are_one_draft(api: Api) -> None:
         await person.press("ctrl+s")
         assert await area.text() == raw[:-1]
         await person.press("escape", "e")
-        area = person.asked(TextArea)
+        area = person.dialog_field(TextArea)
         assert await area.text() == raw[:-1], "what was typed is lost when the editor is left"
         await area.fill(raw.replace('"nights": 5', '"nights": 6'))
         await person.press("f2")
@@ -123,10 +123,10 @@ async def test_an_edit_of_high_risk_takes_the_typed_name(api: Api) -> None:
         await person.sees("HIGH wire")
         await person.opens()
         await person.press("e")
-        await person.asked(Input).fill("800")
+        await person.dialog_field(Input).fill("800")
         await person.press("ctrl+s")
         await person.sees("Type the tool's name")
-        await person.asked(Input).fill("wires")
+        await person.dialog_field(Input).fill("wires")
         await person.press("enter")
         await person.sees("Not its name")
         await person.press("escape")
@@ -135,7 +135,7 @@ async def test_an_edit_of_high_risk_takes_the_typed_name(api: Api) -> None:
         assert (await person.request(shown))["status"] == "pending"
         await person.press("ctrl+s")
         await person.sees("Type the tool's name")
-        await person.asked(Input).fill("wire")
+        await person.dialog_field(Input).fill("wire")
         await person.press("enter")
         await person.sees("approved with edited arguments")
     assert json.loads((await person.decided(shown))["decision"]["args"]) == {"cents": 800}

@@ -28,26 +28,26 @@ async def test_calls_are_approved_rejected_and_edited_as_shown(api: Api) -> None
         assert (await person.decided(approved))["decision"]["verb"] == "approve"
 
         await person.press("n")
-        await person.shown('"cents": 6')
+        await person.sees_ready('"cents": 6')
         await person.press("r")
-        await person.asked(Input).fill("too much")
+        await person.dialog_field(Input).fill("too much")
         await person.press("escape", "r")
-        assert await person.asked(Input).text() == "too much", "what was typed is lost when the dialog is left"
+        assert await person.dialog_field(Input).text() == "too much", "what was typed is lost when the dialog is left"
         await person.press("enter")
         await person.sees("rejected by ada")
         assert (await person.decided(rejected))["decision"]["message"] == "too much"
 
         await person.press("n")
-        await person.shown('"cents": 7')
+        await person.sees_ready('"cents": 7')
         await person.press("e")
-        asked = person.asked(Input)
+        asked = person.dialog_field(Input)
         assert await asked.text() == "7"
         await asked.fill("many")
         await person.press("ctrl+s")
         await person.sees("Type a whole number")
         await person.press("escape")
         await person.press("e")
-        asked = person.asked(Input)
+        asked = person.dialog_field(Input)
         assert await asked.text() == "many", "what was typed is lost when the form is left"
         await asked.fill("70")
         await person.press("ctrl+s")
@@ -76,9 +76,9 @@ async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Ap
         assert (await person.request(pay))["status"] == "pending"
 
         await person.press("n")
-        await person.shown("HIGH")
+        await person.sees_ready("HIGH")
         await person.press("a")
-        asked = person.asked(Input)
+        asked = person.dialog_field(Input)
         (await asked.field()).post_message(events.Paste("wire"))
         await person.settled()
         assert await asked.text() == ""
@@ -134,7 +134,7 @@ async def test_questions_are_answered_and_many_are_decided_together(api: Api) ->
         await person.sees("3 wait for a person")
         await person.opens("THE QUESTION")
         await person.press("s")
-        await person.asked(TextArea).fill("Blue, [b]of course[/b]")
+        await person.dialog_field(TextArea).fill("Blue, [b]of course[/b]")
         await person.press("ctrl+s")
         await person.sees("answered by ada")
         assert json.loads((await person.decided(question))["decision"]["args"]) == {"answer": "Blue, [b]of course[/b]"}
@@ -158,7 +158,7 @@ async def test_what_others_decide_is_said_and_nothing_typed_is_lost(api: Api) ->
         await person.sees("2 wait")
         await person.opens()
         await person.press("r")
-        asked = person.asked(Input)
+        asked = person.dialog_field(Input)
         await asked.fill("my long reason")
         assert (await api.decide(shown, "approve")).status_code == 200
         await person.sees(f"approved by ada-{api.name}")
@@ -171,7 +171,7 @@ async def test_what_others_decide_is_said_and_nothing_typed_is_lost(api: Api) ->
 
         assert (await api.operator.post(f"/api/v1/requests/{claimed['id']}/claim", json={})).status_code == 200
         await person.press("n")
-        await person.shown(f"ada-{api.name} has claimed this")
+        await person.sees_ready(f"ada-{api.name} has claimed this")
         await person.twice("a")
         await person.sees("Not decided")
         assert (await person.request(claimed))["status"] == "pending"
@@ -196,11 +196,11 @@ async def test_the_inbox_is_narrowed_and_next_goes_on_inside(api: Api) -> None:
         screen = await person.sees("2 wait for a person  only tool wire")
         assert "pay" not in screen
         await person.press("home", "enter")
-        await person.shown('"cents": 900')
+        await person.sees_ready('"cents": 900')
         await person.press("n")
-        await person.shown('"cents": 901')
+        await person.sees_ready('"cents": 901')
         await person.press("n")
-        await person.shown('"cents": 900')
+        await person.sees_ready('"cents": 900')
         await person.press("r", "enter")
         await person.sees("rejected by ada")
         assert (await person.decided(wires[0]))["status"] == "rejected"

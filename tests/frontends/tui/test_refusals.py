@@ -25,17 +25,17 @@ async def test_who_was_first_and_what_ended_is_said(api: Api) -> None:
         await person.sees("2 wait")
         await person.opens()
         await person.press("r")
-        await person.asked(Input).fill("my reason")
+        await person.dialog_field(Input).fill("my reason")
         assert (await api.decide(taken, "reject", message="theirs")).status_code == 200
         await person.sees("What you typed stays here")
         await person.press("enter")
         screen = await person.sees(f"ada-{api.name} was first: rejected it")
         assert "ago, at " in screen
         assert " UTC. Yours does not count." in screen
-        assert await person.asked(Input).text() == "my reason"
+        assert await person.dialog_field(Input).text() == "my reason"
         await person.press("escape")
         await person.press("n")
-        await person.shown('"cents": 6')
+        await person.sees_ready('"cents": 6')
         await person.press("e")
         await person.put("field-0", "600")
         stop = await api.operator.post(f"/api/v1/runs/{gone['run_id']}/interrupt", json={"reason": "x"})
@@ -57,18 +57,18 @@ async def test_a_token_that_may_not_or_no_longer_may_is_told_so(api: Api) -> Non
         await person.opens()
         await person.sees("You cannot decide this: your token may look, and not decide")
         await person.press("r")
-        await person.asked(Input).fill("because")
+        await person.dialog_field(Input).fill("because")
         await person.press("enter")
         await person.sees("Your token may not do this")
         screen = await person.sees("it needs the scope requests:decide")
         assert "Not decided" in screen
-        assert await person.asked(Input).text() == "because"
+        assert await person.dialog_field(Input).text() == "because"
         async with api.stack.database.write() as conn:
             assert await tokens.revoke(conn, by="boss", name="looker")
         await person.press("enter")
         await person.sees("Turngate does not accept this token (any more)")
         await person.sees("turngate token NAME --scope")
-        assert await person.asked(Input).text() == "because"
+        assert await person.dialog_field(Input).text() == "because"
     assert (await person.request(shown))["status"] == "pending"
 
 
@@ -83,12 +83,12 @@ async def test_what_nobody_answered_is_said_and_sent_again_as_the_same(api: Api)
         await person.sees("1 waits")
         await person.opens()
         await person.press("r")
-        await person.asked(Input).fill("too much")
+        await person.dialog_field(Input).fill("too much")
         await server.aclose()
         await person.press("enter")
         await person.sees("It may not have arrived. Send it again")
         await person.sees("No connection")
-        assert await person.asked(Input).text() == "too much"
+        assert await person.dialog_field(Input).text() == "too much"
         again = create_api_app(**services, settings=settings)
         await server.enter_async_context(serving(again, port=int(url.rpartition(":")[2])))
         await person.press("enter")

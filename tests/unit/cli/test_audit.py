@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import pytest
 from sqlalchemy import text
+from support.event_guards import take_guards_away
 from support.stored_requests import live_run
-from support.tampering import take_guards_away
 from typer.testing import CliRunner
 
 from turngate.cli import stores

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stored_requests import asked, live_run
+from support.stored_requests import live_run, request_row
 from support.tools import Amount
 from typer.testing import CliRunner
 
@@ -65,7 +65,9 @@ async def planted(database: Database) -> None:
             columns = {"status": status, "verb": verb, "manifest": pay.manifest.model_dump_json(), **more}
             if status is not None:
                 at = f"2026-01-01T00:00:{place:02}.000000Z"
-                await requests.insert_all(conn, [asked(run, name, tool_call_id=f"c_{name}", created_at=at, **columns)])
+                await requests.insert_all(
+                    conn, [request_row(run, name, tool_call_id=f"c_{name}", created_at=at, **columns)]
+                )
             row = calls.Call(
                 run_id=run.id, tool_call_id=f"c_{name}", step=1, position=place, tool_name="pay", input="{}",
                 repeat_key="", disposition="ask", digest="", policy_version="", effect="once",
@@ -76,7 +78,7 @@ async def planted(database: Database) -> None:
             assert await judgements.record(conn, run.id, {f"c_{name}": judged}) != {}
             assert await judgements.record(conn, run.id, {f"c_{name}": said("allow")}) == {}
         # r0 was asked about again after its approval had grown old: the first answer is the one that counts.
-        later = asked(run, "again", tool_call_id="c_r0", created_at="2026-02-01T00:00:00.000000Z", status="approved",
+        later = request_row(run, "again", tool_call_id="c_r0", created_at="2026-02-01T00:00:00.000000Z", status="approved",
                       verb="approve", manifest=pay.manifest.model_dump_json())  # fmt: skip
         await requests.insert_all(conn, [later])
 

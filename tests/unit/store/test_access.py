@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from sqlalchemy import select, update
-from support.users import added, told
+from support.users import added, audit_events
 
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.store.access import access, sessions, tokens, users
@@ -98,7 +98,7 @@ async def test_a_session_lasts_twelve_hours_or_until_it_is_closed(database: Data
         assert await sessions.listed(conn) == []
         await sessions.begin(conn, "eve")
         assert (await conn.execute(select(session_rows.c.operator))).scalars().all() == ["eve"]
-    opened, ended = await told(database, "session.opened"), await told(database, "session.ended")
+    opened, ended = await audit_events(database, "session.opened"), await audit_events(database, "session.ended")
     assert [payload["name"] for _kind, payload in opened] == ["ann", "bob", "eve"]
     assert [(payload["name"], payload["reason"]) for _kind, payload in ended] == [("bob", "logout")]
 
@@ -134,7 +134,7 @@ async def test_sessions_are_ended_by_id_or_all_at_once(database: Database) -> No
         assert await sessions.revoke_all(conn, "ANN", by="boss", but=ids[2]) == 1
         assert [each.id for each in await sessions.listed(conn, "ann")] == [ids[2]]
         assert await sessions.find(conn, secrets[3]) is not None
-    ended = [(payload["session_id"], payload["by"]) for _kind, payload in await told(database, "session.ended")]
+    ended = [(payload["session_id"], payload["by"]) for _kind, payload in await audit_events(database, "session.ended")]
     assert ended == [(ids[0], "ann"), (ids[1], "boss")]
 
 
@@ -157,7 +157,7 @@ async def test_a_token_carries_its_name_and_scopes_until_it_is_revoked(database:
         assert len(await tokens.revoke(conn, name="CI", by="boss")) == 1
         assert await tokens.revoke(conn, name="ci", by="boss") == []
         assert await tokens.find(conn, other) is None
-    kinds = [kind for kind, _payload in await told(database)]
+    kinds = [kind for kind, _payload in await audit_events(database)]
     assert kinds == ["token.issued", "token.issued", "token.revoked", "token.revoked"]
 
 

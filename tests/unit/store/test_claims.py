@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from support.stored_requests import asked
+from support.stored_requests import request_row
 
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Database
@@ -22,7 +22,7 @@ from turngate.store.tables import requests as requests_table
 @pytest.fixture
 async def opened(database: Database, run: runs.Run) -> runs.Run:
     async with database.write() as conn:
-        await requests.insert_all(conn, [asked(run, "rq")])
+        await requests.insert_all(conn, [request_row(run, "rq")])
     return run
 
 

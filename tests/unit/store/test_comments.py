@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import IntegrityError
-from support.stored_requests import asked
+from support.stored_requests import request_row
 
 import activities
 import workflows
@@ -19,7 +19,7 @@ from turngate.store.runs import runs
 async def test_comments_are_in_order_and_their_text_is_in_no_event(database: Database, run: runs.Run) -> None:
     """Pages of any size show each once, oldest first; the event says who wrote which comment, not what."""
     async with database.write() as conn:
-        await requests.insert_all(conn, [asked(run, "rq"), asked(run, "other")])
+        await requests.insert_all(conn, [request_row(run, "rq"), request_row(run, "other")])
         written = [
             await comments.add(conn, run_id=run.id, request_id="rq", author="ann", text=f"secret é {number}")
             for number in range(5)

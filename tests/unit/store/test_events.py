@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
-from support.tampering import take_guards_away
+from support.event_guards import take_guards_away
 
 from turngate.domain.runs.event_chain import chain_hash
 from turngate.store.database import Connection, Database

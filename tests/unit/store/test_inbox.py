@@ -6,7 +6,7 @@ import itertools
 from datetime import timedelta
 
 import pytest
-from support.stored_requests import asked
+from support.stored_requests import request_row
 
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.runs.inbox import InboxFilter
@@ -26,16 +26,16 @@ def later(seconds: int) -> str:
 async def fill(conn: Connection, run: runs.Run, other: runs.Run) -> None:
     """Seven pending requests, oldest first by letter, and four ended ones, first z."""
     waiting = [
-        asked(run, "a", created_at=later(1), claimed_by="ann", claimed_until=SOON),
-        asked(run, "b", created_at=later(2), claimed_by="ann", claimed_until=BEFORE),
-        asked(run, "c", created_at=later(3), kind="question", risk="high"),
-        asked(run, "d", created_at=later(4), agent="other", tool_name="refund"),
-        asked(run, "e", created_at=later(5), rule="four-eyes", parked_at=later(9)),
-        asked(other, "f", created_at=later(6), tool_name="PAY"),
-        asked(other, "g", created_at=later(6), claimed_by="bob", claimed_until=SOON),
+        request_row(run, "a", created_at=later(1), claimed_by="ann", claimed_until=SOON),
+        request_row(run, "b", created_at=later(2), claimed_by="ann", claimed_until=BEFORE),
+        request_row(run, "c", created_at=later(3), kind="question", risk="high"),
+        request_row(run, "d", created_at=later(4), agent="other", tool_name="refund"),
+        request_row(run, "e", created_at=later(5), rule="four-eyes", parked_at=later(9)),
+        request_row(other, "f", created_at=later(6), tool_name="PAY"),
+        request_row(other, "g", created_at=later(6), claimed_by="bob", claimed_until=SOON),
     ]
     statuses = {"w": "cancelled", "x": "rejected", "y": "expired", "z": "approved"}
-    ended = [asked(run, name, created_at=later(at - 9)) for at, name in enumerate(statuses)]
+    ended = [request_row(run, name, created_at=later(at - 9)) for at, name in enumerate(statuses)]
     await requests.insert_all(conn, [*waiting, *ended])
     # The last to be opened is the first to be decided.
     for seconds, name in enumerate(reversed(statuses), start=20):

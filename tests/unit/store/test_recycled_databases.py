@@ -30,11 +30,11 @@ async def write(database: Database) -> None:
 async def test_a_recycled_database_is_like_new(recycled: Recycled) -> None:
     """Rows, counter and event chains are as after the migrations, even where triggers refuse a deletion."""
     first = await recycled.take()
-    new, created = await contents(first), recycled.made
+    new, created = await contents(first), recycled.created
     await write(first)
     assert await contents(first) != new
     again = await recycled.take()
-    assert (recycled.made, again.url) == (created, first.url)
+    assert (recycled.created, again.url) == (created, first.url)
     assert await contents(again) == new
     await write(again)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy.exc import IntegrityError
-from support.stored_requests import AT, asked
+from support.stored_requests import AT, request_row
 
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.clock import as_text
@@ -27,9 +27,9 @@ def decided(request_id: str, decision_id: str = "dec_1", by: str = "ann", **chan
 async def test_pages_are_oldest_first_and_skip_nothing_with_equal_times(database: Database, run: runs.Run) -> None:
     """Requests opened in the same microsecond are sorted by id: paging by any size shows each once, in order."""
     opened = [
-        *(asked(run, f"rq_{letter}") for letter in "dbcea"),
-        asked(run, "rq_0", created_at=as_text(AT + timedelta(microseconds=1))),
-        asked(run, "rq_9", created_at=as_text(AT - timedelta(microseconds=1))),
+        *(request_row(run, f"rq_{letter}") for letter in "dbcea"),
+        request_row(run, "rq_0", created_at=as_text(AT + timedelta(microseconds=1))),
+        request_row(run, "rq_9", created_at=as_text(AT - timedelta(microseconds=1))),
     ]
     async with database.write() as conn:
         await requests.insert_all(conn, opened)
@@ -49,7 +49,7 @@ async def test_pages_are_oldest_first_and_skip_nothing_with_equal_times(database
 async def test_a_page_stays_in_place_while_requests_are_decided(database: Database, run: runs.Run) -> None:
     """A cursor names the last request seen: deciding that one between two pages neither repeats nor skips any."""
     async with database.write() as conn:
-        await requests.insert_all(conn, [asked(run, f"rq_{number}") for number in range(4)])
+        await requests.insert_all(conn, [request_row(run, f"rq_{number}") for number in range(4)])
         first = await requests.page(conn, limit=2)
         for request in first:
             await requests.settle(conn, request.id, status="approved", at=AT)
@@ -60,7 +60,7 @@ async def test_a_page_stays_in_place_while_requests_are_decided(database: Databa
 
 async def test_i6_a_request_comes_back_as_it_was_opened(database: Database, run: runs.Run) -> None:
     """I6: the stored text is the text that was shown, and nothing is filled in."""
-    request = asked(run, "rq_1", preview_kind="diff", preview="-a\n+é\n", not_by="ann", expires_at=as_text(AT))
+    request = request_row(run, "rq_1", preview_kind="diff", preview="-a\n+é\n", not_by="ann", expires_at=as_text(AT))
     async with database.write() as conn:
         await requests.insert_all(conn, [request])
     async with database.read() as conn:
@@ -71,7 +71,7 @@ async def test_i6_a_request_comes_back_as_it_was_opened(database: Database, run:
 async def test_i4_a_request_ends_once(database: Database, run: runs.Run) -> None:
     """I4: of ten endings at once one is recorded, and only its writer learns that it won."""
     async with database.write() as conn:
-        await requests.insert_all(conn, [asked(run, "rq_1")])
+        await requests.insert_all(conn, [request_row(run, "rq_1")])
 
     async def settle(number: int) -> bool:
         async with database.write() as conn:
@@ -96,7 +96,7 @@ async def test_a_run_that_ends_cancels_only_its_pending_requests(database: Datab
     """Decided requests and those of other runs stay as they are."""
     one, two = await new_run(), await new_run()
     async with database.write() as conn:
-        await requests.insert_all(conn, [asked(one, "rq_1"), asked(one, "rq_2"), asked(two, "rq_3")])
+        await requests.insert_all(conn, [request_row(one, "rq_1"), request_row(one, "rq_2"), request_row(two, "rq_3")])
         await requests.settle(conn, "rq_1", status="approved", at=AT)
         assert await requests.cancel_pending(conn, one.id, at=AT) == ["rq_2"]
         assert await requests.cancel_pending(conn, one.id, at=AT) == []
@@ -108,18 +108,18 @@ async def test_a_retried_plan_cannot_open_a_request_twice(database: Database, ru
     """A request's id comes from its call, so a second row is refused; another question about the call is accepted."""
     same_call = {"tool_call_id": "c1"}
     async with database.write() as conn:
-        opened = [asked(run, "rq_1", **same_call), asked(run, "rq_2", kind="outcome", **same_call)]
-        await requests.insert_all(conn, [*opened, asked(run, "rq_3", kind="outcome", **same_call)])
+        opened = [request_row(run, "rq_1", **same_call), request_row(run, "rq_2", kind="outcome", **same_call)]
+        await requests.insert_all(conn, [*opened, request_row(run, "rq_3", kind="outcome", **same_call)])
     with pytest.raises(IntegrityError):
         async with database.write() as conn:
-            await requests.insert_all(conn, [asked(run, "rq_1", **same_call)])
+            await requests.insert_all(conn, [request_row(run, "rq_1", **same_call)])
 
 
 async def test_i4_a_decision_decides_one_request(database: Database, new_run) -> None:
     """I4: an id that won a request cannot win another, of this run or any; undecided requests share no id."""
     one, two = await new_run(), await new_run()
     async with database.write() as conn:
-        await requests.insert_all(conn, [asked(one, "rq_1"), asked(one, "rq_2"), asked(two, "rq_3")])
+        await requests.insert_all(conn, [request_row(one, "rq_1"), request_row(one, "rq_2"), request_row(two, "rq_3")])
         await requests.settle(conn, "rq_1", status="approved", at=AT, decision_id="dec_1", verb="approve", by="ann")
     for request_id in ("rq_2", "rq_3"):
         with pytest.raises(IntegrityError):
@@ -136,7 +136,7 @@ async def test_i4_a_decision_decides_one_request(database: Database, new_run) ->
 async def test_i6_a_decisions_content_is_stored_to_the_byte(database: Database, run: runs.Run) -> None:
     """I6: edited arguments read back as the operator sent them; an id is used once."""
     async with database.write() as conn:
-        await requests.insert_all(conn, [asked(run, "rq_1")])
+        await requests.insert_all(conn, [request_row(run, "rq_1")])
         offer = decided("rq_1")
         await requests.offer(conn, offer)
         assert await requests.decision(conn, "dec_1") == offer
@@ -149,7 +149,7 @@ async def test_i6_a_decisions_content_is_stored_to_the_byte(database: Database, 
 async def test_i4_an_offer_is_withdrawn_unless_it_won(database: Database, run: runs.Run) -> None:
     """I4: a refused decision leaves no content; a winner's and a counted approval's cannot be withdrawn."""
     async with database.write() as conn:
-        await requests.insert_all(conn, [asked(run, "rq_1")])
+        await requests.insert_all(conn, [request_row(run, "rq_1")])
         for decision_id in ("won", "counted", "lost"):
             await requests.offer(conn, decided("rq_1", decision_id))
         await requests.add(conn, request_id="rq_1", decided_by="bob", decision_id="counted", message="é", at=AT)

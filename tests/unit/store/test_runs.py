@@ -33,10 +33,10 @@ async def test_a_conversation_is_free_again_once_its_run_has_ended(database: Dat
     first = await new_run()
     async with database.write() as conn:
         await runs.end(conn, first.id, status="interrupted")
-    second = await new_run(first.conversation_id, behind=first.head_message_id)
+    second = await new_run(first.conversation_id, after=first.head_message_id)
     async with database.write() as conn:
         await runs.end(conn, second.id, status="failed")
-    third = await new_run(first.conversation_id, behind=second.head_message_id)
+    third = await new_run(first.conversation_id, after=second.head_message_id)
     async with database.read() as conn:
         assert await runs.live_of_conversation(conn, first.conversation_id) == third
 

@@ -96,7 +96,7 @@ async def test_i5_a_response_that_comes_after_the_end_changes_nothing(
     """I5: a late attempt of an interrupted run cannot move a conversation that has continued."""
     async with database.write() as conn:
         await runs.end(conn, run.id, status="interrupted")
-    following = await new_run(run.conversation_id, behind=run.head_message_id)
+    following = await new_run(run.conversation_id, after=run.head_message_id)
     async with database.write() as conn:
         await messages.set_head(conn, run.conversation_id, following.head_message_id)
     with pytest.raises(ConflictError, match="has ended"):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from argon2 import PasswordHasher
-from support.users import added, told
+from support.users import added, audit_events
 
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.store.access import access, passwords, sessions, tokens, users
@@ -76,7 +76,7 @@ async def test_a_changed_role_or_status_counts_at_once(database: Database) -> No
         assert await access.use_link(conn, link) is None
         with pytest.raises(NotFoundError, match="user list"):
             await users.set_role(conn, "zoe", "admin", by="boss")
-    assert [(kind, payload.get("role"), payload.get("by")) for kind, payload in await told(database)] == [
+    assert [(kind, payload.get("role"), payload.get("by")) for kind, payload in await audit_events(database)] == [
         ("user.added", "operator", "boss"),
         ("session.opened", None, "ann"),
         ("user.changed", "viewer", "boss"),
@@ -98,7 +98,7 @@ async def test_a_changed_password_ends_the_sessions(database: Database) -> None:
         assert await access.use_link(conn, link) is None
         await users.renew_hash(conn, "ann", old="old-hash", new="lost race")
         assert (await users.existing(conn, "ann")).password_hash == "new-hash"
-    assert "hash" not in str(await told(database))
+    assert "hash" not in str(await audit_events(database))
 
 
 async def test_a_new_user_does_not_inherit_the_names_sessions(database: Database) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from sqlalchemy import update
-from support.stored_requests import asked
+from support.stored_requests import request_row
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
@@ -19,7 +19,7 @@ from turngate.store.tables import views as views_table
 async def test_only_a_persons_first_look_is_an_event(database: Database, run: runs.Run) -> None:
     """However often and from however many windows a person looks, there is one event in the run's chain."""
     async with database.write() as conn:
-        await requests.insert_all(conn, [asked(run, "rq")])
+        await requests.insert_all(conn, [request_row(run, "rq")])
 
     async def look(viewer: str) -> bool:
         async with database.write() as conn:
@@ -38,7 +38,7 @@ async def test_only_a_persons_first_look_is_an_event(database: Database, run: ru
 async def test_a_person_is_present_for_a_minute(database: Database, run: runs.Run) -> None:
     """Others see them by name, they don't see themselves; a minute later they are gone until their next sign."""
     async with database.write() as conn:
-        await requests.insert_all(conn, [asked(run, "rq"), asked(run, "other")])
+        await requests.insert_all(conn, [request_row(run, "rq"), request_row(run, "other")])
         for viewer, request_id in (("bob", "rq"), ("ann", "rq"), ("eve", "other")):
             await presence.note_presence(conn, run_id=run.id, request_id=request_id, viewer=viewer)
         assert [each.name for each in await presence.looking(conn, "rq", besides="me")] == ["ann", "bob"]

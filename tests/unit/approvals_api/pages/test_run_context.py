@@ -18,7 +18,7 @@ TAGS = re.compile(r"<[^>]*>")
 @pytest.fixture(scope="module")
 async def texts(sqlite_template, tmp_path_factory):
     """The words of pages by the names of their states."""
-    names = ("run completed", "run retrying", "run failed", "run of a call from outside", "call from outside", "inbox")
+    names = ("run completed", "run retrying", "run failed", "run of an external call", "external call", "inbox")
     more = ("fork", "fork summarised", "conversation", "runs")
     async with pages_of(Filling("shop"), sqlite_template, tmp_path_factory.mktemp("around") / "pages") as served:
         html = {name: await served.html(STATES[name]) for name in (*names, *more)}
@@ -72,7 +72,7 @@ def test_the_whole_conversation_is_readable(texts):
 
 def test_a_call_from_outside_names_its_source_and_no_model(texts):
     """Inbox, list, request and run: the program that runs it, whose words are whose, and nothing that only an agent has."""
-    request, run = texts["call from outside"], texts["run of a call from outside"]
+    request, run = texts["external call"], texts["run of an external call"]
     assert "external shop" in texts["inbox"]
     assert "external shop" in texts["runs"]
     assert "requested by shop (external)" in request

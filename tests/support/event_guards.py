@@ -1,4 +1,4 @@
-"""What an administrator of the database could do to the event log: take its guards away first, then change rows."""
+"""What an administrator of the database could do to the event log: remove its guards, then change rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SQLITE_TRIGGERS = ("events_no_update", "events_no_delete", "events_no_replace")
 
 
 async def take_guards_away(conn: Connection) -> None:
-    """Let events be changed and removed in this database, which its triggers refuse to everybody else."""
+    """Drop the triggers that refuse changes and removals of events in this database."""
     dialect = await conn.run_sync(lambda sync: sync.dialect.name)
     if dialect == "postgresql":
         await conn.execute(text("DROP TRIGGER events_append_only ON events"))
