@@ -10,5 +10,5 @@ from support.engine import Clock, frozen_clock
 
 @pytest.fixture(scope="session")
 async def clock() -> AsyncIterator[Clock]:
-    async with frozen_clock() as made:
-        yield made
+    async with frozen_clock() as frozen:
+        yield frozen

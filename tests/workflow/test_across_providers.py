@@ -47,8 +47,8 @@ class Providers(Cast):
 
 @pytest.fixture
 def server() -> Iterator[FakeProvider]:
-    with serving_provider() as made:
-        yield made
+    with serving_provider() as provider:
+        yield provider
 
 
 def today() -> Tool:
@@ -101,8 +101,7 @@ async def test_i1_one_conversation_crosses_three_providers_and_back(
 ) -> None:
     """OpenAI-compatible, Anthropic, a new worker, Google, Anthropic, a fork of it, OpenAI-compatible again.
 
-    Every request holds every call once with its result, the asked provider's own opaque fields byte for byte, and nobody
-    else's.
+    Every request holds every call once with its result, and only the receiving provider's own opaque fields, byte for byte.
     """
     models = models_at(server, ANTHROPIC, GOOGLE)
     async with stack(client, sqlite, bench.look, today(), model=Providers(models), working=False) as engine:
@@ -169,7 +168,7 @@ def events(name: str, kind: str) -> list[Any]:
 async def test_calls_of_a_response_that_was_cut_off_are_closed_unexecuted(
     client: Client, sqlite: Database, bench: Bench, server: FakeProvider
 ) -> None:
-    """Anthropic's ``max_tokens`` and ``refusal``: the model is told, nothing ran, and the run goes on."""
+    """Anthropic's ``max_tokens`` and ``refusal``: the model reads why, nothing ran, and the run continues."""
     models = models_at(server, ANTHROPIC, GOOGLE)
     async with stack(client, sqlite, bench.look, model=Providers(models)) as engine:
         for name in ("anthropic-cut-call.sse", "anthropic-refusal.sse"):

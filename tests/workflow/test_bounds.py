@@ -33,9 +33,9 @@ async def conversation_of(database: Database, length: int) -> str:
     """Make a conversation of this many messages."""
     conversation_id = f"conv_{secrets.token_hex(8)}"
     texts = [f"message {number} " + "x" * 200 for number in range(length)]
-    said = [says(text).message if number % 2 else user_message(text) for number, text in enumerate(texts)]
+    history = [says(text).message if number % 2 else user_message(text) for number, text in enumerate(texts)]
     async with database.write() as conn:
-        await messages.plant(conn, conversation_id, said)
+        await messages.plant(conn, conversation_id, history)
     return conversation_id
 
 
@@ -108,7 +108,7 @@ async def test_i8_no_conversation_content_enters_history(client: Client, sqlite:
 
 
 async def test_i8_continue_as_new_loses_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I8: with a new execution after every step, gates, counts and the conversation go on as in one."""
+    """I8: with a new execution after every step, gates, counts and the conversation continue as in one."""
     model = ListModel(
         says(call("nope", "{}")),
         says(call("pay", '{"cents": 1}')),
@@ -169,7 +169,7 @@ async def test_i5_a_retried_call_model_pays_once(client: Client, database: Datab
 async def test_a_late_attempt_plans_nothing_for_a_run_that_ended(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """call_model that wakes up after its run has ended opens no request: nobody could ever answer it."""
+    """A call_model attempt that wakes up after its run has ended opens no request: no decision could reach it."""
     model = ListModel(says("Pay.", call("pay", '{"cents": 5}', "c1")))
     async with stack(client, database, bench.pay, model=model, working=False) as engine:
         run = await engine.start()

@@ -29,7 +29,7 @@ LOOK = says("Looking.", call("look", '{"name": "a"}', "a"), call("look", '{"name
 
 
 @pytest.mark.parametrize(
-    ("limits", "error_class", "said"),
+    ("limits", "error_class", "reason"),
     [
         (Limits(tool_calls=3), "tool_call_cap", "made 4 of the 3 tool calls"),
         (Limits(tokens=2_500), "token_cap", "used 3,000 of the 2,500 tokens"),
@@ -38,14 +38,14 @@ LOOK = says("Looking.", call("look", '{"name": "a"}', "a"), call("look", '{"name
     ids=["tool calls", "tokens", "time"],
 )
 async def test_a_run_ends_when_a_budget_is_used_up(
-    client: Client, database: Database, bench: Bench, limits: Limits, error_class: str, said: str
+    client: Client, database: Database, bench: Bench, limits: Limits, error_class: str, reason: str
 ) -> None:
     """It ends before the next model request, its calls answered; what is left of a budget is used to its end."""
     model = ListModel(LOOK.model_copy(update={"usage": Usage(input_tokens=1_000, output_tokens=500)}))
     async with stack(client, database, bench.look, model=model, limits=limits) as engine:
         run = await engine.ended(await engine.start())
         assert (run.status, run.error_class) == ("failed", error_class)
-        assert said in run.reason
+        assert reason in run.reason
         assert len(model.seen) == (0 if error_class == "time_cap" else 2)
         assert is_reconciled(await engine.history(run))
 
@@ -71,7 +71,7 @@ def spends() -> ListModel:
 
 
 @pytest.mark.parametrize(
-    ("limits", "asked"),
+    ("limits", "expected"),
     [
         ({"steps": 2}, [("steps", "2 steps", "2 steps", "2")]),
         ({"tool_calls": 3}, [("tool_calls", f"{n} tool calls", f"{m} tool calls", "3") for n, m in ((4, 3), (6, 6))]),
@@ -81,21 +81,21 @@ def spends() -> ListModel:
     ids=["steps", "tool calls", "tokens", "cost"],
 )
 async def test_a_budget_asks_to_be_extended(
-    client: Client, database: Database, bench: Bench, limits: dict[str, Any], asked: list[tuple[str, ...]]
+    client: Client, database: Database, bench: Bench, limits: dict[str, Any], expected: list[tuple[str, ...]]
 ) -> None:
-    """I6: each budget that is used up is one request, in no message; an approval gives as much again, and the run goes on."""
+    """I6: each used-up budget is one request, in no message; an approval grants the same amount again, and the run continues."""
     model = spends()
     more = Limits(when_used_up="ask", **limits)
     async with stack(client, database, bench.look, model=model, limits=more, prices=PRICES) as engine:
         run = await engine.start()
-        for budget, used, limit, extend_by in asked:
+        for budget, used, limit, extend_by in expected:
             request = await engine.request(run, tool="extend_budget")
             wants = json.loads(request.input)
             assert wants == {"budget": budget, "used": used, "limit": limit, "extend_by": extend_by}
             await engine.decide(request, "approve")
         ended = await engine.ended(run)
         assert (ended.status, ended.tokens_used, ended.cost_micros) == ("completed", 4_500, 31_500)
-        assert [each.budget for each in ended.granted] == [each[0] for each in asked]
+        assert [each.budget for each in ended.granted] == [each[0] for each in expected]
         history = await engine.history(run)
         assert is_reconciled(history)
         assert all("extend" not in call.tool_name for message in history for call in message.calls)
@@ -233,16 +233,16 @@ async def test_i5_a_lost_run_still_asks_for_more(client: Client, sqlite: Databas
 
 
 @pytest.mark.parametrize(
-    ("agent", "app", "said"),
+    ("agent", "app", "error"),
     [
         ({"limits": Limits(cost=Decimal(1))}, {}, "no one says what 'openai:x' costs"),
         ({"toolkit": ["extend_budget"]}, {}, "the engine's own"),
     ],
     ids=["no price", "reserved name"],
 )
-def test_what_cannot_work_is_refused_when_declared(agent: dict[str, Any], app: dict[str, Any], said: str) -> None:
+def test_what_cannot_work_is_refused_when_declared(agent: dict[str, Any], app: dict[str, Any], error: str) -> None:
     """A limit of cost needs a price, and the engine's own tool keeps its name."""
     names = agent.pop("toolkit", [])
     kit = Toolkit.of(*(declare_tool(name=name, description="x") for name in names))
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=error):
         App(agents=[Agent(name="a", instructions="", toolkit=kit, model="openai:x", **agent)], **app)

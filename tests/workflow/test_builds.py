@@ -46,16 +46,16 @@ class Fleet:
         """Run a worker with this code; one of a build becomes the current one."""
         with self._monkeypatch.context() as patch:
             patch.setattr(composition, "AgentTurn", code)
-            made = self.engine.worker(deployment=deployment(self.name, build_id))
-        async with made:
+            workers = self.engine.worker(deployment=deployment(self.name, build_id))
+        async with workers:
             if build_id is not None:
                 await builds.make_current(self.engine.client, self.name, build_id)
             yield
 
     async def open_runs(self) -> dict[str, tuple[bool, int]]:
         """Build → is it the current one, how many runs it has."""
-        found = await builds.known(self.engine.client, self.name)
-        return {each.build_id: (each.current, each.open_runs) for each in found}
+        known = await builds.known(self.engine.client, self.name)
+        return {each.build_id: (each.current, each.open_runs) for each in known}
 
     async def history(self, run: runs.Run) -> WorkflowHistory:
         return await self.engine.workflow(run).fetch_history()
@@ -101,7 +101,7 @@ async def test_i11_a_deploy_leaves_a_waiting_run_with_its_build(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The run goes on with the code that began it, a new one begins with the new code; the check had told them apart."""
+    """The run continues with the code that started it, and a new run gets the new code; the check told the two apart."""
     async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
         engine = those.engine
         assert await those.open_runs() == {}
@@ -139,11 +139,11 @@ async def by_new_release(temporal: EmbeddedTemporal, run: runs.Run, capsys: pyte
         with pytest.raises(typer.Exit) as ended:
             await asyncio.to_thread(check, run_ids=[run.id], as_json=True)
     assert ended.value.exit_code == 1
-    [found] = json.loads(capsys.readouterr().out)
-    return found
+    [answer] = json.loads(capsys.readouterr().out)
+    return answer
 
 
-async def test_a_run_that_continues_as_new_goes_on_with_the_newest_build(
+async def test_a_run_that_continues_as_new_moves_to_the_newest_build(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run may live for longer than any build: its next execution belongs to the build that is current then."""
@@ -173,7 +173,7 @@ async def test_a_run_that_continues_as_new_goes_on_with_the_newest_build(
 async def test_without_builds_changed_code_holds_up_a_waiting_run(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Temporal refuses to go on with code that does not fit: the approved call does not run, and the run stands still."""
+    """Temporal refuses to continue with code that does not match: the approved call does not run, and the run is stuck."""
     async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
         engine = those.engine.impatient()
         async with those.worker():
@@ -193,7 +193,7 @@ async def test_without_builds_changed_code_holds_up_a_waiting_run(
         assert bench.paid == []
 
 
-async def test_a_run_that_began_without_builds_goes_on_with_the_first_that_is_current(
+async def test_a_run_that_began_without_builds_moves_to_the_first_current_build(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Builds may be brought in while runs wait. One that no worker came up with is never current."""
@@ -239,16 +239,16 @@ async def test_the_check_finds_the_open_runs(client: Client, sqlite: Database, b
         not_begun, ended = await engine.start(), await engine.start()
         await engine.workflow(ended).terminate()
 
-        async def found(query: str) -> bool:
+        async def is_listed(query: str) -> bool:
             mine = {not_begun.id: "", ended.id: ""}
             query = f"{query} AND TaskQueue = '{engine.task_queue}'"
             seen = [each async for each in replay_check.listed_histories(client, query, limit=9)]
             return {each.workflow_id for each in seen} == (set(mine) if "Running" not in query else {not_begun.id})
 
-        await until(lambda: found(replay_check.OPEN), "the open run")
-        await until(lambda: found(replay_check.EVERY), "both runs")
+        await until(lambda: is_listed(replay_check.OPEN), "the open run")
+        await until(lambda: is_listed(replay_check.EVERY), "both runs")
         [history] = [each async for each in replay_check.named_histories(client, [not_begun.id])]
         assert (await replay_check.check(history, build_replayer(ChangedTurn))).failing is None
-        with pytest.raises(NotFoundError, match="no workflow of run nobody"):
-            _ = [each async for each in replay_check.named_histories(client, ["nobody"])]
+        with pytest.raises(NotFoundError, match="no workflow of run missing"):
+            _ = [each async for each in replay_check.named_histories(client, ["missing"])]
         await engine.workflow(not_begun).terminate()

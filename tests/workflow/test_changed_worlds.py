@@ -67,17 +67,17 @@ def selling(times: int = 1) -> ListModel:
     return ListModel(*calls, says("Done."))
 
 
-async def asked(engine: Stack, run: runs.Run) -> list[requests.Request]:
+async def opened_requests(engine: Stack, run: runs.Run) -> list[requests.Request]:
     """The requests of the run, in the order in which they were opened."""
     opened = [str(each.payload["request_id"]) for each in await engine.events(run) if each.type == "request.opened"]
     async with engine.database.read() as conn:
-        found = {each.id: each for each in await requests.of_run(conn, run.id)}
-    assert sorted(found) == sorted(opened)
-    return [found[request_id] for request_id in opened]
+        rows = {each.id: each for each in await requests.of_run(conn, run.id)}
+    assert sorted(rows) == sorted(opened)
+    return [rows[request_id] for request_id in opened]
 
 
 async def attempt(engine: Stack, run: runs.Run, decision_id: str) -> tuple[str, PlannedCall | None]:
-    """Run the activity as a worker does that is lost before the workflow hears of it."""
+    """Run the activity as a worker does that is lost before the workflow gets the result."""
     order = RunToolInput(run_id=run.id, call="c1", decision_id=decision_id)
     result = await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)
     return result.state, result.again
@@ -112,10 +112,10 @@ async def test_a_precondition_is_given_what_it_asks_for(
     client: Client, sqlite: Database, market: Market, decorated: bool
 ) -> None:
     """Parameters, services and the call's own context: when a person is asked, when they edit, and before the start."""
-    given: list[tuple[str, str, str]] = []
+    arguments: list[tuple[str, str, str]] = []
 
     async def precondition(market: Market, ctx: ToolContext, params: Sale) -> int:
-        given.append((params.item, ctx.tool_call_id, ctx.idempotency_key))
+        arguments.append((params.item, ctx.tool_call_id, ctx.idempotency_key))
         return market.price(params)
 
     services = svcs.Registry()
@@ -126,7 +126,7 @@ async def test_a_precondition_is_given_what_it_asks_for(
         await engine.decide(await engine.request(run), "edit", args='{"item": "rum"}')
         assert (await engine.ended(run)).status == "completed"
         key = (await engine.executions(run))["c1"].idempotency_key
-        assert given == [("tea", "c1", key), ("rum", "c1", key), ("rum", "c1", key)]
+        assert arguments == [("tea", "c1", key), ("rum", "c1", key), ("rum", "c1", key)]
         assert market.sold == ["rum"]
 
 
@@ -164,7 +164,7 @@ async def test_i6_the_second_request_can_be_edited(client: Client, sqlite: Datab
         await engine.decide(await engine.request(run), "edit", args='{"item": "rum"}')
         assert (await engine.ended(run)).status == "completed"
         assert market.sold == ["rum"]
-        assert [each.precondition for each in await asked(engine, run)] == ["3", "9"]
+        assert [each.precondition for each in await opened_requests(engine, run)] == ["3", "9"]
 
 
 async def test_i12_after_a_second_no_the_same_call_is_not_asked_again(
@@ -178,14 +178,14 @@ async def test_i12_after_a_second_no_the_same_call_is_not_asked_again(
         await engine.decide(request, "approve")
         await engine.decide(await engine.request(run), "reject", message="not at that price")
         assert (await engine.ended(run)).status == "completed"
-        assert [each.status for each in await asked(engine, run)] == ["approved", "rejected"]
+        assert [each.status for each in await opened_requests(engine, run)] == ["approved", "rejected"]
         results = await engine.results(run)
         assert [results[each].kind for each in ("c1", "c2")] == ["rejected", "rejected"]
         assert market.sold == []
 
 
 class PriceGuard(Hooks):
-    """Heard before the world is looked at; denies from the second hearing on if told to."""
+    """Runs before the precondition is checked; ``denies``: from its second call on."""
 
     def __init__(self, market: Market, *, denies: bool) -> None:
         self.market = market
@@ -198,9 +198,7 @@ class PriceGuard(Hooks):
 
 
 @pytest.mark.parametrize("denies", [False, True])
-async def test_i2_hooks_are_heard_for_every_approval(
-    client: Client, sqlite: Database, market: Market, denies: bool
-) -> None:
+async def test_i2_hooks_run_for_every_approval(client: Client, sqlite: Database, market: Market, denies: bool) -> None:
     """I2: also for the one that was asked for again; after a hook's no the world is not looked at."""
     guard = PriceGuard(market, denies=denies)
     async with stack(client, sqlite, market.sell(), model=selling(), hooks=[guard]) as engine:
@@ -218,9 +216,9 @@ async def test_i2_hooks_are_heard_for_every_approval(
 async def test_i5_attempts_at_the_same_time_lead_to_one_request(
     client: Client, database: Database, market: Market
 ) -> None:
-    """I5: two workers that both hold the approval; whoever is second finds the request, at once or when tried again.
+    """I5: of two workers that both hold the approval, the second finds the request, at once or on its retry.
 
-    An operator who answers it before the workflow has heard of it is not told that there is no such request.
+    An operator who decides it before the workflow knows of it gets no error that there is no such request.
     """
     async with stack(client, database, market.sell(), model=selling(), working=False) as engine:
         async with engine.worker():
@@ -231,10 +229,10 @@ async def test_i5_attempts_at_the_same_time_lead_to_one_request(
             await engine.decide(request, "approve", decision_id="d1")
             market.prices["tea"] = 4
             both = await asyncio.gather(*(attempt(engine, run, "d1") for _ in range(2)), return_exceptions=True)
-            told = [each for each in both if not isinstance(each, BaseException)]
-            told.append(await attempt(engine, run, "d1"))
-            assert {state for state, _ in told} == {"asked_again"}
-            assert len({again.request_id for _, again in told if again is not None}) == 1
+            results = [each for each in both if not isinstance(each, BaseException)]
+            results.append(await attempt(engine, run, "d1"))
+            assert {state for state, _ in results} == {"asked_again"}
+            assert len({again.request_id for _, again in results if again is not None}) == 1
             deciding = asyncio.create_task(engine.decide(await engine.request(run), "approve", decision_id="d2"))
             await asyncio.wait([deciding], timeout=0.2)
             assert not deciding.done()
@@ -243,4 +241,4 @@ async def test_i5_attempts_at_the_same_time_lead_to_one_request(
             assert (await engine.ended(run)).status == "completed"
         assert market.sold == ["tea"]
         assert (await engine.executions(run))["c1"].decision_id == "d2"
-        assert [each.precondition for each in await asked(engine, run)] == ["3", "4"]
+        assert [each.precondition for each in await opened_requests(engine, run)] == ["3", "4"]

@@ -81,8 +81,8 @@ class Worker:
         self.answered += 1
         usage = Usage(input_tokens=taken, output_tokens=10) if self.reports else Usage()
         name = self.first if self.answered == 1 else "look"
-        said = says(call(name, "{}", f"c{self.answered}")) if self.answered <= self.looks else says("All seen.")
-        return said.model_copy(update={"usage": usage})
+        response = says(call(name, "{}", f"c{self.answered}")) if self.answered <= self.looks else says("All seen.")
+        return response.model_copy(update={"usage": usage})
 
     async def aclose(self) -> None:
         return None
@@ -145,25 +145,25 @@ async def ended(engine: Stack, status: str = "completed", *, agent: str = "keepe
     return run
 
 
-async def told(engine: Stack, run: runs.Run) -> list[tuple[str, dict[str, Any]]]:
-    found = [(event.type, event.payload) for event in await engine.events(run)]
-    return [(kind.removeprefix("context."), payload) for kind, payload in found if kind.startswith("context.")]
+async def context_events(engine: Stack, run: runs.Run) -> list[tuple[str, dict[str, Any]]]:
+    stored = [(event.type, event.payload) for event in await engine.events(run)]
+    return [(kind.removeprefix("context."), payload) for kind, payload in stored if kind.startswith("context.")]
 
 
 def cut_of(request: Sequence[Message]) -> str | None:
-    """What stands behind the task in place of what was cut off."""
+    """Return the text after the task that replaces what was cut off."""
     text = request[2].text if len(request) > 2 else ""
     return text if text.startswith("[") else None
 
 
-async def test_a_conversation_longer_than_its_window_goes_on(client: Client, database: Database) -> None:
+async def test_a_conversation_longer_than_its_window_continues(client: Client, database: Database) -> None:
     """I1, I8: what is sent fits and is in order; one summary a cut, and between cuts only ever something is added."""
     model, writer = Worker(10), Writer()
     async with engine_of(client, database, keeper(), worker=model, writer=writer) as engine:
         run = await ended(engine)
-        history, happened = await engine.history(run), await told(engine, run)
+        history, happened = await engine.history(run), await context_events(engine, run)
         async with database.read() as conn:
-            shown = {step.step: step.cut for step in (await run_views.run_detail(conn, run.id)).steps}
+            cut_by_step = {step.step: step.cut for step in (await run_views.run_detail(conn, run.id)).steps}
     assert len(model.seen) == 11
     for request in model.seen:
         assert [message.role for message in request[:2]] == ["system", "user"]
@@ -186,8 +186,12 @@ async def test_a_conversation_longer_than_its_window_goes_on(client: Client, dat
         assert kind == "compacted"
         assert payload["tokens_after"] < payload["tokens_before"] >= 0.75 * WINDOW
         assert set(payload) == {"step", "covers", "messages", "tokens_before", "tokens_after", "model", "forced"}
-    assert [step for step, cut in shown.items() if cut is not None] == [payload["step"] for _, payload in happened]
-    assert [cut.text for cut in shown.values() if cut is not None] == cuts[1:], "people see what the model is sent"
+    assert [step for step, cut in cut_by_step.items() if cut is not None] == [
+        payload["step"] for _, payload in happened
+    ]
+    assert [cut.text for cut in cut_by_step.values() if cut is not None] == cuts[1:], (
+        "people see what the model is sent"
+    )
     by_steps = sum(sum(message_tokens(message) for message in request) + 10 for request in model.seen)
     assert run.tokens_used == by_steps + 407 * len(writer.read), "the run pays for its summaries"
 
@@ -199,7 +203,7 @@ async def test_a_cut_outlives_worker_retry_and_fork(client: Client, database: Da
     model.fails_at[6] = ModelError("down", error_class="bad_response", retryable=False)
     async with engine_of(client, database, keeper(), worker=model, writer=writer) as engine:
         first = await ended(engine, "failed")
-        ((_, compacted),) = await told(engine, first)
+        ((_, compacted),) = await context_events(engine, first)
     last = model.seen[-1]
     assert "Memory 1." in (cut_of(last) or "")
     async with engine_of(client, database, keeper(), worker=model, writer=writer) as engine:
@@ -241,7 +245,7 @@ async def test_a_summariser_that_fails_is_skipped(
         agents.append(keeper(name=how, worker=f"worker_{how}", writer=f"writer_{how}", **settings))
     async with engine_of(client, sqlite, *agents, **models) as engine:
         ran = await asyncio.gather(*(ended(engine, agent=how) for how in FAILING))
-        happened = {run.agent: await told(engine, run) for run in ran}
+        happened = {run.agent: await context_events(engine, run) for run in ran}
     for how, (_, error_class) in FAILING.items():
         assert [kind for kind, _ in happened[how]] == ["compaction_skipped", "trimmed", "compacted"], how
         skipped = happened[how][0][1]
@@ -258,11 +262,11 @@ async def test_a_summariser_that_fails_is_skipped(
 
 
 async def test_a_refused_conversation_is_compacted_once_and_sent_again(client: Client, database: Database) -> None:
-    """Nobody knows the window: the provider's refusal says when to cut, and the same step is tried again."""
+    """With an unknown window, the provider's refusal says when to cut, and the same step is tried again."""
     model, writer = Worker(7, limit=2_000), Writer()
     async with engine_of(client, database, keeper(window=None), worker=model, writer=writer) as engine:
         run = await ended(engine)
-        happened = await told(engine, run)
+        happened = await context_events(engine, run)
     assert len(model.seen) == 8
     assert len(model.refused) == len(writer.read) == len(happened) >= 2
     assert all(kind == "compacted" and payload["forced"] for kind, payload in happened)
@@ -276,18 +280,18 @@ async def test_what_is_refused_whatever_is_cut_fails_the_run(client: Client, sql
     async with engine_of(client, sqlite, keeper(window=None), worker=model, writer=writer) as engine:
         run = await ended(engine, "failed")
         assert run.error_class == "context_length"
-        assert [kind for kind, _ in await told(engine, run)] == ["compacted"]
+        assert [kind for kind, _ in await context_events(engine, run)] == ["compacted"]
         assert (len(model.refused), len(writer.read)) == (2, 1)
         again = await engine.ended(await retry.retry(engine.services, STARTER, run.id))
         assert (again.status, again.error_class) == ("failed", "context_length")
-        assert [(kind, said["reason"]) for kind, said in await told(engine, again)] == [
+        assert [(kind, payload["reason"]) for kind, payload in await context_events(engine, again)] == [
             ("compaction_skipped", "no_place")
         ]
     assert (len(model.refused), len(writer.read)) == (3, 1)
 
 
 async def test_an_agent_may_leave_its_conversations_alone(client: Client, sqlite: Database) -> None:
-    """Without shares, or a context at all: the provider's refusal ends the run, and nobody is asked for a summary."""
+    """Without shares, or without a context: the provider's refusal ends the run, and no model is asked for a summary."""
     writer, models = Writer(), {"none": Worker(4, limit=1_500), "shares": Worker(4, limit=1_500)}
     shares = keeper(name="shares", worker="shares", compact_at=None, trim_at=None)
     none = replace(keeper(name="none", worker="none"), context=None)
@@ -295,13 +299,13 @@ async def test_an_agent_may_leave_its_conversations_alone(client: Client, sqlite
         for name, model in models.items():
             run = await ended(engine, "failed", agent=name)
             assert run.error_class == "context_length"
-            assert await told(engine, run) == []
+            assert await context_events(engine, run) == []
             assert len(model.refused) == 1
     assert writer.read == []
 
 
-async def test_results_shown_in_part_can_be_read_behind_a_cut(client: Client, sqlite: Database) -> None:
-    """The summary may speak of them, so the tool that reads the rest stays, and the descriptors stay the same."""
+async def test_results_shown_in_part_can_be_read_after_a_cut(client: Client, sqlite: Database) -> None:
+    """The summary may mention them, so the tool that reads the rest stays, and the descriptors do not change."""
     model, writer = Worker(8, first="dump"), Writer()
     async with engine_of(client, sqlite, keeper(), worker=model, writer=writer) as engine:
         await ended(engine)
@@ -319,7 +323,7 @@ async def test_a_fork_may_begin_afresh_with_a_summary(client: Client, database: 
         fork = await fork_run.fork(engine.services, STARTER, first.id, ForkOrder(text="And now?", summarise=True))
         run = await engine.ended(fork)
         assert run.status == "completed"
-        history, happened = await engine.history(run), await told(engine, run)
+        history, happened = await engine.history(run), await context_events(engine, run)
         plain = await engine.ended(await fork_run.fork(engine.services, STARTER, run.id, ForkOrder(text="More.")))
         assert await engine.history(first) == before
         assert [message.text for message in await engine.history(plain)][:2] == [history[0].text, "And now?"]
@@ -337,7 +341,7 @@ async def test_a_fork_may_begin_afresh_with_a_summary(client: Client, database: 
 
 
 async def test_a_fork_without_its_summary_shares_the_past(client: Client, sqlite: Database) -> None:
-    """A summariser that fails is told; the fork goes on as any other does."""
+    """A failed summary is recorded as an event; the fork continues like any other."""
     model, writer = Worker(2), Writer(says(""))
     async with engine_of(client, sqlite, keeper(), worker=model, writer=writer) as engine:
         first = await ended(engine)
@@ -345,4 +349,6 @@ async def test_a_fork_without_its_summary_shares_the_past(client: Client, sqlite
         run = await engine.ended(fork)
         assert run.status == "completed"
         assert (await engine.history(run))[:-2] == await engine.history(first)
-        assert [(kind, said["reason"]) for kind, said in await told(engine, run)] == [("compaction_skipped", "empty")]
+        assert [(kind, payload["reason"]) for kind, payload in await context_events(engine, run)] == [
+            ("compaction_skipped", "empty")
+        ]

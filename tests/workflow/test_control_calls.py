@@ -43,9 +43,9 @@ def expert(bench: Bench) -> Agent:
 
 async def stored(engine: Stack, run: runs.Run) -> runs.Run:
     async with engine.database.read() as conn:
-        found = await runs.get(conn, run.id)
-    assert found is not None
-    return found
+        row = await runs.get(conn, run.id)
+    assert row is not None
+    return row
 
 
 async def event_types(engine: Stack, run: runs.Run) -> list[str]:
@@ -90,7 +90,7 @@ async def test_finish_completes_the_run_once_the_steps_other_calls_are_settled(
         assert (await event_types(engine, run))[-1] == "run.ended"
 
 
-async def test_a_conversation_goes_on_after_finish(client: Client, sqlite: Database) -> None:
+async def test_a_conversation_continues_after_finish(client: Client, sqlite: Database) -> None:
     """The next run sees call, result and answer, in the order a provider takes."""
     model = ListModel(says(FINISHED), says("You are welcome."))
     async with stack(client, sqlite, finish, model=model) as engine:
@@ -104,16 +104,16 @@ async def test_a_conversation_goes_on_after_finish(client: Client, sqlite: Datab
 
 @pytest.mark.parametrize("verb", ["approve", "edit", "reject", "respond"])
 async def test_finish_under_an_ask_rule_waits_for_a_person(client: Client, sqlite: Database, verb: str) -> None:
-    """Approved or edited, the (edited) answer ends the run; rejected or answered in its place, the run goes on."""
+    """Approved or edited, the (edited) answer ends the run; rejected or answered instead, the run continues."""
     policy = Policy(rule=[Rule(name="read-first", verdict="ask", tools=["finish"])])
-    model = ListModel(says(FINISHED), says("Then I go on."))
+    model = ListModel(says(FINISHED), says("Then I continue."))
     async with stack(client, sqlite, finish, model=model, policy=policy) as engine:
         run = await engine.start()
         args = '{"answer": "All is paid, and checked."}' if verb == "edit" else None
         await engine.decide(await engine.request(run), verb, args=args, message="Check it." if verb != "edit" else "")
         assert (await engine.ended(run)).status == "completed"
         answers = {"approve": "All is paid.", "edit": "All is paid, and checked."}
-        assert (await engine.history(run))[-1].text == answers.get(verb, "Then I go on.")
+        assert (await engine.history(run))[-1].text == answers.get(verb, "Then I continue.")
         assert len(model.seen) == (1 if verb in answers else 2)
 
 
@@ -144,7 +144,7 @@ async def test_i5_a_signal_whose_answer_was_lost_is_answered_again(client: Clien
 async def test_i5_a_wait_is_a_durable_timer_and_outlives_its_worker(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I5: a call waits at no worker's cost; the step's other calls go on meanwhile, and a restart changes nothing."""
+    """I5: a waiting call occupies no worker; the step's other calls run meanwhile, and a restart changes nothing."""
     step = says(call("wait_until", '{"seconds": 1.5}', "w"), call("look", '{"name": "x"}', "l"))
     model = ListModel(step, says("Done."))
     async with stack(client, sqlite, bench.look, wait_until, model=model, working=False) as engine:
@@ -194,7 +194,7 @@ async def test_an_instant_that_has_passed_is_not_waited_for(client: Client, sqli
 
 
 async def test_i9_a_wait_that_would_never_end_is_refused(client: Client, sqlite: Database) -> None:
-    """I9: beyond a year (a timer Temporal may not even be able to hold) the model reads why; the run goes on."""
+    """I9: beyond a year (a timer Temporal may not even be able to hold) the model reads why; the run continues."""
     forever = control_call_tool(
         name="sleep",
         description="Sleep.",
@@ -238,7 +238,7 @@ async def test_i8_waits_and_signals_across_continue_as_new(client: Client, sqlit
         assert (await engine.workflow(run).describe()).run_id != started.first_execution_run_id
 
 
-async def test_hand_off_lets_another_agent_go_on(client: Client, database: Database, bench: Bench) -> None:
+async def test_hand_off_lets_another_agent_continue(client: Client, database: Database, bench: Bench) -> None:
     """From the next step on: the other's instructions, tools and model, over the whole conversation; its gates are its own."""
     first = ListModel(
         says("Not mine.", call("hand_off", '{"agent": "expert"}', "h"), call("look", '{"name": "x"}', "l"))
@@ -262,11 +262,11 @@ async def test_hand_off_lets_another_agent_go_on(client: Client, database: Datab
         assert [message.role for message in sent.messages] == ["system", "user", "assistant", "tool"]
         assert sent.messages[-1].results[0].result == Ok(value={"handed_off_to": "expert"})
         assert len(first.seen) == 1
-        told = await engine.event(run, "run.handed_off")
-        assert told.payload == {"tool_call_id": "h", "from": "agent", "to": "expert"}
+        handed_off = await engine.event(run, "run.handed_off")
+        assert handed_off.payload == {"tool_call_id": "h", "from": "agent", "to": "expert"}
 
 
-async def test_switch_model_lets_another_model_go_on(client: Client, sqlite: Database, bench: Bench) -> None:
+async def test_switch_model_lets_another_model_continue(client: Client, sqlite: Database, bench: Bench) -> None:
     """From the next step on the other model answers, with the same agent's instructions and tools."""
     cast = Cast(
         test=ListModel(says(call("switch_model", '{"model": "scripted:big"}', "s"))), big=ListModel(says("Ah!"))
@@ -279,19 +279,21 @@ async def test_switch_model_lets_another_model_go_on(client: Client, sqlite: Dat
         assert isinstance(big, ListModel)
         assert big.seen[0].messages[0].text == "Be brief."
         assert (await engine.history(run))[-1].text == "Ah!"
-        told = await engine.event(run, "run.model_switched")
-        assert (told.payload["from"], told.payload["to"]) == ("scripted:test", "scripted:big")
+        switched = await engine.event(run, "run.model_switched")
+        assert (switched.payload["from"], switched.payload["to"]) == ("scripted:test", "scripted:big")
 
 
-async def test_of_several_signals_in_a_step_the_last_counts(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Two hand-offs: the second agent goes on; a switch after a hand-off counts, one before it gives way to the agent's model."""
+async def test_of_several_control_calls_in_a_step_the_last_counts(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """Of two hand-offs the second counts; a switch after a hand-off counts, one before it yields to the agent's model."""
     third = Agent(name="third", instructions="Third.", toolkit=Toolkit.of(), model="scripted:third")
     tools = [hand_off("expert", "third"), switch_model("scripted:big")]
     order = [("hand_off", '{"agent": "expert"}'), ("switch_model", '{"model": "scripted:big"}')]
     order.append(("hand_off", '{"agent": "third"}'))
-    for made, agent, model in ((order, "third", "scripted:third"), (order[:2], "expert", "scripted:big")):
+    for control_calls, agent, model in ((order, "third", "scripted:third"), (order[:2], "expert", "scripted:big")):
         last = ListModel(says("Mine."))
-        cast = Cast(test=ListModel(says(*(call(*each) for each in made))), third=last, big=last)
+        cast = Cast(test=ListModel(says(*(call(*each) for each in control_calls))), third=last, big=last)
         async with stack(client, sqlite, *tools, model=cast, agents=[expert(bench), third]) as engine:
             ended = await engine.ended(await engine.start())
             assert (ended.status, ended.agent, ended.model) == ("completed", agent, model)
@@ -311,7 +313,7 @@ async def test_i9_a_signal_that_cannot_be_carried_out_is_the_models_to_read(clie
     """I9: an agent or model there is not, a ValueError of the author's, a bug of the author's: results, and no failed run."""
     tools = [
         hand_off("ghost"),
-        to("delegate", HandOff(agent="nobody")),
+        to("delegate", HandOff(agent="missing")),
         switch_model("scripted:none"),
         to("escalate", ValueError("only on weekdays")),
         to("broken", KeyError("secret")),
@@ -356,8 +358,8 @@ async def test_i6_an_edit_is_read_as_the_signal_it_makes(client: Client, sqlite:
     async with stack(client, sqlite, pass_on, model=model, agents=[other]) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        with pytest.raises(InvalidInputError, match="no agent 'nobody'"):
-            await engine.decide(request, "edit", args='{"agent": "nobody"}', decision_id="bad")
+        with pytest.raises(InvalidInputError, match="no agent 'missing'"):
+            await engine.decide(request, "edit", args='{"agent": "missing"}', decision_id="bad")
         async with sqlite.read() as conn:
             assert await requests.decision(conn, "bad") is None
         await engine.decide(request, "edit", args='{"agent": "other"}')
@@ -380,7 +382,7 @@ async def test_signals_of_an_interrupted_step_change_nothing(client: Client, sql
         assert (ended.status, ended.agent, ended.model) == ("interrupted", "agent", "scripted:test")
         assert "run.handed_off" not in await event_types(engine, run)
         assert (await engine.history(run))[-1].role == "tool"
-        following = await engine.start("go on", conversation_id=run.conversation_id)
+        following = await engine.start("continue", conversation_id=run.conversation_id)
         assert (await engine.ended(following)).agent == "agent"
 
 

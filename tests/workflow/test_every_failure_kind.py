@@ -119,12 +119,12 @@ async def group_breaks() -> str:
 
 
 async def gives_up() -> str:
-    """Raise the exception of a cancellation nobody asked for."""
+    """Raise the exception of a cancellation that no one requested."""
     raise asyncio.CancelledError
 
 
 async def inner_cancelled() -> str:
-    """Await a task that somebody cancels."""
+    """Await a task that is cancelled from outside."""
     inner = asyncio.create_task(asyncio.sleep(60))
     asyncio.get_running_loop().call_soon(inner.cancel)
     await inner
@@ -132,7 +132,7 @@ async def inner_cancelled() -> str:
 
 
 async def scope_left_open() -> str:
-    """Enter a cancel scope and never leave it, as a client does that is closed elsewhere: it cancels for ever."""
+    """Enter a cancel scope and never leave it, as a client closed elsewhere does: it cancels forever."""
 
     async def bad() -> None:
         raise ValueError(SECRET)
@@ -208,9 +208,9 @@ async def endless_number() -> int:
 
 async def itself() -> list[Any]:
     """Return a list that holds itself."""
-    made: list[Any] = []
-    made.append(made)
-    return made
+    cyclic: list[Any] = []
+    cyclic.append(cyclic)
+    return cyclic
 
 
 FAILING: list[Callable[..., Awaitable[Any]]] = [
@@ -275,10 +275,10 @@ async def test_i9_one_bad_call_never_harms_its_neighbours(
         *(read(each, failures=[OutOfStock]) for each in (declines, declines_as_another)),
         *(read(each, timeout=BRIEF) for each in (hangs, hangs_and_breaks)),
     )
-    made = []
+    calls = []
     for place, (bad, _kind) in BAD.items():
-        made += [bad.model_copy(update={"tool_call_id": place}), call("look", f'{{"name": "{place}"}}', f"ok-{place}")]
-    model = ListModel(says(*made), says("Done."))
+        calls += [bad.model_copy(update={"tool_call_id": place}), call("look", f'{{"name": "{place}"}}', f"ok-{place}")]
+    model = ListModel(says(*calls), says("Done."))
     policy = Policy(rule=[Rule(name="not-that", verdict="deny", tools=["forbidden"], reason="Never.")])
     limits = Limits(concurrency=16)
     async with stack(client, database, model=model, toolkit=kit, policy=policy, limits=limits) as engine:
@@ -297,9 +297,9 @@ async def test_i9_one_bad_call_never_harms_its_neighbours(
     }
     assert {each.state for each in started.values()} == {"succeeded", "failed"}
     assert is_reconciled(history)
-    told = model.seen[1].messages[-1].results
-    assert [each.tool_call_id for each in told] == [each.tool_call_id for each in made]  # in the model's order
-    for each in told:
+    results = model.seen[1].messages[-1].results
+    assert [each.tool_call_id for each in results] == [each.tool_call_id for each in calls]  # in the model's order
+    for each in results:
         assert each.result == results[each.tool_call_id]
         assert SECRET not in wire_text(each.result)
         if isinstance(each.result, Failure):
@@ -382,7 +382,7 @@ async def test_odd_values_are_stored_and_read_back(client: Client, database: Dat
         "nan": None,
         "infinite": None,
         "half": "a\ufffdb",
-        "nul": "a\x00b",  # escaped in the stored JSON, so that it needs no mending
+        "nul": "a\x00b",  # escaped in the stored JSON, so it needs no replacement
         "set": ["only"],
         "at": "2026-01-02T03:04:05Z",
         "price": "1.10",
@@ -395,9 +395,9 @@ async def test_odd_values_are_stored_and_read_back(client: Client, database: Dat
     failed = results["odd_failure"]
     assert failed.fields == {"reason": "a\ufffd\x00b", "value": None, "at": "2026-01-02T00:00:00Z"}
     assert failed.kind == "odd_failure"
-    told = model.seen[1].messages[-1].results
-    assert [json.loads(wire_text(each.result)) for each in told]
-    assert {each.tool_call_id: each.result for each in told} == results
+    model_results = model.seen[1].messages[-1].results
+    assert [json.loads(wire_text(each.result)) for each in model_results]
+    assert {each.tool_call_id: each.result for each in model_results} == results
 
 
 # Runs of their own
@@ -470,7 +470,7 @@ async def test_i12_rejected_and_its_repeat(client: Client, sqlite: Database, ben
 
 
 async def test_expired(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Nobody answered in time: the call did not run, and the model is told that nobody answered."""
+    """No one decided in time: the call did not run, and the model reads that no one answered."""
     limits = Limits(request_expiry=timedelta(seconds=1))
     options: dict[str, Any] = {"model": ListModel(paying("x"), says("Ok.")), "limits": limits}
     async with stack(client, sqlite, bench.pay, bench.look, **options) as engine:
@@ -502,7 +502,7 @@ async def test_i1_interrupted_at_work_and_at_a_gate(client: Client, sqlite: Data
 
 
 async def test_i3_unknown(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I3: a ``once`` call whose worker was lost, handed to the model: nobody knows, and the model is told to check."""
+    """I3: a ``once`` call whose worker was lost, handed to the model: the outcome is unknown, and the model should check."""
     started = asyncio.Event()
 
     @tool(effect="once", ask=False)

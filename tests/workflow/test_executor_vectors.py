@@ -110,13 +110,13 @@ async def test_a_turn_of_the_loop(client: Client, sqlite: Database, case: str) -
 
 
 async def test_one_at_a_time_is_the_models_order(client: Client, sqlite: Database) -> None:
-    """With one place, calls start in order; equal calls are told apart by their own ids and keys."""
-    told: list[tuple[str, str]] = []
+    """With one slot, calls start in order; equal calls differ by their ids and keys."""
+    started: list[tuple[str, str]] = []
 
     @tool(effect="read", ask=False)
     async def note(params: Value, ctx: ToolContext) -> str:
         """Note."""
-        told.append((ctx.tool_call_id, ctx.idempotency_key))
+        started.append((ctx.tool_call_id, ctx.idempotency_key))
         return ctx.tool_call_id
 
     ids = ["b", "a", "c"]
@@ -124,6 +124,6 @@ async def test_one_at_a_time_is_the_models_order(client: Client, sqlite: Databas
     async with stack(client, sqlite, note, model=model, limits=Limits(concurrency=1)) as engine:
         run = await engine.start()
         await engine.ended(run)
-        assert [each for each, _ in told] == ids
-        assert len({key for _, key in told}) == 3
+        assert [each for each, _ in started] == ids
+        assert len({key for _, key in started}) == 3
         assert (await engine.results(run))["a"] == Ok(value={"value": "a"})

@@ -1,4 +1,4 @@
-"""Calls from outside across crashes of ours: what was handed out stays so, what was reported counts (I3, I5)."""
+"""External calls across Turngate's crashes: what was handed out stays handed out, and what was reported counts (I3, I5)."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ async def run_of(engine: Stack, call: ExternalCallView) -> runs.Run:
 async def starts(engine: Stack, call: ExternalCallView) -> int:
     async with engine.database.read() as conn:
         assert await events.chain_break(conn, call.id) is None
-        told = await events.after(conn, 0, run_id=call.id)
-    return sum(event.type == "execution.started" for event in told)
+        run_events = await events.after(conn, 0, run_id=call.id)
+    return sum(event.type == "execution.started" for event in run_events)
 
 
 async def test_i5_a_lost_worker_says_nothing_about_a_call_that_runs_elsewhere(
     client: Client, database: Database
 ) -> None:
-    """Handed out under one worker, reported while there is none, settled by the next: started once, and asked nobody."""
+    """Handed out under one worker, reported while none runs, settled by the next: started once, and no one was asked."""
     async with stack(client, database, model=Script(says("Done.")), policy=POLICY, working=False) as engine:
         async with engine.worker():
             call = await sent(engine)
@@ -76,10 +76,10 @@ async def test_i5_a_report_survives_the_loss_of_its_workflow(client: Client, sql
         run = await run_of(engine, call)
         await engine.idle(run)
         await engine.workflow(run).terminate()
-        unheard = await external_service.report(
+        unsettled = await external_service.report(
             engine.services, STARTER, call.id, attempt="attempt-1", result=DONE, wait_seconds=0
         )
-        assert unheard.state == "running"
+        assert unsettled.state == "running"
         (report,) = await recover.recover(engine.services, [run.id], by="tests")
         assert report.outcome == "recovered"
         assert (await engine.ended(run)).status == "completed"

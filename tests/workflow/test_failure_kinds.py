@@ -1,4 +1,4 @@
-"""I9: what a failing call leaves behind: in its run, in a retry, in the conversation that goes on.
+"""I9: the effects of a failing call: on its run, on a retry, and on the rest of the conversation.
 
 Every failure kind beside calls that succeed: ``test_every_failure_kind.py``.
 """
@@ -35,7 +35,7 @@ async def test_a_failure_that_raises_ends_the_run_and_is_the_calls_result(
 ) -> None:
     """failure_mode="raise": the run fails with its class and words, and the call's own result says what happened.
 
-    Its execution is known to have failed, and a retry of the activity ends the run as well.
+    Its execution is known to have failed, and a retry of the activity ends the run too.
     """
 
     @tool(effect="once", ask=False, failures=[OutOfStock], failure_mode="raise")
@@ -84,7 +84,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-async def test_i1_a_conversation_goes_on_after_any_result(client: Client, database: Database) -> None:
+async def test_i1_a_conversation_continues_after_any_result(client: Client, database: Database) -> None:
     """I1, I9: what pydantic writes and cannot read again (200 levels) is refused; what is kept is read, in later runs too."""
     values = {
         "half": {"file": ["a\udcff", float("nan")]},

@@ -97,13 +97,13 @@ async def resumed(engine: Stack, run: runs.Run) -> None:
 async def in_place_of(engine: Stack, run: runs.Run, first: requests.Request) -> requests.Request:
     async def look() -> requests.Request | None:
         async with engine.database.read() as conn:
-            asked = await requests.of_run(conn, run.id)
-        return next((each for each in asked if each.status == "pending" and each.id != first.id), None)
+            opened = await requests.of_run(conn, run.id)
+        return next((each for each in opened if each.status == "pending" and each.id != first.id), None)
 
     return await until(look, "request in place of the first")
 
 
-async def asked(engine: Stack, run: runs.Run) -> int:
+async def count_requests(engine: Stack, run: runs.Run) -> int:
     async with engine.database.read() as conn:
         return len(await requests.of_run(conn, run.id))
 
@@ -123,15 +123,15 @@ async def test_i3_an_old_approval_is_asked_again_with_what_changed(client: Clien
         )
         assert (second.digest, second.input, second.preview) == (first.digest, first.input, "5 of 3")
         async with engine.database.read() as conn:
-            shown = await request_detail(conn, second.id)
-        assert shown.earlier is not None
-        assert (shown.instead_of, shown.earlier.request_id, shown.earlier.decided_by) == (
+            detail = await request_detail(conn, second.id)
+        assert detail.earlier is not None
+        assert (detail.instead_of, detail.earlier.request_id, detail.earlier.decided_by) == (
             first.id,
             first.id,
             "operator",
         )
-        assert now() - from_text(shown.earlier.decided_at) > LONG_AGO
-        assert (shown.earlier.precondition, shown.precondition) == ("100", "3")
+        assert now() - from_text(detail.earlier.decided_at) > LONG_AGO
+        assert (detail.earlier.precondition, detail.precondition) == ("100", "3")
         assert (world.paid, await engine.executions(run)) == ([], {})
         await engine.decide(second, "approve", decision_id="second")
         assert (await engine.ended(run)).status == "completed"
@@ -139,14 +139,14 @@ async def test_i3_an_old_approval_is_asked_again_with_what_changed(client: Clien
 
 
 async def test_an_old_approval_of_an_unchanged_world_runs(client: Client, database: Database) -> None:
-    """What the tool's precondition vouches for needs nobody's second yes."""
+    """If the tool's precondition is unchanged, no second approval is needed."""
     world = World(100)
     async with paying(client, database, world.tool(depends=True)) as engine:
         run = await engine.start()
         await held_until_old(engine, run)
         await resumed(engine, run)
         assert (await engine.ended(run)).status == "completed"
-        assert (world.paid, await asked(engine, run)) == ([5], 1)
+        assert (world.paid, await count_requests(engine, run)) == ([5], 1)
 
 
 @pytest.mark.parametrize("hooks", [(), (Hooks(),)], ids=["no hooks", "hooks"])
@@ -171,7 +171,7 @@ async def test_i3_nothing_vouches_for_a_tool_without_precondition(client: Client
         assert (world.paid, await engine.executions(run)) == ([], {})
         await engine.decide(second, "approve", decision_id="second")
         assert (await engine.ended(run)).status == "completed"
-        assert (world.paid, await asked(engine, run)) == ([5], 2)
+        assert (world.paid, await count_requests(engine, run)) == ([5], 2)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ async def test_an_approval_that_is_young_enough_runs(client: Client, sqlite: Dat
             await make_old(engine, tables.requests, timedelta(hours=1), id=request.id)
         await resumed(engine, run)
         assert (await engine.ended(run)).status == "completed"
-        assert (world.paid, await asked(engine, run)) == ([5], 1)
+        assert (world.paid, await count_requests(engine, run)) == ([5], 1)
 
 
 async def test_i6_an_old_edit_is_asked_about_as_it_was_edited(client: Client, sqlite: Database) -> None:
@@ -214,10 +214,10 @@ async def test_an_approval_is_as_old_as_the_person_who_gave_it_says_it(client: C
             await engine.idle(run)
         await make_old(engine, tables.requests, timedelta(days=4), "created_at", id=first.id)
         friday = now() - LONG_AGO
-        given = DecideInput(
+        decision = DecideInput(
             decision_id="first", request_id=first.id, verb="approve", digest=first.digest, by="operator", sent_at=friday
         )
-        await engine.workflow(run).signal("decide", given)
+        await engine.workflow(run).signal("decide", decision)
         async with engine.worker():
             second = await in_place_of(engine, run, first)
             assert "operator approved this 3 d ago" in second.reason
@@ -241,4 +241,4 @@ async def test_of_several_approvals_the_one_that_completes_them_counts(client: C
         await make_old(engine, tables.approvals, column="created_at", decided_by="ann")
         await engine.decide(request, "approve", by=person("bob"))
         assert (await engine.ended(run)).status == "completed"
-        assert (world.paid, await asked(engine, run)) == ([5], 1)
+        assert (world.paid, await count_requests(engine, run)) == ([5], 1)

@@ -97,7 +97,7 @@ async def test_i1_every_model_request_is_reconciled(client: Client, sqlite: Data
 async def test_i1_a_conversation_with_open_calls_is_repaired_before_it_is_sent(
     client: Client, sqlite: Database
 ) -> None:
-    """I1: whatever lies in the store (here a call that nobody answered), the model gets a whole history."""
+    """I1: whatever the store contains (here a call without a result), the model gets a complete history."""
     broken = Message(role="assistant", parts=(call("gone", "{}", "old"),))
     async with sqlite.write() as conn:
         await messages.create_conversation(conn, "conv")
@@ -211,7 +211,7 @@ async def test_i6_an_edit_passes_the_policy_of_the_day(client: Client, sqlite: D
 async def test_i12_a_rejection_is_an_answer_and_a_repeat_is_not_asked_again(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I12: the model is told who refused and why; the same call (other spacing) is closed without a second request."""
+    """I12: the model reads who refused and why; the same call (other spacing) is closed without a second request."""
     model = ListModel(
         says(call("pay", '{"cents": 5}', "c1")), says(call("pay", '{"cents":5}', "c2")), says("I give up.")
     )
@@ -271,7 +271,7 @@ async def test_a_question_is_answered_in_its_own_shape(client: Client, sqlite: D
 
 
 async def test_an_expired_request_refuses(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Expiry closes the call unexecuted, is recorded as expired, and a late decision is told so."""
+    """Expiry closes the call unexecuted, is recorded as expired, and a late decision is refused with that reason."""
     policy = Policy(rule=[Rule(name="soon", verdict="ask", tools=["pay"], expires_after_seconds=1)])
     async with stack(client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
         run = await engine.start()
@@ -387,7 +387,7 @@ async def test_a_decision_without_a_worker_is_recorded_and_takes_effect_later(
         assert (await engine.decide(request, "edit", args='{"cents": 9}', decision_id="d-9")).status == "approved"
 
 
-async def test_a_gate_holds_up_nobody_else(client: Client, sqlite: Database, bench: Bench) -> None:
+async def test_a_gate_holds_up_no_other_call(client: Client, sqlite: Database, bench: Bench) -> None:
     """Ungated calls of a step run while a gated one waits."""
     model = ListModel(says(call("pay", '{"cents": 1}', "p"), call("look", '{"name": "x"}', "l")), says("Done."))
     async with stack(client, sqlite, bench.pay, bench.look, model=model) as engine:
@@ -401,7 +401,7 @@ async def test_a_gate_holds_up_nobody_else(client: Client, sqlite: Database, ben
 
 
 async def test_concurrency_is_bounded(client: Client, sqlite: Database, bench: Bench) -> None:
-    """At most ``limits.concurrency`` calls of a step are under way at a time; the others have not even been scheduled."""
+    """At most ``limits.concurrency`` calls of a step run at a time; the others have not even been scheduled."""
     model = ListModel(says(*(call("slow", "{}", f"s{n}") for n in range(6))), says("Done."))
     async with stack(client, sqlite, bench.slow, model=model, limits=Limits(concurrency=2)) as engine:
         run = await engine.start()
@@ -418,10 +418,10 @@ async def test_concurrency_is_bounded(client: Client, sqlite: Database, bench: B
         assert len(await engine.executions(run)) == 6
 
 
-async def test_i1_an_interrupt_stops_the_tool_closes_every_call_and_the_conversation_goes_on(
+async def test_i1_an_interrupt_stops_the_tool_and_closes_every_call_and_the_conversation_continues(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """Interrupt: the running handler is cancelled, gates close, each call gets its closure; the next run can go on."""
+    """Interrupt: the running handler is cancelled, gates close, each call gets its closure; the next run can continue."""
     model = ListModel(
         says(call("slow", "{}", "s"), call("pay", '{"cents": 1}', "p")), says("I was interrupted; now I am done.")
     )
@@ -440,10 +440,10 @@ async def test_i1_an_interrupt_stops_the_tool_closes_every_call_and_the_conversa
         assert (results["p"].kind, results["p"].fields["started"]) == ("interrupted", False)
         with pytest.raises(GoneError):
             await engine.decide(request, "approve")
-        following = await engine.start("go on", conversation_id=run.conversation_id)
+        following = await engine.start("continue", conversation_id=run.conversation_id)
         assert (await engine.ended(following)).status == "completed"
         assert is_reconciled(model.seen[1].messages[1:])
-        assert model.seen[1].messages[-1].text == "go on"
+        assert model.seen[1].messages[-1].text == "continue"
         assert bench.paid == []
 
 

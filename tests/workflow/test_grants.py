@@ -42,17 +42,17 @@ def wanted(**options: Any) -> WantedGrant:
 
 async def granted(engine: Stack, **options: Any) -> str:
     target = {name: options.pop(name) for name in ("run_id", "agent") if name in options}
-    made = await grant_operations.create(engine.services, ADMIN, wanted(**options), **target)
-    return made.id
+    grant = await grant_operations.create(engine.services, ADMIN, wanted(**options), **target)
+    return grant.id
 
 
-async def asked(engine: Stack, run: runs.Run, count: int) -> list[requests.Request]:
+async def pending_requests(engine: Stack, run: runs.Run, count: int) -> list[requests.Request]:
     """The run's pending requests, once there are so many."""
 
     async def look() -> list[requests.Request] | None:
         async with engine.database.read() as conn:
-            found = [each for each in await requests.of_run(conn, run.id) if each.status == "pending"]
-        return found if len(found) >= count else None
+            pending = [each for each in await requests.of_run(conn, run.id) if each.status == "pending"]
+        return pending if len(pending) >= count else None
 
     return await until(look, f"{count} pending requests")
 
@@ -72,18 +72,22 @@ async def test_a_grant_given_with_a_decision_lets_the_next_calls_through_until_i
         run = await engine.start()
         first = await engine.request(run)
         await engine.decide(first, "approve", grant=wanted(scope="run", max_uses=2))
-        fourth = (await asked(engine, run, 1))[0]
+        fourth = (await pending_requests(engine, run, 1))[0]
         assert bench.paid == [1, 2, 3]
         assert json.loads(fourth.input) == {"cents": 4}
         await engine.decide(fourth, "reject")
         await engine.ended(run)
         async with database.read() as conn:
-            (made,) = await grants.page(conn, limit=9)
-            used = await grants.uses_of(conn, made.id)
-        assert (made.request_id, made.run_id, made.created_by, made.uses) == (first.id, run.id, OPERATOR.name, 2)
+            (grant,) = await grants.page(conn, limit=9)
+            used = await grants.uses_of(conn, grant.id)
+        assert (grant.request_id, grant.run_id, grant.created_by, grant.uses) == (first.id, run.id, OPERATOR.name, 2)
         assert sorted(each.tool_call_id for each in used) == ["p2", "p3"]
-        told = await types(engine, run.id)
-        assert (told.count("grant.created"), told.count("grant.used"), told.count("request.opened")) == (1, 2, 2)
+        event_types = await types(engine, run.id)
+        assert (
+            event_types.count("grant.created"),
+            event_types.count("grant.used"),
+            event_types.count("request.opened"),
+        ) == (1, 2, 2)
         assert await types(engine, events.SYSTEM) == []
 
 
@@ -95,7 +99,7 @@ async def test_i2_of_four_calls_at_once_exactly_as_many_pass_as_a_grant_says(
     async with stack(client, database, bench.pay, model=model, limits=Limits(concurrency=4)) as engine:
         grant_id = await granted(engine, max_uses=2)
         run = await engine.start()
-        left = await asked(engine, run, 2)
+        left = await pending_requests(engine, run, 2)
         assert len(left) == 2
         await until(lambda: _length(bench.paid, 2), "two payments")
         for each in left:
@@ -103,8 +107,8 @@ async def test_i2_of_four_calls_at_once_exactly_as_many_pass_as_a_grant_says(
             await engine.decide(each, "approve")
         await engine.ended(run)
         assert sorted(bench.paid) == [1, 2, 3, 4]
-        told = await types(engine, run.id)
-        assert (told.count("grant.used"), told.count("request.opened")) == (2, 2)
+        event_types = await types(engine, run.id)
+        assert (event_types.count("grant.used"), event_types.count("request.opened")) == (2, 2)
         assert await types(engine, events.SYSTEM) == ["grant.created"]
         async with database.read() as conn:
             stored = await grants.get(conn, grant_id)
@@ -153,8 +157,8 @@ async def test_i2_a_grant_that_ended_before_the_door_lets_nothing_through(
             await engine.ended(run)
             assert (await engine.results(run))["p"] == Ok(value={"paid": 5})
         assert "grant.used" not in await types(engine, run.id)
-        made = ["grant.created", "grant.revoked"] if what == "revoked" else ["grant.created"]
-        assert await types(engine, events.SYSTEM) == (made if "rule" not in what else [*made, "policy.changed"])
+        expected = ["grant.created", "grant.revoked"] if what == "revoked" else ["grant.created"]
+        assert await types(engine, events.SYSTEM) == (expected if "rule" not in what else [*expected, "policy.changed"])
 
 
 async def test_a_grant_never_beats_a_rule_of_the_policy(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -169,7 +173,7 @@ async def test_a_grant_never_beats_a_rule_of_the_policy(client: Client, sqlite: 
     async with stack(client, sqlite, bench.pay, model=model, policy=policy) as engine:
         await granted(engine, max_uses=9)
         run = await engine.start()
-        (request,) = await asked(engine, run, 1)
+        (request,) = await pending_requests(engine, run, 1)
         assert (request.rule, json.loads(request.input)) == ("middling", {"cents": 50})
         await engine.decide(request, "reject")
         await engine.ended(run)

@@ -1,6 +1,6 @@
-"""The loop's guards and the choice of a model, with three providers' own bytes behind them, each on a loopback server.
+"""The loop's guards and the choice of a model, with three providers' own bytes, each on a loopback server.
 
-What each guard does in every case is told with scripted models: test_budgets.py, test_shared_budgets.py, test_no_progress.py,
+Scripted models cover every case of each guard: test_budgets.py, test_shared_budgets.py, test_no_progress.py,
 test_malformed_output.py, test_model_routing.py. Here: that what providers send reaches them.
 """
 
@@ -51,8 +51,8 @@ async def _staged(
 ) -> AsyncIterator[Stage]:
     folder = tmp_path_factory.mktemp("guards")
     backed = {f"backed-{name}": (other,) for name, other in NEXT.items()}
-    async with staged(client, sqlite_template, folder, limits=LIMITS, fallbacks=backed, price=PRICE) as made:
-        yield made
+    async with staged(client, sqlite_template, folder, limits=LIMITS, fallbacks=backed, price=PRICE) as stage:
+        yield stage
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def test_the_step_cap_and_the_cap_of_malformed_answers(stage: Stage, wire:
 
 @each_wire
 async def test_calls_that_differ_by_their_ids_alone_are_no_progress(stage: Stage, wire: Wire) -> None:
-    """Providers give each call another id, or none: the nudge stands behind the results, then the run ends."""
+    """Providers give each call another id, or none: the nudge comes after the results, then the run ends."""
     for ids in (("a", "b", "c"), (None, None, None)):
         stage.reset()
         played = await stage.play(wire, *map(look, ids), agent="circling")
@@ -172,7 +172,7 @@ QUOTA = {
 
 @each_wire
 async def test_a_quota_that_is_used_up_falls_back(stage: Stage, wire: Wire) -> None:
-    """In the middle of a run the model that a person named goes on, within the step, with all that was said so far."""
+    """In the middle of a run the fallback continues within the step, with the whole conversation so far."""
     other = next(each for each in WIRES if each.name == NEXT[wire.name])
     stage.says(wire, look("c1"))
     wire.refuse(stage.servers[wire.name], *QUOTA[wire.name])
@@ -182,8 +182,8 @@ async def test_a_quota_that_is_used_up_falls_back(stage: Stage, wire: Wire) -> N
     assert (len(played.requests), len(server.requests)) == (2, 2)
     for request in server.requests:
         require_order(other.turns(request))
-    found = [content for turn in other.turns(server.requests[1]) for _, content in turn.results]
-    assert found == [{"value": "seen x"}, {"value": "seen y"}]
+    results = [content for turn in other.turns(server.requests[1]) for _, content in turn.results]
+    assert results == [{"value": "seen x"}, {"value": "seen y"}]
     fell = [
         event.payload for event in await stage.engines[True].events(played.run) if event.type == "run.model_fell_back"
     ]
@@ -192,7 +192,7 @@ async def test_a_quota_that_is_used_up_falls_back(stage: Stage, wire: Wire) -> N
 
 @each_wire
 async def test_a_refused_request_does_not_fall_back(stage: Stage, wire: Wire) -> None:
-    """Another model would be sent the same: the run fails by its own model's words, and nobody else is asked."""
+    """Another model would get the same request: the run fails with its own model's error, and no fallback is asked."""
     wire.refuse(stage.servers[wire.name], 400, "invalid_request_error", "tools.0: no such field")
     played = await turned(stage, wire, agent=f"backed-{wire.name}")
     assert (played.run.outcome, played.run.error_class) == ("provider_error", "invalid_request")
@@ -201,15 +201,15 @@ async def test_a_refused_request_does_not_fall_back(stage: Stage, wire: Wire) ->
 
 
 async def test_a_rate_limit_is_waited_for_as_long_as_the_provider_says(stage: Stage) -> None:
-    """``Retry-After`` is honoured to the second and beyond our own first wait, and nobody else is asked meanwhile."""
+    """``Retry-After`` is honoured to the second, even beyond our own first wait, and no fallback is asked meanwhile."""
 
     async def one(wire: Wire) -> list[Received]:
         wire.refuse(stage.servers[wire.name], 429, "rate_limit_error", retry_after="2")
         stage.says(wire, DONE)
         played = await turned(stage, wire, agent=f"backed-{wire.name}")
         assert (played.run.outcome, played.run.model) == ("completed", wire.name)
-        told = await stage.engines[True].event(played.run, "model.retrying")
-        assert (told.payload["error_class"], told.payload["retry_in_seconds"]) == ("rate_limited", 2)
+        retrying = await stage.engines[True].event(played.run, "model.retrying")
+        assert (retrying.payload["error_class"], retrying.payload["retry_in_seconds"]) == ("rate_limited", 2)
         return played.requests
 
     for first, second in await asyncio.gather(*(one(wire) for wire in WIRES)):
@@ -224,7 +224,7 @@ IN_THE_MIDDLE = {
 }
 
 
-async def test_an_error_behind_the_first_words_says_that_they_are_void(stage: Stage) -> None:
+async def test_an_error_after_the_first_words_says_that_they_are_void(stage: Stage) -> None:
     """Status 200, words, then an error: asked again, and never without a word to who was shown them."""
 
     async def one(wire: Wire) -> None:
@@ -234,32 +234,32 @@ async def test_an_error_behind_the_first_words_says_that_they_are_void(stage: St
         stage.says(wire, DONE)
         played = await turned(stage, wire)
         assert [message.text for message in played.history] == ["go", "Done."]
-        told = await stage.engines[True].event(played.run, "model.retrying")
-        assert told.payload["shown"] is True
-        assert told.payload["error_class"] == "server_error"
+        retrying = await stage.engines[True].event(played.run, "model.retrying")
+        assert retrying.payload["shown"] is True
+        assert retrying.payload["error_class"] == "server_error"
 
     await asyncio.gather(*(one(wire) for wire in WIRES))
     assert stage.bench.looked == []
 
 
-async def test_a_fallback_behind_the_first_words_takes_them_back(stage: Stage) -> None:
-    """The quota ended in the middle of an answer: watchers are told that its words are void before the next model speaks."""
+async def test_a_fallback_after_the_first_words_takes_them_back(stage: Stage) -> None:
+    """The quota ends in the middle of a response: watchers learn that its words are void before the next model's first word."""
     openai, anthropic, _google = WIRES
     begun = openai.stream(WireResponse(text="I believe"))
     ended = b'data: {"error": {"message": "No credit.", "code": "insufficient_quota"}}\n\n'
     stage.servers[openai.name].answer(begun[: begun.rindex(openai.truncated)] + ended, headers=EVENT_STREAM)
     engine = stage.engines[True]
     run = await stage.start(openai, agent=f"backed-{openai.name}")
-    told = []
+    watched = []
     async with asyncio.timeout(20):
         async for each in engine.services.feed.follow(0, run.id, deltas_of=EVERY_RUN):
             if isinstance(each, Deltas) and each.reset:
-                told.append("void")
+                watched.append("void")
                 stage.says(anthropic, DONE)  # not before: with the next answer, what is void is forgotten
             elif isinstance(each, Event):
-                told.append(each.type)
+                watched.append(each.type)
                 if each.type == "run.ended":
                     break
-    assert told.index("void") < told.index("run.model_fell_back") < told.index("step.responded")
+    assert watched.index("void") < watched.index("run.model_fell_back") < watched.index("step.responded")
     played = await stage.ended(openai, run)
     assert [message.text for message in played.history] == ["go", "Done."]

@@ -119,7 +119,7 @@ async def test_i2_a_hook_can_deny_an_edited_call(client: Client, sqlite: Databas
 
 
 async def test_i2_a_hook_can_deny_what_has_no_handler(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I2: a control call is not carried out and a sub-agent's run does not exist; the run goes on and reads why."""
+    """I2: a control call is not carried out and a sub-agent's run is not created; the model reads why and the run continues."""
     helper = Agent(
         name="helper", instructions="Help.", toolkit=Toolkit.of(), model="scripted:test", description="Helps."
     )
@@ -201,7 +201,7 @@ async def test_after_tool_sees_failures_and_whole_results_of_what_ran(
 async def test_after_hooks_have_their_time(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that hangs holds up neither the run for ever nor the hooks behind it."""
+    """A hook that hangs holds up neither the run nor the hooks after it."""
     monkeypatch.setattr(run_tool, "HOOK_SECONDS", 0.1)
     monkeypatch.setattr(step_boundary, "HOOK_SECONDS", 0.1)
 
@@ -265,7 +265,7 @@ class Transform(Hooks):
 
 
 async def lazily(messages: Sequence[Message], generate: Generate) -> Any:
-    """What somebody writes who reads "messages" where it says a sequence."""
+    """Return an iterator where a sequence is required: an easy mistake."""
     return (message for message in messages if message.role != "system")
 
 
@@ -332,6 +332,6 @@ async def test_an_empty_summary_takes_the_place_of_nothing(client: Client, sqlit
     async with stack(client, sqlite, bench.look, model=model, hooks=[Summarise(above=6, keep=2)]) as engine:
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
-    # Behind instructions and task there are two messages a step: at the fifth request eight, more than six.
+    # After instructions and task there are two messages a step: at the fifth request eight, more than six.
     assert [len(request.messages) for request in model.seen[3:]] == [8, 10, 12, 7]
     assert model.summaries == []

@@ -79,7 +79,7 @@ class NotAsync(Hooks):
 
 
 async def test_i2_a_denied_call_does_not_start(client: Client, database: Database, bench: Bench) -> None:
-    """I2, I12: ``denied``, by the hook, with its reason; no execution; an identical repeat asks nobody again."""
+    """I2, I12: ``denied``, by the hook, with its reason; no execution; an identical repeat opens no request."""
 
     class NoPaying(Hooks):
         async def before_tool(self, scope, call):
@@ -116,7 +116,7 @@ BROKEN = {
 async def test_i2_a_hook_that_fails_or_answers_junk_stops_the_call(
     client: Client, sqlite: Database, bench: Bench, broken: str
 ) -> None:
-    """I2: every error on the gate path means not executed, for allowed and approved calls; the run goes on."""
+    """I2: every error on the gate path means not executed, for allowed and approved calls; the run continues."""
     model = ListModel(says(LOOK, PAY), says("Done."))
     async with stack(client, sqlite, bench.look, bench.pay, model=model, hooks=[BROKEN[broken]]) as engine:
         run = await engine.start()
@@ -159,9 +159,9 @@ async def test_i6_a_hook_sees_exactly_what_runs(client: Client, database: Databa
             verb = {"5": "approve", "7": "edit", "8": "reject"}[request.input[-2]]
             await engine.decide(request, verb, args='{ "cents" : 6 }' if verb == "edit" else None)
         assert (await engine.ended(run)).status == "completed"
-        shown = {(each[3], each[4]): each[5] for each in seen.of("before")}
-        assert set(shown) == {("look", '{"name": "x"}'), ("pay", '{"cents": 5}'), ("pay", '{ "cents" : 6 }')}
-        assert shown["pay", '{ "cents" : 6 }'].cents == 6
+        inputs = {(each[3], each[4]): each[5] for each in seen.of("before")}
+        assert set(inputs) == {("look", '{"name": "x"}'), ("pay", '{"cents": 5}'), ("pay", '{ "cents" : 6 }')}
+        assert inputs["pay", '{ "cents" : 6 }'].cents == 6
         after = {each[4]: each[5] for each in seen.of("after")}
         assert after == {
             '{"name": "x"}': Ok(value={"value": "seen x"}),
@@ -172,7 +172,7 @@ async def test_i6_a_hook_sees_exactly_what_runs(client: Client, database: Databa
 
 
 async def test_i2_no_hook_turns_an_ask_into_a_run(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I2: a hook is heard after the person, never in their place: an undecided call is not even shown to it."""
+    """I2: a hook runs after the person's decision, never instead of it: an undecided call does not even reach it."""
     seen = Recorder()
     async with stack(
         client, sqlite, bench.pay, model=ListModel(says(PAY), says("Done.")), hooks=[seen, Before(None)]
@@ -187,7 +187,7 @@ async def test_i2_no_hook_turns_an_ask_into_a_run(client: Client, sqlite: Databa
 
 
 async def test_hooks_run_in_order_and_the_first_no_counts(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Each hook in the agent's order; behind a no, nobody is asked."""
+    """Hooks run in the agent's order; after the first denial no other hook runs."""
     noted: list[Any] = []
     first, last = Recorder(noted, "first"), Recorder(noted, "last")
 
@@ -235,7 +235,7 @@ class Breaking(Hooks):
 async def test_an_after_hook_changes_nothing(
     client: Client, sqlite: Database, bench: Bench, log: list[Any], error: BaseException
 ) -> None:
-    """Whatever it raises, or does to what it is shown: the result was stored before, the run goes on, the log tells."""
+    """Whatever it raises or changes: the result was stored before, the run continues, and the error is logged."""
     model = ListModel(says(LOOK), says("Done."))
     async with stack(client, sqlite, bench.look, model=model, hooks=[Breaking(error)]) as engine:
         run = await engine.start()
@@ -351,7 +351,7 @@ async def junk(scope, messages, generate):
 
 @pytest.mark.parametrize("change", [fails, exits, cancels, nothing, empty, junk])
 async def test_a_failing_transform_changes_nothing(client: Client, sqlite: Database, bench: Bench, change: Any) -> None:
-    """What is sent is what was there before it; the hooks behind it are heard as if it were not there."""
+    """The messages from before it are sent; the hooks after it run as if it did not exist."""
 
     async def remind(scope, messages, generate):
         return [*messages, user_message("still here")]
@@ -377,10 +377,10 @@ async def test_i1_a_transform_that_asks_the_model_sends_a_reconciled_history(
     model = ListModel(says(LOOK), says("the summary"), says("Done."))
     async with stack(client, sqlite, bench.look, model=model, hooks=[Transform(summarise)]) as engine:
         await turn(engine)
-    asked = model.seen[1]
-    assert [message.role for message in asked.messages] == ["assistant", "tool", "user"]
-    assert is_reconciled(asked.messages)
-    assert list(asked.tools) == []
+    summary_request = model.seen[1]
+    assert [message.role for message in summary_request.messages] == ["assistant", "tool", "user"]
+    assert is_reconciled(summary_request.messages)
+    assert list(summary_request.tools) == []
     assert sent(model.seen[2])[-1] == "user: the summary"
 
 
@@ -403,7 +403,7 @@ async def test_keep_recent_through_the_engine(client: Client, sqlite: Database, 
 
 
 async def test_inject_through_the_engine(client: Client, sqlite: Database, bench: Bench) -> None:
-    """The text stands at the end of every request, and nowhere else."""
+    """The text is at the end of every request, and nowhere else."""
     model = ListModel(*steps(2), says("Done."))
     async with stack(
         client, sqlite, bench.look, model=model, hooks=[Inject(lambda scope: f"now: {scope.step}")]
@@ -456,19 +456,19 @@ async def test_summarise_with_a_model_that_is_busy(client: Client, sqlite: Datab
     assert len(model.seen[-1].messages) == 2 + 2 * 4
 
 
-async def test_a_hook_of_a_lost_worker_is_heard_again_and_the_result_is_one(
+async def test_a_hook_of_a_lost_worker_runs_again_and_there_is_one_result(
     client: Client, database: Database, bench: Bench
 ) -> None:
     """Hooks may be called again for the same thing; the call has one result all the same."""
 
     class Slow(Hooks):
-        heard = 0
+        started = 0
         entered = asyncio.Event()
 
         async def before_tool(self, scope, call):
-            self.heard += 1
+            self.started += 1
             self.entered.set()
-            if self.heard == 1:
+            if self.started == 1:
                 await asyncio.sleep(60)
 
     slow = Slow()
@@ -481,7 +481,7 @@ async def test_a_hook_of_a_lost_worker_is_heard_again_and_the_result_is_one(
         assert await engine.executions(run) == {}
         async with engine.worker():
             assert (await engine.ended(run)).status == "completed"
-        assert (slow.heard, bench.looked) == (2, ["x"])
+        assert (slow.started, bench.looked) == (2, ["x"])
         assert not isinstance((await engine.results(run))["l"], Failure)
 
 
@@ -489,7 +489,7 @@ def test_a_hook_that_overrides_nothing_is_one() -> None:
     """The base does nothing: a builder writes only what they need."""
     messages = [Message(role="user", parts=(TextPart(text="x"),))]
 
-    async def no_model(asked):
+    async def no_model(request):
         raise AssertionError
 
     async def through() -> Any:

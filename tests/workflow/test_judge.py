@@ -41,9 +41,9 @@ SHADOW = replace(JUDGE, mode="shadow")
 
 
 def answer(verdict: str, reason: str = "It is small.") -> ModelResponse:
-    said = TextPart(text=json.dumps({"verdict": verdict, "reason": reason}))
+    part = TextPart(text=json.dumps({"verdict": verdict, "reason": reason}))
     return ModelResponse(
-        message=Message(role="assistant", parts=(said,)),
+        message=Message(role="assistant", parts=(part,)),
         finish_reason="stop",
         model="scripted:judge",
         usage=Usage(input_tokens=7, output_tokens=3),
@@ -63,9 +63,9 @@ class ByCents:
         self.seen.append(request)
         if self.first is not None:
             await self.first()
-        shown = json.loads(request.messages[1].text.split("\n")[1])
-        given: ModelResponse = self.answers[json.loads(shown["arguments"])["cents"]]
-        return given
+        judged = json.loads(request.messages[1].text.split("\n")[1])
+        response: ModelResponse = self.answers[json.loads(judged["arguments"])["cents"]]
+        return response
 
     async def aclose(self) -> None:
         return None
@@ -102,27 +102,27 @@ async def test_i2_only_an_exact_allow_runs_and_it_is_on_record(
         run = await engine.start()
         await engine.event(run, "execution.finished")
         assert bench.paid == [1]
-        told = await judged_events(engine, run)
-        assert {each["tool_call_id"]: (each["verdict"], each.get("problem")) for each in told} == {
+        judged = await judged_events(engine, run)
+        assert {each["tool_call_id"]: (each["verdict"], each.get("problem")) for each in judged} == {
             "p1": ("allow", None),
             "p2": ("ask", None),
             "p3": ("ask", "unusable"),
             "p4": ("ask", "error"),
         }
-        first = told[0]
+        first = judged[0]
         assert set(first) == {"tool_call_id", "verdict", "reason", "model", "ms", "mode"}
         assert (first["reason"], first["model"], first["mode"]) == ("It is small.", "scripted:judge", "enforce")
         stored = (await verdicts(engine, run))["p1"]
         assert (stored.answer, stored.rule, stored.reason) == ("allow", "judge", "It is small.")
         async with database.read() as conn:
-            asked = {each.tool_call_id: each for each in await requests.of_run(conn, run.id)}
-            kept = await judgements.of_calls(conn, run.id, ["p1"])
-            detail = await request_detail(conn, asked["p2"].id)
+            by_call = {each.tool_call_id: each for each in await requests.of_run(conn, run.id)}
+            judgements_by_call = await judgements.of_calls(conn, run.id, ["p1"])
+            detail = await request_detail(conn, by_call["p2"].id)
             now = await runs.get(conn, run.id)
             logged = await audit.page(conn, audit.AuditFilter(run_id=run.id), limit=100)
-        assert set(asked) == {"p2", "p3", "p4"}
-        assert stored.judged == kept["p1"]
-        assert kept["p1"].digest == (await engine.executions(run))["p1"].digest
+        assert set(by_call) == {"p2", "p3", "p4"}
+        assert stored.judged == judgements_by_call["p1"]
+        assert judgements_by_call["p1"].digest == (await engine.executions(run))["p1"].digest
         assert detail.judged is not None
         assert (detail.judged.said, detail.judged.reason) == ("would ask a person", "Too much.")
         assert detail.rule == "tool:ask"
@@ -135,12 +135,12 @@ async def test_i2_only_an_exact_allow_runs_and_it_is_on_record(
         await engine.ended(run)
 
 
-async def test_what_was_said_is_not_asked_for_again(client: Client, sqlite: Database, bench: Bench) -> None:
-    """By an attempt after a crash, for a call that a person edits (which it has no part in), or in a dry replay."""
+async def test_a_judgement_is_not_asked_for_again(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Not by an attempt after a crash, for a call that a person edits (the judge has no part in it), or in a dry run."""
     judge, model = ByCents({1: answer("allow"), 2: answer("ask")}), Script(pays(1, 2), says("Done."))
     async with stack(client, sqlite, bench.pay, model=Cast(test=model, judge=judge), judge=JUDGE) as engine:
         run = await engine.start()
-        request, told = await engine.request(run), await judged_events(engine, run)
+        request, judged = await engine.request(run), await judged_events(engine, run)
         async with sqlite.read() as conn:
             now = await runs.get(conn, run.id)
         assert now is not None
@@ -148,7 +148,7 @@ async def test_what_was_said_is_not_asked_for_again(client: Client, sqlite: Data
         step = RunStep(now, engine.engine.agent("agent"), 1)
         await again.judge_step(StepResponse(step, pays(1, 2).message, "tool_calls"))
         assert len(judge.seen) == 2
-        assert await judged_events(engine, run) == told
+        assert await judged_events(engine, run) == judged
         await engine.decide(request, "edit", args='{"cents": 1}')
         assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [1, 1]
@@ -162,7 +162,7 @@ async def test_what_was_said_is_not_asked_for_again(client: Client, sqlite: Data
 
 
 async def test_a_shadow_judge_decides_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
-    """By default: it is asked, what it says stands beside the request, and a person decides."""
+    """By default the judge is asked, its judgement is shown with the request, and a person decides."""
     assert Judge(model="m", criteria="c").mode == "shadow"
     judge = ByCents({5: answer("allow", "Small\u202e.")})
     model = ListModel(pays(5), says("Done."))
@@ -182,7 +182,7 @@ async def test_a_shadow_judge_decides_nothing(client: Client, sqlite: Database, 
 async def test_rules_come_first_and_a_run_with_its_own_policy_has_no_judge(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """It is not asked about what a rule decided, unless that says so; nor where other rules stand in place of the app's."""
+    """It is not asked about what a rule decided, unless the rule says so; nor where other rules replace the app's."""
     by_cents = [
         {"name": "no", "verdict": "deny", "args": [{"at": "/cents", "op": "eq", "value": 1}]},
         {"name": "ask", "verdict": "ask", "args": [{"at": "/cents", "op": "eq", "value": 2}]},
@@ -198,10 +198,10 @@ async def test_rules_come_first_and_a_run_with_its_own_policy_has_no_judge(
     async with stack(client, sqlite, bench.pay, model=cast, judge=JUDGE, policy=policy) as engine:
         run = await engine.start()
         for tool_call_id in ("p2", "p3"):
-            await _asked(engine, run, tool_call_id)
+            await _wait_for_question(engine, run, tool_call_id)
         assert [each["tool_call_id"] for each in await judged_events(engine, run)] == ["p4"]
-        given = {name: (each.answer, each.rule) for name, each in (await verdicts(engine, run)).items()}
-        assert given == {
+        answers = {name: (each.answer, each.rule) for name, each in (await verdicts(engine, run)).items()}
+        assert answers == {
             "p1": ("deny", "no"), "p2": ("ask", "ask"), "p3": ("ask", "two"), "p4": ("allow", "judge"), "p5": ("allow", "ok"),
         }  # fmt: skip
         await until(lambda: _paid(bench, 4, 5), "payment of both")
@@ -220,7 +220,7 @@ async def _paid(bench: Bench, *cents: int) -> bool:
     return sorted(bench.paid) == sorted(cents)
 
 
-async def _asked(engine: Stack, run: runs.Run, tool_call_id: str) -> None:
+async def _wait_for_question(engine: Stack, run: runs.Run, tool_call_id: str) -> None:
     async def look() -> bool:
         async with engine.database.read() as conn:
             return any(each.tool_call_id == tool_call_id for each in await requests.of_run(conn, run.id))
@@ -260,20 +260,23 @@ class _TakenBackError(Exception):
 
 async def _at_the_door(engine: Engine, run: runs.Run) -> Redemption:
     """What the door answers to the call `p5` now; everything is taken back."""
-    found: list[Redemption] = []
+    redemptions: list[Redemption] = []
     with suppress(_TakenBackError):
         async with engine.database.write() as conn:
-            found.append(await redeem(engine, conn, RunToolInput(run_id=run.id, call="p5")))
+            redemptions.append(await redeem(engine, conn, RunToolInput(run_id=run.id, call="p5")))
             raise _TakenBackError
-    return found[0]
+    return redemptions[0]
 
 
 async def test_the_inbox_does_not_wait_for_a_judge_that_hangs(client: Client, database: Database, bench: Bench) -> None:
     """Calls are judged at the same time while the store can be written; a model that never lets go is left at the timeout."""
-    together, stubborn, told_to_stop = asyncio.Barrier(2), asyncio.Event(), list[bool]()
+    together, stubborn, cancellations = asyncio.Barrier(2), asyncio.Event(), list[bool]()
 
     async def first() -> None:
-        async with database.write() as conn, asyncio.timeout(5):  # one after the other: nobody else holds the lock
+        async with (
+            database.write() as conn,
+            asyncio.timeout(5),
+        ):  # one after the other: no other test code holds the lock
             await runs.get(conn, "")
         await asyncio.wait_for(together.wait(), 5)
         if len(judge.seen) <= 2:
@@ -282,7 +285,7 @@ async def test_the_inbox_does_not_wait_for_a_judge_that_hangs(client: Client, da
             try:
                 await stubborn.wait()
             except asyncio.CancelledError:
-                told_to_stop.append(True)
+                cancellations.append(True)
 
     judge = ByCents({number: answer("allow") for number in range(9)}, first)
     model = ListModel(pays(1, 2), pays(3, 4), says("Done."))
@@ -293,7 +296,7 @@ async def test_the_inbox_does_not_wait_for_a_judge_that_hangs(client: Client, da
             request = await engine.request(run)
             assert time.monotonic() - began < 8
             assert sorted(bench.paid) == [1, 2]
-            assert len(told_to_stop) == 2
+            assert len(cancellations) == 2
             assert request.tool_call_id in {"p3", "p4"}
             late = [each for each in await judged_events(engine, run) if each.get("problem") == "timeout"]
             assert [each["tool_call_id"] for each in late] == ["p3", "p4"]

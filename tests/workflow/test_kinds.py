@@ -47,10 +47,10 @@ async def asking(
     await model.aclose()
 
 
-async def test_a_provider_tool_is_told_to_its_provider_as_its_author_wrote_it(
+async def test_a_provider_tool_is_sent_to_its_provider_as_its_author_wrote_it(
     client: Client, sqlite: Database, bench: Bench, provider: FakeProvider
 ) -> None:
-    """The entry for this provider stands in the request as it is, in the toolkit's order; the provider's answer is text."""
+    """The entry for this provider is in the request unchanged, in the toolkit's order; the provider's response is text."""
     provider.answer(completion("I searched, and found it."))
     async with asking(client, sqlite, provider, bench.look, SEARCH, bench.pay) as engine:
         run = await engine.ended(await engine.start())
@@ -77,7 +77,7 @@ async def test_a_provider_tool_that_the_provider_cannot_run_fails_the_run(
 async def test_i2_a_provider_tool_that_policy_does_not_allow_is_not_offered(
     client: Client, sqlite: Database, provider: FakeProvider, verdict: VerdictKind
 ) -> None:
-    """I2: nobody could be asked before the provider runs it; an entry that is missing does not matter then."""
+    """I2: no one could be asked before the provider runs it; a missing entry does not matter then."""
     provider.answer(completion("I cannot search."))
     policy = Policy(rule=[Rule(name="no-web", verdict=verdict, tools=["web_search", "code_runner"])])
     async with asking(client, sqlite, provider, SEARCH, FOREIGN, policy=policy) as engine:
@@ -88,7 +88,7 @@ async def test_i2_a_provider_tool_that_policy_does_not_allow_is_not_offered(
 async def test_i9_a_provider_tool_called_as_if_it_were_ours_is_answered(
     client: Client, sqlite: Database, provider: FakeProvider
 ) -> None:
-    """I9: a call to it is closed as ``non_local_tool`` without anyone being asked, and the run goes on."""
+    """I9: a call to it is closed as ``non_local_tool`` without anyone being asked, and the run continues."""
     provider.answer(completion(calls=[tool_call("web_search", '{"query": "x"}', call_id="c1")]))
     provider.answer(completion("Sorry."))
     async with asking(client, sqlite, provider, SEARCH) as engine:
@@ -160,7 +160,7 @@ async def test_a_wrong_answer_saves_nothing(client: Client, sqlite: Database, wr
 
 
 async def test_i4_an_answer_is_the_result_and_the_first_one_counts(client: Client, database: Database) -> None:
-    """I4: the answer is what the model reads, as the person gave it; a second person is told who was first."""
+    """I4: the model reads the answer as the person gave it; a second person learns who was first."""
     model = ListModel(says(call("choose", '{"cents": 1}', "q")), says("Thanks."))
     async with stack(client, database, CHOOSE, model=model) as engine:
         run = await engine.start()
@@ -178,7 +178,7 @@ async def test_i4_an_answer_is_the_result_and_the_first_one_counts(client: Clien
 async def test_i12_a_rule_may_forbid_a_question_and_never_answers_it(
     client: Client, sqlite: Database, verdict: VerdictKind
 ) -> None:
-    """I12: a denied question reaches nobody; an allowed one has nothing to run, so it is asked all the same."""
+    """I12: a denied question opens no request; an allowed one has nothing to run, so it is asked all the same."""
     policy = Policy(rule=[Rule(name="questions", verdict=verdict, tools=["choose"])])
     model = ListModel(says(call("choose", '{"cents": 1}', "q")), says("Well."))
     async with stack(client, sqlite, CHOOSE, model=model, policy=policy) as engine:

@@ -41,34 +41,34 @@ def paying(cents: int = 5) -> ListModel:
 
 
 def laddered(**terms: Any) -> Policy:
-    """The operator decides; then Vic as well; then admins."""
+    """The operator decides; then Vic too; then admins."""
     rule = {"name": "ladder", "verdict": "ask", "tools": ["pay"], "people": ["operator"], "ladder": LADDER}
     return Policy(rule=[Rule.model_validate({**rule, "expires_after_seconds": 4 * HOUR, **terms})])
 
 
-async def told(engine: Stack, run: runs.Run) -> list[str]:
-    """What the log tells of requests, in order."""
+async def request_events(engine: Stack, run: runs.Run) -> list[str]:
+    """The types of the log's request events, in order."""
     return [event.type for event in await engine.events(run) if event.type.startswith("request.")]
 
 
 async def stored(engine: Stack, request: requests.Request) -> requests.Request:
     async with engine.database.read() as conn:
-        found = await requests.get(conn, request.id)
-    assert found is not None
-    return found
+        row = await requests.get(conn, request.id)
+    assert row is not None
+    return row
 
 
 async def climbed(engine: Stack, request: requests.Request, rungs: int) -> requests.Request:
     """The request, once the store knows of so many rungs."""
 
     async def look() -> requests.Request | None:
-        found = await stored(engine, request)
-        return found if found.rungs_climbed == rungs else None
+        row = await stored(engine, request)
+        return row if row.rungs_climbed == rungs else None
 
     return await until(look, f"rung {rungs} of {request.id}")
 
 
-async def test_a_request_that_nobody_answers_climbs_every_rung_and_then_refuses(
+async def test_a_request_without_a_decision_climbs_every_rung_and_then_refuses(
     clock: Clock, database: Database, bench: Bench
 ) -> None:
     """Remind, escalate, delegate, expire, each at its time and once, in the log in order; the call never ran."""
@@ -89,7 +89,7 @@ async def test_a_request_that_nobody_answers_climbs_every_rung_and_then_refuses(
             await engine.idle(run)
         await clock.forward(run, hours=1)
         assert (await engine.ended(run)).status == "completed"
-        assert await told(engine, run) == ["request.opened", *CLIMBED, "request.expired"]
+        assert await request_events(engine, run) == ["request.opened", *CLIMBED, "request.expired"]
         result = (await engine.results(run))["c1"]
         assert isinstance(result, Failure)
         assert result.kind == "expired"
@@ -114,14 +114,19 @@ async def test_a_parked_request_waits_for_a_month_and_then_runs(clock: Clock, da
         await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [5]
-        assert await told(engine, run) == ["request.opened", "request.reminded", "request.parked", "request.decided"]
+        assert await request_events(engine, run) == [
+            "request.opened",
+            "request.reminded",
+            "request.parked",
+            "request.decided",
+        ]
 
 
 @pytest.mark.parametrize(("verb", "paid"), [("approve", [5]), ("reject", [])])
 async def test_a_decision_between_two_rungs_ends_the_ladder(
     clock: Clock, sqlite: Database, bench: Bench, verb: str, paid: list[int]
 ) -> None:
-    """After a decision no rung is climbed and nobody is told of anything, however long the run goes on."""
+    """After a decision no rung is climbed and no one is notified, however long the run takes."""
     model = ListModel(
         says(call("pay", '{"cents": 5}', "c1"), call("pay", '{"cents": 6}', "c2")),
         says("Done."),
@@ -198,7 +203,12 @@ async def test_rungs_and_quorum_count_together(clock: Clock, sqlite: Database, b
         assert (await engine.decide(request, "approve", by=ADMIN)).status == "approved"
         await engine.ended(run)
         assert bench.paid == [5]
-        assert await told(engine, run) == ["request.opened", "request.approved_once", *CLIMBED, "request.decided"]
+        assert await request_events(engine, run) == [
+            "request.opened",
+            "request.approved_once",
+            *CLIMBED,
+            "request.decided",
+        ]
 
 
 async def test_the_agents_limit_cuts_the_ladder_off(clock: Clock, sqlite: Database, bench: Bench) -> None:
@@ -209,11 +219,11 @@ async def test_the_agents_limit_cuts_the_ladder_off(clock: Clock, sqlite: Databa
         run = await engine.start()
         await engine.request(run)
         await clock.forward(run, minutes=89)
-        assert await told(engine, run) == ["request.opened", "request.reminded"]
+        assert await request_events(engine, run) == ["request.opened", "request.reminded"]
         await engine.idle(run)
         await clock.forward(run, minutes=2)
         assert (await engine.ended(run)).status == "completed"
-        assert await told(engine, run) == ["request.opened", "request.reminded", "request.expired"]
+        assert await request_events(engine, run) == ["request.opened", "request.reminded", "request.expired"]
 
 
 REFUSE_RUNGS = """
@@ -227,7 +237,7 @@ async def attempts_of_rung(engine: Stack, run: runs.Run) -> int:
     return max((each.attempt for each in pending if each.activity_type.name == "climb_ladder"), default=0)
 
 
-async def test_a_rung_that_cannot_be_stored_is_tried_again_and_delays_nobody(
+async def test_a_rung_that_cannot_be_stored_is_tried_again_and_delays_no_one(
     clock: Clock, sqlite: Database, bench: Bench
 ) -> None:
     """The store refuses the rungs: they are tried again; a decision counts at once and the call runs meanwhile."""
@@ -247,10 +257,10 @@ async def test_a_rung_that_cannot_be_stored_is_tried_again_and_delays_nobody(
         assert (await engine.ended(run)).status == "completed"
         assert time.monotonic() - began < 2
         assert bench.paid == [5]
-        assert await told(engine, run) == ["request.opened", "request.decided"]
+        assert await request_events(engine, run) == ["request.opened", "request.decided"]
 
 
-async def test_a_rung_that_is_stored_late_tells_of_those_below_it_in_order(
+async def test_a_rung_that_is_stored_late_records_those_below_it_in_order(
     client: Client, database: Database, bench: Bench
 ) -> None:
     """Rungs whose order the store's absence mixed up are written once each, the lower ones first, whichever comes first."""
@@ -266,8 +276,8 @@ async def test_a_rung_that_is_stored_late_tells_of_those_below_it_in_order(
             await activities.climb_ladder(order.model_copy(update={"rung": rung}))
         events = [event for event in await engine.events(run) if event.type in CLIMBED]
         assert [(event.type, event.payload["rung"]) for event in events] == list(zip(CLIMBED, (1, 2, 3), strict=True))
-        found = await stored(engine, request)
-        assert (found.rungs_climbed, found.ask_terms.people, found.ask_terms.roles) == (3, [], ["admin"])
+        row = await stored(engine, request)
+        assert (row.rungs_climbed, row.ask_terms.people, row.ask_terms.roles) == (3, [], ["admin"])
         await engine.interrupt(run)
         await engine.ended(run)
         await activities.climb_ladder(order)
@@ -284,17 +294,17 @@ async def test_an_interrupt_ends_the_ladder(clock: Clock, sqlite: Database, benc
         await engine.interrupt(run)
         assert (await engine.ended(run)).status == "interrupted"
         assert (await engine.closed(run)).name == "COMPLETED"
-        assert await told(engine, run) == ["request.opened", "request.reminded", "request.cancelled"]
+        assert await request_events(engine, run) == ["request.opened", "request.reminded", "request.cancelled"]
         assert (await stored(engine, request)).status == "cancelled"
         with pytest.raises(GoneError):
             await engine.decide(request, "approve")
 
 
 async def test_a_sub_agents_request_climbs_its_own_ladder(clock: Clock, sqlite: Database, bench: Bench) -> None:
-    """A request of a run below climbs and expires on that run's clock; the parent reads what came of it."""
+    """A request of a run below climbs and expires on that run's clock; the parent reads the result."""
     helper = Agent(name="helper", instructions="", toolkit=Toolkit.of(bench.pay), model="scripted:helper")
     parent = Script(says(call("helper", '{"task": "Pay."}', "d")), says("Done."))
-    child = Script(says(call("pay", '{"cents": 5}', "p")), says("Nobody let me."))
+    child = Script(says(call("pay", '{"cents": 5}', "p")), says("No one let me."))
     cast = Cast(test=parent, helper=child)
     async with stack(clock.client, sqlite, sub_agent(helper), model=cast, policy=laddered()) as engine:
         run = await engine.start()
@@ -306,6 +316,6 @@ async def test_a_sub_agents_request_climbs_its_own_ladder(clock: Clock, sqlite: 
             await engine.idle(below)
         await clock.forward(below, minutes=60)
         assert (await engine.ended(run)).status == "completed"
-        assert await told(engine, below) == ["request.opened", *CLIMBED, "request.expired"]
-        assert (await engine.results(run))["d"].value["answer"] == "Nobody let me."
+        assert await request_events(engine, below) == ["request.opened", *CLIMBED, "request.expired"]
+        assert (await engine.results(run))["d"].value["answer"] == "No one let me."
         assert bench.paid == []

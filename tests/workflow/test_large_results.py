@@ -22,8 +22,8 @@ from turngate.store.database import Database
 from turngate.store.runs import runs
 from turngate.store.tables import whole_results as whole_results_table
 
-SHOWN = 1_000
-LIMITS = Limits(result_chars=SHOWN)
+LIMIT_CHARS = 1_000
+LIMITS = Limits(result_chars=LIMIT_CHARS)
 PART = 3_000
 DUMP = says(call("dump", '{"name": "a"}', "d"))
 DONE = says("Done.")
@@ -62,14 +62,14 @@ def body(result: Ok | Failure) -> dict[str, Any]:
 async def reading_on(request: ModelRequest) -> ModelResponse:
     """Read the rest as the result itself says, part by part, as a model would; then say so."""
     (last,) = request.messages[-1].results
-    shown = body(last.result)
+    result = body(last.result)
     if last.tool_name != READ_RESULT:
-        return read(shown["result_id"], "r0", limit=PART)
-    if shown["next_offset"] is None:
+        return read(result["result_id"], "r0", limit=PART)
+    if result["next_offset"] is None:
         return DONE
-    (asked,) = request.messages[-2].calls
-    at = shown["next_offset"]
-    return read(json.loads(asked.input)["result_id"], f"r{at}", offset=at, limit=PART)
+    (reading,) = request.messages[-2].calls
+    at = result["next_offset"]
+    return read(json.loads(reading.input)["result_id"], f"r{at}", offset=at, limit=PART)
 
 
 def parts_read(history: list[Message]) -> list[dict[str, Any]]:
@@ -88,17 +88,17 @@ async def ended(engine: Stack, text: str = "go", **options: Any) -> runs.Run:
 
 
 async def test_a_large_result_is_shown_in_part_and_read_to_its_end(client: Client, database: Database) -> None:
-    """Head, tail and the way on; the parts make the whole exactly; what they hold is not clipped in its turn."""
+    """Head, tail and how to read on; the parts make up the whole exactly; what they hold is not clipped again."""
     model = Script(DUMP, reading_on)
     async with stack(client, database, dump, model=model, limits=LIMITS) as engine:
         run = await ended(engine)
-        shown = body((await engine.results(run))["d"])
-        assert (shown["truncated"], shown["total_chars"]) == (True, len(WHOLE))
-        assert WHOLE.startswith(shown["head"])
-        assert WHOLE.endswith(shown["tail"])
-        assert len(shown["head"]) + len(shown["tail"]) == SHOWN
-        assert shown["result_id"] == result_digest(WHOLE)
-        assert f"offset={len(shown['head'])}" in shown["how_to_read_the_rest"]
+        part = body((await engine.results(run))["d"])
+        assert (part["truncated"], part["total_chars"]) == (True, len(WHOLE))
+        assert WHOLE.startswith(part["head"])
+        assert WHOLE.endswith(part["tail"])
+        assert len(part["head"]) + len(part["tail"]) == LIMIT_CHARS
+        assert part["result_id"] == result_digest(WHOLE)
+        assert f"offset={len(part['head'])}" in part["how_to_read_the_rest"]
         parts = parts_read(await engine.history(run))
         assert len(parts) == -(-len(WHOLE) // PART) > 3
         assert "".join(part["text"] for part in parts) == WHOLE
@@ -117,7 +117,7 @@ async def test_reading_on_is_offered_for_as_long_as_the_conversation_holds_a_par
     @tool(effect="read", ask=False)
     async def brief() -> str:
         """Return little."""
-        return "x" * (SHOWN - len('{"value":""}'))
+        return "x" * (LIMIT_CHARS - len('{"value":""}'))
 
     model = ListModel(DUMP, DONE, says("Again."), says(call("brief", "")), DONE)
     async with stack(client, sqlite, brief, dump, model=model, limits=LIMITS) as engine:
@@ -141,12 +141,12 @@ async def test_identical_wholes_are_kept_once_and_each_conversation_reads_its_ow
         results = await engine.results(run)
         assert results["d1"] == results["d2"]
         assert await wholes(sqlite) == 1
-    for name, kept in (("a", 1), ("b", 2)):
+    for name, count in (("a", 1), ("b", 2)):
         again = Script(says(call("dump", json.dumps({"name": name}), "d")), reading_on)
         async with stack(client, sqlite, dump, model=again, limits=LIMITS) as engine:
             parts = parts_read(await engine.history(await ended(engine)))
             assert "".join(part["text"] for part in parts) == WHOLE.replace('"a"', f'"{name}"')
-            assert await wholes(sqlite) == kept
+            assert await wholes(sqlite) == count
 
 
 async def test_only_what_this_conversation_was_shown_a_part_of_can_be_read(client: Client, sqlite: Database) -> None:
@@ -165,10 +165,10 @@ async def test_any_part_can_be_asked_for_and_nonsense_is_answered(client: Client
     """One character, the last one, beyond the end; negative, far too much and unknown arguments are invalid input."""
     result_id, last = result_digest(WHOLE), len(WHOLE) - 1
     good = [(0, 1), (last, 50), (last + 1, 50), (10**9, 50), (17, 20_000)]
-    asked = [read(result_id, f"g{n}", offset=offset, limit=limit) for n, (offset, limit) in enumerate(good)]
+    reads = [read(result_id, f"g{n}", offset=offset, limit=limit) for n, (offset, limit) in enumerate(good)]
     bad = [{"offset": -1}, {"limit": 0}, {"limit": 20_001}, {"page": 2}, {"offset": "x"}]
-    asked += [read(result_id, f"b{n}", **arguments) for n, arguments in enumerate(bad)]
-    step = says(*(each.message.calls[0] for each in asked))
+    reads += [read(result_id, f"b{n}", **arguments) for n, arguments in enumerate(bad)]
+    step = says(*(each.message.calls[0] for each in reads))
     async with stack(client, sqlite, dump, model=ListModel(DUMP, step, DONE), limits=LIMITS) as engine:
         results = await engine.results(await ended(engine))
         for number, (offset, limit) in enumerate(good):
@@ -199,13 +199,13 @@ async def test_i9_a_failure_with_much_to_say_is_clipped_and_read_on(client: Clie
         assert isinstance(result, Failure)
         assert result.kind == "too_much"
         assert result.reason.startswith("No \ufffd stock. Really.")
-        assert len(result.reason) < SHOWN
+        assert len(result.reason) < LIMIT_CHARS
         assert (await engine.executions(run))["f"].state == "failed"
         whole = "".join(part["text"] for part in parts_read(await engine.history(run)))
-        said = json.loads(whole)
-        assert said == {"reason": "No \ufffd stock. " + "Really. " * 500, "rows": ["row \ufffd"] * 500}
+        failure = json.loads(whole)
+        assert failure == {"reason": "No \ufffd stock. " + "Really. " * 500, "rows": ["row \ufffd"] * 500}
         assert result.fields["result_id"] == result_digest(whole)
-        assert len(model.seen[1].messages[-1].model_dump_json()) < 4 * SHOWN
+        assert len(model.seen[1].messages[-1].model_dump_json()) < 4 * LIMIT_CHARS
 
 
 async def test_a_sub_agents_whole_answer_can_be_read_and_its_parents_results_cannot(
@@ -215,8 +215,8 @@ async def test_a_sub_agents_whole_answer_can_be_read_and_its_parents_results_can
     words = "".join(f"word {number}\n" for number in range(1_000))
 
     async def delegate(request: ModelRequest) -> ModelResponse:
-        shown = body(request.messages[-1].results[0].result)
-        return says(call("helper", json.dumps({"task": shown["result_id"]}), "h"))
+        result = body(request.messages[-1].results[0].result)
+        return says(call("helper", json.dumps({"task": result["result_id"]}), "h"))
 
     async def steal(request: ModelRequest) -> ModelResponse:
         return read(request.messages[-1].text, "s")
@@ -235,7 +235,7 @@ async def test_a_sub_agents_whole_answer_can_be_read_and_its_parents_results_can
 
 
 async def test_an_agents_own_read_result_stays_its_own(client: Client, sqlite: Database) -> None:
-    """It is offered once and called; its results are clipped as any tool's; nobody is sent to it with our ids."""
+    """It is offered once and called; its results are clipped as any tool's; no clipped result refers to it with our ids."""
     called: list[str] = []
 
     @tool(name=READ_RESULT, effect="read", ask=False)
@@ -256,18 +256,20 @@ async def test_an_agents_own_read_result_stays_its_own(client: Client, sqlite: D
             assert READ_RESULT not in body(results[call_id])["how_to_read_the_rest"]
 
 
-async def test_a_malformed_response_is_told_of_the_reader_too(client: Client, sqlite: Database) -> None:
+async def test_the_correction_of_a_malformed_response_names_the_reader_too(client: Client, sqlite: Database) -> None:
     """The names in the corrective message are those that were offered."""
     broken = says("Half.").model_copy(update={"malformed": "it broke off"})
     async with stack(client, sqlite, dump, model=ListModel(broken, DUMP, broken, DONE), limits=LIMITS) as engine:
-        told = [message.text for message in await engine.history(await ended(engine)) if message.role == "user"][1:]
-        assert told[0].endswith("The tools are: dump.")
-        assert told[1].endswith(f"The tools are: dump, {READ_RESULT}.")
+        corrections = [message.text for message in await engine.history(await ended(engine)) if message.role == "user"][
+            1:
+        ]
+        assert corrections[0].endswith("The tools are: dump.")
+        assert corrections[1].endswith(f"The tools are: dump, {READ_RESULT}.")
 
 
-@pytest.mark.parametrize("chars", [SHOWN, 50 * SHOWN])
+@pytest.mark.parametrize("chars", [LIMIT_CHARS, 50 * LIMIT_CHARS])
 async def test_what_an_interrupted_call_had_done_is_bounded_too(client: Client, sqlite: Database, chars: int) -> None:
-    """Its partial output goes into a result without a whole behind it, so it keeps its two ends."""
+    """Its partial output becomes a result without a stored whole, so it keeps its two ends."""
     started = asyncio.Event()
 
     @tool(effect="once", ask=False)
@@ -287,6 +289,6 @@ async def test_what_an_interrupted_call_had_done_is_bounded_too(client: Client, 
         result = (await engine.results(run))["b"]
         assert isinstance(result, Failure)
         partial = str(result.fields["partial_output"])
-        assert (partial[0], partial[-1], partial.count("x")) == ("<", ">", SHOWN - 2)
-        assert ("left out" in partial) == (chars > SHOWN)
+        assert (partial[0], partial[-1], partial.count("x")) == ("<", ">", LIMIT_CHARS - 2)
+        assert ("left out" in partial) == (chars > LIMIT_CHARS)
         assert await wholes(sqlite) == 0

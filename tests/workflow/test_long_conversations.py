@@ -24,8 +24,8 @@ from turngate.toolkits.context import KeepRecent
 class LooksAtAll(KeepRecent):
     """Sends what its parent sends, and has the engine load the whole conversation for it."""
 
-    def __init__(self, kept: int) -> None:
-        super().__init__(kept)
+    def __init__(self, messages: int) -> None:
+        super().__init__(messages)
         self.newest_messages = None
 
 
@@ -68,7 +68,7 @@ async def sent(client: Client, database: Database, *hooks: Hooks) -> list[list[M
         await engine.ended(first)
         run = await engine.start("and then?", conversation_id=first.conversation_id)
         assert (await engine.ended(run)).status == "completed"
-        assert len(await engine.results(run)) == 5, "ids that repeat are minted anew, also those of what was not loaded"
+        assert len(await engine.results(run)) == 5, "repeated ids are replaced, also those of what was not loaded"
     return [list(request.messages) for request in model.seen[5:]]
 
 

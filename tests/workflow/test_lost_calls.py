@@ -1,4 +1,4 @@
-"""Calls whose worker is lost more than once, or comes back changed: nobody claims to know what nobody knows."""
+"""Calls whose worker is lost more than once, or comes back changed: an unknown outcome is never reported as known."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ async def test_i1_i3_an_attempt_that_comes_back_cannot_close_a_call_that_is_aske
         assert len(bench.paid) == 1
 
 
-async def test_i5_nobody_is_asked_about_a_call_that_has_its_result_by_now(
+async def test_i5_no_one_is_asked_about_a_call_that_has_its_result_by_now(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I5: an attempt that looked at a lost call just before its result was stored opens no request, which nobody could answer."""
+    """I5: an attempt that looked at a lost call just before its result was stored opens no request: it could not be decided."""
     async with stack(client, database, held_tool(bench), model=model()) as engine:
         run = await engine.start()
         await started(bench, 1)
@@ -130,9 +130,9 @@ async def test_i5_nobody_is_asked_about_a_call_that_has_its_result_by_now(
 async def test_i3_a_lost_once_call_asks_although_its_tool_changed(
     client: Client, sqlite: Database, bench: Bench, after: str
 ) -> None:
-    """I3, I6: a deploy between the loss and the restart does not turn "nobody knows" into "it did not run".
+    """I3, I6: a deploy between the loss and the restart does not turn "unknown" into "it did not run".
 
-    The request can be shown, though nobody was asked for an approval; sent again, the changed call does not run.
+    The request can be shown although no one was asked for an approval; another attempt does not run the changed call.
     """
     pay = lost_tool(bench, "once", ask=False)
     async with stack(client, sqlite, pay, model=model(), working=False) as engine:
@@ -144,8 +144,8 @@ async def test_i3_a_lost_once_call_asks_although_its_tool_changed(
         async with engine.worker():
             request = await engine.request(run, kind="outcome")
             async with sqlite.read() as conn:
-                shown = await request_detail(conn, request.id)
-            assert (shown.manifest.name, shown.execution) == ("pay", "unknown")
+                detail = await request_detail(conn, request.id)
+            assert (detail.manifest.name, detail.execution) == ("pay", "unknown")
             await engine.decide(request, "respond", outcome="did_not_happen")
             assert (await engine.ended(run)).status == "completed"
         assert len(bench.paid) == 1
@@ -156,7 +156,7 @@ async def test_i3_a_lost_once_call_asks_although_its_tool_changed(
             assert len(await requests.of_run(conn, run.id)) == 1
 
 
-async def test_a_lost_read_whose_tool_changed_is_said_to_be_unknown(
+async def test_a_lost_read_whose_tool_changed_is_reported_as_unknown(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I6: what was started and cannot be started again as it was shown is not said to have not run."""

@@ -30,7 +30,7 @@ def malformed(*parts: Any, why: str = "it ended in the middle of a word") -> Mod
 
 
 async def test_i9_a_malformed_response_is_stored_and_answered(client: Client, database: Database, bench: Bench) -> None:
-    """I9: its text stays in the conversation; the model reads what was wrong and which tools there are, and goes on."""
+    """I9: its text stays in the conversation; the model reads what was wrong and which tools there are, and continues."""
     model = ListModel(malformed("<tool_call>{"), GOOD, says("Done."))
     async with stack(client, database, bench.look, bench.pay, model=model) as engine:
         run = await engine.start()
@@ -44,7 +44,9 @@ async def test_i9_a_malformed_response_is_stored_and_answered(client: Client, da
         assert bench.looked == ["x"]
 
 
-async def test_a_step_hook_is_not_told_of_results_that_are_none(client: Client, sqlite: Database, bench: Bench) -> None:
+async def test_a_step_hook_gets_no_results_of_a_malformed_response(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
     """The corrective message that closes a malformed step is no message of results."""
 
     class Steps(Hooks):
@@ -95,7 +97,7 @@ WIRE = {
 
 
 @pytest.mark.parametrize("case", WIRE)
-async def test_i9_from_the_wire_the_model_is_told_and_does_better(
+async def test_i9_from_the_wire_the_model_is_corrected_and_does_better(
     client: Client, sqlite: Database, bench: Bench, provider: FakeProvider, case: str
 ) -> None:
     """I9: one answer, paid for once: the next request tells the model, and its good call runs."""
@@ -108,10 +110,10 @@ async def test_i9_from_the_wire_the_model_is_told_and_does_better(
         assert run.status == "completed"
         assert "model.retrying" not in [event.type for event in await engine.events(run)]
     assert len(provider.requests) == 3
-    told = provider.requests[1].body["messages"][-1]
-    assert told["role"] == "user"
-    assert says_what in told["content"]
-    assert "look, pay" in told["content"]
+    correction = provider.requests[1].body["messages"][-1]
+    assert correction["role"] == "user"
+    assert says_what in correction["content"]
+    assert "look, pay" in correction["content"]
     assert bench.looked == ["x"]
 
 
@@ -136,18 +138,19 @@ async def test_i9_broken_calls_from_the_wire_harm_no_neighbour(
         assert kinds == ["unknown_tool", "unknown_tool", "ok", "unknown_tool", "input_validation_error"]
         assert bench.looked == ["x"]
     sent = provider.requests[1].body["messages"]
-    ids = [made["id"] for made in sent[2]["tool_calls"]]
+    ids = [each["id"] for each in sent[2]["tool_calls"]]
     assert len(set(ids)) == 5
     assert ids == [message["tool_call_id"] for message in sent[3:]]
     assert all(
-        isinstance(made["function"]["arguments"], str) and made["function"]["name"] for made in sent[2]["tool_calls"]
+        isinstance(sent_call["function"]["arguments"], str) and sent_call["function"]["name"]
+        for sent_call in sent[2]["tool_calls"]
     )
 
 
 async def test_an_answer_whose_envelope_is_broken_is_asked_for_again(
     client: Client, sqlite: Database, bench: Bench, provider: FakeProvider
 ) -> None:
-    """What is no completion at all is the provider's failure: retried, and the model is told nothing."""
+    """A response that is not a completion is the provider's failure: it is retried, and the model reads nothing about it."""
     provider.answer(b"<html>busy</html>")
     provider.answer(completion("Done."))
     async with asking(client, sqlite, provider, bench) as engine:

@@ -1,6 +1,6 @@
-"""I9: what a malformed response leaves behind: in the workflow's history, in the run's reason, in the next request.
+"""I9: the traces of a malformed response: in the workflow's history, in the run's reason, in the next request.
 
-How one is answered and counted stands in ``test_malformed.py``.
+How one is answered and counted is in ``test_malformed.py``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def roles(messages: list[Message]) -> list[str]:
 async def test_i9_the_calls_of_a_malformed_response_never_happen(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I9: an ungated call does not run, a gated one asks no one, a control call does nothing; no trace of them anywhere."""
+    """I9: an ungated call does not run, a gated one opens no request, a control call does nothing; none leaves a trace."""
     pay, end = call("pay", '{"cents": 5}'), call("finish", '{"answer": "Never said."}')
     model = ListModel(broken(LOOK, pay, end), DONE)
     async with stack(client, sqlite, bench.look, bench.pay, finish, model=model) as engine:
@@ -63,23 +63,23 @@ async def test_i9_the_calls_of_a_malformed_response_never_happen(
             assert await requests.of_run(conn, run.id) == []
 
 
-@pytest.mark.parametrize(("limits", "asked"), [(Limits(), 3), (Limits(malformed_in_a_row=1), 1)])
+@pytest.mark.parametrize(("limits", "responses"), [(Limits(), 3), (Limits(malformed_in_a_row=1), 1)])
 async def test_i9_too_many_in_a_row_end_the_run_and_say_why(
-    client: Client, sqlite: Database, bench: Bench, limits: Limits, asked: int
+    client: Client, sqlite: Database, bench: Bench, limits: Limits, responses: int
 ) -> None:
-    """I9, I8: exactly so many requests; the reason says what was wrong with the last; nothing said is in the history."""
-    said = "The customer's number is 4711."
-    model = ListModel(broken(said, LOOK))
+    """I9, I8: exactly so many requests; the reason says what was wrong with the last; no text of a response is in the history."""
+    secret = "The customer's number is 4711."
+    model = ListModel(broken(secret, LOOK))
     async with stack(client, sqlite, bench.look, model=model, limits=limits) as engine:
         run = await engine.ended(await engine.start())
-        assert (run.status, run.error_class, len(model.seen)) == ("failed", "malformed", asked)
-        assert f"{asked} responses in a row" in run.reason
+        assert (run.status, run.error_class, len(model.seen)) == ("failed", "malformed", responses)
+        assert f"{responses} responses in a row" in run.reason
         assert f"it could not be parsed: {WHY}" in run.reason
         await engine.closed(run)
         recorded = b"".join(event.SerializeToString() for event in (await engine.workflow(run).fetch_history()).events)
         assert WHY.encode() in recorded  # so the bytes can be read, and the next line can fail
-        assert said.encode() not in recorded
-        assert roles(await engine.history(run)) == ["user", *["assistant", "user"] * asked]
+        assert secret.encode() not in recorded
+        assert roles(await engine.history(run)) == ["user", *["assistant", "user"] * responses]
         assert bench.looked == []
 
 
@@ -149,7 +149,7 @@ async def test_i5_a_retry_after_the_response_was_stored_does_not_ask_the_model_a
 
 
 async def test_a_script_plays_a_malformed_response(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Demos and builders' tests can have one, and go on to the script's next response."""
+    """Demos and builders' tests can script one, and continue with the script's next response."""
     script = (
         'responses: [{malformed: "it broke off", text: Half}, {calls: [{tool: look, input: {name: x}}]}, {text: Done.}]'
     )
@@ -169,7 +169,7 @@ def provider() -> Iterator[FakeProvider]:
 
 
 def acceptable(messages: list[dict[str, Any]]) -> bool:
-    """Whether a strict server takes them: no empty assistant message, and every call answered directly behind it."""
+    """Whether a strict server takes them: no empty assistant message, and every call answered directly after it."""
     waiting: list[str] = []
     for message in messages:
         if message["role"] == "tool":
@@ -200,7 +200,7 @@ MALFORMED_ANSWERS: list[tuple[int, Any, list[str]]] = [
 async def test_i9_a_malformed_answer_on_the_wire_and_the_next_request(
     client: Client, sqlite: Database, bench: Bench, provider: FakeProvider, status: int, body: Any, added: list[str]
 ) -> None:
-    """I9: asked once more, with words that any server takes and without an empty message or the calls; then it goes on."""
+    """I9: the model is asked again, in a form that any server takes, without an empty message or the calls; then it continues."""
     provider.answer(body, status=status)
     provider.answer(completion(calls=[tool_call("look", '{"name": "x"}', call_id="c2")]))
     provider.answer(completion("Done."))

@@ -32,7 +32,7 @@ def decision(request: requests.Request, name: str, verb: Verb, outcome: Resoluti
     )
 
 
-async def sent_while_nobody_works(engine: Stack, run: runs.Run, update: DecideInput, *signals: DecideInput) -> None:
+async def send_without_a_worker(engine: Stack, run: runs.Run, update: DecideInput, *signals: DecideInput) -> None:
     """Send an update and then signals, so that history has the workflow task before what came with it.
 
     The update alone leaves no event; the first signal makes its workflow task a real one, which is written before the signal
@@ -52,7 +52,7 @@ async def sent_while_nobody_works(engine: Stack, run: runs.Run, update: DecideIn
         waiting.cancel()
 
 
-async def test_i11_a_gate_that_opened_in_a_quiet_workflow_task_is_found_by_whoever_comes_next(
+async def test_i11_a_gate_that_opened_in_a_quiet_workflow_task_is_found_by_the_next_task(
     client: Client, sqlite: Database
 ) -> None:
     """I11, I5: decisions are taken in the order in which they came, also where a new worker reads the tasks as one.
@@ -85,7 +85,7 @@ async def test_i11_a_gate_that_opened_in_a_quiet_workflow_task_is_found_by_whoev
             outcome = await engine.request(run, kind="outcome")
             await engine.idle(run)
         answer = decision(outcome, "ann-outcome", "respond", "did_not_happen")
-        await sent_while_nobody_works(engine, run, answer, answer, decision(second, "ann-approves", "approve"))
+        await send_without_a_worker(engine, run, answer, answer, decision(second, "ann-approves", "approve"))
         assert paid == [1, 1, 2]
         history = await engine.workflow(run).fetch_history()
     replayed = await workflow_code.build_replayer(AgentTurn).replay_workflow(history, raise_on_replay_failure=False)
@@ -93,7 +93,7 @@ async def test_i11_a_gate_that_opened_in_a_quiet_workflow_task_is_found_by_whoev
 
 
 async def quiet_task(engine: Stack, run: runs.Run) -> None:
-    """Let the run have a workflow task that leaves no command: nobody holds it."""
+    """Let the run have a workflow task without a command: it is not paused, so resuming changes nothing."""
     await engine.workflow(run).signal("resume", ResumeInput(by="ann"))
 
     async def done() -> bool:
@@ -107,8 +107,8 @@ async def pending(engine: Stack, run: runs.Run, count: int) -> list[requests.Req
 
     async def look() -> list[requests.Request] | None:
         async with engine.database.read() as conn:
-            found = [each for each in await requests.of_run(conn, run.id) if each.status == "pending"]
-        return found if len(found) == count else None
+            rows = [each for each in await requests.of_run(conn, run.id) if each.status == "pending"]
+        return rows if len(rows) == count else None
 
-    found = await until(look, f"{count} pending requests")
-    return sorted(found, key=lambda request: request.tool_call_id)
+    rows = await until(look, f"{count} pending requests")
+    return sorted(rows, key=lambda request: request.tool_call_id)

@@ -34,7 +34,7 @@ class Declined(ToolFailure):
 
 
 async def test_i7_input_is_decoded_exactly_once(client: Client, database: Database) -> None:
-    """I7: URL, datetime, Decimal and a doubling validator reach the handler decoded once, through an edit as well."""
+    """I7: URL, datetime, Decimal and a doubling validator reach the handler decoded once, also after an edit."""
     got: list[Transforming] = []
 
     @tool(effect="once", ask=True)
@@ -167,7 +167,7 @@ async def test_a_model_that_refuses_the_key_fails_the_run_at_once(client: Client
         assert len(model.seen) == 1
 
 
-async def test_a_model_that_is_away_is_tried_again_and_watchers_are_told(client: Client, sqlite: Database) -> None:
+async def test_a_model_that_is_away_is_tried_again_and_watchers_see_it(client: Client, sqlite: Database) -> None:
     """A retryable provider error is retried at the time the provider asked for, each attempt an event."""
     away = ModelError("overloaded", error_class="rate_limited", retryable=True, retry_after_seconds=0.05)
     model = ListModel(away, away, says("Done."))

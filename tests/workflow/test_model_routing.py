@@ -38,7 +38,7 @@ def counted(response: ModelResponse, tokens: int) -> ModelResponse:
     return response.model_copy(update={"usage": Usage(input_tokens=tokens)})
 
 
-def asked(engine: Stack, name: str) -> int:
+def requests_to(engine: Stack, name: str) -> int:
     """How often the model of this name was asked."""
     model = engine.engine.models.resolve(f"scripted:{name}")
     assert isinstance(model, ListModel)
@@ -52,8 +52,8 @@ async def specs(engine: Stack, run: runs.Run) -> list[str | None]:
 
 
 async def fell(engine: Stack, run: runs.Run) -> list[tuple[str, str, str]]:
-    told = [each.payload for each in await engine.events(run) if each.type == "run.model_fell_back"]
-    return [(each["from"], each["to"], each["error_class"]) for each in told]
+    payloads = [each.payload for each in await engine.events(run) if each.type == "run.model_fell_back"]
+    return [(each["from"], each["to"], each["error_class"]) for each in payloads]
 
 
 @asynccontextmanager
@@ -82,8 +82,8 @@ async def test_a_switch_reaches_a_request_that_is_being_tried_again(
             "scripted:big",
             ["scripted:big"] * 2,
         )
-        told = [each.payload for each in await engine.events(run) if each.type == "run.model_switched"]
-        assert told == [{"by": "ada", "from": "scripted:test", "to": "scripted:big", "step": 0}]
+        payloads = [each.payload for each in await engine.events(run) if each.type == "run.model_switched"]
+        assert payloads == [{"by": "ada", "from": "scripted:test", "to": "scripted:big", "step": 0}]
         with pytest.raises(ConflictError) as refused:
             await model_switch.switch_model(engine.services, ADA, run.id, model="scripted:test")
         assert refused.value.error_code == "run_ended"
@@ -92,14 +92,14 @@ async def test_a_switch_reaches_a_request_that_is_being_tried_again(
 
 
 async def test_who_may_switch_and_to_what(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A viewer may not; an unknown profile or provider is refused, also where a run is started with it; the names are told."""
+    """A viewer may not; an unknown profile or provider is refused, also when a run starts with it; the error lists the names."""
     async with routed(client, sqlite, bench, test=ListModel(says(call("ask_me", "{}"))), working=False) as engine:
         run = await engine.start()
         with pytest.raises(ForbiddenError):
             await model_switch.switch_model(engine.services, person("eve", "viewer"), run.id, model="scripted:big")
         await model_switch.switch_model(
             engine.services, ADA, run.id, model="any:thing"
-        )  # nobody told of any provider yet
+        )  # no provider has been published yet
         async with sqlite.write() as conn:
             await agents.publish_model_names(
                 conn, Profiles({"fast": Profile(name="fast", model="openai:a")}), ["openai"]
@@ -115,10 +115,10 @@ async def test_who_may_switch_and_to_what(client: Client, sqlite: Database, benc
 
 
 @pytest.mark.parametrize("error_class", ["authentication", "permission", "not_found", "configuration"])
-async def test_what_no_repeat_mends_falls_back(
+async def test_what_no_repeat_fixes_falls_back(
     client: Client, sqlite: Database, bench: Bench, error_class: ModelErrorClass
 ) -> None:
-    """The agent's next model answers within the same step, and goes on to the end; the step and the bill name who answered."""
+    """The agent's next model answers within the same step and continues to the end; the step and the bill name it."""
     prices = {
         f"scripted:{name}": Price(input=Decimal(each), output=Decimal(0)) for name, each in (("test", 1), ("b", 7))
     }
@@ -131,19 +131,19 @@ async def test_what_no_repeat_mends_falls_back(
         assert (ended.status, ended.model, ended.fell_back_from) == ("completed", "scripted:b", "scripted:test")
         assert (ended.cost_micros, await specs(engine, ended)) == (140, ["scripted:b"] * 2)
         assert await fell(engine, ended) == [("scripted:test", "scripted:b", error_class)]
-        assert (asked(engine, "test"), asked(engine, "b")) == (1, 2)
+        assert (requests_to(engine, "test"), requests_to(engine, "b")) == (1, 2)
 
 
 @pytest.mark.parametrize("error_class", ["invalid_request", "context_length", "bad_response"])
-async def test_what_another_model_would_not_mend_does_not_fall_back(
+async def test_what_another_model_would_not_fix_does_not_fall_back(
     client: Client, sqlite: Database, bench: Bench, error_class: ModelErrorClass
 ) -> None:
-    """The run fails with the model's own error; nobody else is asked."""
+    """The run fails with the model's own error; no fallback is asked."""
     models = {"test": ListModel(broken(error_class)), "b": ListModel(says("No."))}
     async with routed(client, sqlite, bench, **models, fallback=["scripted:b"]) as engine:
         ended = await engine.ended(await engine.start())
         assert (ended.status, ended.error_class, ended.model) == ("failed", error_class, "scripted:test")
-        assert (asked(engine, "test"), asked(engine, "b")) == (1, 0)
+        assert (requests_to(engine, "test"), requests_to(engine, "b")) == (1, 0)
 
 
 async def test_what_passes_is_tried_again_and_never_falls_back(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -153,14 +153,16 @@ async def test_what_passes_is_tried_again_and_never_falls_back(client: Client, s
     async with routed(client, sqlite, bench, test=model, b=ListModel(says("No.")), fallback=["scripted:b"]) as engine:
         ended = await engine.ended(await engine.start())
         assert (ended.status, ended.model, await fell(engine, ended)) == ("completed", "scripted:test", [])
-        told = [each.payload for each in await engine.events(ended) if each.type == "model.retrying"]
-        assert [(each["error_class"], each["retry_in_seconds"]) for each in told] == [(each, 0.1) for each in passing]
+        payloads = [each.payload for each in await engine.events(ended) if each.type == "model.retrying"]
+        assert [(each["error_class"], each["retry_in_seconds"]) for each in payloads] == [
+            (each, 0.1) for each in passing
+        ]
 
 
 async def test_a_chain_of_fallbacks_is_followed_to_its_end(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A profile's list comes first, then the agent's; each is told; with nobody left the last one's error ends the run.
+    """A profile's list comes first, then the agent's; each is logged; after the last one, its error ends the run.
 
-    What is said next begins with the model that was chosen; a model that is not there counts as one that cannot be used.
+    The next message starts with the model that was chosen; a missing model counts as one that cannot be used.
     """
     profiles = Profiles({"fast": Profile(name="fast", model="scripted:fast", fallback=("scripted:gone",))})
     models = {
@@ -211,7 +213,7 @@ class ByStep(Hooks):
         return chosen
 
 
-async def test_a_hook_chooses_the_model_of_a_step_and_a_dry_replay_asks_the_same(
+async def test_a_hook_chooses_the_model_of_a_step_and_a_dry_run_asks_the_same(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """None and a hook that raises leave the run's own; the step keeps who was asked, and a replay goes by that."""
@@ -227,12 +229,12 @@ async def test_a_hook_chooses_the_model_of_a_step_and_a_dry_replay_asks_the_same
 
     async with routed(client, sqlite, bench, test=test, b=b, hooks=[hook]) as engine:
         run = await engine.ended(await engine.start())
-        made = ["scripted:b", "scripted:test", "scripted:b"]
-        assert (run.model, await specs(engine, run)) == ("scripted:test", made)
+        expected = ["scripted:b", "scripted:test", "scripted:b"]
+        assert (run.model, await specs(engine, run)) == ("scripted:test", expected)
         assert hook.scopes == [(step, "scripted:test") for step in (1, 2, 3)]
         hook.scopes = []
-        assert await replayed() == made
-        assert await replayed(step=1) == made[1:]
+        assert await replayed() == expected
+        assert await replayed(step=1) == expected[1:]
         assert await replayed(model="scripted:b") == ["scripted:b"] * 2
         assert hook.scopes == []
 

@@ -1,4 +1,4 @@
-"""The no-progress breaker: the same calls with the same results are told to the model once, and then end the run."""
+"""The no-progress breaker: repeated calls with repeated results get the model one nudge, and then end the run."""
 
 from __future__ import annotations
 
@@ -65,23 +65,28 @@ async def nudges(engine: Stack, run: runs.Run) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("lines", "asked", "nudged_at"),
+    ("lines", "requests", "nudged_at"),
     [(TURNED * 9, 6, 9), ([A, B] * 9, 7, 11)],
     ids=["the same in any order, failures too", "back and forth"],
 )
 async def test_a_run_that_goes_round_in_circles_is_nudged_and_then_ends(
-    client: Client, sqlite: Database, bench: Bench, lines: list[ModelResponse], asked: int, nudged_at: int
+    client: Client, sqlite: Database, bench: Bench, lines: list[ModelResponse], requests: int, nudged_at: int
 ) -> None:
-    """Three steps that repeat: one message more, behind the results. Two more: the run ends, and every call is answered."""
+    """Three steps that repeat: one more message, after the results. Two more: the run ends, and every call has a result."""
     model = ListModel(*lines)
     async with stack(client, sqlite, bench.look, broken, model=model) as engine:
         run = await engine.ended(await engine.start())
-        assert (run.status, run.error_class, run.outcome, run.step) == ("failed", "no_progress", "no_progress", asked)
-        assert len(model.seen) == asked
+        assert (run.status, run.error_class, run.outcome, run.step) == (
+            "failed",
+            "no_progress",
+            "no_progress",
+            requests,
+        )
+        assert len(model.seen) == requests
         assert await nudges(engine, run) == [nudged_at]
         assert is_reconciled(await engine.history(run))
-        told = await engine.event(run, "run.nudged")
-        assert told.payload == {"step": asked - 2, "in_a_row": 3}
+        nudge = await engine.event(run, "run.nudged")
+        assert nudge.payload == {"step": requests - 2, "in_a_row": 3}
         assert "5 steps" in run.reason
 
 
@@ -96,7 +101,7 @@ async def test_a_run_that_goes_round_in_circles_is_nudged_and_then_ends(
     ],
     ids=["heeded", "new results", "waits", "off", "may repeat"],
 )
-async def test_what_goes_on(
+async def test_what_counts_as_progress(
     client: Client, sqlite: Database, bench: Bench, lines: list[ModelResponse], limits: dict[str, Any], nudged: int
 ) -> None:
     """A nudge that is heeded, another call in between, a poll that tells something new, a wait, a limit that says so."""
@@ -123,15 +128,15 @@ async def test_the_same_answer_of_a_sub_agent_is_no_progress(client: Client, sql
         assert (run.outcome, run.step) == ("no_progress", 3)
 
 
-async def test_a_message_from_a_person_begins_anew(client: Client, sqlite: Database, bench: Bench) -> None:
-    """What somebody says to the run in between is news, whatever the calls are."""
+async def test_a_message_from_a_person_resets_the_count(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A message to the run counts as progress, whatever the calls are."""
     pay = says(call("pay", '{"cents": 1}'))
     model = ListModel(pay, pay, pay, DONE)
     async with stack(client, sqlite, bench.pay, model=model, limits=Limits(**EARLY)) as engine:
         run = await engine.start()
         for number in range(3):
             request = await engine.request(run)
-            await send_message.send(engine.services, STARTER, run.id, text="Go on.", while_running="inject")
+            await send_message.send(engine.services, STARTER, run.id, text="Continue.", while_running="inject")
             await engine.decide(request, "approve")
             await until(lambda number=number: paid(bench, number + 1), "payment")
         ended = await engine.ended(run)
@@ -154,7 +159,7 @@ async def test_i5_a_retry_counts_a_step_once(client: Client, sqlite: Database, b
 
 @pytest.mark.parametrize("how", ["continued as new", "recovered", "retried"])
 async def test_i5_the_count_outlives_its_workflow(client: Client, sqlite: Database, bench: Bench, how: str) -> None:
-    """I5: continued as new and recovered, a run goes on counting; one that is retried is told and ended by its own steps."""
+    """I5: continued as new or recovered, a run keeps counting; a retry is nudged and ended by its own steps."""
     gated = says(call("pay", '{"cents": 1}'))
     model = ListModel(gated)
     async with stack(client, sqlite, bench.pay, model=model, limits=Limits(**EARLY)) as engine:
@@ -175,7 +180,7 @@ async def test_i5_the_count_outlives_its_workflow(client: Client, sqlite: Databa
 
 
 async def begun(engine: Stack, how: str) -> runs.Run:
-    """Start a run; one that is to be continued as new is so behind each step."""
+    """Start a run; ``continued as new``: it continues as new after each step."""
     run = await engine.start()
     if how == "continued as new":
         await engine.workflow(run).terminate()

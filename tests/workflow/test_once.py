@@ -41,7 +41,7 @@ async def run_directly(engine: Stack, run_id: str, decision_id: str | None = Non
 async def test_i2_no_handler_without_a_redeemed_record(
     client: Client, database: Database, bench: Bench, decision_id: str | None
 ) -> None:
-    """I2: an order to run an undecided call, or one that names a decision nobody made, does not run it."""
+    """I2: an order to run an undecided call, or one that names a decision that does not exist, does not run it."""
     async with stack(client, database, bench.pay, model=paying()) as engine:
         run = await engine.start()
         await engine.request(run)
@@ -58,7 +58,7 @@ async def test_i2_no_handler_without_a_redeemed_record(
 async def test_i2_bytes_changed_after_the_approval_do_not_run(
     client: Client, sqlite: Database, bench: Bench, tampering: str
 ) -> None:
-    """I2, I6: when the stored arguments are changed behind the approval, the digest differs and nothing runs."""
+    """I2, I6: if the stored arguments change after the approval, the digest differs and nothing runs."""
     async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
         async with engine.worker():
             run = await engine.start()
@@ -193,7 +193,7 @@ async def test_a_lost_read_is_repeated_with_the_same_key(client: Client, sqlite:
 async def test_i4_the_store_names_the_winner_when_a_crash_ate_its_answer(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I4: a decision recorded just before a crash wins; one that comes later is told so, and the run follows the first."""
+    """I4: a decision recorded just before a crash wins; a later one learns that, and the run follows the first."""
     async with stack(client, sqlite, bench.pay, model=paying()) as engine:
         run = await engine.start()
         request = await engine.request(run)

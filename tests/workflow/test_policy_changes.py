@@ -48,7 +48,7 @@ def rule(name: str, verdict: str, tool_name: str = "pay", more: str = "") -> str
 async def held_up(
     client: Client, database: Database, bench: Bench, *calls_made: Any, **options: Any
 ) -> AsyncIterator[tuple[Stack, runs.Run]]:
-    """A run whose calls are planned, and wait behind `slow` for the one place at the door: time to change the rules."""
+    """A run whose calls are planned and wait for the one slot that `slow` takes: time to change the rules."""
     tools = options.pop("tools", [bench.pay])
     start = options.pop("start", {})
     model = ListModel(says(SLOW, *calls_made), says("Done."))
@@ -122,8 +122,8 @@ DENIES = {"name": "no-sixes", "verdict": "deny", "tools": ["pay"]}
 
 
 @dataclass
-class Heard:
-    """A payment with everything an author may add: what its hook heard, its precondition and its preview say."""
+class Payment:
+    """A payment with everything an author may add: the calls its hook saw, a precondition and a preview."""
 
     balance: int = 100
     hooks: list[str] = field(default_factory=list)
@@ -147,28 +147,28 @@ class Heard:
         return self.balance
 
 
-class Hearing(Hooks):
-    """Writes down which calls it heard of."""
+class CallLog(Hooks):
+    """Records the calls it saw."""
 
-    def __init__(self, heard: Heard) -> None:
-        self._heard = heard
+    def __init__(self, payment: Payment) -> None:
+        self._payment = payment
 
     async def before_tool(self, _scope: Any, hooked: Any) -> Deny | None:
-        self._heard.hooks.append(hooked.tool_name)
+        self._payment.hooks.append(hooked.tool_name)
         return None
 
 
 async def test_i2_a_call_that_was_allowed_is_asked_after_all(client: Client, database: Database, bench: Bench) -> None:
-    """I2: a rule stored since planning asks; hooks are heard, preview and precondition taken, and it runs once approved."""
-    heard = Heard()
-    options = {"tools": [heard.pay()], "hooks": [Hearing(heard)]}
+    """I2: a rule stored since planning asks; hooks run, preview and precondition are taken, and it runs once approved."""
+    payment = Payment()
+    options = {"tools": [payment.pay()], "hooks": [CallLog(payment)]}
     async with held_up(client, database, bench, PAY, **options) as (engine, run):
         await engine.store_rules(rule("closed", "ask", more='risk = "high"\nquorum = 1'))
-        heard.balance = 50
+        payment.balance = 50
         bench.release.set()
         request = await engine.request(run)
-        assert heard.paid == []
-        assert "pay" in heard.hooks
+        assert payment.paid == []
+        assert "pay" in payment.hooks
         assert (request.rule, request.risk, request.input) == ("closed", "high", '{"cents": 5}')
         assert "It was allowed by 'ok'" in request.reason
         assert "Since noon." in request.reason
@@ -180,7 +180,7 @@ async def test_i2_a_call_that_was_allowed_is_asked_after_all(client: Client, dat
         assert (stored.disposition, verdict.rule, verdict.overruled) == ("ask", "closed", "ok")
         await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == "completed"
-        assert heard.paid == [5]
+        assert payment.paid == [5]
         execution = (await engine.executions(run))["p"]
         assert execution.digest == request.digest
         assert execution.decision_id is not None
@@ -190,26 +190,26 @@ async def test_i6_a_call_that_is_asked_after_all_depends_on_what_was_shown(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I6: what the late question showed changes before the approval comes to run: it is asked once more."""
-    heard = Heard()
-    async with held_up(client, sqlite, bench, PAY, tools=[heard.pay()]) as (engine, run):
+    payment = Payment()
+    async with held_up(client, sqlite, bench, PAY, tools=[payment.pay()]) as (engine, run):
         await engine.store_rules(rule("closed", "ask"))
         bench.release.set()
         first = await engine.request(run)
-        heard.balance = 3
+        payment.balance = 3
         await engine.decide(first, "approve")
         second = await engine.request(run)
         assert (second.id == first.id, second.preview) == (False, "5 of 3")
         await engine.decide(second, "approve")
         await engine.ended(run)
-        assert heard.paid == [5]
+        assert payment.paid == [5]
 
 
 async def test_i5_a_late_question_whose_answer_was_lost_is_asked_once(
     client: Client, database: Database, bench: Bench
 ) -> None:
     """I5: the worker that opened the request is lost; the next one finds it, and a decision that came between counts."""
-    heard = Heard()
-    async with held_up(client, database, bench, PAY, tools=[heard.pay()]) as (engine, run):
+    payment = Payment()
+    async with held_up(client, database, bench, PAY, tools=[payment.pay()]) as (engine, run):
         await engine.store_rules(rule("closed", "ask"))
         lost = await RunTool(engine.engine)._redeem(RunToolInput(run_id=run.id, call="p"))
         assert isinstance(lost, AskAgain)
@@ -219,7 +219,7 @@ async def test_i5_a_late_question_whose_answer_was_lost_is_asked_once(
         bench.release.set()
         assert (await deciding).status == "approved"
         assert (await engine.ended(run)).status == "completed"
-        assert heard.paid == [5]
+        assert payment.paid == [5]
         opened = [event.payload["request_id"] for event in await engine.events(run) if event.type == "request.opened"]
         assert opened == [request.id]
 
@@ -246,8 +246,8 @@ async def test_a_late_question_has_the_terms_of_its_rule(clock: Clock, sqlite: D
         await engine.request(run)
         await clock.forward(run, minutes=11)
         assert (await engine.ended(run)).status == "completed"
-        told = [event.type for event in await engine.events(run) if event.type.startswith("request.")]
-        assert told == ["request.opened", "request.reminded", "request.expired"]
+        event_types = [event.type for event in await engine.events(run) if event.type.startswith("request.")]
+        assert event_types == ["request.opened", "request.reminded", "request.expired"]
         assert bench.paid == []
 
 
@@ -281,20 +281,20 @@ async def test_i2_a_grant_that_is_revoked_before_the_door_lets_nothing_through(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I2: planned on a grant, revoked while it waited for its place: a person is asked, and no use is taken."""
-    made = await grant(sqlite)
+    revoked = await grant(sqlite)
     allowing = Policy(rule=[Rule(name="ok", verdict="allow", tools=["slow"])])
     async with held_up(client, sqlite, bench, PAY, policy=allowing) as (engine, run):
         assert await all_requests(engine, run) == []
         async with sqlite.write() as conn:
-            assert await grants.revoke(conn, made.id, by="admin")
+            assert await grants.revoke(conn, revoked.id, by="admin")
         bench.release.set()
         request = await engine.request(run)
-        assert f"grant:{made.id}" in request.reason
+        assert f"grant:{revoked.id}" in request.reason
         await engine.decide(request, "reject")
         await engine.ended(run)
         assert bench.paid == []
         async with sqlite.read() as conn:
-            assert await grants.uses_of(conn, made.id) == []
+            assert await grants.uses_of(conn, revoked.id) == []
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ async def test_i2_stored_rules_that_cannot_be_read_ask_for_everything(
         run = await engine.start()
         request = await engine.request(run)
         assert (request.rule, request.tool_name) == ("stored-rules-unreadable", "pay")
-        await engine.store_rules("")  # somebody mends them
+        await engine.store_rules("")  # an admin fixes them
         await engine.decide(request, "approve")
         await engine.ended(run)
         assert (bench.paid, bench.looked) == ([5], [])
@@ -326,7 +326,7 @@ async def test_i2_stored_rules_that_cannot_be_read_ask_for_everything(
 
 
 @pytest.mark.parametrize(
-    ("place", "asked"),
+    ("place", "asks"),
     [
         pytest.param("workspace", True, id="in the workspace"),
         pytest.param("workspace/deep/er", True, id="below it"),
@@ -335,7 +335,7 @@ async def test_i2_stored_rules_that_cannot_be_read_ask_for_everything(
     ],
 )
 async def test_i2_a_policy_file_that_the_agent_can_write_allows_nothing(
-    client: Client, sqlite: Database, bench: Bench, tmp_path: Path, place: str, asked: bool
+    client: Client, sqlite: Database, bench: Bench, tmp_path: Path, place: str, asks: bool
 ) -> None:
     """I2: a file in the run's workspace loses its allow rules for that run, and says so; its deny rules hold."""
     (tmp_path / "workspace/deep/er").mkdir(parents=True)
@@ -346,13 +346,13 @@ async def test_i2_a_policy_file_that_the_agent_can_write_allows_nothing(
     model = ListModel(says(PAY, call("look", '{"name": "x"}', "l")), says("Done."))
     async with stack(client, sqlite, bench.pay, bench.look, model=model, policy=policy) as engine:
         run = await engine.start(workspace=str(tmp_path / "workspace"))
-        if asked:
+        if asks:
             request = await engine.request(run)
             assert "its allow rules do not count" in request.reason
             await engine.decide(request, "approve")
         await engine.ended(run)
         assert (bench.paid, bench.looked) == ([5], [])
-        assert len(await all_requests(engine, run)) == asked
+        assert len(await all_requests(engine, run)) == asks
         assert (await engine.results(run))["l"].fields["rule"] == "never"
 
 

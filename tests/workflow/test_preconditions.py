@@ -150,7 +150,7 @@ async def test_i12_the_second_no_closes_the_call(client: Client, sqlite: Databas
 
 
 async def test_i4_the_first_request_stays_decided(client: Client, sqlite: Database) -> None:
-    """I4: its decision again gets its answer; another person is told that it was decided."""
+    """I4: the same decision again gets the same answer; another person learns that it was decided."""
     world = World(1)
     async with stack(client, sqlite, world.tool(), model=paying()) as engine:
         run = await engine.start()
@@ -212,7 +212,7 @@ async def test_an_edited_call_depends_on_other_things(client: Client, database: 
 
 
 async def test_a_call_that_policy_allows_is_not_looked_at(client: Client, sqlite: Database) -> None:
-    """Nobody was shown anything, so nothing can have changed since; a hook beside it makes no difference."""
+    """No one saw the call, so nothing can have changed since; a hook beside it makes no difference."""
     for hooks in ((), (Hooks(),)):
         world = World(RuntimeError("never looked"))
         async with stack(client, sqlite, world.tool(ask=False), model=paying(), hooks=hooks) as engine:
@@ -254,7 +254,7 @@ FAILING = {
 async def test_i2_one_that_fails_before_the_call_runs_stops_it(
     client: Client, sqlite: Database, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
-    """I2: an error on the gate path means not executed; the model is told so, and the run goes on."""
+    """I2: an error on the gate path means not executed; the model reads that, and the run continues."""
     monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.3)
     world = World(100)
     async with stack(client, sqlite, world.tool(), model=paying()) as engine:
@@ -271,7 +271,7 @@ async def test_i2_one_that_fails_before_the_call_runs_stops_it(
 
 @pytest.mark.parametrize("odd", ["file\udc80", "a\x00b", "ünïcode", float("nan"), 10**30, None])
 async def test_an_odd_value_equals_itself(client: Client, database: Database, odd: Any) -> None:
-    """A value that JSON or a database has trouble with is the same when it is the same: nobody is asked for ever."""
+    """A value that JSON or a database has trouble with still equals itself, so the request is not repeated forever."""
     world = World([odd])
     async with stack(client, database, world.tool(), model=paying()) as engine:
         run = await engine.start()
@@ -333,19 +333,19 @@ async def test_an_interrupt_cancels_the_second_request(client: Client, sqlite: D
 
 
 async def ask_directly(engine: Stack, run: runs.Run, decision_id: str) -> RunToolResult:
-    """Run the activity as a worker does that is killed before it can answer: the workflow never hears of it."""
+    """Run the activity as a worker does that is killed before it can answer: the workflow never gets the result."""
     order = RunToolInput(run_id=run.id, call="p", decision_id=decision_id)
     return await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)
 
 
 @pytest.mark.parametrize("by_now", ["changed", "changed back", "unreadable"])
 async def test_i5_a_worker_killed_after_asking_again_asks_once(client: Client, database: Database, by_now: str) -> None:
-    """I5, I3: a worker asks again and dies before the workflow hears of it, and the world moves on.
+    """I5, I3: a worker asks again and dies before the workflow gets the result, and the world changes again.
 
     An operator who sees the request decides it meanwhile. The retry finds the request in place of asking once more.
     """
     world = World(1)
-    apart = f"apart-{secrets.token_hex(4)}"  # nobody works there yet, so that the test can be the worker that dies
+    apart = f"apart-{secrets.token_hex(4)}"  # no worker polls there yet, so the test can be the worker that dies
     async with stack(client, database, world.tool(task_queue=apart), model=paying()) as engine:
         run = await engine.start()
         first = await engine.request(run)

@@ -1,4 +1,4 @@
-"""Probes: what became of a ``once`` call whose worker was lost, in its tool's own words before a person's."""
+"""Probes: what happened to a ``once`` call whose worker was lost, from its tool before a person is asked."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def calling(*names: str) -> ListModel:
 async def lose(
     engine: Stack, ledger: Ledger, run: runs.Run | None = None, *, approve: int = 0, starts: int = 1
 ) -> runs.Run:
-    """Start a run, or go on with it, and stop the worker while so many handlers are at work."""
+    """Start a run, or continue one, and stop the worker while this many handlers are running."""
     before = ledger.starts
 
     async def look() -> bool:
@@ -102,7 +102,7 @@ async def requests_of(engine: Stack, run: runs.Run) -> list[requests.Request]:
 
 
 async def another_attempt(engine: Stack, run: runs.Run, call_id: str) -> str:
-    """Try the call again, as Temporal does when it has heard nothing of an attempt."""
+    """Try the call again, as Temporal does when an attempt times out."""
     order = RunToolInput(run_id=run.id, call=call_id)
     return (await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)).state
 
@@ -110,7 +110,7 @@ async def another_attempt(engine: Stack, run: runs.Run, call_id: str) -> str:
 async def test_i3_a_lost_call_that_happened_has_the_result_its_probe_found(
     client: Client, database: Database, ledger: Ledger
 ) -> None:
-    """I3: found by the handler's own key in an injected service; nothing starts again, nobody is asked what happened."""
+    """I3: found by the handler's own key in an injected service; nothing starts again, and no one is asked what happened."""
 
     async def probe(key: str, ledger: Ledger) -> ProbeAnswer:
         ledger.probed.append(key)
@@ -129,9 +129,9 @@ async def test_i3_a_lost_call_that_happened_has_the_result_its_probe_found(
         assert gated != free
         assert sorted(ledger.probed) == sorted([gated, free])
         assert ledger.starts == 2
-        found = {"gated": Ok(value={"paid": 7, "note": "found"}), "free": Ok(value={"paid": 8, "note": ""})}
-        assert await engine.results(run) == found
-        assert [part.result for part in model.seen[1].messages[-1].results] == list(found.values())
+        expected = {"gated": Ok(value={"paid": 7, "note": "found"}), "free": Ok(value={"paid": 8, "note": ""})}
+        assert await engine.results(run) == expected
+        assert [part.result for part in model.seen[1].messages[-1].results] == list(expected.values())
         executions = (await engine.executions(run)).values()
         assert [(each.state, each.attempts) for each in executions] == [("succeeded", 1)] * 2
         assert [each.kind for each in await requests_of(engine, run)] == ["approval"]
@@ -142,7 +142,7 @@ async def test_i3_a_lost_call_that_happened_has_the_result_its_probe_found(
 async def test_i3_a_lost_call_that_did_not_happen_starts_once_more(
     client: Client, sqlite: Database, ledger: Ledger
 ) -> None:
-    """I3: on its tool's own word; under the same key, on the same approval, and nobody is asked."""
+    """I3: on its tool's own resolution, with the same key and the same approval, and no one is asked."""
     probe = ledger.says(DidNotHappen())
     tools = [ledger.lossy("gated", probe, ask=True), ledger.lossy("free", probe)]
     async with stack(client, sqlite, *tools, model=calling("gated", "free"), working=False) as engine:
@@ -161,7 +161,7 @@ async def test_i3_a_lost_call_that_did_not_happen_starts_once_more(
 async def test_i3_a_call_that_kills_its_workers_is_a_persons_to_look_at(
     client: Client, sqlite: Database, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I3: each loss is probed, and however often the probe says no, the handler is not started for ever."""
+    """I3: each loss is probed, but however often the probe says no, the starts of the handler are bounded."""
     monkeypatch.setattr(lost_calls, "MAX_STARTS", 2)
     pay = ledger.lossy("pay", ledger.says(DidNotHappen()), losses=9)
     async with stack(client, sqlite, pay, model=calling("pay"), working=False) as engine:
@@ -201,7 +201,7 @@ def gives_up() -> ProbeAnswer:
 
 
 def says_no() -> ProbeAnswer:
-    return False  # type: ignore[return-value]  # what somebody writes who has not read the documentation
+    return False  # type: ignore[return-value]  # an easy mistake of an author
 
 
 def the_class() -> ProbeAnswer:
@@ -275,10 +275,10 @@ async def test_i3_a_worker_that_was_only_thought_lost_comes_too_late(
         assert (await engine.ended(run)).status == "completed"
         assert ledger.starts == 1
         assert (await engine.event(run, "execution.late")).payload["tool"] == "pay"
-        shown = model.seen[1].messages[-1].results[0].result
-        assert isinstance(shown, Ok)
-        assert shown.value["truncated"]
+        clipped = model.seen[1].messages[-1].results[0].result
+        assert isinstance(clipped, Ok)
+        assert clipped.value["truncated"]
         async with sqlite.read() as conn:
-            whole = await whole_results.text_of(conn, str(shown.value["result_id"]))
+            whole = await whole_results.text_of(conn, str(clipped.value["result_id"]))
         assert whole is not None
         assert '"paid":7' in whole

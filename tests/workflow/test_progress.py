@@ -34,49 +34,49 @@ def talking() -> ListModel:
     return ListModel(says(call("talk", "{}", "c1")), says("Done."))
 
 
-async def kept(database: Database) -> list[progress.Progress]:
+async def stored_progress(database: Database) -> list[progress.Progress]:
     async with database.read() as conn:
         return await progress.after(conn, 0, finished_from=0, limit=9_999)
 
 
 async def whole_story(engine: Stack, run: runs.Run) -> list[StreamItem]:
     """Follow a run to its end, as a stream does."""
-    found: list[StreamItem] = []
+    items: list[StreamItem] = []
     async with asyncio.timeout(20):
-        async for told in engine.services.feed.follow(0, run.id):
-            found.append(told)
-            if isinstance(told, Event) and told.type == "run.ended":
+        async for item in engine.services.feed.follow(0, run.id):
+            items.append(item)
+            if isinstance(item, Event) and item.type == "run.ended":
                 break
-    return found
+    return items
 
 
 async def test_progress_comes_live_and_before_the_result(client: Client, database: Database) -> None:
     """A watcher hears the first words while the tool still waits, and the last ones before the call's end."""
-    heard = asyncio.Event()
+    received = asyncio.Event()
 
     @tool(effect="read", ask=False)
     async def talk(ctx: ToolContext) -> str:
-        """Say something, and wait until it was heard."""
+        """Emit something, and wait until a watcher received it."""
         ctx.emit("first")
-        await asyncio.wait_for(heard.wait(), 15)
+        await asyncio.wait_for(received.wait(), 15)
         for number in range(20):
             ctx.emit({"done": number})
         return "ok"
 
     async with stack(client, database, talk, model=talking()) as engine:
         run = await engine.start()
-        said: list[object] = []
+        watched: list[object] = []
         async with asyncio.timeout(20):
-            async for told in engine.services.feed.follow(0, run.id):
-                said.append(told.type if isinstance(told, Event) else told.payload)
-                if said[-1] == "first":
-                    heard.set()
-                if said[-1] == "run.ended":
+            async for item in engine.services.feed.follow(0, run.id):
+                watched.append(item.type if isinstance(item, Event) else item.payload)
+                if watched[-1] == "first":
+                    received.set()
+                if watched[-1] == "run.ended":
                     break
     words = ["first", *({"done": number} for number in range(20))]
-    at = said.index("execution.started") + 1
-    assert said[at : at + 22] == [*words, "execution.finished"]
-    assert [row.n for row in await kept(database)] == list(range(1, 22))
+    at = watched.index("execution.started") + 1
+    assert watched[at : at + 22] == [*words, "execution.finished"]
+    assert [row.n for row in await stored_progress(database)] == list(range(1, 22))
 
 
 async def test_a_hundred_thousand_events_neither_block_nor_flood(client: Client, sqlite: Database) -> None:
@@ -96,7 +96,7 @@ async def test_a_hundred_thousand_events_neither_block_nor_flood(client: Client,
         run = await engine.start()
         assert (await engine.ended(run)).status == "completed"
         assert (await engine.results(run))["c1"] == Ok(value={"value": "ok"})
-    rows = await kept(sqlite)
+    rows = await stored_progress(sqlite)
     assert len(rows) + sum(row.dropped for row in rows) == 100_000
     assert rows[-1].payload == {"number": 99_999}
     assert len(rows) <= progress.KEPT_PER_CALL
@@ -121,14 +121,14 @@ async def test_a_thread_may_emit(client: Client, sqlite: Database) -> None:
 
     async with stack(client, sqlite, talk, model=talking()) as engine:
         await engine.ended(await engine.start())
-    rows = await kept(sqlite)
+    rows = await stored_progress(sqlite)
     numbers = [row.payload for row in rows[:-1]]
     assert numbers == sorted(numbers)
     assert len(rows) + sum(row.dropped for row in rows) == 301
     assert rows[-1].payload == "end"
 
 
-async def test_an_interrupted_tools_last_words_are_kept(client: Client, sqlite: Database) -> None:
+async def test_an_interrupted_tools_last_words_are_stored_progress(client: Client, sqlite: Database) -> None:
     """What a tool emits while it is being stopped still reaches watchers, and its partial output its closure."""
 
     @tool(effect="once", ask=False)
@@ -145,13 +145,13 @@ async def test_an_interrupted_tools_last_words_are_kept(client: Client, sqlite: 
     async with stack(client, sqlite, talk, model=talking()) as engine:
         run = await engine.start()
         async with asyncio.timeout(20):
-            async for told in engine.services.feed.follow(0, run.id):
-                if not isinstance(told, Event):
+            async for item in engine.services.feed.follow(0, run.id):
+                if not isinstance(item, Event):
                     break
         await engine.interrupt(run)
         await engine.ended(run)
         result = (await engine.results(run))["c1"]
-    assert [row.payload for row in await kept(sqlite)] == ["working", "stopping"]
+    assert [row.payload for row in await stored_progress(sqlite)] == ["working", "stopping"]
     assert (result.kind, result.fields["partial_output"]) == ("interrupted", "half")
 
 
@@ -175,15 +175,15 @@ async def test_progress_is_not_in_the_workflows_history(client: Client, sqlite: 
         assert SECRET not in history.to_json()
         assert SECRET not in str(await engine.history(run))
         assert SECRET not in json.dumps([event.payload for event in await engine.events(run)])
-    assert len(await kept(sqlite)) == 2
+    assert len(await stored_progress(sqlite)) == 2
 
 
 async def test_a_broken_store_of_progress_does_not_fail_the_tool(client: Client, sqlite: Database) -> None:
-    """Every write of progress fails for good: the call succeeds, the run goes on, and it is logged once."""
+    """Every write of progress fails for good: the call succeeds, the run continues, and it is logged once."""
 
     @tool(effect="once", ask=False)
     async def talk(ctx: ToolContext) -> str:
-        """Talk to nobody, three times."""
+        """Emit three times, with no watcher."""
         for number in range(3):
             ctx.emit(number)
             await asyncio.sleep(0.12)  # so that each is a batch of its own
@@ -200,7 +200,7 @@ async def test_a_broken_store_of_progress_does_not_fail_the_tool(client: Client,
 
 
 async def test_a_locked_store_does_not_hold_up_the_tool(client: Client, sqlite: Database, tmp_path: Path) -> None:
-    """While somebody else holds the write lock the handler emits and ends; its result is stored when the lock is free."""
+    """While another connection holds the write lock, the handler emits and ends; its result is stored when the lock is free."""
     ended = asyncio.Event()
     holder = sqlite3.connect(tmp_path / "turngate.db", isolation_level=None, check_same_thread=False)
 
@@ -226,7 +226,7 @@ async def test_a_locked_store_does_not_hold_up_the_tool(client: Client, sqlite: 
                 holder.execute("ROLLBACK")
                 assert (await engine.ended(run)).status == "completed"
                 assert (await engine.results(run))["c1"] == Ok(value={"value": "ok"})
-        assert await kept(sqlite) == []
+        assert await stored_progress(sqlite) == []
     finally:
         holder.close()
 
@@ -274,12 +274,12 @@ async def test_many_events_are_few_transactions(executing: tuple[CountedDatabase
         for number in range(100):
             emit(number)
             await asyncio.sleep(0)
-    assert [row.payload for row in await kept(database)] == list(range(100))
+    assert [row.payload for row in await stored_progress(database)] == list(range(100))
     assert database.writes <= 3
 
 
 async def test_cancelled_work_tells_its_last_words(executing: tuple[CountedDatabase, str]) -> None:
-    """Cancellation leaves the block like any end: what was emitted is stored, and the cancellation goes on its way."""
+    """Cancellation leaves the block like any end: what was emitted is stored, and the cancellation propagates."""
     database, run_id = executing
     waits = asyncio.Event()
 
@@ -297,7 +297,7 @@ async def test_cancelled_work_tells_its_last_words(executing: tuple[CountedDatab
     task.cancel()
     await asyncio.wait({task})
     assert task.cancelled()
-    assert [row.payload for row in await kept(database)] == ["working", "stopping"]
+    assert [row.payload for row in await stored_progress(database)] == ["working", "stopping"]
 
 
 async def test_leaving_is_bounded_and_late_words_are_void(
@@ -316,4 +316,4 @@ async def test_leaving_is_bounded_and_late_words_are_void(
     async with database.read() as conn:
         assert (await watch.newest(conn)).progress_id == 0
         assert await events.last_seq(conn) > 0
-    assert await kept(database) == []
+    assert await stored_progress(database) == []

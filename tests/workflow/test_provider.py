@@ -57,7 +57,9 @@ async def test_a_wrong_key_fails_the_run_and_says_which_setting(
     assert len(provider.requests) == 1
 
 
-async def test_a_model_nobody_serves_fails_the_run_when_its_time_is_up(client: Client, sqlite: Database) -> None:
+async def test_a_model_that_no_server_offers_fails_the_run_when_its_time_is_up(
+    client: Client, sqlite: Database
+) -> None:
     """Unreachable: tried again, each time with a word to the watchers, for as long as the agent's ``model_retry``."""
     model = OpenAICompatibleModel(f"http://127.0.0.1:{closed_port()}/v1", None, "some-model", timeout=10)
     async with stack(client, sqlite, model=model, limits=Limits(model_retry=timedelta(seconds=2))) as engine:

@@ -41,8 +41,8 @@ LOOK_TOO = WireCall("look", '{"name": "y"}', "c2")
 async def _staged(
     client: Client, sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Stage]:
-    async with staged(client, sqlite_template, tmp_path_factory.mktemp("quirks")) as made:
-        yield made
+    async with staged(client, sqlite_template, tmp_path_factory.mktemp("quirks")) as stage:
+        yield stage
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def stage(_staged: Stage) -> Stage:
 @either_way
 async def test_a_tool_without_parameters(stage: Stage, wire: Wire, streamed: bool) -> None:
     """It is offered with the schema of an empty object, runs when called with nothing, and its call goes back as ``{}``."""
-    said = calls(WireCall("zebra", "{}", "c1"), WireCall("apple", "{}", "c2"))
-    played = await stage.play(wire, said, DONE, streamed=streamed)
+    response = calls(WireCall("zebra", "{}", "c1"), WireCall("apple", "{}", "c2"))
+    played = await stage.play(wire, response, DONE, streamed=streamed)
     offered = wire.schemas(played.requests[0])
     assert [offered[name]["type"] for name in ("zebra", "apple")] == ["object", "object"]
     assert [offered[name]["properties"] for name in ("zebra", "apple")] == [{}, {}]
@@ -70,8 +70,8 @@ async def test_a_tool_without_parameters(stage: Stage, wire: Wire, streamed: boo
 @each_wire
 async def test_results_are_objects(stage: Stage, wire: Wire) -> None:
     """Text, a list and a failure: an object each, as it is stored and as the provider reads it."""
-    said = calls(LOOK, WireCall("apple", "{}", "c2"), WireCall("repair", "{}", "c3"))
-    played = await stage.play(wire, said, DONE)
+    response = calls(LOOK, WireCall("apple", "{}", "c2"), WireCall("repair", "{}", "c3"))
+    played = await stage.play(wire, response, DONE)
     turns = turns_of(wire, played)
     require_order(turns)
     looked, counted, failed = (content for turn in turns for _, content in turn.results)
@@ -82,11 +82,13 @@ async def test_results_are_objects(stage: Stage, wire: Wire) -> None:
 
 
 @each_wire
-async def test_i1_results_stand_directly_behind_their_turn(stage: Stage, wire: Wire) -> None:
+async def test_i1_results_come_directly_after_their_turn(stage: Stage, wire: Wire) -> None:
     """I1: in the model's order, however long each took, and before what a person said while they were awaited."""
-    said = calls(WireCall("pay", '{"cents": 5}', "c1"), LOOK_TOO, WireCall("zebra", "{}", "c3"), text="I pay and look.")
+    response = calls(
+        WireCall("pay", '{"cents": 5}', "c1"), LOOK_TOO, WireCall("zebra", "{}", "c3"), text="I pay and look."
+    )
     engine = stage.engines[True]
-    stage.says(wire, said, DONE)
+    stage.says(wire, response, DONE)
     run = await stage.start(wire)
     request = await engine.request(run)
     await until(lambda: has_looked(stage), "look")
@@ -110,20 +112,20 @@ async def test_i1_what_an_interrupt_left_open_is_answered(stage: Stage, wire: Wi
     stage.says(wire, calls(LOOK, WireCall("pay", '{"cents": 5}', "c2")))
     run = await stage.start(wire)
     await engine.request(run)
-    await until(lambda: has_result(engine, run), "result of the call that asks nobody")
+    await until(lambda: has_result(engine, run), "result of the ungated call")
     await engine.interrupt(run)
     await engine.ended(run)
-    then = await stage.play(wire, DONE, text="Go on.", conversation_id=run.conversation_id)
+    then = await stage.play(wire, DONE, text="Continue.", conversation_id=run.conversation_id)
     turns = turns_of(wire, then)
     require_order(turns)
     looked, paid = (content for turn in turns for _, content in turn.results)
     assert (looked, paid["error"]["kind"]) == ({"value": "seen x"}, "interrupted")
-    assert turns[-1].items[-1] == ("text", "Go on.")
+    assert turns[-1].items[-1] == ("text", "Continue.")
 
 
 @each_wire
 async def test_messages_of_one_side_are_one(stage: Stage, wire: Wire) -> None:
-    """An answer that says nothing, twice, and what the model is told of it: one turn of the user's, which says all of it."""
+    """Two empty responses and their corrections: one turn of the user, with all of the text."""
     played = await stage.play(wire, WireResponse(), WireResponse(ending="length"), DONE)
     assert [message.role for message in played.history] == ["user", "assistant"] + ["user", "assistant"] * 2
     (turn,) = turns_of(wire, played)
@@ -142,8 +144,8 @@ async def test_messages_of_one_side_are_one(stage: Stage, wire: Wire) -> None:
 async def test_i9_an_input_that_is_no_object_goes_back_as_one(stage: Stage, wire: Wire, streamed: bool) -> None:
     """I9: closed unexecuted, the model told; what it sent is stored as it was, and is an object in every later request."""
     raws = ["[1]", '"x"', '{"name": "x']
-    said = calls(*(WireCall("look", raw, f"r{place}") for place, raw in enumerate(raws)), LOOK_TOO)
-    played = await stage.play(wire, said, calls(LOOK), DONE, streamed=streamed)
+    response = calls(*(WireCall("look", raw, f"r{place}") for place, raw in enumerate(raws)), LOOK_TOO)
+    played = await stage.play(wire, response, calls(LOOK), DONE, streamed=streamed)
     assert [call.input for call in played.history[1].calls] == [*raws, LOOK_TOO.raw]
     for place in (1, 2):
         turns = turns_of(wire, played, place)
@@ -159,9 +161,9 @@ async def test_i9_an_input_that_is_no_object_goes_back_as_one(stage: Stage, wire
 @either_way
 async def test_ids_that_are_missing_or_doubled(stage: Stage, wire: Wire, streamed: bool) -> None:
     """Within a response, from step to step, and from run to run: each call has an id of its own, and its result has it too."""
-    given = "" if wire.name == "anthropic" else None
+    no_id = "" if wire.name == "anthropic" else None
     doubled = calls(
-        *(WireCall("look", f'{{"name": "{name}"}}', "same") for name in "ab"), WireCall("look", '{"name": "c"}', given)
+        *(WireCall("look", f'{{"name": "{name}"}}', "same") for name in "ab"), WireCall("look", '{"name": "c"}', no_id)
     )
     first = await stage.play(wire, doubled, doubled, DONE, streamed=streamed)
     then = await stage.play(wire, doubled, DONE, streamed=streamed, conversation_id=first.run.conversation_id)
@@ -177,7 +179,7 @@ async def test_ids_that_are_missing_or_doubled(stage: Stage, wire: Wire, streame
 
 
 async def test_mistrals_rules_hold_behind_a_compatible_server(stage: Stage) -> None:
-    """Nine letters and digits for an id, whoever wrote it; a word between a result and a person; and what is stored stays."""
+    """Every id has nine letters and digits; a text separates a result from a user's message; and what is stored stays."""
     doubled = calls(WireCall("look", '{"name": "a"}', "call_of_another"), WireCall("look", '{"name": "b"}', None))
     first = await stage.play(WIRES[0], doubled, DONE)
     engine = stage.engines[True]
@@ -207,7 +209,7 @@ TAKES = {
 }
 
 
-async def test_i1_a_conversation_full_of_oddities_goes_on_anywhere(stage: Stage) -> None:
+async def test_i1_a_conversation_full_of_oddities_continues_anywhere(stage: Stage) -> None:
     """I1, I9: odd ids, names and arguments, an empty answer and a cut one: each provider gets them in a form that it takes."""
     odd = [
         WireCall("look", '{"name": "a"}', "x" * 200),
@@ -223,10 +225,10 @@ async def test_i1_a_conversation_full_of_oddities_goes_on_anywhere(stage: Stage)
         then = await stage.play(wire, DONE, text="And now?", conversation_id=first.run.conversation_id)
         turns = turns_of(wire, then)
         require_order(turns)
-        made = [call for turn in turns for call in turn.calls]
-        assert len(made) == 7
-        assert all(re.fullmatch(TAKES[wire.name], call[0]) for call in made), made
-        assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", call[1]) for call in made), made
+        sent_calls = [call for turn in turns for call in turn.calls]
+        assert len(sent_calls) == 7
+        assert all(re.fullmatch(TAKES[wire.name], call[0]) for call in sent_calls), sent_calls
+        assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", call[1]) for call in sent_calls), sent_calls
         stored = [call for message in then.history for call in message.calls]
         assert [call.input for call in stored[:6]] == [each.raw for each in odd]
 
@@ -234,27 +236,27 @@ async def test_i1_a_conversation_full_of_oddities_goes_on_anywhere(stage: Stage)
 @each_wire
 @either_way
 async def test_calls_of_a_response_that_was_cut_off(stage: Stage, wire: Wire, streamed: bool) -> None:
-    """For its length, by a filter: nothing runs and nobody is asked, though the arguments are whole; the model is told."""
-    made = (LOOK, WireCall("pay", '{"cents": 5}', "c2"))
-    said = [WireResponse(calls=made, ending="length"), WireResponse(calls=made, ending="filtered")]
-    played = await stage.play(wire, *said, DONE, streamed=streamed)
+    """For its length, by a filter: nothing runs and no one is asked, though the arguments are whole; the model reads why."""
+    cut_calls = (LOOK, WireCall("pay", '{"cents": 5}', "c2"))
+    responses = [WireResponse(calls=cut_calls, ending="length"), WireResponse(calls=cut_calls, ending="filtered")]
+    played = await stage.play(wire, *responses, DONE, streamed=streamed)
     assert played.run.status == "completed"
     assert (stage.bench.looked, stage.bench.paid) == ([], [])
     turns = turns_of(wire, played)
     require_order(turns)
-    told = [content["error"]["message"] for turn in turns for _, content in turn.results]
-    assert len(told) == 4
-    assert all("ended early" in each for each in told)
+    reasons = [content["error"]["message"] for turn in turns for _, content in turn.results]
+    assert len(reasons) == 4
+    assert all("ended early" in each for each in reasons)
     async with stage.engines[streamed].database.read() as conn:
         assert await requests.of_run(conn, played.run.id) == []
 
 
 @each_wire
-async def test_i9_names_that_nobody_declared(stage: Stage, wire: Wire) -> None:
+async def test_i9_undeclared_tool_names(stage: Stage, wire: Wire) -> None:
     """I9: also the engine's own, and names that mean something to a language; they go back in a form that is taken."""
     names = ["extend_budget", "turngate_answer", "__class__", "constructor", "a.b c"]
-    said = calls(*(WireCall(name, "{}", f"c{place}") for place, name in enumerate(names)))
-    played = await stage.play(wire, said, DONE)
+    response = calls(*(WireCall(name, "{}", f"c{place}") for place, name in enumerate(names)))
+    played = await stage.play(wire, response, DONE)
     turns = turns_of(wire, played)
     require_order(turns)
     kinds = [content["error"]["kind"] for turn in turns for _, content in turn.results]
@@ -266,9 +268,9 @@ async def test_i9_names_that_nobody_declared(stage: Stage, wire: Wire) -> None:
 @each_wire
 async def test_what_was_sent_once_is_sent_again_byte_for_byte(stage: Stage, wire: Wire) -> None:
     """For the prompt caches: the tools in their declared order, and a conversation that only ever grows at its end."""
-    said = calls(LOOK, WireCall("zebra", "{}", None), text="Wait.")
-    first = await stage.play(wire, said, said, DONE)
-    then = await stage.play(wire, said, DONE, conversation_id=first.run.conversation_id)
+    response = calls(LOOK, WireCall("zebra", "{}", None), text="Wait.")
+    first = await stage.play(wire, response, response, DONE)
+    then = await stage.play(wire, response, DONE, conversation_id=first.run.conversation_id)
     sent = [*first.requests, *then.requests]
     assert list(wire.schemas(sent[0])) == ["zebra", "look", "apple", "pay", "repair"]
     assert len({wire.offered(request) for request in sent}) == 1
@@ -291,7 +293,7 @@ async def test_streamed_or_whole_the_same_is_stored(stage: Stage, wire: Wire) ->
         WireCall("turngate_answer", '{"name": "Zoë"}', "c3"),
         WireCall("look", "{}", "c4"),
     ]
-    said = [
+    responses = [
         calls(*doubled, text="I look."),
         calls(*odd),
         calls(LOOK, ending="length"),
@@ -299,7 +301,7 @@ async def test_streamed_or_whole_the_same_is_stored(stage: Stage, wire: Wire) ->
         WireResponse(),
         WireResponse(text="Seen Zoë."),
     ]
-    played = [await stage.play(wire, *said, streamed=streamed) for streamed in (True, False)]
+    played = [await stage.play(wire, *responses, streamed=streamed) for streamed in (True, False)]
     first, second = ([message.model_dump() for message in each.history] for each in played)
     assert first == second
     assert [wire.elements(request) for request in played[0].requests] == [
@@ -325,7 +327,7 @@ async def test_an_empty_200_is_asked_for_again(stage: Stage, streamed: bool) -> 
 
 @either_way
 async def test_an_answer_that_breaks_off_leaves_nothing(stage: Stage, streamed: bool) -> None:
-    """Its calls are whole and none runs, nothing of it is stored; who was shown its words is told that they are void."""
+    """Its calls are whole and none runs, nothing of it is stored; watchers of its words learn that they are void."""
 
     async def one(wire: Wire) -> None:
         stage.says(wire, calls(LOOK, text="I look."), streamed=streamed, cut=True)

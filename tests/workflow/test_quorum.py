@@ -39,16 +39,16 @@ async def approvers(engine: Stack, request: requests.Request) -> list[str]:
     """Who is counted, by the rows; the request's own number must agree with them."""
     async with engine.database.read() as conn:
         counted = [each.decided_by for each in await requests.of_request(conn, request.id)]
-        found = await requests.get(conn, request.id)
-    assert found is not None
-    assert found.approvals == len(counted)
+        row = await requests.get(conn, request.id)
+    assert row is not None
+    assert row.approvals == len(counted)
     return counted
 
 
-async def once_told(engine: Stack, run: runs.Run) -> list[tuple[str, int, int]]:
-    """What the log tells of approvals that did not decide: by whom, the how-many-th, of how many."""
-    told = [event.payload for event in await engine.events(run) if event.type == "request.approved_once"]
-    return [(str(each["by"]), int(str(each["approvals"])), int(str(each["quorum"]))) for each in told]
+async def partial_approvals(engine: Stack, run: runs.Run) -> list[tuple[str, int, int]]:
+    """The logged approvals that did not decide: by whom, their number, and the quorum."""
+    payloads = [event.payload for event in await engine.events(run) if event.type == "request.approved_once"]
+    return [(str(each["by"]), int(str(each["approvals"])), int(str(each["quorum"]))) for each in payloads]
 
 
 async def test_two_of_three_people_approve(client: Client, database: Database, bench: Bench) -> None:
@@ -70,7 +70,7 @@ async def test_two_of_three_people_approve(client: Client, database: Database, b
         assert bench.paid == [5]
         assert (await engine.executions(run))["c1"].decision_id == second.decision_id
         assert await approvers(engine, request) == ["ann", "bob"]
-        assert await once_told(engine, run) == [("ann", 1, 2)]
+        assert await partial_approvals(engine, run) == [("ann", 1, 2)]
 
 
 async def test_one_rejection_is_a_veto(client: Client, database: Database, bench: Bench) -> None:
@@ -93,7 +93,7 @@ async def test_one_rejection_is_a_veto(client: Client, database: Database, bench
         assert await approvers(engine, request) == ["ann", "bob"]
 
 
-async def test_i4_nobody_counts_twice_and_a_repeat_gets_the_first_answer(
+async def test_i4_no_one_counts_twice_and_a_repeat_gets_the_first_answer(
     client: Client, database: Database, bench: Bench
 ) -> None:
     """I4: a second approval of one person is a conflict; the same decision id is the same approval, also after the end."""
@@ -121,7 +121,7 @@ async def test_i4_nobody_counts_twice_and_a_repeat_gets_the_first_answer(
 
 
 VIEWER = Principal(name="vic", via="session", scopes=OPERATOR_SCOPES, role="viewer")
-"""Somebody whose session still holds what their role has lost."""
+"""A user whose session still has scopes that their role has lost."""
 MACHINE = person("bot", machine=True)
 
 
@@ -132,7 +132,7 @@ MACHINE = person("bot", machine=True)
         pytest.param(STARTER, "reject", "not_eligible", id="the starter's veto"),
         pytest.param(person("vic", "viewer"), "approve", "missing_scope", id="a viewer"),
         pytest.param(VIEWER, "approve", "not_eligible", id="a viewer with an operator's scopes"),
-        pytest.param(MACHINE, "approve", "not_eligible", id="a token that belongs to nobody"),
+        pytest.param(MACHINE, "approve", "not_eligible", id="a token without an owner"),
         pytest.param(MACHINE, "reject", "not_eligible", id="that token's veto"),
         pytest.param(
             person("root", "admin", machine=True), "approve", "not_eligible", id="that token with every scope"
@@ -144,7 +144,7 @@ MACHINE = person("bot", machine=True)
 async def test_i10_who_does_not_count(
     client: Client, waiting: tuple[Stack, requests.Request], who: Principal, verb: str, code: str
 ) -> None:
-    """I10: refused at the edge and by the workflow itself, and nobody is counted."""
+    """I10: refused at the edge and by the workflow itself, and no one is counted."""
     engine, request = waiting
     content = {"args": '{"cents": 1}'} if verb == "edit" else {"message": "x"}
     errors = (ForbiddenError, InvalidInputError)
@@ -169,7 +169,7 @@ async def test_i10_who_does_not_count(
 
 @pytest.fixture(scope="module")
 async def waiting(client: Client, tmp_path_factory: pytest.TempPathFactory, sqlite_template: Any) -> Any:
-    """A request that two people have to approve, the starter not among them; nobody gets to."""
+    """A request that two people other than the starter must approve; no one does."""
     file = tmp_path_factory.mktemp("quorum") / "turngate.db"
     file.write_bytes(sqlite_template.read_bytes())
     database, bench = Database(f"sqlite:///{file}"), Bench()
@@ -203,7 +203,7 @@ async def lose(engine: Stack, request: requests.Request, who: Principal, decisio
 async def test_i5_an_approval_whose_answer_was_lost_is_counted_once(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I5: the store counts it, the run never heard of it: a repeat is answered, a second one refused, the next completes."""
+    """I5: the store counts it, the run never got it: a repeat is answered, a second one refused, the next completes."""
     async with stack(client, database, bench.pay, model=paying(), policy=needing(2)) as engine:
         run = await engine.start()
         request = await engine.request(run)
@@ -220,13 +220,13 @@ async def test_i5_an_approval_whose_answer_was_lost_is_counted_once(
         assert (await engine.decide(request, "approve", by=BOB)).status == "approved"
         await engine.ended(run)
         assert bench.paid == [5]
-        assert await once_told(engine, run) == [("ann", 1, 2)]
+        assert await partial_approvals(engine, run) == [("ann", 1, 2)]
 
 
 async def test_i5_the_deciding_approval_whose_answer_was_lost_wins(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I5: the approval that completed the quorum was stored just before a crash: it is told again, and the call runs once."""
+    """I5: the approval that completed the quorum was stored just before a crash: it is sent again, and the call runs once."""
     async with stack(client, database, bench.pay, model=paying(), policy=needing(2)) as engine:
         run = await engine.start()
         request = await engine.request(run)
@@ -264,7 +264,7 @@ async def test_i5_approvals_that_no_worker_answered_are_counted_later(
 async def test_i4_of_twenty_people_at_once_three_count_and_one_wins(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I4: exactly as many as are needed are counted, the last of them wins, and every other is told by name who did."""
+    """I4: exactly as many as are needed are counted, the last of them wins, and every other learns the winner's name."""
     crowd = [person(f"p{number}") for number in range(20)]
     async with stack(client, database, bench.pay, model=paying(), policy=needing(3)) as engine:
         run = await engine.start()
@@ -287,7 +287,7 @@ async def test_i4_of_twenty_people_at_once_three_count_and_one_wins(
         assert bench.paid == [5]
 
 
-async def test_who_has_approved_holds_nobody_up_by_their_claim(client: Client, sqlite: Database, bench: Bench) -> None:
+async def test_the_claim_of_an_approver_holds_no_one_up(client: Client, sqlite: Database, bench: Bench) -> None:
     """A claim keeps others from deciding; it ends with its holder's approval, for the others are still needed."""
     async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2)) as engine:
         run = await engine.start()
@@ -309,7 +309,7 @@ async def test_who_has_approved_holds_nobody_up_by_their_claim(client: Client, s
 
 
 async def test_approvals_end_with_an_interrupted_run(client: Client, sqlite: Database, bench: Bench) -> None:
-    """An interrupt ends a half approved request: the next approval is told so, and what was counted stays on record."""
+    """An interrupt ends a half-approved request: the next approval is refused, and the counted ones stay on record."""
     async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2)) as engine:
         run = await engine.start()
         request = await engine.request(run)

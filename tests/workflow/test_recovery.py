@@ -1,4 +1,4 @@
-"""Runs whose workflow is gone go on from their last closed step, and nothing is asked, decided or run a second time."""
+"""Runs whose workflow is gone continue from their last closed step; nothing is asked, decided or run a second time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def working(bench: Bench, effect: Effect = "once") -> Tool:
 
 
 def stopping_at(bench: Bench, before: Sequence[ModelResponse], after: Sequence[ModelResponse]) -> ListModel:
-    """A model that does not answer after ``before`` until it is released; asked again, it goes on with ``after``."""
+    """A model that does not answer after ``before`` until it is released; asked again, it continues with ``after``."""
     model = ListModel(*before, *after)
     answer = model.generate
 
@@ -88,7 +88,7 @@ async def is_open(engine: Stack, run: runs.Run) -> bool:
     return await WorkflowRecovery(engine.client).state_of(run.id) == "open"
 
 
-async def asked(engine: Stack, run: runs.Run) -> list[requests.Request]:
+async def requests_of(engine: Stack, run: runs.Run) -> list[requests.Request]:
     async with engine.database.read() as conn:
         return await requests.of_run(conn, run.id)
 
@@ -98,7 +98,7 @@ def agent_of(name: str, *tools: Tool) -> Agent:
 
 
 async def lose(engine: Stack, *lost: runs.Run) -> None:
-    """End the workflows as somebody does in Temporal's own pages."""
+    """Terminate the workflows, as one can in Temporal's own pages."""
     for run in lost:
         await engine.workflow(run).terminate("by hand")
 
@@ -119,8 +119,8 @@ async def completed(engine: Stack, run: runs.Run) -> None:
     assert is_reconciled(await engine.history(run))
     async with engine.database.read() as conn:
         assert (await events.chain_break(conn, run.id)) is None
-    told = [each.payload for each in await engine.events(run) if each.type == "run.recovered"]
-    assert [each["by"] for each in told] == [ME]
+    payloads = [each.payload for each in await engine.events(run) if each.type == "run.recovered"]
+    assert [each["by"] for each in payloads] == [ME]
 
 
 @asynccontextmanager
@@ -193,8 +193,8 @@ async def test_i3_i4_a_decided_call_runs_and_a_started_one_becomes_unknown(
         await recovered_at(engine, run, 1)
         outcome = await engine.request(run, kind="outcome")
         await until(lambda: true_now(bench.paid == [7]), "payment on the recorded decision")
-        made = await engine.executions(run)
-        assert (made["p"].decision_id, made["w"].state, made["w"].attempts) == ("mine", "unknown", 1)
+        executions = await engine.executions(run)
+        assert (executions["p"].decision_id, executions["w"].state, executions["w"].attempts) == ("mine", "unknown", 1)
         await lose(engine, run)
         assert [each.outcome for each in await recover(engine)] == ["recovered"]
         await engine.decide(outcome, "respond", outcome="happened", args='"seen"')
@@ -202,7 +202,7 @@ async def test_i3_i4_a_decided_call_runs_and_a_started_one_becomes_unknown(
         assert is_reconciled(await engine.history(run))
         assert (bench.looked, bench.paid, len(model.seen)) == (["start"], [7], 2)
         assert (await engine.results(run))["w"] == Ok(value={"value": "seen"})
-        assert len(await asked(engine, run)) == 2
+        assert len(await requests_of(engine, run)) == 2
 
 
 async def test_i3_an_answer_to_an_unknown_outcome_counts_after_the_loss(
@@ -226,8 +226,8 @@ async def test_i3_an_answer_to_an_unknown_outcome_counts_after_the_loss(
         await recovered_at(engine, run, 1)
         async with engine.worker():
             await completed(engine, run)
-        made = (await engine.executions(run))["w"]
-        assert (bench.looked, made.attempts, made.decision_id) == (["start", "start"], 2, "dec")
+        execution = (await engine.executions(run))["w"]
+        assert (bench.looked, execution.attempts, execution.decision_id) == (["start", "start"], 2, "dec")
 
 
 async def test_i3_a_call_that_was_stopped_and_never_closed_is_unknown(
@@ -246,20 +246,20 @@ async def test_i3_a_call_that_was_stopped_and_never_closed_is_unknown(
         await recovered_at(engine, run, 1)
         async with engine.worker():
             outcome = await engine.request(run, kind="outcome")
-            made = (await engine.executions(run))["w"]
-            assert (made.state, made.partial_output, made.attempts) == ("unknown", "half", 1)
+            execution = (await engine.executions(run))["w"]
+            assert (execution.state, execution.partial_output, execution.attempts) == ("unknown", "half", 1)
             await engine.decide(outcome, "respond", outcome="tell_model")
             await completed(engine, run)
         assert bench.looked == ["start"]
 
 
 @pytest.mark.parametrize("rest", ["answers", "goes_on_wrong"])
-async def test_a_run_lost_between_steps_goes_on_with_the_next(
+async def test_a_run_lost_between_steps_continues_with_the_next(
     client: Client, database: Database, bench: Bench, rest: str
 ) -> None:
-    """The closed steps stand, and so does the count of responses in a row that nothing could be made of.
+    """The closed steps remain, and so does the count of malformed responses in a row.
 
-    The model that was being asked may still answer; nobody waits for it.
+    The model that was being asked may still answer; its response is ignored.
     """
     wrong = says(call("nope", "{}"))
     before = [wrong, wrong]
@@ -296,11 +296,13 @@ async def test_a_request_keeps_its_clock_and_its_ladder(client: Client, sqlite: 
         result = (await engine.results(run))["p"]
         assert isinstance(result, Failure)
         assert (result.kind, bench.paid) == ("expired", [])
-        told = (await engine.workflow(run).fetch_history()).events
-        assert "climb_ladder" not in {each.activity_task_scheduled_event_attributes.activity_type.name for each in told}
+        history = (await engine.workflow(run).fetch_history()).events
+        assert "climb_ladder" not in {
+            each.activity_task_scheduled_event_attributes.activity_type.name for each in history
+        }
 
 
-async def test_a_run_that_somebody_holds_is_held(client: Client, sqlite: Database, bench: Bench) -> None:
+async def test_a_paused_run_stays_paused(client: Client, sqlite: Database, bench: Bench) -> None:
     """What was paused stays so until it is resumed; its requests can be decided meanwhile."""
     async with stack(client, sqlite, bench.pay, model=ListModel(says(PAY), DONE)) as engine:
         run = await engine.start()
@@ -317,12 +319,12 @@ async def test_a_run_that_somebody_holds_is_held(client: Client, sqlite: Databas
         assert bench.paid == [5]
 
 
-async def test_i5_everything_goes_on_when_temporal_has_lost_its_database(
+async def test_i5_everything_continues_when_temporal_has_lost_its_database(
     client: Client, fresh: Client, database: Database, bench: Bench
 ) -> None:
-    """I5: on a server that knows nothing, parent, sub-agent, half a quorum and an edited call go on as they stood.
+    """I5: on an empty server, parent, sub-agent, half a quorum and an edited call continue as they were.
 
-    The child's run is the one there was, with the request there was.
+    The child's run and its request are the same as before.
     """
     helper = agent_of("helper", bench.look, bench.pay)
     models = Cast(
@@ -342,7 +344,7 @@ async def test_i5_everything_goes_on_when_temporal_has_lost_its_database(
         async with moved(engine, fresh) as elsewhere:
             lost = await recover_runs.lost_runs(elsewhere.services)
             assert [(each.run_id, each.workflow, each.below) for each in lost] == [(run.id, "absent", (child.id,))]
-            # Whoever names the sub-agent's run means the tree.
+            # Naming the sub-agent's run means the tree.
             reports = await recover(elsewhere, child.id)
             assert reports == [RunReport(run_id=run.id, outcome="recovered", step=1)]
             assert await recover_runs.lost_runs(elsewhere.services) == []
@@ -387,7 +389,7 @@ async def test_a_sub_agent_that_stopped_with_its_parent_is_not_started_again(
         assert (result.fields["run_id"], bench.paid) == (child.id, [])
 
 
-async def test_a_run_whose_agent_nobody_published_is_left(client: Client, sqlite: Database) -> None:
+async def test_a_run_of_an_unpublished_agent_is_left(client: Client, sqlite: Database) -> None:
     """It says what is missing, and can be recovered when it is there."""
     async with stack(client, sqlite, model=ListModel(DONE), working=False) as engine:
         run = await engine.start()

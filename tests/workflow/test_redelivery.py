@@ -31,8 +31,8 @@ async def lose_the_update(engine: Stack, run: runs.Run, verb: Verb) -> requests.
     async with engine.database.write() as conn:
         query = update(requests_table).where(requests_table.c.id == request.id)
         await conn.execute(query.values(**decided, decided_at=as_text(now())))
-        told = {"request_id": request.id, "decision_id": "lost", "verb": verb}
-        await events.append(conn, run.id, [("request.decided", told)])
+        decided = {"request_id": request.id, "decision_id": "lost", "verb": verb}
+        await events.append(conn, run.id, [("request.decided", decided)])
     return request
 
 
@@ -41,7 +41,7 @@ async def signals(engine: Stack, run: runs.Run) -> int:
     return sum(event.HasField("workflow_execution_signaled_event_attributes") for event in history.events)
 
 
-async def test_i5_a_decision_whose_update_was_lost_is_told_again(
+async def test_i5_a_decision_whose_update_was_lost_is_sent_again(
     client: Client, database: Database, bench: Bench
 ) -> None:
     """I5: a run that waits for a decision the store already holds gets it when the API starts; told twice, it runs once."""
@@ -73,8 +73,8 @@ async def test_i5_decisions_are_looked_at_once_a_few_seconds_after_they_were_mad
         assert not await redelivery.redeliver(engine.services, request.id)
 
 
-async def test_a_decision_that_is_acted_on_is_not_told_again(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A run whose call has started has heard; only a refusal in a step that stays open is told once more, in vain."""
+async def test_a_decision_that_is_acted_on_is_not_sent_again(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A run whose call has started has the decision; only a refusal in a step that stays open is sent again, in vain."""
     asking = [call("pay", f'{{"cents": {cents}}}', f"c{cents}") for cents in (5, 6)]
     model = ListModel(says(call("slow", "{}", "c1"), *asking), says("Done."))
     async with stack(client, sqlite, bench.slow, bench.pay, model=model) as engine:

@@ -1,4 +1,4 @@
-"""Retry: a failed or interrupted run goes on where it ended; what ran is not sent twice (I3), every call is answered (I1)."""
+"""Retry: a failed or interrupted run continues where it ended; nothing runs twice (I3), every call has a result (I1)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ async def retry(engine: Stack, run: runs.Run, key: str | None = None) -> runs.Ru
     return await retry_run.retry(engine.services, PERSON, run.id, idempotency_key=key)
 
 
-async def test_i3_a_run_that_failed_goes_on_and_sends_nothing_twice(
+async def test_i3_a_run_that_failed_continues_and_sends_nothing_twice(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """The payment that ran is in the past of the retry, and the model goes on from its result."""
+    """The payment that ran is in the past of the retry, and the model continues from its result."""
     model = ListModel(says("Pay.", call("pay", '{"cents": 5}', "p")), GONE, says("Done."))
     async with stack(client, database, bench.pay, model=model) as engine:
         run = await engine.start()
@@ -58,7 +58,7 @@ async def test_a_run_that_failed_at_its_first_step_begins_again(client: Client, 
         assert [message.role for message in await engine.history(again)] == ["user", "assistant"]
 
 
-async def test_an_interrupted_run_goes_on_knowing_what_did_not_run(
+async def test_an_interrupted_run_continues_knowing_what_did_not_run(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """The call that waited is closed as interrupted; asked for again it gets a request of its own, and runs once."""
@@ -82,7 +82,7 @@ async def test_an_interrupted_run_goes_on_knowing_what_did_not_run(
 
 
 async def test_what_cannot_be_retried_says_why(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A completed run, and one whose conversation has gone on: a conflict that says what to do, and nothing is changed."""
+    """A completed run, and one whose conversation has continued: a conflict that says what to do, and nothing is changed."""
     model = ListModel(GONE, says("Answered."), says("never"))
     async with stack(client, sqlite, bench.pay, model=model) as engine:
         run = await engine.start()

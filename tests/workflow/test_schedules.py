@@ -1,4 +1,4 @@
-"""Schedules on Temporal's own clock: what fires, what is skipped, and what becomes of it while something is down."""
+"""Schedules on Temporal's own clock: what fires, what is skipped, and what happens while something is down."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EACH_SECOND = Timetable(every_seconds=1)
 SELDOM = Timetable(cron="0 0 29 feb *")
 
 
-async def made(engine: Stack, timetable: Timetable = EACH_SECOND, **changes: Any) -> ScheduleDetail:
+async def create_schedule(engine: Stack, timetable: Timetable = EACH_SECOND, **changes: Any) -> ScheduleDetail:
     wanted = {
         "name": f"each-{secrets.token_hex(3)}",
         "agent": "agent",
@@ -61,8 +61,8 @@ async def fired(engine: Stack, schedule: ScheduleDetail, *outcomes: str) -> list
     """The fires, once the first of them have come to these outcomes."""
 
     async def look() -> list[Fire] | None:
-        found = await fires(engine, schedule)
-        return found if [each.outcome for each in found[: len(outcomes)]] == [*outcomes] else None
+        rows = await fires(engine, schedule)
+        return rows if [each.outcome for each in rows[: len(outcomes)]] == [*outcomes] else None
 
     return await until(look, f"fires {outcomes}")
 
@@ -99,7 +99,7 @@ async def test_it_fires_each_second_and_skips_while_its_run_lives(
 ) -> None:
     """No API is needed. A run whose question is parked holds up the next fires, and each says so; after its end one opens."""
     async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
-        schedule = await made(engine)
+        schedule = await create_schedule(engine)
         assert (schedule.in_force, len(schedule.next_fires)) == (True, 5)
         first, second, *_more = await fired(engine, schedule, "opened", "skipped", "skipped")
         run = await run_of(engine, first)
@@ -124,9 +124,9 @@ async def test_it_fires_each_second_and_skips_while_its_run_lives(
 async def test_i5_a_fire_without_a_worker_opens_one_run_when_it_is_back(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I5: Temporal keeps the fire; those that come up meanwhile do not pile up behind it, and are counted."""
+    """I5: Temporal keeps the fire; later fires do not pile up after it, and are counted."""
     async with stack(client, sqlite, bench.pay, **gated(bench), working=False) as engine:
-        schedule = await made(engine)
+        schedule = await create_schedule(engine)
 
         async def passed_over() -> bool:
             look = await TemporalSchedules(client).look(schedule.id)
@@ -138,9 +138,9 @@ async def test_i5_a_fire_without_a_worker_opens_one_run_when_it_is_back(
             (first, *_more) = await fired(engine, schedule, "opened")
             run = await run_of(engine, first)
             await engine.request(run)
-            shown = await schedule_service.pause(engine.services, STARTER, schedule.id, reason="enough")
-            assert (shown.opened, shown.paused_by, shown.next_fires) == (1, "starter", [])
-            assert shown.skipped >= 2
+            paused = await schedule_service.pause(engine.services, STARTER, schedule.id, reason="enough")
+            assert (paused.opened, paused.paused_by, paused.next_fires) == (1, "starter", [])
+            assert paused.skipped >= 2
             await engine.interrupt(run)
             await engine.ended(run)
             held_at = now()
@@ -152,7 +152,7 @@ async def test_i5_a_fire_without_a_worker_opens_one_run_when_it_is_back(
             async def again() -> Fire | None:
                 return next((each for each in await fires(engine, schedule) if each.fire_at > as_text(held_at)), None)
 
-            following = await until(again, "fire after it was let go on")
+            following = await until(again, "fire after the resume")
             assert following.fire_at > as_text(on_at - timedelta(seconds=1)), "nothing is made up for"
             await schedule_service.delete(engine.services, STARTER, schedule.id)
             await stopped(engine, following)
@@ -162,7 +162,7 @@ async def test_a_fire_that_is_brought_twice_is_one_run(client: Client, sqlite: D
     """Two workflows at once for one instant: both name the same run, which answers once."""
     model = Script(says("Done."))
     async with stack(client, sqlite, model=model) as engine:
-        schedule = await made(engine, SELDOM)
+        schedule = await create_schedule(engine, SELDOM)
         at = now()
         both = [await brought(engine, schedule, fire_at=at) for _ in range(2)]
         names = {await result() for result in both}
@@ -175,9 +175,9 @@ async def test_a_fire_that_is_brought_twice_is_one_run(client: Client, sqlite: D
 async def test_a_fire_that_is_buffered_opens_when_the_run_has_ended(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """It goes on in the same conversation, and reads what was said there before."""
+    """It continues in the same conversation, and reads what was said there before."""
     async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
-        schedule = await made(engine, SELDOM, conversation="continue", overlap="buffer_one")
+        schedule = await create_schedule(engine, SELDOM, conversation="continue", overlap="buffer_one")
         first = await schedule_service.fire_now(engine.services, STARTER, schedule.id)
         result = await brought(engine, schedule)
         await fired(engine, schedule, "opened", "waiting")
@@ -202,14 +202,16 @@ async def test_i8_a_fire_that_waits_for_weeks_keeps_its_history_short(
     async with EmbeddedTemporal(tmp_path, switches=switches) as server:
         client = await Client.connect(server.address, data_converter=data_converter())
         async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
-            schedule = await made(engine, SELDOM, overlap="buffer_one")
+            schedule = await create_schedule(engine, SELDOM, overlap="buffer_one")
             first = await schedule_service.fire_now(engine.services, STARTER, schedule.id)
             result = await brought(engine, schedule)
             (opened, fire) = await fired(engine, schedule, "opened", "waiting")
 
             async def again() -> bool:
-                found = client.list_workflows("WorkflowType = 'ScheduledStart' AND ExecutionStatus = 'ContinuedAsNew'")
-                return [each async for each in found] != []
+                executions = client.list_workflows(
+                    "WorkflowType = 'ScheduledStart' AND ExecutionStatus = 'ContinuedAsNew'"
+                )
+                return [each async for each in executions] != []
 
             await until(again, "second execution")
             assert [each.fire_at for each in await fires(engine, schedule)][1:] == [fire.fire_at]
@@ -220,23 +222,23 @@ async def test_i8_a_fire_that_waits_for_weeks_keeps_its_history_short(
 
 
 async def test_temporal_is_made_to_agree_with_the_store(client: Client, sqlite: Database) -> None:
-    """A schedule that Temporal has lost, or that somebody changed there, is put right, also where Temporal was away before."""
+    """A schedule that Temporal lost, or that was changed there, is corrected, even if Temporal was unreachable before."""
     async with stack(client, sqlite, model=Script(says("Done."))) as engine:
-        kept, lost, gone = [await made(engine, SELDOM) for _ in range(3)]
+        paused, lost, gone = [await create_schedule(engine, SELDOM) for _ in range(3)]
         assert await agree_on_all(engine.services) == 0
         await client.get_schedule_handle(lost.id).delete()
-        await client.get_schedule_handle(kept.id).pause()
+        await client.get_schedule_handle(paused.id).pause()
         nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
         cut_off = replace(engine.services, gateway=Gateway(nowhere))
         with pytest.raises(UnavailableError):
             await agree_on_all(cut_off)
         deleted = await schedule_service.delete(cut_off, STARTER, gone.id)
-        unheard = await schedule_service.create(
-            cut_off, STARTER, ScheduleOrder(name="unheard", agent="agent", input="go", timetable=SELDOM)
+        unsent = await schedule_service.create(
+            cut_off, STARTER, ScheduleOrder(name="unsent", agent="agent", input="go", timetable=SELDOM)
         )
-        assert (deleted.in_force, unheard.in_force, unheard.next_fires) == (None, None, [])
+        assert (deleted.in_force, unsent.in_force, unsent.next_fires) == (None, None, [])
         assert await agree_on_all(engine.services) == 4
-        looks = [await TemporalSchedules(client).look(each.id) for each in (kept, lost, gone, unheard)]
+        looks = [await TemporalSchedules(client).look(each.id) for each in (paused, lost, gone, unsent)]
         assert [look and (look.paused, len(look.next_fires) > 0) for look in looks] == [
             *[(False, True)] * 2,
             None,
@@ -257,7 +259,7 @@ async def test_a_sweep_never_takes_a_change_back(client: Client, sqlite: Databas
             return row
 
         for _ in range(5):
-            schedule = await made(engine, SELDOM)
+            schedule = await create_schedule(engine, SELDOM)
             before = await stored(schedule)
             await schedule_service.pause(engine.services, STARTER, schedule.id)
             after = await stored(schedule)
@@ -268,7 +270,7 @@ async def test_a_sweep_never_takes_a_change_back(client: Client, sqlite: Databas
             assert look is not None
             assert (look.revision, look.paused) == (2, True)
 
-        schedule = await made(engine, SELDOM)
+        schedule = await create_schedule(engine, SELDOM)
         before = await stored(schedule)
         await schedule_service.delete(engine.services, STARTER, schedule.id)
         assert await agree(engine.services, before)
@@ -278,7 +280,7 @@ async def test_a_sweep_never_takes_a_change_back(client: Client, sqlite: Databas
 async def test_an_older_revision_changes_nothing_in_temporal(client: Client, sqlite: Database) -> None:
     """A sweep may look before a change and write after it: Temporal keeps the newer revision."""
     async with stack(client, sqlite, model=Script(says("Done."))) as engine:
-        schedule = await made(engine, SELDOM)
+        schedule = await create_schedule(engine, SELDOM)
         await schedule_service.pause(engine.services, STARTER, schedule.id)
         older = WantedSchedule(
             id=schedule.id,
@@ -297,9 +299,9 @@ async def test_an_older_revision_changes_nothing_in_temporal(client: Client, sql
 
 
 async def test_i5_a_run_that_was_recorded_only_is_started(client: Client, sqlite: Database) -> None:
-    """I5: whoever recorded it died before its workflow was started; a moment later the sweep starts it."""
+    """I5: the process that recorded it died before it started the workflow; a moment later the sweep starts it."""
     async with stack(client, sqlite, model=Script(says("Done."))) as engine:
-        schedule = await made(engine, SELDOM)
+        schedule = await create_schedule(engine, SELDOM)
         async with sqlite.write() as conn:
             await schedule_fires.come_to(conn, schedule.id, now(), AgentAtFire(version="v", model="scripted:test"))
         assert await start_opened(engine.services) == 0  # it is a moment old
@@ -315,7 +317,7 @@ async def test_i5_a_run_that_was_recorded_only_is_started(client: Client, sqlite
     [
         ("/name", {"name": "sched_1"}),
         ("/input", {"input": "  "}),
-        ("/agent", {"agent": "nobody"}),
+        ("/agent", {"agent": "missing"}),
         ("/conversation_id", {"conversation_id": "c"}),
         ("/conversation_id", {"conversation": "continue", "conversation_id": "c"}),
         ("/overlap", {"conversation": "continue", "overlap": "allow"}),
@@ -325,13 +327,13 @@ async def test_i5_a_run_that_was_recorded_only_is_started(client: Client, sqlite
         ("/model", {"model": "gpt"}),
     ],
 )
-async def test_what_does_not_fit_is_said_before_anything_is_stored(
+async def test_invalid_input_is_refused_before_anything_is_stored(
     client: Client, sqlite: Database, pointer: str, changes: dict[str, Any]
 ) -> None:
     """By the pointer of what does not fit."""
     async with stack(client, sqlite, model=Script(), working=False) as engine:
         with pytest.raises(InvalidInputError) as refused:
-            await made(engine, **changes)
+            await create_schedule(engine, **changes)
         assert [each["pointer"] for each in refused.value.details["errors"]] == [pointer]
         async with sqlite.read() as conn:
             assert await events.last_seq(conn) == 0
@@ -340,9 +342,9 @@ async def test_what_does_not_fit_is_said_before_anything_is_stored(
 async def test_whose_schedule_it_is_may_not_decide_where_the_starter_may_not(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """Its runs are its author's, also when somebody else asks for one out of turn."""
+    """Its runs are its author's, also when someone else fires it by hand."""
     async with stack(client, sqlite, bench.pay, **gated(bench)) as engine:
-        schedule = await made(engine, SELDOM)
+        schedule = await create_schedule(engine, SELDOM)
         run = await schedule_service.fire_now(engine.services, person("bob"), schedule.name)
         assert (run.started_by, run.schedule_id) == ("starter", schedule.id)
         async with engine.database.read() as conn:

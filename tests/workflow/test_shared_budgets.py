@@ -36,8 +36,8 @@ DONE = spending(says("Done."))
 
 
 def agent_of(name: str, *tools: Any, **limits: Any) -> Agent:
-    made = Limits(no_progress=None, **limits)
-    return Agent(name=name, instructions="", toolkit=Toolkit.of(*tools), model=f"scripted:{name}", limits=made)
+    run_limits = Limits(no_progress=None, **limits)
+    return Agent(name=name, instructions="", toolkit=Toolkit.of(*tools), model=f"scripted:{name}", limits=run_limits)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ async def test_runs_at_once_exceed_a_budget_by_one_response_each(
 
 
 async def test_the_run_whose_budget_it_is_asks_for_more(client: Client, sqlite: Database, bench: Bench) -> None:
-    """The sub-agent ends; its caller asks in its own name, told what all of them used, and goes on when it is given more."""
+    """The sub-agent ends; its caller asks in its own name, with the usage of all of them, and continues when it gets more."""
     models = Cast(test=ListModel(asks("leaf", "l"), DONE), leaf=Script(LOOK, LOOK, DONE))
     leaf = agent_of("leaf", bench.look, tokens=99_999, when_used_up="ask")
     limits = Limits(tokens=2_000, when_used_up="ask")

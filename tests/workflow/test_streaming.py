@@ -39,14 +39,14 @@ class Talker:
 
     def __init__(self, *lines: Line) -> None:
         self.lines = lines
-        self.asked: list[ModelRequest] = []
+        self.requests: list[ModelRequest] = []
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         return await self.stream(request, lambda _delta: None)
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
-        self.asked.append(request)
-        return await self.lines[min(len(self.asked), len(self.lines)) - 1](on_delta)
+        self.requests.append(request)
+        return await self.lines[min(len(self.requests), len(self.lines)) - 1](on_delta)
 
     async def aclose(self) -> None:
         return None
@@ -67,39 +67,39 @@ async def follow(
     engine: Stack, run: runs.Run, hear: Callable[[StreamItem], None], *, after: int = 0, ends: str = "run.ended"
 ) -> list[StreamItem]:
     """Follow a run as a stream does, up to an event of this type."""
-    found: list[StreamItem] = []
+    items: list[StreamItem] = []
     async with asyncio.timeout(20):
-        async for told in engine.services.feed.follow(after, run.id, deltas_of=EVERY_RUN):
-            found.append(told)
-            hear(told)
-            if isinstance(told, Event) and told.type == ends:
+        async for item in engine.services.feed.follow(after, run.id, deltas_of=EVERY_RUN):
+            items.append(item)
+            hear(item)
+            if isinstance(item, Event) and item.type == ends:
                 break
-    return found
+    return items
 
 
-def words(told: Sequence[StreamItem]) -> str:
-    return "".join(delta.text for each in told if isinstance(each, Deltas) for delta in each.deltas)
+def words(items: Sequence[StreamItem]) -> str:
+    return "".join(delta.text for each in items if isinstance(each, Deltas) for delta in each.deltas)
 
 
-async def kept(database: Database, run: runs.Run) -> list[Deltas]:
+async def stored_deltas(database: Database, run: runs.Run) -> list[Deltas]:
     async with database.read() as conn:
         return await deltas.after(conn, 0, ended_from=0, run_ids=[run.id])
 
 
-async def said(database: Database, run: runs.Run, text: str) -> None:
+async def until_stored(database: Database, run: runs.Run, text: str) -> None:
     async def look() -> bool:
-        return text in words(await kept(database, run))
+        return text in words(await stored_deltas(database, run))
 
     await until(look, f"stored words {text!r}")
 
 
 async def test_words_come_live_once_and_make_way_for_the_message(client: Client, database: Database) -> None:
     """Who watches hears each word once and before the answer; who comes late what was said so far; nothing is left of it."""
-    heard, late = asyncio.Event(), asyncio.Event()
+    received, late = asyncio.Event(), asyncio.Event()
 
     async def line(on_delta: OnDelta) -> ModelResponse:
         on_delta(word("One "))
-        await asyncio.wait_for(heard.wait(), 15)
+        await asyncio.wait_for(received.wait(), 15)
         for each in ("two ", SECRET):
             on_delta(word(each))
         await asyncio.wait_for(late.wait(), 15)
@@ -109,43 +109,43 @@ async def test_words_come_live_once_and_make_way_for_the_message(client: Client,
         run = await engine.start()
         ears: set[str] = set()
 
-        def hear(ear: str, told: StreamItem) -> None:
-            if isinstance(told, Deltas):
-                heard.set()
-            if SECRET in words([told]):
+        def hear(ear: str, item: StreamItem) -> None:
+            if isinstance(item, Deltas):
+                received.set()
+            if SECRET in words([item]):
                 ears.add(ear)
-            if len(ears) == 2:  # the answer comes when both heard it all: with it, what was not read yet is forgotten
+            if len(ears) == 2:  # the response comes once both received it all: it deletes what was not read yet
                 late.set()
 
         first = asyncio.create_task(follow(engine, run, partial(hear, "first")))
-        await said(database, run, SECRET)
+        await until_stored(database, run, SECRET)
         second = asyncio.create_task(follow(engine, run, partial(hear, "second"), ends="step.responded"))
         story = await first
         late_story = await second
         assert words(story) == words(late_story) == f"One two {SECRET}"
-        assert [told.type if isinstance(told, Event) else "words" for told in story] == [
+        assert [item.type if isinstance(item, Event) else "words" for item in story] == [
             "run.started",
             "words",
             "words",
             "step.responded",
             "run.ended",
         ]
-        assert [told.n for told in story if isinstance(told, Deltas)] == [1, 2]
-        assert await kept(database, run) == []
+        assert [item.n for item in story if isinstance(item, Deltas)] == [1, 2]
+        assert await stored_deltas(database, run) == []
         # I8: the words are watchers' alone.
         history = await engine.workflow(run).fetch_history()
         assert SECRET.encode() not in b"".join(event.SerializeToString() for event in history.events)
         assert SECRET not in str([event.payload for event in await engine.events(run)])
-        assert not words(await follow(engine, run, lambda _told: None))
+        assert not words(await follow(engine, run, lambda _item: None))
 
 
 async def test_a_failed_attempt_takes_its_words_back(client: Client, sqlite: Database) -> None:
     """No silent retry: a reset with its reason, the event says that something was shown, and attempts never mix."""
     half, void, whole = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    def hear(told: StreamItem) -> None:
-        if isinstance(told, Deltas):
-            {"Half a sen": half, "": void, "A whole sentence.": whole}[words([told])].set()
+    def hear(item: StreamItem) -> None:
+        if isinstance(item, Deltas):
+            {"Half a sen": half, "": void, "A whole sentence.": whole}[words([item])].set()
 
     async def breaks(on_delta: OnDelta) -> ModelResponse:
         on_delta(word("Half a sen"))
@@ -165,44 +165,44 @@ async def test_a_failed_attempt_takes_its_words_back(client: Client, sqlite: Dat
         run = await engine.start()
         story = await follow(engine, run, hear)
         assert [part.text for part in (await engine.history(run))[-1].parts] == ["A whole sentence."]  # type: ignore[union-attr]
-    spoken = [told for told in story if isinstance(told, Deltas)]
-    assert [(told.reset, words([told])) for told in spoken] == [
+    spoken = [item for item in story if isinstance(item, Deltas)]
+    assert [(item.reset, words([item])) for item in spoken] == [
         (None, "Half a sen"),
         ("the stream broke off", ""),
         (None, "A whole sentence."),
     ]
     assert spoken[0].attempt == spoken[1].attempt < spoken[2].attempt
-    retrying = [told for told in story if isinstance(told, Event) and told.type == "model.retrying"]
-    assert [told.payload.get("shown") for told in retrying] == [True, None]
+    retrying = [item for item in story if isinstance(item, Event) and item.type == "model.retrying"]
+    assert [item.payload.get("shown") for item in retrying] == [True, None]
     at = story.index(retrying[0])
     assert story.index(spoken[1]) < at < story.index(spoken[2])
-    assert await kept(sqlite, run) == []
+    assert await stored_deltas(sqlite, run) == []
 
 
 async def test_an_interrupt_cuts_the_stream_at_once(client: Client, sqlite: Database) -> None:
-    """The provider's connection is closed long before its answer ends, and watchers are told that the words are void."""
+    """The provider's connection is closed long before its response ends, and watchers learn that the words are void."""
     with serving_provider() as provider:
         provider.stream(chunk({"content": "Let me "}), chunk({"content": "think"}), hang=True)
         model = OpenAICompatibleModel(provider.base_url, None, "m", timeout=30)
         async with stack(client, sqlite, model=model) as engine:
             run = await engine.start()
-            await said(sqlite, run, "think")
+            await until_stored(sqlite, run, "think")
             began = time.monotonic()
             await engine.interrupt(run)
             assert await asyncio.to_thread(provider.client_left.wait, 10)
             assert time.monotonic() - began < 3
             assert (await engine.ended(run)).status == "interrupted"
             assert len(await engine.history(run)) == 1
-            left = await kept(sqlite, run)
+            left = await stored_deltas(sqlite, run)
             assert (words(left), [each.reset for each in left]) == ("", ["it was stopped"])
-            assert not [told for told in await follow(engine, run, lambda _told: None) if isinstance(told, Deltas)]
+            assert not [item for item in await follow(engine, run, lambda _item: None) if isinstance(item, Deltas)]
         await model.aclose()
 
 
 async def test_a_store_that_is_locked_does_not_hold_up_the_answer(
     client: Client, sqlite: Database, tmp_path: Path
 ) -> None:
-    """While nobody can write, the model talks on and its answer is made; it is stored when the lock is free."""
+    """While the store is locked, the model continues and completes its response; it is stored when the lock is free."""
     holder = sqlite3.connect(tmp_path / "turngate.db", isolation_level=None, check_same_thread=False)
     talked = asyncio.Event()
 
@@ -225,7 +225,7 @@ async def test_a_store_that_is_locked_does_not_hold_up_the_answer(
 
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_streamed_or_not_the_same_is_stored(client: Client, sqlite: Database, *, streaming: bool) -> None:
-    """A script that talks for a while leaves the same messages; switched off, nobody is told a word in between."""
+    """A script that streams leaves the same messages; with streaming off, no delta is sent."""
 
     @tool(effect="read", ask=False)
     async def look() -> str:
@@ -240,7 +240,7 @@ async def test_streamed_or_not_the_same_is_stored(client: Client, sqlite: Databa
         engine.engine = replace(engine.engine, streaming=streaming)
         async with engine.worker():
             run = await engine.start()
-            story = await follow(engine, run, lambda _told: None)
+            story = await follow(engine, run, lambda _item: None)
             history = await engine.history(run)
     assert [[part.type for part in message.parts] for message in history] == [
         ["text"],
@@ -249,8 +249,8 @@ async def test_streamed_or_not_the_same_is_stored(client: Client, sqlite: Databa
         ["text"],
     ]
     assert history[1].text == "I look at it."
-    heard = words(story)
-    assert heard.startswith("Where?") if streaming else heard == ""
+    streamed = words(story)
+    assert streamed.startswith("Where?") if streaming else streamed == ""
 
 
 class Verdict(BaseModel):
@@ -266,14 +266,14 @@ async def test_i9_an_answer_that_does_not_fit_its_schema_is_made_again(client: C
         run = await engine.ended(await engine.start(agent="judge"))
         history = await engine.history(run)
     assert (run.status, history[-1].text) == ("completed", '{"guilty": true}')
-    assert {request.output == Verdict.model_json_schema() for request in model.asked} == {True}
-    told = [message.text for message in history if message.role == "user"][1:]
-    assert [("Invalid JSON" in each, "guilty: Input should be" in each) for each in told] == [
+    assert {request.output == Verdict.model_json_schema() for request in model.requests} == {True}
+    corrections = [message.text for message in history if message.role == "user"][1:]
+    assert [("Invalid JSON" in each, "guilty: Input should be" in each) for each in corrections] == [
         (True, False),
         (False, True),
     ]
-    assert all("final answer as one JSON object that fits its schema" in each for each in told)
-    assert "perhaps" not in told[1]
+    assert all("final answer as one JSON object that fits its schema" in each for each in corrections)
+    assert "perhaps" not in corrections[1]
 
 
 async def test_i9_a_model_that_never_fits_ends_its_run(client: Client, sqlite: Database) -> None:

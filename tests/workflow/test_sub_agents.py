@@ -1,4 +1,4 @@
-"""Sub-agents: a call answered by another agent's run, a child workflow, whatever becomes of either of the two."""
+"""Sub-agents: a call answered by another agent's run, a child workflow, whatever happens to either of the two."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ async def end_of(engine: Stack, run: runs.Run) -> events.Event:
 
 async def request_row(engine: Stack, request: requests.Request) -> requests.Request:
     async with engine.database.read() as conn:
-        found = await requests.get(conn, request.id)
-    assert found is not None
-    return found
+        row = await requests.get(conn, request.id)
+    assert row is not None
+    return row
 
 
 async def test_a_sub_agent_answers_a_call_by_a_run_of_its_own(client: Client, database: Database, bench: Bench) -> None:
@@ -85,10 +85,10 @@ async def test_a_sub_agent_answers_a_call_by_a_run_of_its_own(client: Client, da
         assert (request.path, request.agent, request.run_id) == ("agent/helper", "helper", child.id)
         async with database.read() as conn:
             inbox = await requests.page(conn, limit=10)
-            made = await calls.get(conn, run.id, "d")
+            delegated = await calls.get(conn, run.id, "d")
         assert [each.id for each in inbox] == [request.id]
-        assert made is not None
-        assert made.child_run_id == child.id
+        assert delegated is not None
+        assert delegated.child_run_id == child.id
         assert (child.parent_run_id, child.parent_tool_call_id, child.path) == (run.id, "d", "agent/helper")
         assert (child.task, child.started_by) == ("Pay 5 cents.", "starter")
         assert child.conversation_id != run.conversation_id
@@ -139,7 +139,7 @@ async def test_a_sub_agent_may_finish_by_a_control_call(client: Client, sqlite: 
 
 
 async def test_i9_a_sub_agent_that_fails_is_a_result(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I9: its own step limit, a model that refuses it: the parent reads which and goes on."""
+    """I9: its own step limit, a model that refuses it: the parent reads which and continues."""
     looking = says(call("look", '{"name": "x"}'))
     refused = ListModel(ModelError("the provider refused the key", error_class="authentication", retryable=False))
     for models, error_class in (
@@ -163,7 +163,7 @@ async def test_i9_a_sub_agent_that_fails_is_a_result(client: Client, sqlite: Dat
 
 
 async def test_i9_a_task_that_cannot_be_written_is_a_result(client: Client, sqlite: Database) -> None:
-    """I9: a ``brief`` that raises starts nobody, the parent reads it, and what was raised is only logged."""
+    """I9: a ``brief`` that raises starts no run, the parent reads that, and the exception is only logged."""
 
     def brief(params: Amount) -> str:
         raise RuntimeError(f"secret {params.cents}")
@@ -184,9 +184,9 @@ async def test_a_sub_agents_long_answer_is_clipped_and_can_be_read_on(client: Cl
     words = " ".join(f"word{number}" for number in range(2_000))
 
     async def read_on(request: ModelRequest) -> ModelResponse:
-        shown = request.messages[-1].results[0].result
-        assert isinstance(shown, Ok)
-        arguments = {"result_id": shown.value["result_id"], "offset": 8_000, "limit": 500}
+        clipped = request.messages[-1].results[0].result
+        assert isinstance(clipped, Ok)
+        arguments = {"result_id": clipped.value["result_id"], "offset": 8_000, "limit": 500}
         return says(call("read_result", json.dumps(arguments), "r"))
 
     models = cast(says(words), parent=Script(DELEGATE, read_on, says("Done.")))
@@ -205,8 +205,8 @@ async def test_a_sub_agents_long_answer_is_clipped_and_can_be_read_on(client: Cl
 async def test_i1_interrupting_the_parent_interrupts_everything_below(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I1: the child's tool is cancelled, its gate closed, the parent's call too; both conversations can go on."""
-    models = cast(says(call("slow", "{}", "s"), PAY), says("I go on."))
+    """I1: the child's tool is cancelled, its gate closed, the parent's call too; both conversations can continue."""
+    models = cast(says(call("slow", "{}", "s"), PAY), says("I continue."))
     async with stack(client, database, sub_agent(agent_of("helper", bench.slow, bench.pay)), model=models) as engine:
         run = await engine.start()
         child = await engine.child(run, "d")
@@ -232,7 +232,7 @@ async def test_i1_interrupting_the_parent_interrupts_everything_below(
         assert (await end_of(engine, child)).seq < (await end_of(engine, run)).seq
         assert bench.paid == []
         for agent, conversation in (("agent", run.conversation_id), ("helper", child.conversation_id)):
-            following = await engine.start("go on", agent=agent, conversation_id=conversation)
+            following = await engine.start("continue", agent=agent, conversation_id=conversation)
             model = models.resolve("test" if agent == "agent" else "helper")
             assert isinstance(model, Script)
             await until(lambda seen=model.seen: asyncio.sleep(0, len(seen) > 1), "next request")
@@ -286,7 +286,7 @@ async def test_i1_an_interrupt_at_the_moment_of_a_result_waits_for_the_child_all
 async def test_interrupting_the_child_alone_is_a_result_the_parent_reads(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """The sub-agent stops, its parent goes on."""
+    """The sub-agent stops, its parent continues."""
     async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), model=paying()) as engine:
         run = await engine.start()
         child = await engine.child(run, "d")
@@ -350,7 +350,7 @@ async def test_i1_an_interrupt_reaches_three_agents_deep(client: Client, sqlite:
 
 
 async def test_agents_that_call_each_other_are_stopped_at_the_fifth(client: Client, sqlite: Database) -> None:
-    """Two agents that name each other go five deep; the last is told to do the task itself, and all of them complete."""
+    """Two agents that name each other go five deep; the last must do the task itself, and all of them complete."""
     helper = agent_of("helper", sub_agent("agent"))
     parent = Script(says(call("helper", '{"task": "Your turn."}', "h")), says("Done."))
     child = Script(says(call("agent", '{"task": "No, yours."}', "a")), says("Done."))
@@ -372,14 +372,14 @@ async def test_agents_that_call_each_other_are_stopped_at_the_fifth(client: Clie
 async def test_two_children_at_once(client: Client, sqlite: Database, bench: Bench) -> None:
     """Both wait at their gates at the same time, also where a step has one place only; each result goes to its own call."""
 
-    async def pay_as_told(request: ModelRequest) -> ModelResponse:
+    async def pay_per_task(request: ModelRequest) -> ModelResponse:
         return says(call("pay", json.dumps({"cents": int(request.messages[1].text)}), "p"))
 
     async def report(request: ModelRequest) -> ModelResponse:
         return says(f"Paid {request.messages[1].text}.")
 
     step = says(call("helper", '{"task": "1"}', "d1"), call("helper", '{"task": "2"}', "d2"))
-    models = Cast(test=Script(step, says("Done.")), helper=Script(pay_as_told, report))
+    models = Cast(test=Script(step, says("Done.")), helper=Script(pay_per_task, report))
     options = {"model": models, "limits": Limits(concurrency=1)}
     async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), **options) as engine:
         run = await engine.start()
@@ -396,7 +396,7 @@ async def test_two_children_at_once(client: Client, sqlite: Database, bench: Ben
 
 
 async def test_i5_a_worker_restart_while_the_child_waits(client: Client, database: Database, bench: Bench) -> None:
-    """I5: parent and child go on where they were, with another worker."""
+    """I5: parent and child continue where they were, with another worker."""
     options = {"model": paying(), "working": False}
     async with stack(client, database, sub_agent(agent_of("helper", bench.pay)), **options) as engine:
         async with engine.worker():
@@ -442,7 +442,7 @@ async def test_i5_only_its_parent_starts_a_sub_agents_run(client: Client, sqlite
 async def test_a_child_that_was_recorded_and_never_started_ends_with_its_parent(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """An interrupt between the two leaves no run that lives for ever, and no conversation that is taken for ever."""
+    """An interrupt between the two leaves no run that lives forever, and no conversation that is occupied forever."""
     options = {"model": paying(), "working": False}
     async with stack(client, database, sub_agent(agent_of("helper", bench.pay)), **options) as engine:
         run, child = await recorded_child(engine)
@@ -520,12 +520,12 @@ async def test_a_cancellation_while_a_run_is_being_closed_does_not_leave_it_open
             await engine.idle(run)
 
         async def closing() -> bool:
-            found = (await engine.workflow(run).describe()).raw_description
-            return not found.HasField("pending_workflow_task") and len(found.pending_activities) == 1
+            described = (await engine.workflow(run).describe()).raw_description
+            return not described.HasField("pending_workflow_task") and len(described.pending_activities) == 1
 
-        async def heard() -> bool:
-            found = (await engine.workflow(run).fetch_history()).events
-            kinds = [event.event_type for event in found]
+        async def noticed() -> bool:
+            history = (await engine.workflow(run).fetch_history()).events
+            kinds = [event.event_type for event in history]
             return EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in kinds[kinds.index(CANCEL_REQUESTED) :]
 
         only_workflows = Worker(
@@ -540,7 +540,7 @@ async def test_a_cancellation_while_a_run_is_being_closed_does_not_leave_it_open
             await engine.interrupt(run)
             await until(closing, "close_step that no worker takes")
             await engine.workflow(run).cancel()
-            await until(heard, "workflow task for the cancellation")
+            await until(noticed, "workflow task for the cancellation")
         async with engine.worker():
             assert (await engine.ended(run)).status == "interrupted"
         assert (await end_of(engine, run)).payload["by"] == "operator"
@@ -604,8 +604,8 @@ async def test_i8_no_content_enters_the_history_of_parent_or_child(
         await engine.ended(run)
         for each in (run, child):
             await engine.closed(each)
-            found = (await engine.workflow(each).fetch_history()).events
-            history = b"".join(event.SerializeToString() for event in found)
+            recorded = (await engine.workflow(each).fetch_history()).events
+            history = b"".join(event.SerializeToString() for event in recorded)
             assert child.id.encode() in history
             for secret in (b"Secret", b"424242", b"454545"):
                 assert secret not in history
@@ -621,8 +621,8 @@ async def test_i8_history_bytes_do_not_grow_with_conversation_or_task(
         return says(call("helper", json.dumps({"task": task}), "d"))
 
     async with sqlite.write() as conn:
-        said = [user_message("x" * 200) if number % 2 == 0 else says("x" * 200).message for number in range(40)]
-        await messages.plant(conn, "long", said)
+        earlier = [user_message("x" * 200) if number % 2 == 0 else says("x" * 200).message for number in range(40)]
+        await messages.plant(conn, "long", earlier)
     models = cast(says(PAY), says("Paid."), parent=Script(delegate, says("Done.")))
     async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), model=models) as engine:
         short = await delegated_bytes(engine, None)

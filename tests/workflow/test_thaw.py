@@ -30,7 +30,7 @@ TOOLS_AT_ONCE, MODELS_AT_ONCE = 4, 2
 
 @dataclass
 class Ledger:
-    """What tools or models wrote down: who started, and how many of them were under way at most.
+    """What tools or models recorded: who started, and how many of them ran at once at most.
 
     The first ones wait for each other, until all ``places`` are taken.
     """
@@ -42,7 +42,7 @@ class Ledger:
     most: int = 0
 
     @asynccontextmanager
-    async def under_way(self, who: str) -> AsyncIterator[None]:
+    async def running(self, who: str) -> AsyncIterator[None]:
         self.started.append(who)
         self.now += 1
         self.most = max(self.most, self.now)
@@ -60,14 +60,14 @@ def paying(ledger: Ledger) -> Tool:
     @tool(effect="once", ask=True)
     async def pay(params: Amount, ctx: ToolContext) -> dict[str, int]:
         """Pay."""
-        async with ledger.under_way(ctx.run_id):
+        async with ledger.running(ctx.run_id):
             return {"paid": params.cents}
 
     return pay
 
 
-async def decided_while_nobody_works(engine: Stack, parked: list[runs.Run]) -> None:
-    """Approve each run's request, the oldest first, by the signal that the API leaves with Temporal when nobody answers.
+async def decide_without_a_worker(engine: Stack, parked: list[runs.Run]) -> None:
+    """Approve each run's request, the oldest first, by the signal that the API leaves with Temporal when no worker answers.
 
     Tasks for a worker that has only just gone wait two seconds for it, and come after those of other runs then. These
     runs' worker has been gone for longer.
@@ -77,9 +77,9 @@ async def decided_while_nobody_works(engine: Stack, parked: list[runs.Run]) -> N
         execution = WorkflowExecution(workflow_id=run.id)
         await service.reset_sticky_task_queue(ResetStickyTaskQueueRequest(namespace="default", execution=execution))
     async with engine.database.read() as conn:
-        asked = {run.id: (await requests.of_run(conn, run.id))[0] for run in parked}
+        pending = {run.id: (await requests.of_run(conn, run.id))[0] for run in parked}
     for run in parked:
-        request = asked[run.id]
+        request = pending[run.id]
         decision = DecideInput(
             decision_id=f"of {run.id}",
             request_id=request.id,
@@ -103,7 +103,7 @@ async def test_i5_parked_runs_thaw_a_few_at_a_time_and_oldest_first(client: Clie
     tools, models = Ledger(TOOLS_AT_ONCE), Ledger(MODELS_AT_ONCE)
 
     async def done(request: ModelRequest) -> ModelResponse:
-        async with models.under_way(""):
+        async with models.running(""):
             return says("Done.")
 
     model = Script(says("I pay.", call("pay", '{"cents": 5}', "p")), done)
@@ -113,7 +113,7 @@ async def test_i5_parked_runs_thaw_a_few_at_a_time_and_oldest_first(client: Clie
             for run in parked:
                 await engine.request(run)
                 await engine.idle(run)
-        await decided_while_nobody_works(engine, parked)
+        await decide_without_a_worker(engine, parked)
         assert tools.started == []
         bounds = {"tool_calls_at_once": TOOLS_AT_ONCE, "model_requests_at_once": MODELS_AT_ONCE}
         async with engine.worker(max_cached_workflows=PARKED, **bounds):

@@ -86,7 +86,7 @@ async def test_namespaced_kits_run_under_their_names_only(client: Client, sqlite
 
 
 async def test_of_a_list_the_last_tool_of_a_name_runs(client: Client, sqlite: Database) -> None:
-    """A server's list may repeat a name: the last counts, in the place of the first."""
+    """A server's list may repeat a name: the last tool counts, at the position of the first."""
     other = searching("other").renamed("other")
     kit = Toolkit.from_list([searching("first"), other, searching("last")])
     assert kit.names == ["search", "other"]
@@ -179,7 +179,7 @@ async def test_middleware_may_answer_fail_and_change(client: Client, sqlite: Dat
 async def test_i3_middleware_does_not_start_a_once_handler_twice(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I3 holds for middleware as well: a retry around a ``once`` tool is refused, and the model reads a failure."""
+    """I3 holds for middleware too: a retry around a ``once`` tool is refused, and the model reads a failure."""
 
     async def retrying(_invocation: Invocation, proceed: Proceed) -> Any:
         await proceed()
@@ -193,7 +193,7 @@ async def test_i3_middleware_does_not_start_a_once_handler_twice(
 async def test_i2_middleware_sees_nothing_that_no_person_approved(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I2: middleware stands behind the gate, with the handler; a rejected call reaches neither, an edited one is what it sees."""
+    """I2: middleware is inside the gate, with the handler; a rejected call reaches neither, and both see an edited call."""
     trace = Trace()
     kit = Toolkit.of(bench.pay).wrap(trace.named("audit"))
     model = ListModel(says(call("pay", '{"cents": 1}', "c1"), call("pay", '{"cents": 2}', "c2")), says("Done."))
@@ -232,8 +232,8 @@ async def test_handlers_supplied_and_swapped_later_run_inside_the_middleware(
 
     swapped = kit.handlers(put=put).override("search", dry_run).override("look", glance)
     assert [each.manifest for each in swapped] == [each.manifest for each in kit]
-    made = await results_of(client, sqlite, swapped, *searches("put", "search", "look"))
-    assert [each.value["value"] for each in made] == ["put lisbon for c0", "dry lisbon", "glanced lisbon"]
+    results = await results_of(client, sqlite, swapped, *searches("put", "search", "look"))
+    assert [each.value["value"] for each in results] == ["put lisbon for c0", "dry lisbon", "glanced lisbon"]
     assert sorted(each[1] for each in trace.seen if len(each) == 4) == ["look", "put", "search"]
 
 
@@ -247,8 +247,8 @@ class Payments:
 class Ledger:
     """A service that is opened for a call and closed after it."""
 
-    def __init__(self, told: list[str]) -> None:
-        self.told = told
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
 
 
 class Unwell:
@@ -257,13 +257,13 @@ class Unwell:
 
 async def test_services_come_by_type_from_values_and_async_factories(client: Client, sqlite: Database) -> None:
     """Each call gets its own from a factory, closed when the call is over, also when it fails; one that breaks is a crash."""
-    told: list[str] = []
+    log: list[str] = []
     payments = Payments()
 
     async def ledger() -> AsyncIterator[Ledger]:
-        told.append("opened")
-        yield Ledger(told)
-        told.append("closed")
+        log.append("opened")
+        yield Ledger(log)
+        log.append("closed")
 
     async def unwell() -> Unwell:
         raise ConnectionError("secret")
@@ -276,7 +276,7 @@ async def test_services_come_by_type_from_values_and_async_factories(client: Cli
     @tool(effect="read", ask=False, failures=[Declined])
     async def book(params: Name, ledger: Ledger, by: Payments) -> bool:
         """Book."""
-        ledger.told.append(params.name)
+        ledger.log.append(params.name)
         if params.name == "fails":
             raise Declined(reason="no")
         return by is payments
@@ -292,9 +292,9 @@ async def test_services_come_by_type_from_values_and_async_factories(client: Cli
     assert booked == Ok(value={"value": True})
     assert (failed.kind, crashed.kind) == ("declined", "execution_error")
     assert "secret" not in crashed.reason
-    assert [told.count(each) for each in ("opened", "closed", "a", "fails")] == [2, 2, 1, 1]
-    assert told[0] == "opened"
-    assert told[-1] == "closed"
+    assert [log.count(each) for each in ("opened", "closed", "a", "fails")] == [2, 2, 1, 1]
+    assert log[0] == "opened"
+    assert log[-1] == "closed"
 
 
 def test_a_start_is_refused_naming_every_tool_and_service() -> None:
@@ -370,7 +370,7 @@ async def test_with_handlers_reaches_sub_agents(client: Client, sqlite: Database
 async def test_calls_run_side_by_side_up_to_the_bound(
     client: Client, sqlite: Database, concurrency: int, most: int
 ) -> None:
-    """One at a time they run in the model's order; a response is told before its calls start, and the end comes last."""
+    """One at a time they run in the model's order; a response is logged before its calls start, and the end comes last."""
     running: list[str] = []
     order: list[str] = []
     widths: list[int] = []
@@ -389,14 +389,14 @@ async def test_calls_run_side_by_side_up_to_the_bound(
     model = ListModel(says(*(call("work", json.dumps({"name": name}), name) for name in names)), says("Done."))
     async with stack(client, sqlite, work, model=model, limits=Limits(concurrency=concurrency)) as engine:
         run = await engine.ended(await engine.start())
-        told = [each.type for each in await engine.events(run)]
+        event_types = [each.type for each in await engine.events(run)]
     assert max(widths) == most
     assert sorted(order) == names
     assert order == names or concurrency > 1
     assert [each.tool_call_id for each in model.seen[1].messages[-1].results] == names
-    assert told.index("step.responded") < told.index("execution.started")
-    assert told.count("execution.started") == told.count("execution.finished") == len(names)
-    assert told[-2:] == ["step.responded", "run.ended"]
+    assert event_types.index("step.responded") < event_types.index("execution.started")
+    assert event_types.count("execution.started") == event_types.count("execution.finished") == len(names)
+    assert event_types[-2:] == ["step.responded", "run.ended"]
 
 
 # Kinds that have no handler, and schemas that are no Python types
@@ -421,10 +421,10 @@ async def test_a_kind_without_a_handler_keeps_to_its_kind(client: Client, sqlite
 
 async def test_a_tool_of_raw_json_schema_at_work(client: Client, sqlite: Database) -> None:
     """Its gate, its arguments as sent, its mistakes and its promise: as any tool's; a result that breaks the promise is a bug."""
-    given: list[Any] = []
+    received: list[Any] = []
 
     async def order(params: dict[str, JsonValue]) -> JsonValue:
-        given.append(params)
+        received.append(params)
         return {"ordered": params["count"] if params["count"] != 13 else "thirteen"}
 
     schema: dict[str, JsonValue] = {
@@ -461,12 +461,12 @@ async def test_a_tool_of_raw_json_schema_at_work(client: Client, sqlite: Databas
     assert "effects remain" in results["c2"].reason
     assert results["c3"].fields["problem"] == "malformed_json"
     assert results["c4"] == Ok(value={"ordered": 3})
-    assert sorted(each["count"] for each in given) == [2, 3, 13]
-    assert {"count": 3, "at": "noon"} in given
+    assert sorted(each["count"] for each in received) == [2, 3, 13]
+    assert {"count": 3, "at": "noon"} in received
 
 
 async def test_a_file_tool_without_a_workspace_says_the_fix(client: Client, sqlite: Database) -> None:
-    """The run has no directory: the model, and whoever looks at the run, reads how it gets one."""
+    """The run has no directory: the model, and people who open the run, read how it gets one."""
     [read] = await results_of(client, sqlite, Toolkit.of(read_file), call("read_file", '{"path": "a.txt"}', "a"))
     assert isinstance(read, Failure)
     assert (read.kind, read.reason) == (

@@ -1,7 +1,7 @@
 """I7 through everything: a URL, an instant, a Decimal, an enum, parsed text, bytes, a duration and a set.
 
 From the model's text through policy, gate, edit, restart and fork to the handler, who gets objects decoded once; and back
-through store and next request as text that nobody decodes again.
+through store and next request as text that is never decoded again.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from workflows.agent_turn import AgentTurn
 
 @dataclass
 class Shop(Hooks):
-    """A tool and a hook. ``told``: who was given parameters, and what they saw; ``handled``: the handler's alone."""
+    """A tool and a hook. ``sightings``: who received parameters, and what they saw; ``handled``: the handler's alone."""
 
-    told: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    sightings: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     handled: list[dict[str, Any]] = field(default_factory=list)
     hang: bool = False
     started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -95,7 +95,7 @@ class Shop(Hooks):
     def noted(self, who: str, params: Parcel) -> dict[str, Any]:
         values = {name: list(value) if name == "trail" else value for name, value in seen(params).items()}
         values["tags"] = set(values["tags"])
-        self.told.append((who, values))
+        self.sightings.append((who, values))
         return values
 
     async def before_tool(self, scope: RunScope, call: HookedCall) -> Deny | None:
@@ -109,7 +109,7 @@ class Shop(Hooks):
 
     def saw(self, trail: str) -> set[str]:
         """Who was given the parameters whose trail begins like this."""
-        return {who for who, values in self.told if values["trail"][0] == trail}
+        return {who for who, values in self.sightings if values["trail"][0] == trail}
 
 
 def sent(request: ModelRequest) -> list[dict[str, Any]]:
@@ -119,9 +119,9 @@ def sent(request: ModelRequest) -> list[dict[str, Any]]:
 
 async def call_of(engine: Stack, run: runs.Run, tool_call_id: str) -> calls.Call:
     async with engine.database.read() as conn:
-        found = await calls.get(conn, run.id, tool_call_id)
-    assert found is not None
-    return found
+        row = await calls.get(conn, run.id, tool_call_id)
+    assert row is not None
+    return row
 
 
 async def test_i7_approved_and_edited_calls_reach_the_handler_decoded_once(client: Client, database: Database) -> None:
@@ -142,8 +142,8 @@ async def test_i7_approved_and_edited_calls_reach_the_handler_decoded_once(clien
 
         everybody = {"policy", "preview", "precondition", "before_tool", "handler", "presenter", "after_tool"}
         assert shop.saw("model") == everybody
-        assert shop.saw("operator") == everybody - {"preview"}  # nobody is asked about an operator's own words
-        for _who, values in shop.told:
+        assert shop.saw("operator") == everybody - {"preview"}  # no one is asked about an operator's own input
+        for _who, values in shop.sightings:
             assert values == decoded(str(values["price"]), values["trail"][0])
         assert sorted(str(each["price"]) for each in shop.handled) == ["10.50", "3.50"]
 
@@ -152,12 +152,12 @@ async def test_i7_approved_and_edited_calls_reach_the_handler_decoded_once(clien
         assert results["c2"] == Ok(value=encoded("3.50", "operator"))
         edited = await call_of(engine, run, "c2")
         assert (edited.input, edited.edited_input) == (raw(price="2.50"), raw(price="3.50", trail="operator"))
-        _system, _user, asked, first, second = sent(model.seen[1])
-        assert [each["function"]["arguments"] for each in asked["tool_calls"]] == [raw(), raw(price="2.50")]
+        _system, _user, response, first, second = sent(model.seen[1])
+        assert [each["function"]["arguments"] for each in response["tool_calls"]] == [raw(), raw(price="2.50")]
         assert first["content"] == compact(encoded())
-        told = json.loads(second["content"])
-        assert told["ran_with"] == json.loads(raw(price="3.50", trail="operator"))
-        assert told["result"] == encoded("3.50", "operator")
+        edited_result = json.loads(second["content"])
+        assert edited_result["ran_with"] == json.loads(raw(price="3.50", trail="operator"))
+        assert edited_result["result"] == encoded("3.50", "operator")
 
 
 async def test_i7_an_edit_that_does_not_decode_is_refused_and_nothing_is_saved(
@@ -223,7 +223,7 @@ async def test_i7_a_restart_between_planning_and_approval_changes_nothing(client
         assert sent(model.seen[-1])[-1]["content"] == compact(encoded())
 
 
-async def test_i7_each_attempt_decodes_the_models_text_anew(client: Client, sqlite: Database) -> None:
+async def test_i7_each_attempt_decodes_the_models_text_again(client: Client, sqlite: Database) -> None:
     """I7: an attempt that was lost had changed its parameters; the next one gets them as the model sent them."""
     shop = Shop(hang=True)
     model = ListModel(says(call("ship", raw(), "c1")), says("Done."))
@@ -252,11 +252,11 @@ async def test_i7_a_fork_is_sent_the_recorded_result_and_decodes_its_own_calls(
         await engine.ended(run)
         past = sent(model.seen[1])
         assert json.loads(past[-1]["content"])["result"] == encoded(trail="operator")
-        told = len(shop.told)
+        earlier = len(shop.sightings)
 
         fork = await fork_run.fork(engine.services, STARTER, run.id, ForkOrder(step=1, text="And another."))
         request = await engine.request(fork)
-        assert [who for who, _values in shop.told[told:]] == ["policy", "preview", "precondition"]
+        assert [who for who, _values in shop.sightings[earlier:]] == ["policy", "preview", "precondition"]
         assert shop.handled == [decoded(trail="operator")]
         again = sent(model.seen[2])
         assert json.dumps(again[: len(past)]) == json.dumps(past)
@@ -349,11 +349,11 @@ async def test_i7_replaying_a_run_decodes_nothing(client: Client, sqlite: Databa
         await engine.ended(run)
         await engine.closed(run)
         history = await engine.workflow(run).fetch_history()
-        before, asked, results = list(shop.told), len(model.seen), await engine.results(run)
-        told = "\n".join(texts_of(history.to_json_dict()))
-        assert run.id in told
-        assert [word for word in (*SECRET_WORDS, "operator_message", "trail") if word in told] == []
+        before, requests, results = list(shop.sightings), len(model.seen), await engine.results(run)
+        recorded = "\n".join(texts_of(history.to_json_dict()))
+        assert run.id in recorded
+        assert [word for word in (*SECRET_WORDS, "operator_message", "trail") if word in recorded] == []
         replayer = Replayer(workflows=[AgentTurn], workflow_runner=SANDBOX, data_converter=data_converter())
         assert (await replayer.replay_workflow(history, raise_on_replay_failure=False)).replay_failure is None
 
-        assert (shop.told, len(model.seen), await engine.results(run)) == (before, asked, results)
+        assert (shop.sightings, len(model.seen), await engine.results(run)) == (before, requests, results)

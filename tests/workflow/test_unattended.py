@@ -1,4 +1,4 @@
-"""Runs that nobody attends: what would be asked is refused, parked, or asked where a rule says so."""
+"""Unattended runs: what would be asked is refused, parked, or asked where a rule says so."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_i2_what_would_be_asked_is_refused_and_the_refusal_says_what_would
         assert closed.payload["rule"] == "unattended"
 
 
-async def test_a_question_that_nobody_is_there_to_answer(client: Client, sqlite: Database) -> None:
+async def test_a_question_without_anyone_to_answer_it(client: Client, sqlite: Database) -> None:
     """``deny`` refuses a question, saying that no rule could allow it; ``rules`` asks it, for only a person can answer."""
     async with stack(client, sqlite, ask, model=Script(says(call("ask", QUESTION[1], "q")), says("Done."))) as engine:
         run = await engine.start(unattended="deny")
@@ -98,7 +98,7 @@ async def test_rules_asks_where_a_rule_says_so(client: Client, sqlite: Database,
 async def test_what_a_person_approved_runs_though_its_rule_asks_no_more(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """``rules``: an approval stands when the rule that asked for it is gone, and so does an edit: somebody was there."""
+    """``rules``: an approval still counts when the rule that asked for it is gone, and so does an edit."""
     for verb, content, paid in (("approve", {}, 5), ("edit", {"args": '{"cents": 9}'}, 9)):
         policy = Policy(rule=[ASKING])
         async with stack(client, sqlite, bench.pay, model=doing(PAY), policy=policy, working=False) as engine:
@@ -177,10 +177,10 @@ async def test_a_fork_is_as_unattended_as_its_run(client: Client, sqlite: Databa
         assert bench.paid == []
 
 
-async def test_a_rule_that_is_stored_while_nobody_watches_refuses_at_the_door(
+async def test_a_rule_that_is_stored_during_an_unattended_run_refuses_at_the_door(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """A call that was allowed when it was planned, and would be asked for by now, is refused: there is nobody to ask."""
+    """A call that was allowed when it was planned, and would be asked for by now, is refused: there is no one to ask."""
     policy = Policy(rule=[Rule(name="ok", verdict="allow", tools=["pay", "slow"])])
     model = ListModel(says(call("slow", "{}", "s"), call("pay", PAY[1], "p")), says("Done."))
     limits = Limits(concurrency=1)
@@ -200,7 +200,7 @@ async def test_a_rule_that_is_stored_while_nobody_watches_refuses_at_the_door(
 async def test_an_edit_of_what_is_asked_may_become_anything_that_no_rule_denies(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """``rules``: an edit is judged as the edited call; a rule that denies it refuses, that nobody attends does not."""
+    """``rules``: an edit is judged as the edited call: a rule that denies it refuses it; being unattended does not."""
     over = [{"at": "/cents", "op": "gt", "value": 100}]
     rules = [
         {"name": "large", "verdict": "ask", "tools": ["pay"], "args": over},

@@ -32,8 +32,8 @@ async def waits_for_its_next_attempt(client: Client, run_id: str) -> None:
     """Return when a failed request of the run waits to be sent again, as Temporal knows it."""
     async with asyncio.timeout(10):
         while True:
-            found = await client.get_workflow_handle(run_id).describe()
-            if any(each.attempt > 1 and each.state == 1 for each in found.raw_description.pending_activities):
+            described = await client.get_workflow_handle(run_id).describe()
+            if any(each.attempt > 1 and each.state == 1 for each in described.raw_description.pending_activities):
                 return
             await asyncio.sleep(0.02)
 
@@ -44,10 +44,10 @@ async def test_a_switch_cuts_the_wait_for_a_retry(client: Client, sqlite: Databa
     async with stack(client, sqlite, bench.look, model=models) as engine:
         run = await engine.start()
         await waits_for_its_next_attempt(client, run.id)
-        [told] = (await explain.explain(engine.services, run.id)).waits_for
-        assert (told.kind, told.since) == ("model_retrying", None)
-        assert told.until is not None
-        assert "attempt 2 next: slow down" in told.says
+        [wait] = (await explain.explain(engine.services, run.id)).waits_for
+        assert (wait.kind, wait.since) == ("model_retrying", None)
+        assert wait.until is not None
+        assert "attempt 2 next: slow down" in wait.says
         await switch_model.switch_model(engine.services, ADA, run.id, model="scripted:big")
         async with asyncio.timeout(10):
             ended = await engine.ended(run)
@@ -58,7 +58,7 @@ async def test_a_switch_cuts_the_wait_for_a_retry(client: Client, sqlite: Databa
 
 
 async def test_the_same_choice_again_asks_again_now(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Whoever chooses the model that the run has waits no longer for it, and no second switch is told."""
+    """Choosing the run's current model ends the wait, and logs no second switch."""
     models = Cast(test=ListModel(says("Never.")), big=ListModel(limited(), says("Done.")))
     async with stack(client, sqlite, bench.look, model=models, working=False) as engine:
         run = await engine.start()
@@ -77,11 +77,11 @@ class Slow:
     name = "scripted:slow"
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
         self.begun, self.let = asyncio.Event(), asyncio.Event()
 
     async def generate(self, _request: ModelRequest) -> ModelResponse:
-        self.asked += 1
+        self.requests += 1
         self.begun.set()
         await self.let.wait()
         return says("Done.")
@@ -99,7 +99,7 @@ async def test_a_request_on_its_way_comes_to_its_end(client: Client, sqlite: Dat
         assert not await expedite_model(client, run.id)
         slow.let.set()
         assert (await engine.ended(run)).status == "completed"
-        assert slow.asked == 1
+        assert slow.requests == 1
 
 
 async def test_a_switch_does_not_need_temporal(client: Client, sqlite: Database, bench: Bench) -> None:

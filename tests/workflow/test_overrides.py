@@ -49,21 +49,21 @@ async def first(engine: Stack, verb: str = "reject") -> runs.Run:
 
 async def verdicts(engine: Stack, run: runs.Run) -> list[tuple[str, str]]:
     async with engine.database.read() as conn:
-        found = await run_detail(conn, run.id)
-    made = [each.verdict for step in found.steps for each in step.calls]
-    return [("", "") if each is None else (each.answer, each.rule) for each in made]
+        detail = await run_detail(conn, run.id)
+    judged = [each.verdict for step in detail.steps for each in step.calls]
+    return [("", "") if each is None else (each.answer, each.rule) for each in judged]
 
 
 async def test_a_run_has_the_instructions_and_tools_it_was_given(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """The model reads these instructions, is offered these tools, and is told that a tool left out is unknown."""
+    """The model reads these instructions, is offered these tools, and reads that an omitted tool is unknown."""
     model = Script(PAY, says("Done."))
     async with stack(client, sqlite, bench.pay, bench.look, model=model) as engine:
         run = await first(engine)
-        fork = await engine.ended(await forked(engine, run, by=PERSON, instructions="Pay nobody.", tools=["look"]))
+        fork = await engine.ended(await forked(engine, run, by=PERSON, instructions="Pay no one.", tools=["look"]))
         request = model.seen[-1]
-        assert request.messages[0].text == "Pay nobody."
+        assert request.messages[0].text == "Pay no one."
         assert [tool.name for tool in request.tools] == ["look"]
         (result,) = (await engine.results(fork)).values()
         assert isinstance(result, Failure)
@@ -74,7 +74,7 @@ async def test_a_run_has_the_instructions_and_tools_it_was_given(
         assert bench.paid == []
 
 
-async def test_i2_a_policy_of_its_own_stands_in_place_of_every_other_rule(
+async def test_i2_an_overriding_policy_replaces_every_other_rule(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I2: it allows what the app denies and denies what a grant allows; no grant counts beside it. What runs is redeemed."""
@@ -120,10 +120,10 @@ async def test_i2_a_run_policy_that_shuts_is_asked_again_at_the_door(
         assert (result.kind, result.fields["rule"], bench.paid) == ("denied", "shut", [])
 
 
-async def test_a_fork_a_retry_and_the_next_message_go_on_in_the_same_world(
+async def test_a_fork_a_retry_and_the_next_message_keep_the_overrides(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """They take it over; a fork by somebody who may not give a policy is refused, unless it is dropped."""
+    """They inherit them; a fork by someone who may not set a policy is refused, unless it drops the policy."""
     gone = ModelError("gone", error_class="authentication", retryable=False)
 
     async def fails_once(_request: Any) -> Any:
@@ -141,12 +141,12 @@ async def test_a_fork_a_retry_and_the_next_message_go_on_in_the_same_world(
         again = await engine.ended(await retry.retry(engine.services, PERSON, fork.id))
         with pytest.raises(ForbiddenError, match="policy of its own"):
             await send_message.send(engine.services, PERSON, again.id, text="more")
-        said = await engine.ended((await send_message.send(engine.services, ADMIN, again.id, text="more")).run)
-        third = await engine.ended(await forked(engine, said))
-        assert {each.world for each in (again, said, third)} == {fork.world}
+        answered = await engine.ended((await send_message.send(engine.services, ADMIN, again.id, text="more")).run)
+        third = await engine.ended(await forked(engine, answered))
+        assert {each.world for each in (again, answered, third)} == {fork.world}
         with pytest.raises(ForbiddenError, match="policy of its own"):
-            await forked(engine, said, by=PERSON)
-        dropped = await engine.ended(await forked(engine, said, by=PERSON, plain=True))
+            await forked(engine, answered, by=PERSON)
+        dropped = await engine.ended(await forked(engine, answered, by=PERSON, plain=True))
         assert dropped.world is None
         started = (await engine.events(fork))[0].payload
         assert set(started["own"]) == {"digest", "tools", "policy"}
@@ -193,8 +193,8 @@ async def test_sub_agents_live_under_the_policy_of_the_run_above_them(
             assert await overrides.get(conn, other.world) == RunOverrides(agent="helper", policy=OPEN)
 
 
-async def test_a_policy_that_cannot_be_read_asks_and_a_missing_world_stops(sqlite: Database) -> None:
-    """Fail closed: rules of another release ask for everything; without its world nobody knows what a run may do."""
+async def test_a_policy_that_cannot_be_read_asks_and_missing_overrides_stop(sqlite: Database) -> None:
+    """Fail closed: rules of another release ask for everything; without its overrides it is unknown what a run may do."""
     async with sqlite.write() as conn:
         digest = await overrides.keep(conn, RunOverrides(agent="a", policy="[[rule]]\nname = 1"))
         assert await overrides.keep(conn, RunOverrides(agent="a")) is None
@@ -202,14 +202,14 @@ async def test_a_policy_that_cannot_be_read_asks_and_a_missing_world_stops(sqlit
     def run(world: str | None) -> Any:
         return type("Run", (), {"id": "run_1", "world": world})()
 
-    kept = OverridesCache()
+    cache = OverridesCache()
     async with sqlite.read() as conn:
         with capture_logs() as logged:
-            own = await kept.of_run(conn, run(digest))
+            own = await cache.of_run(conn, run(digest))
         assert own is not None
         assert own.policy is not None
         assert [(rule.verdict, rule.tools) for rule in own.policy.rule] == [("ask", ["*"])]
         assert logged
         with pytest.raises(ApplicationError, match="does not have what run"):
-            await kept.of_run(conn, run("gone"))
-        assert await kept.of_run(conn, run(None)) is None
+            await cache.of_run(conn, run("gone"))
+        assert await cache.of_run(conn, run(None)) is None

@@ -1,4 +1,4 @@
-"""Store and workflows held against each other: what is off is found, and the inbox can be rebuilt from the workflows."""
+"""Store and workflows compared: differences are found, and the inbox can be rebuilt from the workflows."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def quick_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def off(engine: Stack, *about: runs.Run, fix: bool = False) -> list[Finding]:
     """What is off about these runs; the server has those of other tests, too, whose store is another."""
-    found = await reconcile.reconcile(engine.services, fix=fix, by=ME)
-    return [each for each in found if each.run_id in {run.id for run in about}]
+    findings = await reconcile.reconcile(engine.services, fix=fix, by=ME)
+    return [each for each in findings if each.run_id in {run.id for run in about}]
 
 
-def kinds(found: list[Finding]) -> set[tuple[str, str | None, bool]]:
-    return {(each.kind, each.request_id, each.fixed) for each in found}
+def kinds(findings: list[Finding]) -> set[tuple[str, str | None, bool]]:
+    return {(each.kind, each.request_id, each.fixed) for each in findings}
 
 
 async def by_call(engine: Stack, run: runs.Run) -> dict[str, requests.Request]:
@@ -58,7 +58,7 @@ async def by_call(engine: Stack, run: runs.Run) -> dict[str, requests.Request]:
 
 
 async def tamper(engine: Stack, request: requests.Request, **values: Any) -> None:
-    """Write into the inbox behind the workflow's back."""
+    """Change the inbox without the workflow."""
     async with engine.database.write() as conn:
         await conn.execute(update(requests_table).where(requests_table.c.id == request.id).values(**values))
 
@@ -74,9 +74,9 @@ async def test_both_kinds_of_orphan_are_reported_and_left(client: Client, sqlite
         async with sqlite.write() as conn:
             await runs.end(conn, orphan.id, status="failed")
         for fix in (False, True):
-            found = await off(engine, fine, lost, orphan, fix=fix)
-            assert kinds(found) == {("lost_run", None, False)} | {("lost_workflow", None, False)}
-            assert {each.run_id: each.detail for each in found} == {
+            findings = await off(engine, fine, lost, orphan, fix=fix)
+            assert kinds(findings) == {("lost_run", None, False)} | {("lost_workflow", None, False)}
+            assert {each.run_id: each.detail for each in findings} == {
                 lost.id: "live in the store, its workflow is closed",
                 orphan.id: "its workflow is open, and the run is failed in the store",
             }
@@ -85,7 +85,7 @@ async def test_both_kinds_of_orphan_are_reported_and_left(client: Client, sqlite
 async def test_the_inbox_is_rebuilt_from_the_workflows(client: Client, database: Database, bench: Bench) -> None:
     """What the inbox hides is shown again, what it still shows is closed as its run closed it, and nothing is decided.
 
-    A recorded decision that the run never heard of is told to it. Looked at without --fix, all stays as it is.
+    A recorded decision that the run never got is sent to it. Without --fix, nothing changes.
     """
     model = ListModel(pays("old"), pays("hidden", "told", "refused", "open"), DONE)
     async with stack(client, database, bench.pay, model=model) as engine:
@@ -93,24 +93,24 @@ async def test_the_inbox_is_rebuilt_from_the_workflows(client: Client, database:
         old = await engine.request(run)
         await engine.decide(old, "approve")
         await engine.request(run)
-        asked = await by_call(engine, run)
-        await engine.decide(asked["refused"], "reject", decision_id="no", message="too much")
+        by_id = await by_call(engine, run)
+        await engine.decide(by_id["refused"], "reject", decision_id="no", message="too much")
         assert await off(engine, run) == []
 
         await tamper(engine, old, **UNDECIDED)
-        await tamper(engine, asked["refused"], **UNDECIDED)
-        await tamper(engine, asked["hidden"], status="cancelled", decided_at=as_text(now()))
+        await tamper(engine, by_id["refused"], **UNDECIDED)
+        await tamper(engine, by_id["hidden"], status="cancelled", decided_at=as_text(now()))
         decided = {"status": "approved", "decision_id": "yes", "verb": "approve", "decided_by": "ann"}
-        await tamper(engine, asked["told"], **decided, decided_at=as_text(now()))
+        await tamper(engine, by_id["told"], **decided, decided_at=as_text(now()))
         differ = {
             ("unknown_to_run", old.id),
-            ("closed_in_run", asked["refused"].id),
-            ("closed_in_inbox", asked["hidden"].id),
-            ("closed_in_inbox", asked["told"].id),
+            ("closed_in_run", by_id["refused"].id),
+            ("closed_in_inbox", by_id["hidden"].id),
+            ("closed_in_inbox", by_id["told"].id),
         }
         for fix in (False, True):
-            found = await off(engine, run, fix=fix)
-            assert kinds(found) == {(kind, request_id, fix) for kind, request_id in differ}
+            findings = await off(engine, run, fix=fix)
+            assert kinds(findings) == {(kind, request_id, fix) for kind, request_id in differ}
         await engine.event(run, "execution.started")
         assert await off(engine, run) == []
 
@@ -123,9 +123,9 @@ async def test_the_inbox_is_rebuilt_from_the_workflows(client: Client, database:
             "open": "pending",
         }
         assert (rebuilt["refused"].decision_id, rebuilt["refused"].decided_by) == ("no", "operator")
-        told = [each.payload for each in await engine.events(run) if each.type == "request.rebuilt"]
-        assert {(each["request_id"], each["by"]) for each in told} == {
-            (asked[name].id if name != "old" else old.id, ME) for name in ("old", "hidden", "refused")
+        payloads = [each.payload for each in await engine.events(run) if each.type == "request.rebuilt"]
+        assert {(each["request_id"], each["by"]) for each in payloads} == {
+            (by_id[name].id if name != "old" else old.id, ME) for name in ("old", "hidden", "refused")
         }
         for name in ("hidden", "open"):
             await engine.decide(rebuilt[name], "approve")
@@ -138,12 +138,12 @@ async def test_the_inbox_is_rebuilt_from_the_workflows(client: Client, database:
             assert await events.chain_break(conn, run.id) is None
 
 
-async def test_what_may_be_on_its_way_is_reported_and_not_mended(
+async def test_what_may_be_on_its_way_is_reported_and_not_fixed(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request of an open call that its run has not heard of stays: its worker may be lost, and another yet to come.
+    """A request of an open call that its run does not know stays: its worker may be lost, and another may come.
 
-    A workflow for which no worker answers is told of, and nothing of it is touched.
+    A workflow for which no worker answers is reported, and nothing of it is changed.
     """
     monkeypatch.setattr(recovery, "QUERY_WAIT", timedelta(seconds=0.5))
     async with stack(client, sqlite, bench.pay, model=ListModel(pays("p")), working=False) as engine:

@@ -1,4 +1,4 @@
-"""Steering: a run is held and goes on; what is said to a live run is read before its next step, or answered after it."""
+"""Steering: a run is paused and resumed; a message to a live run is read before its next step, or answered after it."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ PAY = call("pay", '{"cents": 5}', "p")
 
 async def stored(engine: Stack, run_id: str) -> runs.Run:
     async with engine.database.read() as conn:
-        found = await runs.get(conn, run_id)
-    assert found is not None
-    return found
+        row = await runs.get(conn, run_id)
+    assert row is not None
+    return row
 
 
 async def send(engine: Stack, run: runs.Run, text: str, how: str | None = None, *, key: str | None = None) -> Sent:
@@ -57,7 +57,7 @@ async def held(engine: Stack, run: runs.Run, *, is_held: bool = True) -> None:
     async def look() -> bool:
         return ((await stored(engine, run.id)).paused_at is not None) is is_held
 
-    await until(look, f"run that is {'held' if is_held else 'going on'}")
+    await until(look, f"run that is {'held' if is_held else 'resumed'}")
 
 
 async def next_run(engine: Stack, run: runs.Run) -> runs.Run:
@@ -65,20 +65,20 @@ async def next_run(engine: Stack, run: runs.Run) -> runs.Run:
 
     async def look() -> runs.Run | None:
         async with engine.database.read() as conn:
-            found = [each for each in await runs.page(conn, limit=50) if each.conversation_id == run.conversation_id]
-        return next((each for each in found if each.id != run.id), None)
+            siblings = [each for each in await runs.page(conn, limit=50) if each.conversation_id == run.conversation_id]
+        return next((each for each in siblings if each.id != run.id), None)
 
     return await until(look, "next run")
 
 
-async def said_by_people(engine: Stack, run: runs.Run) -> list[str]:
+async def user_texts(engine: Stack, run: runs.Run) -> list[str]:
     return [message.text for message in await engine.history(run) if message.role == "user"]
 
 
 async def test_a_held_run_finishes_what_runs_and_starts_nothing_new(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """What runs comes to its end, an approved call waits, the model is not asked; resumed, all of it goes on (I1)."""
+    """What runs comes to its end, an approved call waits, the model is not asked; resumed, all of it continues (I1)."""
     model = ListModel(says("Both.", call("slow", "{}", "s"), PAY), says("Done."))
     async with stack(client, database, bench.slow, bench.pay, model=model) as engine:
         run = await engine.start()
@@ -99,10 +99,10 @@ async def test_a_held_run_finishes_what_runs_and_starts_nothing_new(
         assert bench.paid == [5]
         assert (await stored(engine, run.id)).paused_at is None
         assert is_reconciled(await engine.history(run))
-        told = [
+        logged = [
             (each.type, each.payload.get("by")) for each in await engine.events(run) if each.type.startswith("run.")
         ]
-        assert told[1:3] == [("run.paused", "ada"), ("run.resumed", "ada")]
+        assert logged[1:3] == [("run.paused", "ada"), ("run.resumed", "ada")]
 
 
 async def test_a_call_that_waits_for_its_place_does_not_start_in_a_held_run(
@@ -126,7 +126,7 @@ async def test_a_call_that_waits_for_its_place_does_not_start_in_a_held_run(
 
 
 async def test_repeats_change_nothing_and_the_last_word_counts(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Held twice is held once; resume of a run that goes on is nothing; pause, resume, pause in a row ends held."""
+    """Pausing twice is pausing once; resuming a running run does nothing; pause, resume, pause in a row ends paused."""
     async with stack(client, sqlite, bench.pay, model=Script(says("Pay.", PAY), says("Done."))) as engine:
         run = await engine.start()
         request = await engine.request(run)
@@ -141,8 +141,8 @@ async def test_repeats_change_nothing_and_the_last_word_counts(client: Client, s
 
         await until(look, "second pause")
         await engine.idle(run)
-        told = [each.type for each in await engine.events(run) if each.type in {"run.paused", "run.resumed"}]
-        assert told == ["run.paused", "run.resumed", "run.paused"]
+        event_types = [each.type for each in await engine.events(run) if each.type in {"run.paused", "run.resumed"}]
+        assert event_types == ["run.paused", "run.resumed", "run.paused"]
         await engine.interrupt(run)
         assert (await engine.ended(run)).status == "interrupted"
         assert (await engine.closed(run)).name == "COMPLETED"
@@ -157,7 +157,7 @@ async def _pending(engine: Stack) -> list[requests.ListedRequest]:
 
 
 async def test_i8_a_pause_outlives_continue_as_new_and_a_worker(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A run that is held while its step closes is held behind continue-as-new, too, and on another worker."""
+    """A run that is paused while its step closes stays paused after continue-as-new, and on another worker."""
     model = ListModel(says("Slow.", call("slow", "{}", "s")), says("Done."))
     async with stack(client, sqlite, bench.slow, model=model, working=False) as engine:
         async with engine.worker():
@@ -178,7 +178,7 @@ async def test_i8_a_pause_outlives_continue_as_new_and_a_worker(client: Client, 
 async def test_a_queued_message_is_answered_by_a_run_of_its_own(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """It waits for the end, then the conversation goes on with it: same agent, one live run at a time, the next after it."""
+    """It waits for the end, then the conversation continues with it: same agent, one live run at a time, in order."""
     model = ListModel(says("Pay.", PAY), says("Paid."), says("First."), says("Second."))
     async with stack(client, database, bench.pay, model=model) as engine:
         run = await engine.start()
@@ -191,7 +191,7 @@ async def test_a_queued_message_is_answered_by_a_run_of_its_own(
         await send(engine, run, "and after that?")
         with pytest.raises(ConflictError, match="another message"):
             await send(engine, run, "something else", key="k1")
-        assert await said_by_people(engine, run) == ["go"]
+        assert await user_texts(engine, run) == ["go"]
         await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == "completed"
         second = await next_run(engine, run)
@@ -209,7 +209,7 @@ async def test_a_queued_message_is_answered_by_a_run_of_its_own(
             return next((each for each in every if each.task == "and after that?"), None)
 
         last = await engine.ended(await until(third, "third run"))
-        assert await said_by_people(engine, last) == ["go", "and then?", "and after that?"]
+        assert await user_texts(engine, last) == ["go", "and then?", "and after that?"]
         assert is_reconciled(await engine.history(last))
         late = await send(engine, run, "and then?", key="k1")
         assert (late.run.id, late.message is not None) == (second.id, True)
@@ -219,7 +219,7 @@ async def test_a_queued_message_is_answered_by_a_run_of_its_own(
 async def test_an_injected_message_is_read_before_the_next_step(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """It stands behind the results of the step at hand, and the model's next request ends with it (I1)."""
+    """It comes after the results of the current step, and the model's next request ends with it (I1)."""
     model = ListModel(says("Pay.", PAY), says("Done."))
     async with stack(client, database, bench.pay, model=model) as engine:
         run = await engine.start()
@@ -232,8 +232,8 @@ async def test_an_injected_message_is_read_before_the_next_step(
         assert model.seen[1].messages[-1].text == "but hurry"
         assert (await _waiting(engine, run), bench.paid) == ([], [5])
         async with database.read() as conn:
-            shown = await run_views.run_detail(conn, run.id)
-        assert [[(said.sent_by, said.text) for said in step.told] for step in shown.steps] == [
+            detail = await run_views.run_detail(conn, run.id)
+        assert [[(message.sent_by, message.text) for message in step.told] for step in detail.steps] == [
             [],
             [("ada", "but hurry")],
         ]
@@ -258,8 +258,8 @@ async def test_a_superseding_message_ends_what_waits(client: Client, database: D
         await send(engine, run, "not that one, pay 7", "supersede")
 
         async def other() -> requests.Request | None:
-            found = await engine.request(run)
-            return found if found.id != request.id else None
+            pending = await engine.request(run)
+            return pending if pending.id != request.id else None
 
         second = await until(other, "request of the next step")
         async with database.read() as conn:
@@ -282,18 +282,18 @@ async def test_what_a_response_on_its_way_asks_for_is_superseded_too(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """The message came while the model was thinking: what it then wants is out of date when it is asked for."""
-    asked, answer = asyncio.Event(), asyncio.Event()
+    requested, answer = asyncio.Event(), asyncio.Event()
 
     async def think(request: ModelRequest) -> ModelResponse:
         if request.messages[-1].text == "never mind":
             return says("Done.")
-        asked.set()
+        requested.set()
         await answer.wait()
         return says("Pay.", PAY)
 
     async with stack(client, sqlite, bench.pay, model=Script(think)) as engine:
         run = await engine.start()
-        await asyncio.wait_for(asked.wait(), 30)
+        await asyncio.wait_for(requested.wait(), 30)
         await send(engine, run, "never mind", "supersede")
 
         async def signalled() -> bool:
@@ -395,8 +395,8 @@ async def test_a_message_to_a_run_that_has_ended_starts_the_next_one(
 
 def test_an_agent_declares_what_a_live_run_does_with_messages(bench: Bench) -> None:
     """One of three words; another is refused where it is declared, with the words there are."""
-    made = Agent(name="a", instructions="", toolkit=Toolkit.of(bench.look), model="scripted:x", while_running="inject")
-    assert made.while_running == "inject"
+    agent = Agent(name="a", instructions="", toolkit=Toolkit.of(bench.look), model="scripted:x", while_running="inject")
+    assert agent.while_running == "inject"
     with pytest.raises(ConfigurationError, match="queue, inject, supersede"):
         Agent(name="a", instructions="", toolkit=Toolkit.of(bench.look), model="scripted:x", while_running="drop")  # type: ignore[arg-type]
 
@@ -424,10 +424,10 @@ async def test_the_agents_own_word_counts_when_the_sender_says_none(
         assert json.dumps([message.text for message in model.seen[1].messages]).count("hurry") == 1
 
 
-async def test_a_run_that_has_not_begun_is_not_said_to_have_ended(
+async def test_a_run_that_has_not_begun_is_not_reported_as_ended(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between its record and its workflow's start a run can be told nothing yet; whoever tries is to try again."""
+    """Between its record and its workflow's start a run takes no message yet; the sender should try again."""
 
     async def later(*_: object, **__: object) -> None:
         return None

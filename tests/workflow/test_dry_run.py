@@ -1,4 +1,4 @@
-"""Dry replays: a run done over from its record. Nothing runs, nobody is asked, and what differs is closed as a divergence."""
+"""Dry runs: a run repeated from its record. Nothing runs, no one is asked, and what differs is closed as a divergence."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ SHUT = '[[rule]]\nname = "shut"\nverdict = "deny"\ntools = ["*"]\n'
 
 
 async def replayed(engine: Stack, run: runs.Run, **options: Any) -> runs.Run:
-    """A dry replay of the run, at its end."""
+    """Do a dry run of the run, and wait for its end."""
     started = await dry_run.start_dry_run(engine.services, PERSON, run.id, DryRunOrder(**options))
     return await engine.ended(started)
 
 
-async def made(engine: Stack, run: runs.Run) -> list[CallView]:
+async def views_of(engine: Stack, run: runs.Run) -> list[CallView]:
     async with engine.database.read() as conn:
         return [each for step in (await run_detail(conn, run.id)).steps for each in step.calls]
 
@@ -64,9 +64,9 @@ async def made(engine: Stack, run: runs.Run) -> list[CallView]:
 async def traces(engine: Stack, run: runs.Run) -> int:
     """How many requests, executions and runs below the run there are."""
     async with engine.database.read() as conn:
-        found = [len(await requests.of_run(conn, run.id)), len(await engine.executions(run))]
+        counts = [len(await requests.of_run(conn, run.id)), len(await engine.executions(run))]
         below = select(func.count()).select_from(tables.runs).where(tables.runs.c.parent_run_id == run.id)
-        return sum(found) + int((await conn.execute(below)).scalar_one())
+        return sum(counts) + int((await conn.execute(below)).scalar_one())
 
 
 def pay(cents: int) -> Any:
@@ -85,23 +85,23 @@ class Noting(Hooks):
     """Writes down what it is called for."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.calls: list[str] = []
 
     async def before_tool(self, scope: RunScope, call: HookedCall) -> Deny | None:
-        self.heard.append(f"before {call.tool_name}")
+        self.calls.append(f"before {call.tool_name}")
         return None
 
     async def after_tool(self, scope: RunScope, call: HookedCall, result: Any) -> None:
-        self.heard.append(f"after {call.tool_name}")
+        self.calls.append(f"after {call.tool_name}")
 
     async def after_step(self, scope: RunScope, results: Any) -> None:
-        self.heard.append("step")
+        self.calls.append("step")
 
 
-async def test_i2_a_replay_reads_what_was_recorded_and_nothing_runs(
+async def test_i2_a_dry_run_reads_what_was_recorded_and_nothing_runs(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I2: no handler, hook, preview or precondition is called and nobody is asked; the model reads what it read then."""
+    """I2: no handler, hook, preview or precondition is called and no one is asked; the model reads what it read then."""
     noted: list[str] = []
 
     def previewed(_params: Any, _workspace: Any) -> Preview:
@@ -134,14 +134,14 @@ async def test_i2_a_replay_reads_what_was_recorded_and_nothing_runs(
         await engine.decide(await engine.request(run, tool="pay"), "edit", args='{"cents": 4}')
         await engine.decide(await engine.request(run), "reject", message="no")
         assert (await engine.ended(run)).status == "completed"
-        await engine.closed(run)  # its last hook has been heard
-        before = [*noted, *hooks.heard]
-        asked = model.seen.copy()
+        await engine.closed(run)  # its last hook has run
+        before = [*noted, *hooks.calls]
+        first_requests = model.seen.copy()
         again = await replayed(engine, run)
         assert (again.status, again.is_dry, again.conversation_id == run.conversation_id) == ("completed", True, False)
-        assert [*noted, *hooks.heard] == before
+        assert [*noted, *hooks.calls] == before
         assert (bench.paid, bench.looked, await traces(engine, again)) == ([4], ["x"], 0)
-        then, now = await made(engine, run), await made(engine, again)
+        then, now = await views_of(engine, run), await views_of(engine, again)
         assert [each.recorded_call_id for each in now] == [each.tool_call_id for each in then]
         assert [each.result for each in now] == [each.result for each in then]
         assert [each.edited_input for each in now] == ['{"cents": 4}', None, None, None]
@@ -149,12 +149,16 @@ async def test_i2_a_replay_reads_what_was_recorded_and_nothing_runs(
             ("ask", "tool:ask"), ("allow", "tool:ask"), ("ask", "tool:ask"), ("ask", "tool:ask"),
         ]  # fmt: skip
         assert {each.disposition for each in now} == {"closed"}
-        assert [each.messages for each in model.seen[len(asked) :]] == [each.messages for each in asked]
+        assert [each.messages for each in model.seen[len(first_requests) :]] == [
+            each.messages for each in first_requests
+        ]
         assert is_reconciled(await engine.history(again))
-        told = await engine.events(again)
-        assert told[0].payload["replay_of"] == {"run_id": run.id, "step": 0}
+        replayed_events = await engine.events(again)
+        assert replayed_events[0].payload["replay_of"] == {"run_id": run.id, "step": 0}
         async with database.read() as conn:
-            assert [await item_of(conn, each) for each in told] == [None] * len(told)  # no channel hears of it
+            assert [await item_of(conn, each) for each in replayed_events] == [None] * len(
+                replayed_events
+            )  # no channel gets it
             assert any([await item_of(conn, each) for each in await engine.events(run)])
 
 
@@ -178,7 +182,7 @@ async def test_i2_what_differs_is_closed_as_a_divergence(client: Client, sqlite:
         await engine.decide(await engine.request(run), "approve")
         await engine.ended(run)
         again = await replayed(engine, run, model="scripted:now", policy=OPEN)
-        views = await made(engine, again)
+        views = await views_of(engine, again)
         assert results_of(views) == [
             "diverged", {"value": "first"}, {"value": "second"}, "unknown_tool", "input_validation_error",
             "diverged", {"paid": 5},
@@ -249,7 +253,7 @@ async def test_every_kind_of_tool_is_answered_from_the_record(client: Client, sq
         assert (await engine.ended(run)).status == "completed"
         assert any(each.name == "search" for each in script.seen[0].tools)
         again = await replayed(engine, run)
-        then, now = await made(engine, run), await made(engine, again)
+        then, now = await views_of(engine, run), await views_of(engine, again)
         assert [each.result for each in now] == [each.result for each in then]
         assert (again.status, again.agent, again.model) == ("completed", "other", "scripted:other")
         async with sqlite.read() as conn:
@@ -257,13 +261,13 @@ async def test_every_kind_of_tool_is_answered_from_the_record(client: Client, sq
         assert (bench.paid, await traces(engine, again)) == ([5], 0)
         assert all(each.name != "search" for each in script.seen[-1].tools)
         shut = await replayed(engine, run, policy=SHUT, step=1)
-        assert [each.recorded_call_id for each in await made(engine, shut)] == [each.tool_call_id for each in then[3:]]
+        assert [each.recorded_call_id for each in await views_of(engine, shut)] == [
+            each.tool_call_id for each in then[3:]
+        ]
 
 
-async def test_a_fork_goes_on_with_whoever_had_the_run_at_that_step(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """Behind step 1 it is the agent that began; behind the hand-over in step 2 the one that took over."""
+async def test_a_fork_continues_with_the_agent_of_its_step(client: Client, sqlite: Database, bench: Bench) -> None:
+    """After step 1 it is the agent that began; after the hand-off in step 2 the one that took over."""
     other = Agent(name="other", instructions="End.", toolkit=Toolkit.of(bench.look), model="scripted:other")
     script = Script(says(look("x")), says(call("hand_off", '{"agent": "other"}')))
     cast = Cast(test=script, other=Script(says("Ended.")))
@@ -306,8 +310,8 @@ async def test_a_replay_ends_as_the_run_did_or_when_it_only_diverges(
         assert bench.paid == []
 
 
-async def test_a_dry_replay_does_not_go_on(client: Client, sqlite: Database, bench: Bench) -> None:
-    """It cannot be retried, talked on or replayed itself; a fork of it is a run of its own, whose calls are asked for."""
+async def test_a_dry_run_cannot_be_continued(client: Client, sqlite: Database, bench: Bench) -> None:
+    """It takes no retry, message or dry run of itself; a fork of it is a normal run, whose calls are gated."""
     model = ListModel(says(pay(5)), says("Done."), says(pay(5)), says("Done."), says(pay(9)), says("Done."))
     async with stack(client, sqlite, bench.pay, model=model) as engine:
         run = await engine.start()
