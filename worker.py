@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any, Final
 
 from temporalio.client import Client
@@ -22,7 +22,7 @@ from activities.settle_call import SettleCall
 from activities.steer_run import SteerRun
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.runtime.app_loader import LoadedApp
-from turngate.runtime.worker_group import WorkerGroup, worker_of_group
+from turngate.runtime.worker_group import Lane, WorkerGroup
 from turngate.runtime.workflow_code import SANDBOX
 from turngate.store import agents
 from turngate.store.database import Database
@@ -43,7 +43,7 @@ def build_engine(
     *,
     streaming: bool = True,
 ) -> Engine:
-    """Return what the activities of this app stand on."""
+    """Return what this app's activities use."""
     profiles = profiles or Profiles()
     return Engine(
         database=database,
@@ -60,50 +60,59 @@ def build_engine(
     )
 
 
-def build_worker(
-    client: Client,
-    engine: Engine,
-    *,
-    task_queue: str,
-    max_cached_workflows: int = 1000,
-    tool_calls_at_once: int = 100,
-    model_requests_at_once: int | None = None,
-    graceful_shutdown_seconds: float = 5.0,
-    deployment: WorkerDeploymentConfig | None = None,
-) -> WorkerGroup:
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """What an operator can set of a worker.
+
+    Attributes:
+        max_cached_workflows: runs that stay in memory between two of their tasks.
+        tool_calls_at_once: the others wait in Temporal, as on every lane of :mod:`workflows.lanes`.
+        model_requests_at_once: None: they share the tools' slots.
+        graceful_shutdown_seconds: how long running tools may continue after the worker must stop.
+        deployment: the worker's build; None: it has none, so it takes every run.
+    """
+
+    max_cached_workflows: int = 1000
+    tool_calls_at_once: int = 100
+    model_requests_at_once: int | None = None
+    graceful_shutdown_seconds: float = 5.0
+    deployment: WorkerDeploymentConfig | None = None
+
+
+def build_worker(client: Client, engine: Engine, task_queue: str, options: WorkerOptions | None = None) -> WorkerGroup:
     """Return workers for the workflow and every activity; run them with ``async with`` or ``run()``.
 
-    ``tool_calls_at_once``: more wait in Temporal, as on every lane of :mod:`workflows.lanes`. ``model_requests_at_once``:
-    None shares the tools' places. ``graceful_shutdown_seconds``: how long running tools may go on after the worker is
-    told to stop. ``deployment``: the build it is of; None: of none, so it takes every run.
+    ``options``: None: the defaults.
     """
+    options = options or WorkerOptions()
     model, tool, closing = CallModel(engine), RunTool(engine), CloseStep(engine)
     decision, waiting, steering = RecordDecision(engine), Escalation(engine), SteerRun(engine)
     records: list[Callable[..., Any]] = [waiting.record_expiry, waiting.climb_ladder, closing.close_step]
     records += [steering.supersede_requests, OpenScheduled(engine).open_scheduled, SettleCall(engine).settle_call]
-    grace = timedelta(seconds=graceful_shutdown_seconds)
-    worker = partial(worker_of_group, client, grace=grace, deployment=deployment)
-    own = worker(
-        task_queue,
-        [model.call_model, tool.run_tool, decision.record_decision, steering.note_pause],
-        slots=tool_calls_at_once,
-        workflows=[AgentTurn, ScheduledStart],
-        workflow_runner=SANDBOX,
-        interceptors=[lanes.Lanes(models_apart=model_requests_at_once is not None)],
-        max_cached_workflows=max_cached_workflows,
-        # After a worker is killed, its tasks wait this long for it. The default (10 s) is longer than an operator's
-        # decision waits for an answer (3 s).
-        sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+    tools, models = options.tool_calls_at_once, options.model_requests_at_once
+    common = Lane(
+        task_queue=task_queue,
+        activities=[model.call_model, tool.run_tool, decision.record_decision, steering.note_pause],
+        slots=tools,
+        more={
+            "workflows": [AgentTurn, ScheduledStart],
+            "workflow_runner": SANDBOX,
+            "interceptors": [lanes.Lanes(models_apart=models is not None)],
+            "max_cached_workflows": options.max_cached_workflows,
+            # After a worker is killed, its tasks wait this long for it. The default (10 s) is longer than an operator's
+            # decision waits for an answer (3 s).
+            "sticky_queue_schedule_to_start_timeout": timedelta(seconds=2),
+        },
     )
-    # In any case: another worker may have places apart, and put requests there.
-    models = worker(
-        f"{task_queue}{lanes.MODELS}", [model.call_model], slots=model_requests_at_once or tool_calls_at_once
-    )
-    return WorkerGroup([own, models, worker(f"{task_queue}{lanes.RECORDS}", records, slots=RECORD_SLOTS)])
+    # Always, because another worker may have separate slots for model requests and send them to this queue.
+    requests = Lane(task_queue=f"{task_queue}{lanes.MODELS}", activities=[model.call_model], slots=models or tools)
+    short = Lane(task_queue=f"{task_queue}{lanes.RECORDS}", activities=records, slots=RECORD_SLOTS)
+    grace = timedelta(seconds=options.graceful_shutdown_seconds)
+    return WorkerGroup.of(client, [common, requests, short], grace=grace, deployment=options.deployment)
 
 
 async def publish_agents(app: LoadedApp, database: Database, *, task_queue: str) -> None:
-    """Tell the API which agents this worker runs, and under which rules."""
+    """Store for the API which agents this worker runs, and under which rules."""
     async with database.write() as conn:
         await agents.publish(conn, app.app, task_queue=task_queue)
         await policies.publish(

@@ -1,7 +1,7 @@
-"""From a run as the API shows it to a fixture (:mod:`turngate.domain.runs.fixtures`). Pure: it reads nothing by itself.
+"""Turn a run, as the API shows it, into a fixture (:mod:`turngate.domain.runs.fixtures`). Pure: it reads nothing itself.
 
-People's names become role words and the run's own id and directory placeholders, so that two records of the same
-happenings are equal, whoever made them and where.
+People's names become role words, and the run's id and directory become placeholders. So two records of the same events are
+equal, regardless of who ran the agent and where.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OPERATOR_WORD: Final = "operator"
 
 
 class NotExportableError(ConflictError):
-    """The run holds something that a fixture cannot play again; the message says what, and what to do instead."""
+    """The run has something that a fixture cannot play again; the message says what, and what to do instead."""
 
     code = "not_exportable"
 
@@ -67,13 +67,13 @@ def record(run: RunDetail, messages: Sequence[MessageView], requests: Mapping[st
 
 
 def recorded_responses(run: RunDetail, requests: Mapping[str, RequestDetail]) -> tuple[FixtureResponse, ...]:
-    """Return the run's responses with their calls, as a fixture holds them; also of a run that :func:`record` refuses."""
+    """Return the run's responses with their calls as in a fixture, even of a run that :func:`record` refuses."""
     names = _Names(run)
     return tuple(_response(step, requests, names) for step in run.steps)
 
 
 def recorded_end(run: RunDetail) -> FixtureEnd:
-    """Return how the run ended, as a fixture holds it."""
+    """Return how the run ended, as in a fixture."""
     return FixtureEnd(status=run.status, error_class=run.error_class, final_text=_Names(run).text(run.final_text))
 
 
@@ -92,17 +92,17 @@ def _refuse_unplayable(run: RunDetail) -> None:
         )
     if run.parent_run_id is not None:
         raise NotExportableError(
-            f"run {run.id} is a sub-agent's, and answers a call of run {run.parent_run_id}: a test starts an agent of its "
-            "own. Start this agent with the same task, and export that run"
+            f"run {run.id} is a sub-agent's, and answers a call of run {run.parent_run_id}: a test starts its own "
+            "agent. Start this agent with the same task, and export that run"
         )
     if run.replay_of_run_id is not None:
         raise NotExportableError(
-            f"run {run.id} is a dry replay, in which nothing ran: export run {run.replay_of_run_id}, whose record it goes by"
+            f"run {run.id} is a dry run, in which no tool ran: export run {run.replay_of_run_id}, whose results it uses"
         )
     if run.own is not None and (run.own.tools is not None or run.own.policy is not None):
         raise NotExportableError(
-            f"run {run.id} has tools or a policy of its own, and a test plays the app's: export a run without, such as a "
-            "fork of it that takes over nothing (--plain)"
+            f"run {run.id} overrides tools or policy, and a test uses the app's: export a run without overrides, such as a "
+            "fork with --plain"
         )
     for step in run.steps:
         for call in step.calls:
@@ -117,40 +117,40 @@ def _refuse_unplayable(run: RunDetail) -> None:
 def _unplayable(call: CallView) -> str | None:
     """Return why a call cannot be played again, as the rest of a sentence; None when it can."""
     if call.child_run_id is not None:
-        return f"was answered by a sub-agent's run ({call.child_run_id}), whose model and gates a fixture does not hold"
+        return f"was answered by a sub-agent's run ({call.child_run_id}), whose model and gates are not in a fixture"
     if call.by_engine:
-        return "asked for more of a budget, and when that was used up is not part of a fixture"
+        return "asked to extend a budget, and a fixture does not say when the budget was used up"
     match call.signal:
         case WaitUntil():
-            return "held the run on a timer of its own, which a test would have to wait for"
+            return "held the run on a timer, which a test would have to wait for"
         case HandOff():
             return "handed the run over to another agent: a fixture is a run of one agent"
     if any(request.kind == "outcome" for request in call.requests):
         return "was lost with its worker, and a test cannot lose it at the same instant"
     if len(call.requests) > 1:
-        return "was asked for again because what it depends on had changed, and a fixture does not hold that change"
+        return "was asked for again because what it depends on had changed, and a fixture does not have that change"
     request = call.request
     if request is not None and request.status not in get_args(Ending):
-        return f"has a request that ended as {request.status}: a message came in between, which a fixture does not hold"
+        return f"has a request that ended as {request.status}: a message came in between, which is not in a fixture"
     return None
 
 
 def _input(run: RunDetail, messages: Sequence[MessageView]) -> tuple[tuple[Message, ...], str]:
-    """Return the messages before the run, and the text it was started with."""
+    """Return the messages before the run, and the text that started it."""
     own = [place for place, message in enumerate(messages) if message.run_id == run.id]
-    said = [place for place in own if messages[place].role == "user" and not _is_by_engine(_message(messages[place]))]
-    if not said or said[0] != own[0]:
+    sent = [place for place in own if messages[place].role == "user" and not _is_by_engine(_message(messages[place]))]
+    if not sent or sent[0] != own[0]:
         raise NotExportableError(
-            f"run {run.id} has no message of its own to start with (it retries another one): export that one, or fork it"
+            f"run {run.id} does not start with its own message (it retries another one): export that run, or fork it"
         )
-    if len(said) > 1:
+    if len(sent) > 1:
         raise NotExportableError(
-            f"run {run.id} was sent a message while it worked, and when that came is not recorded: send the same task in one "
+            f"run {run.id} was sent a message while it worked, and its time is not recorded: send the same task in one "
             "message, and export that run"
         )
     first = messages[own[0]]
     if _message(first) != user_message(_message(first).text):
-        raise NotExportableError(f"run {run.id} was started with more than a text, and a fixture holds a text")
+        raise NotExportableError(f"run {run.id} was started with more than a text, and a fixture has only a text")
     return tuple(_message(message) for message in messages[: own[0]]), _message(first).text
 
 
@@ -159,7 +159,7 @@ def _is_by_engine(message: Message) -> bool:
 
 
 def _message(view: MessageView) -> Message:
-    """Return a message without what only its provider understands, and without the way to a whole result."""
+    """Return a message without its provider's options, and without the reference to a whole result."""
     parts = []
     for part in view.parts:
         bare = part.model_copy(update={"provider_options": {}})
@@ -203,10 +203,10 @@ def _call(call: CallView, requests: Mapping[str, RequestDetail], names: _Names) 
 def _request(request: RequestDetail, names: _Names) -> FixtureRequest:
     decisions = []
     winner = request.decision
-    for given in request.given:
-        if winner is None or given.decided_by != winner.decided_by:
-            by = names.word(given.decided_by)
-            decisions.append(FixtureDecision(verb="approve", message=given.message, by=by))
+    for approval in request.given:
+        if winner is None or approval.decided_by != winner.decided_by:
+            by = names.word(approval.decided_by)
+            decisions.append(FixtureDecision(verb="approve", message=approval.message, by=by))
     if winner is not None:
         by = names.word(winner.decided_by)
         decisions.append(FixtureDecision(verb=winner.verb, args=winner.args, message=winner.message, by=by))
@@ -216,7 +216,7 @@ def _request(request: RequestDetail, names: _Names) -> FixtureRequest:
 
 
 class _Names:
-    """Role words and placeholders for what belongs to one machine and its people."""
+    """Role words for people's names, and placeholders for the run's id and directory."""
 
     def __init__(self, run: RunDetail) -> None:
         self._words = {run.started_by: STARTER_WORD}
@@ -225,7 +225,7 @@ class _Names:
             self._places.append((run.workspace.rstrip("/") or run.workspace, "<workspace>"))
 
     def word(self, name: str) -> str:
-        """Return the role word of a person; the same for the same one."""
+        """Return the role word of a person. The same person always gets the same word."""
         if name not in self._words:
             others = len(self._words)
             self._words[name] = OPERATOR_WORD if others == 1 else f"{OPERATOR_WORD}-{others}"
@@ -238,7 +238,7 @@ class _Names:
         return text
 
     def result(self, result: Ok | Failure) -> Ok | Failure:
-        """Return a result with placeholders, and the role word of whoever refused."""
+        """Return a result with placeholders, and the role word of the person who refused."""
         if isinstance(result, Ok):
             return Ok(value={name: self._tree(value) for name, value in result.value.items()})
         fields = {name: self._tree(value) for name, value in result.fields.items()}

@@ -360,7 +360,9 @@ async def test_i5_a_worker_killed_after_asking_again_asks_once(client: Client, d
         assert (again.state, again.again.request_id) == ("asked_again", second.id)
         assert (await engine.results(run))["p"] is None
         world.balance = 2
-        async with composition.build_worker(client, engine.engine, task_queue=apart, max_cached_workflows=0):
+        async with composition.build_worker(
+            client, engine.engine, apart, composition.WorkerOptions(max_cached_workflows=0)
+        ):
             assert (await deciding).status == "approved"
             assert (await engine.ended(run)).status == "completed"
         assert world.paid == [5]

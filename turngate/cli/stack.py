@@ -34,7 +34,7 @@ from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings
 from turngate.store import agents
 from turngate.store.database import Database
-from worker import build_engine, build_worker, publish_agents
+from worker import WorkerOptions, build_engine, build_worker, publish_agents
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ async def serving_worker(
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Publish the app's agents and run its worker. Yields the task, which ends when the worker fails.
 
-    ``deployment``: as :func:`worker.build_worker` takes it.
+    ``deployment``: as of :class:`worker.WorkerOptions`.
     """
     shorten_failures(details=settings.log_format == "json")
     models = build_models(settings, script_base=app.base)
@@ -137,14 +137,12 @@ async def serving_worker(
     for warning in builders_app.warnings(app):
         logger.warning("%s", warning)
     engine = build_engine(app, database, models, models.profiles, streaming=settings.streaming)
-    worker = build_worker(
-        client,
-        engine,
-        task_queue=settings.task_queue,
+    options = WorkerOptions(
         tool_calls_at_once=settings.tool_calls_at_once,
         model_requests_at_once=settings.model_requests_at_once,
         deployment=deployment,
     )
+    worker = build_worker(client, engine, settings.task_queue, options)
     await publish_agents(app, database, task_queue=settings.task_queue)
     async with database.write() as conn:
         await agents.publish_model_names(conn, models.profiles, models.providers)

@@ -34,7 +34,7 @@ from turngate.runtime.temporal_client import data_converter
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.testing.harness import TIME_SKIPPING
-from worker import build_engine, build_worker, publish_agents
+from worker import WorkerOptions, build_engine, build_worker, publish_agents
 
 UPDATE_WAIT: Final = timedelta(seconds=15)
 STOP_SECONDS: Final = 0.5
@@ -105,7 +105,7 @@ class Stage:
             feed=EventFeed(self.database),
             settings=ApiSettings(heartbeat_timeout_seconds=10),
         )
-        async with build_worker(self._client, engine, task_queue=queue, graceful_shutdown_seconds=STOP_SECONDS):
+        async with build_worker(self._client, engine, queue, WorkerOptions(graceful_shutdown_seconds=STOP_SECONDS)):
             yield services
 
     async def aclose(self) -> None:

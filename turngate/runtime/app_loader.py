@@ -1,4 +1,4 @@
-"""Load a builder's app from ``module:attribute`` and check it whole before anything starts."""
+"""Load a builder's app from ``module:attribute``, and check all of it before anything starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turngate.domain.policy.policy import Policy, parse_policy
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedApp:
-    """An app that is known to be whole: its policy read, every service its tools need registered."""
+    """An app that was checked: its policy is loaded, and every service that its tools need is registered."""
 
     app: App
     agents: dict[str, Agent]
@@ -25,7 +25,7 @@ class LoadedApp:
     base: Path
     """Directory of the app's module; relative paths in the app (policy, scripts) start here."""
     policy_file: Path | None = None
-    """Where the policy was read from, every symlink followed; None: the app gives it as a value, or none."""
+    """The policy's file, with every symlink resolved; None: the app has its policy as a value, or has none."""
 
 
 def load_app(target: str) -> LoadedApp:

@@ -12,14 +12,14 @@ from turngate.domain.errors import ConfigurationError
 from turngate.runtime.locations import process_birth
 
 DYING_OWNER_SECONDS: Final = 3.0
-"""How long to wait for a server whose owner is gone already: the kernel is about to end it."""
+"""How long to wait for a server whose owner has died: the kernel is about to kill it."""
 
 
 class DataDirLock:
     """An advisory lock (flock(2)) on a file that holds its owner's pid.
 
     The lock belongs to the open file, so a child that inherits :attr:`descriptor` keeps it after its parent was killed:
-    two servers can never write one database, not even for the moment in which the first one dies.
+    two servers can never write to one database, not even while the first one is dying.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,7 +61,7 @@ class DataDirLock:
                 owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
                 alive = owner.isdecimal() and process_birth(int(owner)) is not None
                 if alive or loop.time() > deadline:
-                    who = f"process {owner}" if alive else f"a server that process {owner or '?'} left behind"
+                    who = f"process {owner}" if alive else f"a server that outlived process {owner or '?'}"
                     raise ConfigurationError(
                         f"the data directory {self._path.parent} is in use by {who}: "
                         "stop it, or set TURNGATE_DATA_DIR to another directory",

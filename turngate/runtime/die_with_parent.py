@@ -1,12 +1,12 @@
 """Run a program that the kernel kills when the process that started it dies, even by SIGKILL.
 
-Run by path, before anything of ours is imported: ``python -I -S die_with_parent.py PARENT_PID PROGRAM [ARGUMENT…]``.
+Run by path, before Turngate is imported: ``python -I -S die_with_parent.py PARENT_PID PROGRAM [ARGUMENT…]``.
 It replaces itself, so the program keeps its pid.
 
 Why not ``preexec_fn``: it runs Python between fork and exec, which can deadlock in a process with threads, and ours has
-Temporal's. The wish survives exec (prctl(2), PR_SET_PDEATHSIG). It is tied to the *thread* that forked: start the
-program from a thread that lives as long as the process, which the main event loop's does. Systems other than Linux have
-no such wish; there the program outlives a killed parent, and the data directory's lock tells the next start.
+Temporal's. The setting survives exec (prctl(2), PR_SET_PDEATHSIG). It is tied to the *thread* that forked: start the
+program from a thread that lives as long as the process, such as the main event loop's. Other systems than Linux don't have
+it: there the program outlives a killed parent, and the next start finds the data directory locked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
         if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
             sys.exit(f"prctl(PR_SET_PDEATHSIG) failed: {os.strerror(ctypes.get_errno())}")
         if os.getppid() != int(parent):
-            sys.exit(1)  # The parent died before the kernel knew of the wish; no one else would end us.
+            sys.exit(1)  # The parent died before the setting took effect, so nothing else would end this process.
     os.execv(command[0], command)  # noqa: S606  # an argument list, no shell
 
 

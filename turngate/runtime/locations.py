@@ -1,4 +1,4 @@
-"""The data directory: what lies in it, that it can be written, and the note a running stack leaves there.
+"""The data directory: its files, the proof that it can be written, and the note of a running stack.
 
     turngate.db        the store, unless TURNGATE_DATABASE_URL says otherwise
     temporal.db        the embedded Temporal server's state
@@ -83,7 +83,7 @@ def process_birth(pid: int) -> str | None:
 
 
 class RunningStack(BaseModel):
-    """Where the stack of one data directory listens, as its process wrote it down.
+    """Where the stack of one data directory listens, as its process noted it.
 
     ``birth``: see :func:`process_birth`; filled in by itself for the process that builds the note.
     """

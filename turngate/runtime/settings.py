@@ -73,7 +73,7 @@ def _lower_case(value: object) -> object:
 
 
 def _issuer(url: str) -> str:
-    """An issuer is compared letter by letter, so no slash is taken off."""
+    """Return the issuer unchanged: it is compared letter by letter, so no slash is removed."""
     if not re.match(r"https://[^\s/?#]|http://(127\.|localhost[:/]|\[::1\])", url) or re.search(r"[\s?#]", url):
         raise ValueError("must be the issuer as the provider spells it, beginning with https://")
     return url
@@ -88,25 +88,24 @@ HttpUrl = Annotated[str, AfterValidator(_http_url)]
 
 
 class Settings(BaseSettings):
-    """Everything a process is told from outside. Frozen; an empty environment variable counts as not set.
+    """Everything that is configured from outside. Frozen; an empty environment variable counts as not set.
 
     ``temporal_address`` None means that ``turngate up`` runs its own server, on ``temporal_port`` (None: a free port,
-    the same one again after a restart). ``temporal_ui_url``: where Temporal's own pages are, for links; None: not known,
-    unless ``turngate up --temporal-ui`` serves them. ``temporal_tls`` None means TLS when an API key or a certificate is given.
-    ``public_url``: where people's browsers reach the pages (links in notifications lead there); None: as this machine
-    does. ``notifications``: the file that says who is told of what. ``model`` overrides the default model of agents
+    the same one again after a restart). ``temporal_ui_url``: where Temporal's own pages are, for links; None: unknown,
+    unless ``turngate up --temporal-ui`` serves them. ``temporal_tls`` None means TLS if an API key or a certificate is set.
+    ``public_url``: where people's browsers reach the pages (links in notifications lead there); None: the same URL as on
+    this machine. ``notifications``: the file that says who is notified of what. ``model`` overrides the agents' default model
     (``provider:name`` or a profile's name). ``models_file``: the file of profiles; None: ``models.toml`` in the data directory,
-    or else beside the app, if there is one. Secrets print as asterisks.
+    or else next to the app, if it exists. Secrets print as asterisks.
 
-    ``tool_calls_at_once``, ``model_requests_at_once``: of one worker; what is more waits in Temporal, oldest first.
-    Model requests with no number of their own share the places of the tools. ``streaming``: watchers are shown what a model
-    says while it answers.
+    ``tool_calls_at_once``, ``model_requests_at_once``: of one worker; the others wait in Temporal, oldest first. Without a
+    number, model requests share the tools' slots. ``streaming``: watchers see a model's answer while it arrives.
     ``build_id``: of ``turngate worker``, whose runs then stay with workers of that build; None: it takes every run.
-    ``deployment_name``: of what Temporal keeps those builds under; another for each stack that shares a namespace.
+    ``deployment_name``: the name under which Temporal groups those builds; different for each stack in a namespace.
 
-    ``session_idle_seconds``: after how long without a request a browser has to log in again. ``rate_limits`` None: failed
-    log-ins are limited, and requests where the API is not bound to loopback; True: both everywhere; False: neither.
-    ``oidc_*``: an OpenID provider by which people log in; comma-separated values of ``oidc_role_claim`` give the roles.
+    ``session_idle_seconds``: after this time without a request, a browser must log in again. ``rate_limits`` None: failed
+    log-ins are limited, and requests if the API is not bound to loopback; True: both always; False: neither.
+    ``oidc_*``: an OpenID provider with which people log in; comma-separated values of ``oidc_role_claim`` give the roles.
     """
 
     model_config = SettingsConfigDict(
@@ -176,21 +175,21 @@ class Settings(BaseSettings):
         if (self.temporal_tls_cert is None) != (self.temporal_tls_key is None):
             raise ValueError("set both TEMPORAL_TLS_CERT and TEMPORAL_TLS_KEY, or neither")
         if self.temporal_tls is False and (self.temporal_tls_cert or self.temporal_tls_server_ca):
-            raise ValueError("TEMPORAL_TLS is false, but certificates are given: unset one of them")
+            raise ValueError("TEMPORAL_TLS is false, but certificates are set: unset one of them")
         return self
 
     @model_validator(mode="after")
     def _oidc_is_whole(self) -> Settings:
         secret_fields = ("oidc_client_secret", "oidc_client_secret_file")
-        given = [each for each in ("oidc_client_id", *secret_fields) if getattr(self, each) is not None]
+        present = [each for each in ("oidc_client_id", *secret_fields) if getattr(self, each) is not None]
         if self.oidc_issuer is None:
-            if given:
-                names = ", ".join(f"{ENV_PREFIX}{each.upper()}" for each in given)
+            if present:
+                names = ", ".join(f"{ENV_PREFIX}{each.upper()}" for each in present)
                 raise ValueError(f"{names} is of no use without TURNGATE_OIDC_ISSUER: set that too")
             return self
         if self.oidc_client_id is None:
             raise ValueError("set TURNGATE_OIDC_CLIENT_ID too: the provider gives it to you")
-        if len([each for each in given if each in secret_fields]) != 1:
+        if len([each for each in present if each in secret_fields]) != 1:
             raise ValueError("set either TURNGATE_OIDC_CLIENT_SECRET or TURNGATE_OIDC_CLIENT_SECRET_FILE")
         if "openid" not in self.oidc_scopes.split():
             raise ValueError("TURNGATE_OIDC_SCOPES must contain openid")
@@ -198,12 +197,12 @@ class Settings(BaseSettings):
 
     @property
     def session_idle(self) -> timedelta:
-        """Return after how long without a request a session is over."""
+        """Return the time without a request after which a session ends."""
         return timedelta(seconds=self.session_idle_seconds)
 
     @property
     def resolved_database_url(self) -> str:
-        """Return the SQLAlchemy URL (``sqlite`` or ``postgresql+psycopg``). May hold a password."""
+        """Return the SQLAlchemy URL (``sqlite`` or ``postgresql+psycopg``). May contain a password."""
         if self.database_url is None:
             return f"sqlite:///{self.data_dir / 'turngate.db'}"
         scheme, _separator, rest = self.database_url.get_secret_value().partition("://")
@@ -223,19 +222,19 @@ class Settings(BaseSettings):
         return self.public_url or self.resolved_api_url
 
     def ensure_data_dir(self) -> Path:
-        """Create ``data_dir`` if need be and prove that it can be written; raises ConfigurationError if not."""
+        """Create ``data_dir`` if necessary and prove that it can be written. Raises ConfigurationError if not."""
         return ensure_data_dir(self.data_dir)
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Build settings: ``overrides`` (by field name; None counts as not given) before environment before defaults.
+    """Build settings: ``overrides`` (by field name; None counts as absent) before environment before defaults.
 
     Raises:
-        ConfigurationError: a value is wrong; names every variable that holds one. Secrets are not repeated.
+        ConfigurationError: a value is wrong; names every variable with a wrong value. Secrets are not repeated.
     """
-    given = {name: value for name, value in overrides.items() if value is not None}
+    present = {name: value for name, value in overrides.items() if value is not None}
     try:
-        return Settings(**given)
+        return Settings(**present)
     except ValidationError as error:
         problems = [_describe(issue) for issue in error.errors(include_url=False, include_context=False)]
         raise ConfigurationError(f"settings are wrong: {'; '.join(problems)}", problems=problems) from None
@@ -258,7 +257,7 @@ def _describe(issue: ErrorDetails) -> str:
     message = issue["msg"].removeprefix("Value error, ")
     if not issue["loc"]:
         return message
-    # pydantic reports a field by its first alias when it has one, else by its name.
+    # pydantic reports a field by its first alias if it has one, else by its name.
     reported = str(issue["loc"][0])
     field = next((name for name in Settings.model_fields if reported in (name, *environment_names(name))), reported)
     names = environment_names(field)
@@ -266,5 +265,4 @@ def _describe(issue: ErrorDetails) -> str:
         return f"there is no setting {field!r}"
     name = next((candidate for candidate in names if os.environ.get(candidate)), names[0])
     secret = "SecretStr" in str(Settings.model_fields[field].annotation)
-    shown = name if secret else f"{name}={issue['input']}"
-    return f"{shown}: {message}"
+    return f"{name}: {message}" if secret else f"{name}={issue['input']}: {message}"

@@ -1,4 +1,4 @@
-"""Logging: every line, ours and the libraries', goes through one pipeline that knows no secrets.
+"""Logging: every line, ours and the libraries', goes through one pipeline that removes secrets.
 
 ``logging`` and ``structlog`` may both be used; both end in one handler on stderr. Run uvicorn with ``log_config=None``,
 or it puts its own handlers back.
@@ -30,7 +30,7 @@ SECRET_TEXT: Final = (
 """An Authorization header, a URL's password, a query's token (login links, in access logs), an OpenAI-style key."""
 
 QUIET: Final = ("httpx", "httpcore", "urllib3", "asyncio", "sqlalchemy", "alembic", "mcp")
-"""Libraries whose INFO lines repeat what our own events say (and hold URLs)."""
+"""Libraries whose INFO lines repeat our own events (and contain URLs)."""
 OWN_HANDLERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "temporalio")
 
 
@@ -79,9 +79,9 @@ def configure_logging(level: LogLevel = "info", log_format: LogFormat = "console
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Blank out secrets by the name they are logged under and by what they look like (structlog processor)."""
+    """Blank out secrets, which are recognised by their key and by what they look like (structlog processor)."""
     event.pop("color_message", None)  # uvicorn's second copy of its message, with terminal codes
-    event.pop("temporal_log", None)  # the SDK core's own object behind the line, which prints as an address
+    event.pop("temporal_log", None)  # the SDK core's object for the line, which prints as an address
     return {name: _clean(name, value) for name, value in event.items()}
 
 

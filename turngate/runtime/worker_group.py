@@ -1,9 +1,10 @@
-"""Several Temporal workers as one: made alike, started, stopped and failing together."""
+"""Several Temporal workers as one: configured alike, started and stopped together; if one fails, all stop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -12,31 +13,17 @@ from temporalio.client import Client
 from temporalio.worker import Worker, WorkerDeploymentConfig
 
 
-def worker_of_group(
-    client: Client,
-    task_queue: str,
-    activities: Sequence[Callable[..., Any]],
-    *,
-    slots: int,
-    grace: timedelta,
-    deployment: WorkerDeploymentConfig | None,
-    **more: Any,
-) -> Worker:
-    """Return a worker for one task queue. ``more``: as :class:`Worker` takes it.
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """One worker of a group: its task queue, its activities, and how many run at once (``slots``).
 
-    ``slots``: activities at once. ``grace``: how long they may continue after the worker is told to stop.
+    ``more``: further arguments of temporalio's ``Worker``.
     """
-    return Worker(
-        client,
-        task_queue=task_queue,
-        activities=activities,
-        deployment_config=deployment,
-        max_concurrent_activities=slots,
-        # An interrupt reaches a running activity with its heartbeat's answer; the SDK's default makes that 6.5 s.
-        max_heartbeat_throttle_interval=timedelta(milliseconds=500),
-        graceful_shutdown_timeout=grace,
-        **more,
-    )
+
+    task_queue: str
+    activities: Sequence[Callable[..., Any]]
+    slots: int
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 class WorkerGroup:
@@ -45,8 +32,31 @@ class WorkerGroup:
     def __init__(self, workers: Sequence[Worker]) -> None:
         self.workers = tuple(workers)
 
+    @classmethod
+    def of(
+        cls, client: Client, lanes: Sequence[Lane], *, grace: timedelta, deployment: WorkerDeploymentConfig | None
+    ) -> Self:
+        """Return a group with a worker for each lane. ``grace``: how long activities may continue after a stop."""
+        return cls(
+            [
+                Worker(
+                    client,
+                    task_queue=lane.task_queue,
+                    activities=lane.activities,
+                    deployment_config=deployment,
+                    max_concurrent_activities=lane.slots,
+                    # An interrupt reaches a running activity with the answer to its heartbeat. The SDK's default delays that
+                    # by up to 6.5 s.
+                    max_heartbeat_throttle_interval=timedelta(milliseconds=500),
+                    graceful_shutdown_timeout=grace,
+                    **lane.more,
+                )
+                for lane in lanes
+            ]
+        )
+
     async def run(self) -> None:
-        """Run until :meth:`shutdown`; when one of them fails the others are shut down, and its error is raised."""
+        """Run until :meth:`shutdown`. If one worker fails, the others are shut down, and its error is raised."""
         running = [asyncio.create_task(each.run()) for each in self.workers]
         try:
             await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
@@ -58,11 +68,11 @@ class WorkerGroup:
                 raise end
 
     async def shutdown(self) -> None:
-        """Stop taking work, let what runs have its grace, and return when all have ended. Safe to repeat."""
+        """Stop taking work, let running activities use their grace period, and return when all have ended. Safe to repeat."""
         await asyncio.gather(*(each.shutdown() for each in self.workers))
 
     async def __aenter__(self) -> Self:
-        """Start them; when one fails, the block is cancelled and its error raised (see temporalio's ``Worker``)."""
+        """Start them. If one fails, the block is cancelled and its error raised (see temporalio's ``Worker``)."""
         for each in self.workers:
             await each.__aenter__()
         return self
@@ -70,7 +80,7 @@ class WorkerGroup:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop them, side by side: one after the other each would have its grace period."""
+        """Stop them at the same time: one after the other, each would use its whole grace period."""
         ended = await asyncio.gather(
             *(each.__aexit__(kind, error, trace) for each in self.workers), return_exceptions=True
         )

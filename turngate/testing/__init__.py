@@ -1,9 +1,9 @@
-"""For builders' tests: an app at work inside a test, and recorded runs played again against it (ADR 0009).
+"""For builders' tests: run an app inside a test, and check it against recorded runs (ADR 0009).
 
     from turngate.testing import replay_fixture, running_app
 
-:func:`running_app` starts the real engine in the test's process. :func:`replay_fixture` runs an app on it against a run
-that ``turngate export`` wrote down: the model, the decisions and the expiries are the recorded ones.
+:func:`running_app` starts the real engine in the test's process. :func:`replay_fixture` runs an app on it against a fixture,
+which is a run that ``turngate export`` wrote: the model, the decisions and the expiries are the recorded ones.
 """
 
 from __future__ import annotations

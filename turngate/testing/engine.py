@@ -1,7 +1,7 @@
-"""Running an app inside a test: the real engine, your handlers swapped, a scripted model, decisions from code.
+"""Run an app inside a test: the real engine, handlers that you replace, a scripted model, decisions from code.
 
 A composition root like the command line (ADR 0009): it starts an embedded Temporal server, a SQLite store and a worker
-in this process, in a directory of the test's own. Nothing is simulated: gates wait, decisions go through the workflow.
+in this process, in the test's directory. Nothing is simulated: gates wait, decisions go through the workflow.
 
     async with running_app(app, tmp_path, handlers={"refund": dry_refund}) as engine:
         run = await engine.start("The lamp arrived broken.")
@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import structlog
 from pydantic import JsonValue
@@ -42,7 +43,16 @@ from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
-from turngate.testing.harness import OPERATOR, STARTER, TIME_SKIPPING, EngineHarness, OneModel, build_harness, until
+from turngate.testing.harness import (
+    DEADLINE_SECONDS,
+    OPERATOR,
+    STARTER,
+    TIME_SKIPPING,
+    EngineHarness,
+    OneModel,
+    build_harness,
+    until,
+)
 from turngate.wire.calls import CallView
 from turngate.wire.orders import DecisionOrder, StartOrder
 from turngate.wire.requests import RequestDetail, RequestItem
@@ -50,7 +60,7 @@ from turngate.wire.runs import RunDetail
 
 
 class RunningApp:
-    """An app at work. Every waiting method fails after ``deadline`` (seconds) with what it waited for."""
+    """A running app. Every method that waits fails after ``deadline`` (seconds) and says what it waited for."""
 
     def __init__(
         self, harness: EngineHarness, agents: list[str], *, deadline: float, clock: TimeSkipper | None = None
@@ -63,7 +73,7 @@ class RunningApp:
     async def start(
         self, text: str, *, agent: str | None = None, workspace: Path | None = None, after: str | None = None
     ) -> str:
-        """Start a run and return its id. ``agent`` None: the app's first. ``after``: a run, whose conversation goes on."""
+        """Start a run and return its id. ``agent`` None: the app's first. ``after``: the run whose conversation it continues."""
         place = None if workspace is None else str(workspace)
         conversation = None if after is None else (await self.run(after)).conversation_id
         order = StartOrder(
@@ -76,31 +86,31 @@ class RunningApp:
         return run.id
 
     async def request(self, run_id: str, *, tool: str | None = None, kind: RequestKind | None = None) -> RequestItem:
-        """Return the oldest request that waits in the run or in a sub-agent's, once there is one."""
+        """Return the oldest pending request of the run or its sub-agents' runs, once there is one."""
 
         async def look() -> RequestItem | None:
-            waiting = await self.pending(run_id)
-            fitting = (each for each in waiting if tool in {None, each.tool_name} and kind in {None, each.kind})
-            return next(fitting, None)
+            pending = await self.pending(run_id)
+            matches = (each for each in pending if tool in {None, each.tool_name} and kind in {None, each.kind})
+            return next(matches, None)
 
         return await until(
             look, f"pending request in run {run_id} (tool {tool or 'any'}, kind {kind or 'any'})", self._deadline
         )
 
     async def pending(self, run_id: str) -> list[RequestItem]:
-        """Return the requests that wait in the run and in its sub-agents' now, oldest first."""
+        """Return the pending requests of the run and its sub-agents' runs, oldest first."""
         async with self.services.database.read() as conn:
             page = await request_page(conn, InboxFilter(), limit=200)
         family = await self._family(run_id)
         return [request for request in page.items if request.run_id in family]
 
     async def forward(self, run_id: str, by: timedelta) -> bool:
-        """Let time pass for a run, through every timer that comes due on the way; False when it ended before.
+        """Skip time for a run; every timer on the way fires. False: the run ended earlier.
 
-        Needs an app that was started with ``clock=True``. Only the run's own clock moves: tools and the store keep theirs.
+        Needs an app that was started with ``clock=True``. Only the run's clock moves, not the tools' or the store's.
         """
         if self._clock is None:
-            raise ConfigurationError("time passes by itself here: start the app with running_app(…, clock=True)")
+            raise ConfigurationError("time cannot be skipped here: start the app with running_app(…, clock=True)")
         return await self._clock.fast_forward(self._clock.client.get_workflow_handle(run_id), by)
 
     async def decide(
@@ -131,7 +141,7 @@ class RunningApp:
         await self.services.gateway.interrupt(run_id, InterruptInput(by=OPERATOR.name, reason=reason))
 
     async def ended(self, run_id: str) -> RunDetail:
-        """Return the run with its steps, once it is not running any more."""
+        """Return the run with its steps, once it has ended."""
 
         async def look() -> RunDetail | None:
             detail = await self.run(run_id)
@@ -145,12 +155,12 @@ class RunningApp:
             return await run_views.run_detail(conn, run_id)
 
     async def calls(self, run_id: str, tool: str | None = None) -> list[CallView]:
-        """Return the run's calls in order, of one tool if it is named; each with its result."""
+        """Return the run's calls in order, with their results. ``tool``: only this tool's calls."""
         detail = await self.run(run_id)
         return [call for step in detail.steps for call in step.calls if tool in {None, call.tool_name}]
 
     async def fixture(self, run_id: str) -> Fixture:
-        """Return a run that has ended as ``turngate export`` writes it down. Raises NotExportableError."""
+        """Return a run that has ended as ``turngate export`` writes it. Raises NotExportableError."""
         run = await self.run(run_id)
         requests = await self.request_details(run)
         async with self.services.database.read() as conn:
@@ -158,7 +168,7 @@ class RunningApp:
         return record(run, messages, requests)
 
     async def request_details(self, run: RunDetail) -> dict[str, RequestDetail]:
-        """Return request id → everything about it, of every request that the run's calls opened."""
+        """Return request id → its details, for every request that the run's calls opened."""
         async with self.services.database.read() as conn:
             return {each: await request_detail(conn, each) for each in request_ids(run)}
 
@@ -172,48 +182,60 @@ class RunningApp:
         return family
 
 
+class AppOptions(TypedDict, total=False):
+    """How an app runs in a test, with every agent's own model.
+
+    ``handlers``: tool name → async function that replaces the handler, wherever the tool is declared; what the model and the
+    operators see does not change, nor does the gate. ``base``: where relative paths of the app (policy file, scripts) start;
+    None: the current directory. ``deadline``: seconds that the app may take for anything that is waited for (20).
+    """
+
+    handlers: Mapping[str, Handler] | None
+    base: Path | None
+    deadline: float
+
+
+class RunningAppOptions(AppOptions, total=False):
+    """What :func:`running_app` takes.
+
+    ``script``: the text of a scripted model (YAML) for every agent; the app's judge is left out. ``model``: any model object,
+    for every agent; the judge is left out, too, unless ``answers_judge`` says that the model answers the judge's questions.
+    ``clock``: let :meth:`RunningApp.forward` skip time, for expiries and ladders; Temporal calls this experimental.
+    """
+
+    script: str | None
+    model: LanguageModel | None
+    answers_judge: bool
+    clock: bool
+
+
 @asynccontextmanager
-async def running_app(
-    app: App,
-    directory: Path,
-    *,
-    handlers: Mapping[str, Handler] | None = None,
-    script: str | None = None,
-    model: LanguageModel | None = None,
-    base: Path | None = None,
-    deadline: float = 20.0,
-    clock: bool = False,
-    answers_judge: bool = False,
-) -> AsyncIterator[RunningApp]:
+async def running_app(app: App, directory: Path, **options: Unpack[RunningAppOptions]) -> AsyncIterator[RunningApp]:
     """Run an app in this process until the block ends.
 
     Args:
         app: the app, as ``turngate up`` would get it.
-        directory: one of the test's own that exists (``tmp_path``), for Temporal's and the store's files.
-        handlers: tool name → async function that takes the place of the handler, wherever the tool is declared. What the
-            model and the operators see stays, and so does the gate.
-        script: text of a scripted model (YAML), for every agent, and the app's judge is left out; None: their own models.
-        model: any model object, for every agent, and as ``script`` without the judge.
-        base: where relative paths of the app (policy file, scripts) start; None: the current directory.
-        deadline: seconds that anything waited for may take.
-        answers_judge: ``model`` knows what a judge is asked, too, so that the app's judge stays.
-        clock: let :meth:`RunningApp.forward` move the runs' time, for expiries and ladders; Temporal calls it experimental.
+        directory: an existing directory for this test (``tmp_path``), for Temporal's and the store's files.
+        options: see :class:`RunningAppOptions` and :class:`AppOptions`.
 
     Raises:
-        ConfigurationError: as at a start, such as a missing service or handlers for a tool that is not there.
+        ConfigurationError: as at a start, such as a missing service or a handler for a tool that does not exist.
     """
     if not structlog.is_configured():
-        # Left alone, it draws a traceback with every local variable: slow enough to lose a heartbeat, and full of secrets.
+        # Its default prints a traceback with every local variable: slow enough to lose a heartbeat, and full of secrets.
         plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         structlog.configure(processors=[structlog.processors.add_log_level, plain])
-    one = ScriptedModel.from_text(script, "test") if script is not None else model
-    # The model of a test speaks for the agents: it has no answer to what a judge is asked.
-    tested = app if one is None or answers_judge else replace(app, judge=None)
-    loaded = check_app(tested.with_handlers(handlers or {}), base=base or Path.cwd())
+    script, one = options.get("script"), options.get("model")
+    if script is not None:
+        one = ScriptedModel.from_text(script, "test")
+    # A test's model answers for the agents. It usually has no answers for a judge.
+    tested = app if one is None or options.get("answers_judge") else replace(app, judge=None)
+    loaded = check_app(tested.with_handlers(options.get("handlers") or {}), base=options.get("base") or Path.cwd())
     own_models = Models(ModelSettings(script_base=loaded.base))
     database = Database(f"sqlite:///{directory / 'turngate.db'}")
     try:
         await database.migrate()
+        clock = options.get("clock", False)
         switches = TIME_SKIPPING if clock else ()
         async with EmbeddedTemporal(directory / "temporal", switches=switches, lasting=False) as temporal:
             client = await Client.connect(temporal.address, data_converter=data_converter())
@@ -223,7 +245,7 @@ async def running_app(
             harness = await build_harness(loaded, client, database, models)
             async with harness.worker(graceful_shutdown_seconds=0.5):
                 names = [agent.name for agent in app.agents]
-                yield RunningApp(harness, names, deadline=deadline, clock=skipper)
+                yield RunningApp(harness, names, deadline=options.get("deadline", DEADLINE_SECONDS), clock=skipper)
     finally:
         await own_models.aclose()
         await database.close()

@@ -1,4 +1,4 @@
-"""One engine over a store and a Temporal client that the caller opened: what every test of an engine stands on.
+"""One engine on a store and a Temporal client that the caller opened: every test of an engine uses it.
 
 :func:`turngate.testing.running_app` opens both for a builder; the project's own tests share them between tests.
 """
@@ -27,18 +27,18 @@ from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.worker_group import WorkerGroup
 from turngate.store import agents
 from turngate.store.database import Database
-from worker import build_engine, build_worker, publish_agents
+from worker import WorkerOptions, build_engine, build_worker, publish_agents
 
 Value = TypeVar("Value")
 
 STARTER: Final = Principal(name="starter", via="session", scopes=OPERATOR_SCOPES)
 OPERATOR: Final = Principal(name="operator", via="session", scopes=OPERATOR_SCOPES)
 DEADLINE_SECONDS: Final = 20.0
-LOOK_EVERY_SECONDS: Final = 0.02
+POLL_SECONDS: Final = 0.02
 UPDATE_WAIT: Final = timedelta(seconds=15)
 TIME_SKIPPING: Final = (
     "frontend.WorkflowTimeSkippingEnabled=true",
-    # How far a timer's task may be put off; the server's default of 1 s would be waited for at each skip.
+    # How long a timer's task may be delayed. The server's default of 1 s would slow each skip.
     'history.timerProcessorMaxTimeShift="10ms"',
 )
 
@@ -52,7 +52,7 @@ async def until(look: Callable[[], Awaitable[Value | None]], what: str, seconds:
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"after {seconds} s: no {what}")
-        await asyncio.sleep(LOOK_EVERY_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 @dataclass
@@ -68,7 +68,7 @@ class OneModel:
 
 
 class EngineHarness:
-    """One engine: its store, its Temporal client, the API's operations on both, and workers on a task queue of its own."""
+    """One engine: its store, its Temporal client, the API's operations on both, and workers on its own task queue."""
 
     def __init__(self, client: Client, database: Database, engine: Engine, task_queue: str) -> None:
         self.client = client
@@ -83,8 +83,8 @@ class EngineHarness:
         )
 
     def worker(self, **options: Any) -> WorkerGroup:
-        """Return a worker; ``options`` as of ``worker.build_worker``. It runs while it is entered."""
-        return build_worker(self.client, self.engine, task_queue=self.task_queue, **options)
+        """Return a worker, which runs while it is entered. ``options``: those of ``worker.WorkerOptions``."""
+        return build_worker(self.client, self.engine, self.task_queue, WorkerOptions(**options))
 
 
 async def build_harness(
@@ -96,7 +96,7 @@ async def build_harness(
         app: as ``turngate.runtime.app_loader.check_app`` returns it.
         client: connected with Turngate's data converter.
         database: migrated.
-        models: what resolves the agents' model names.
+        models: resolves the agents' model names.
         profiles: named models that runs may ask for.
     """
     task_queue = f"test-{secrets.token_hex(4)}"

@@ -1,7 +1,7 @@
-"""An app run against a fixture, on the real engine: models, judge, decisions and expiries are the recorded ones.
+"""Run an app against a fixture, on the real engine: models, judge, decisions and expiries are the recorded ones.
 
-Tools run (swap the handlers of those that must not), policy is asked, gates wait. What nobody decided then is not decided
-now either: the run is interrupted, and the report names the request.
+Tools run (replace the handlers of those that must not), policy judges the calls, gates wait. A request without a recorded
+decision is not decided: the run is interrupted, and the report names the request.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, cast, get_args
+from typing import Final, Unpack, cast, get_args
 
 from approvals_api.requests import decide
 from approvals_api.requests.views import request_detail
@@ -26,44 +26,43 @@ from turngate.domain.conversation.messages import Message, ModelResponse, Part, 
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass, TurngateError
 from turngate.domain.policy.judge import ANSWER_SCHEMA, asked_about
 from turngate.domain.runs.fixtures import Fixture, FixtureDecision, FixtureResponse, parse_fixture
-from turngate.domain.tools.declared_parts import Handler
 from turngate.models.port import ModelRequest
 from turngate.recording import STARTER_WORD, recorded_end, recorded_responses
 from turngate.store.clock import from_text
 from turngate.store.runs import messages
-from turngate.testing.engine import RunningApp, running_app
-from turngate.testing.harness import OPERATOR, STARTER
-from turngate.testing.report import Divergence, Kind, ReplayReport, compared
+from turngate.testing.engine import AppOptions, RunningApp, running_app
+from turngate.testing.harness import DEADLINE_SECONDS, OPERATOR, STARTER
+from turngate.testing.report import Divergence, Kind, ReplayedRun, ReplayReport, compare
 from turngate.wire.orders import DecisionOrder, StartOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
 
-# A model that gives a fixture's responses: the n-th request of the run gets the n-th. It answers for the judge, too.
+# A model that returns a fixture's responses: the n-th request of the run gets the n-th. It answers for the judge, too.
 
 
 class RecordedModel:
     """Plays a fixture's model.
 
-    The request alone says which response is next, so an activity that is tried again gets the same one, and a context
-    transform may leave out what is long past.
+    The request alone determines the next response, so an activity that is retried gets the same one, and a context
+    transform may leave out old messages.
     """
 
     name = "scripted:recorded"
 
     def __init__(self, fixture: Fixture) -> None:
         self._responses = fixture.responses
-        self._place = {call.id: at for at, given in enumerate(fixture.responses) for call in given.calls}
+        self._place = {call.id: at for at, response in enumerate(fixture.responses) for call in response.calls}
         self._ended_with = fixture.ended.error_class
         self._judged: dict[tuple[str, str], bool] = {}
         for call in fixture.calls.values():
-            # Of two alike the judge let run one only, which one does not tell by itself: a person is asked.
+            # If the judge let only one of two equal calls run, we cannot know which one: a person is asked.
             self._judged[call.tool, call.input] = call.judged and self._judged.get((call.tool, call.input), True)
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Return the next recorded response.
 
         Raises:
-            ModelError: the recorded run got no further response. As it failed then, or ``bad_response``; not retryable.
+            ModelError: the fixture has no further response. The recorded run's error, or ``bad_response``; not retryable.
         """
         if request.output == ANSWER_SCHEMA:
             return self._judgement(request.messages)
@@ -72,16 +71,16 @@ class RecordedModel:
             return self._answer(self._responses[at])
         recorded = self._ended_with in get_args(ModelErrorClass)
         raise ModelError(
-            f"the fixture holds {len(self._responses)} response(s), and the model was asked once more",
+            f"the fixture holds {len(self._responses)} response(s), and the model was called once more",
             error_class=cast("ModelErrorClass", self._ended_with) if recorded else "bad_response",
             retryable=False,
         )
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the model has nothing to close."""
 
     def _next(self, messages: Sequence[Message]) -> int:
-        """Count from the last response that one of its calls tells; where none does, from what the person said."""
+        """Count from the last response with a call that the fixture knows, or else from the user's message."""
         since = 0
         for message in reversed(messages):
             if message.role == "assistant":
@@ -94,73 +93,73 @@ class RecordedModel:
         return since
 
     def _judgement(self, messages: Sequence[Message]) -> ModelResponse:
-        """Say of a call what the judge said then: ``allow`` where it let the call run, and else ``ask``."""
-        shown = asked_about(messages)
-        verdict = "allow" if self._judged.get((shown["tool"], shown["arguments"])) else "ask"
-        said = json.dumps({"verdict": verdict, "reason": "This is what the judge said in the recorded run."})
-        message = Message(role="assistant", parts=(TextPart(text=said),))
+        """Return the judge's recorded verdict on a call: ``allow`` if it let the call run, else ``ask``."""
+        call = asked_about(messages)
+        verdict = "allow" if self._judged.get((call["tool"], call["arguments"])) else "ask"
+        text = json.dumps({"verdict": verdict, "reason": "This is what the judge said in the recorded run."})
+        message = Message(role="assistant", parts=(TextPart(text=text),))
         return ModelResponse(message=message, finish_reason="stop", model=self.name)
 
-    def _answer(self, given: FixtureResponse) -> ModelResponse:
+    def _answer(self, response: FixtureResponse) -> ModelResponse:
         parts: list[Part] = []
-        if given.reasoning:
-            parts.append(ReasoningPart(text=given.reasoning))
-        if given.text:
-            parts.append(TextPart(text=given.text))
-        parts += [ToolCallPart(tool_call_id=each.id, tool_name=each.tool, input=each.input) for each in given.calls]
+        if response.reasoning:
+            parts.append(ReasoningPart(text=response.reasoning))
+        if response.text:
+            parts.append(TextPart(text=response.text))
+        parts += [ToolCallPart(tool_call_id=each.id, tool_name=each.tool, input=each.input) for each in response.calls]
         return ModelResponse(
             message=Message(role="assistant", parts=tuple(parts)),
-            finish_reason=given.finish_reason,
+            finish_reason=response.finish_reason,
             model=self.name,
-            malformed=given.malformed,
+            malformed=response.malformed,
         )
 
 
-LOOK_SECONDS: Final = 0.03
+POLL_SECONDS: Final = 0.03
+
+
+class ReplayOptions(AppOptions, total=False):
+    """What :func:`replay_fixture` takes.
+
+    ``workspace``: the directory to work in; needed if the recorded run had one. ``any_result_of``: tools whose successful
+    results may differ (a clock, a search). ``deadline``: within these seconds something must happen.
+    """
+
+    workspace: Path | None
+    any_result_of: Collection[str]
 
 
 async def replay_fixture(
-    app: App,
-    fixture: Fixture | str | Path,
-    directory: Path,
-    *,
-    handlers: Mapping[str, Handler] | None = None,
-    workspace: Path | None = None,
-    any_result_of: Collection[str] = (),
-    base: Path | None = None,
-    deadline: float = 20.0,
+    app: App, fixture: Fixture | str | Path, directory: Path, **options: Unpack[ReplayOptions]
 ) -> ReplayReport:
-    """Run an app against a recorded run, and say what differs.
+    """Run an app against a recorded run, and report the differences.
 
     Args:
-        app: the app; its agent of the recorded name runs.
+        app: the app; its agent with the recorded name runs.
         fixture: what ``turngate export`` wrote, or the path of its file.
-        directory: one of the test's own that exists, for Temporal's and the store's files.
-        handlers: tool name → function that takes the place of the handler, as of :func:`running_app`.
-        workspace: the directory to work in; needed when the recorded run had one.
-        any_result_of: tools whose successful results may differ (a clock, a search).
-        base: where relative paths of the app start; None: the current directory.
-        deadline: seconds in which something has to happen.
+        directory: an existing directory for this test, for Temporal's and the store's files.
+        options: see :class:`ReplayOptions` and :class:`turngate.testing.engine.AppOptions`.
 
     Raises:
-        ConfigurationError: the file is no fixture, the app has no such agent, or a workspace is missing.
+        ConfigurationError: the file is not a fixture, the app has no such agent, or a workspace is missing.
         AssertionError: nothing happened within ``deadline``.
     """
     recorded = fixture if isinstance(fixture, Fixture) else _read(Path(fixture))
     if app.find(recorded.agent) is None:
         names = ", ".join(agent.name for agent in app.all_agents)
         raise ConfigurationError(f"the fixture is a run of agent {recorded.agent!r}; the app's agents are: {names}")
+    workspace = options.get("workspace")
     if recorded.workspace and workspace is None:
         raise ConfigurationError(
-            "the recorded run worked in a directory: give one that holds the same files, as workspace=tmp_path / 'work'"
+            "the recorded run worked in a directory: pass one that holds the same files, as workspace=tmp_path / 'work'"
         )
-    model = RecordedModel(recorded)
+    deadline = options.get("deadline", DEADLINE_SECONDS)
     async with running_app(
         app,
         directory,
-        handlers=handlers,
-        model=model,
-        base=base,
+        handlers=options.get("handlers"),
+        model=RecordedModel(recorded),
+        base=options.get("base"),
         deadline=deadline,
         clock=recorded.expires,
         answers_judge=True,
@@ -171,16 +170,15 @@ async def replay_fixture(
         async with engine.services.database.read() as conn:
             history = await messages.path_to(conn, await messages.head_of(conn, run.conversation_id))
         actual = recorded_responses(run, await engine.request_details(run))
-        return compared(
-            recorded,
+        replayed = ReplayedRun(
             run_id=run_id,
             responses=actual,
             ended=recorded_end(run),
             reason=run.reason,
             history=[stored.message for stored in history],
             seen=approver.seen,
-            any_result_of=any_result_of,
         )
+        return compare(recorded, replayed, any_result_of=options.get("any_result_of", ()))
 
 
 def _read(file: Path) -> Fixture:
@@ -193,7 +191,7 @@ def _read(file: Path) -> Fixture:
 
 
 async def _start(engine: RunningApp, fixture: Fixture, workspace: Path | None) -> str:
-    """Start the run, behind the messages that the recorded one found."""
+    """Start the run, after the messages that the recorded run had before it."""
     conversation_id = None
     if fixture.before:
         conversation_id = f"conv_{secrets.token_hex(12)}"
@@ -211,7 +209,7 @@ async def _start(engine: RunningApp, fixture: Fixture, workspace: Path | None) -
 
 
 class _Approver:
-    """Answers each request as it was answered then. ``seen``: what could not be."""
+    """Answers each request as in the recorded run. ``seen``: the requests that it could not answer."""
 
     def __init__(self, engine: RunningApp, fixture: Fixture, run_id: str, *, deadline: float) -> None:
         self._engine = engine
@@ -223,38 +221,36 @@ class _Approver:
         self.seen: list[Divergence] = []
 
     async def attend(self) -> RunDetail:
-        """Return the run when it has ended. Raises AssertionError when nothing happens for too long."""
+        """Return the run when it has ended. Raises AssertionError if nothing happens for too long."""
         state: object = None
         while True:
             run = await self._engine.run(self._run_id)
             if run.status != "running":
                 return run
-            waiting = await self._engine.pending(self._run_id)
-            now = (run.step, [(call.execution, call.settled_at) for step in run.steps for call in step.calls], waiting)
+            pending = await self._engine.pending(self._run_id)
+            now = (run.step, [(call.execution, call.settled_at) for step in run.steps for call in step.calls], pending)
             if now != state:
                 state, last = now, time.monotonic() + self._deadline
             elif time.monotonic() > last:
-                raise AssertionError(
-                    f"for {self._deadline} s nothing happened in run {self._run_id}: {self._stands(run)}"
-                )
-            await self._answer_each(run, waiting)
+                raise AssertionError(f"for {self._deadline} s nothing happened in run {self._run_id}: {_status(run)}")
+            await self._answer_each(run, pending)
             if self.seen:
-                await self._engine.interrupt(self._run_id, "the replay went another way than its fixture")
+                await self._engine.interrupt(self._run_id, "the run differs from its fixture")
                 return await self._engine.ended(self._run_id)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def _answer_each(self, run: RunDetail, waiting: list[RequestItem]) -> None:
-        """Decide what was decided; when nothing but what expired then is left to wait for, let time pass."""
+    async def _answer_each(self, run: RunDetail, pending: list[RequestItem]) -> None:
+        """Decide the requests that were decided. If only requests that expired are left, skip time."""
         expiring = []
-        for request in waiting:
+        for request in pending:
             call = self._calls.get(request.tool_call_id) if request.run_id == self._run_id else None
             recorded = None if call is None else call.request
             known = self._request_of.setdefault(request.tool_call_id, request.id) == request.id
             if recorded is None or not known:
-                self._differs("unrecorded_request", request, _nobody(request, known=known))
+                self._differs("unrecorded_request", request, _unrecorded(request, known=known))
             elif recorded.ended == "expired":
                 expiring.append(request)
-            elif request.id not in self._decided:  # with fewer approvals than it needs it goes on waiting
+            elif request.id not in self._decided:  # with fewer approvals than it needs, it stays pending
                 self._decided.add(request.id)
                 await self._decide(request, recorded.decisions)
         open_calls = {call.tool_call_id for step in run.steps for call in step.calls if call.settled_at is None}
@@ -266,21 +262,21 @@ class _Approver:
             detail = await request_detail(conn, request.id)
         for place, decision in enumerate(recorded):
             name = _name_of(decision, detail, place)
-            somebody = replace(STARTER if name == STARTER.name else OPERATOR, name=name, role="admin")
+            principal = replace(STARTER if name == STARTER.name else OPERATOR, name=name, role="admin")
             try:
                 order = DecisionOrder(
                     verb=decision.verb, digest=request.digest, args=decision.args, message=decision.message
                 )
-                await decide.submit(self._engine.services, somebody, request.id, order)
+                await decide.submit(self._engine.services, principal, request.id, order)
             except TurngateError as error:
-                self._differs("decision_refused", request, f"the recorded {decision.verb!r} is refused now: {error}")
+                self._differs("decision_refused", request, f"the recorded {decision.verb!r} is now refused: {error}")
                 return
 
     async def _let_expire(self, expiring: list[RequestItem]) -> None:
         lives = []
         for request in expiring:
             if request.expires_at is None:
-                self._differs("never_expires", request, "it expired then, and now it has no expiry")
+                self._differs("never_expires", request, "it expired in the recorded run, and now it has no expiry")
                 return
             lives.append(from_text(request.expires_at) - from_text(request.created_at))
         await self._engine.forward(self._run_id, max(lives) + timedelta(seconds=1))
@@ -289,23 +285,23 @@ class _Approver:
         call_id, tool = request.tool_call_id, request.tool_name
         self.seen.append(Divergence(kind=kind, message=message, tool_call_id=call_id, tool=tool))
 
-    @staticmethod
-    def _stands(run: RunDetail) -> str:
-        open_calls = [call for step in run.steps for call in step.calls if call.settled_at is None]
-        calls = ", ".join(f"{call.tool_call_id} ({call.tool_name}, {call.execution})" for call in open_calls)
-        return f"step {run.step}, open calls: {calls or 'none'}"
+
+def _status(run: RunDetail) -> str:
+    open_calls = [call for step in run.steps for call in step.calls if call.settled_at is None]
+    calls = ", ".join(f"{call.tool_call_id} ({call.tool_name}, {call.execution})" for call in open_calls)
+    return f"step {run.step}, open calls: {calls or 'none'}"
 
 
-def _nobody(request: RequestItem, *, known: bool) -> str:
-    what = "it is asked for again" if not known else f"a person is asked ({request.kind}, rule {request.rule})"
+def _unrecorded(request: RequestItem, *, known: bool) -> str:
+    what = "a person is asked again" if not known else f"a person is asked ({request.kind}, rule {request.rule})"
     return (
-        f"{what}, and the fixture holds no decision for it. It was not approved by itself: the run was interrupted. "
-        "If this gate is meant, record the run again (`turngate export`)"
+        f"{what}, and the fixture holds no decision for it. It was not approved automatically: the run was interrupted. "
+        "If this gate is intended, record the run again (`turngate export`)"
     )
 
 
 def _name_of(decision: FixtureDecision, request: RequestDetail, place: int) -> str:
-    """Return who decides in the role's name: where a rule names people and no roles, one of them."""
+    """Return the name of the person who decides: one of the rule's people if it names people and no roles."""
     terms = request.ask_terms
     if decision.by == STARTER_WORD:
         return STARTER.name

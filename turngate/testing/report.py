@@ -1,4 +1,4 @@
-"""What a replayed run did beside what was recorded: divergences, and the promises that hold for every run. Pure."""
+"""Compare a replayed run with its fixture: divergences, and the invariants that hold for every run. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turngate.domain.conversation.messages import Message
 from turngate.domain.runs.fixtures import Fixture, FixtureCall, FixtureEnd, FixtureResponse
 from turngate.domain.tools.results import Failure, Ok
 
-MAX_SHOWN_CHARS: Final = 400
+MAX_QUOTED_CHARS: Final = 400
 
 Kind = Literal[
     "unrecorded_request",
@@ -29,12 +29,12 @@ Kind = Literal[
     "not_closed_once",
     "not_reconciled",
 ]
-"""``not_closed_once`` and ``not_reconciled`` break a promise of the engine (I1); the others are differences of the app."""
+"""``not_closed_once`` and ``not_reconciled`` break an invariant of the engine (I1); the others are the app's differences."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """One difference. ``tool_call_id``, ``tool``: empty when it is the run's."""
+    """One difference. ``tool_call_id``, ``tool``: empty if it is about the whole run."""
 
     kind: Kind
     message: str
@@ -49,7 +49,7 @@ class Divergence:
 
 @dataclass(frozen=True, kw_only=True)
 class CallReport:
-    """One call, recorded and actual. ``actual``: None when the replay never made it."""
+    """One call, recorded and actual. ``actual`` None: it was not made again."""
 
     recorded: FixtureCall
     actual: FixtureCall | None
@@ -57,7 +57,7 @@ class CallReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayReport:
-    """What came of a replay. ``run_id``: of the run that was made for it."""
+    """The report on a replayed run, whose id is ``run_id``."""
 
     run_id: str
     calls: tuple[CallReport, ...]
@@ -71,46 +71,39 @@ class ReplayReport:
             raise AssertionError(f"the run differs from its fixture in {len(self.divergences)} place(s):\n{lines}")
 
 
-def compared(
-    fixture: Fixture,
-    *,
-    run_id: str,
-    responses: Sequence[FixtureResponse],
-    ended: FixtureEnd,
-    reason: str,
-    history: Sequence[Message],
-    seen: Sequence[Divergence] = (),
-    any_result_of: Collection[str] = (),
-) -> ReplayReport:
-    """Return the report on a replayed run.
+@dataclass(frozen=True, kw_only=True)
+class ReplayedRun:
+    """A run that was replayed, in a fixture's terms.
 
-    Args:
-        fixture: what was recorded.
-        run_id: the replayed run's.
-        responses: what the replayed run did, in a fixture's words.
-        ended: how it ended, and ``reason`` in its own words.
-        reason: see ``ended``.
-        history: its conversation, from the first message to the last.
-        seen: what diverged already while it ran.
-        any_result_of: names of tools whose successful results may differ.
+    ``reason``: why it ended, in its own words. ``history``: its conversation, from the first message to the last. ``seen``: the
+    divergences that were noticed while it ran.
     """
-    actual = {call.id: call for response in responses for call in response.calls}
+
+    run_id: str
+    responses: Sequence[FixtureResponse]
+    ended: FixtureEnd
+    reason: str
+    history: Sequence[Message]
+    seen: Sequence[Divergence] = ()
+
+
+def compare(fixture: Fixture, replayed: ReplayedRun, *, any_result_of: Collection[str] = ()) -> ReplayReport:
+    """Return the report on a replayed run. ``any_result_of``: names of tools whose successful results may differ."""
+    actual = {call.id: call for response in replayed.responses for call in response.calls}
     calls = tuple(CallReport(recorded=call, actual=actual.get(call.id)) for call in fixture.calls.values())
-    found = list(seen)
+    divergences = list(replayed.seen)
     for call in calls:
-        found += _call_divergences(call.recorded, call.actual, any_result_of)
-    found += _end_divergences(fixture.ended, ended, reason)
-    found += _broken_promises(actual.values(), history)
-    return ReplayReport(run_id=run_id, calls=calls, ended=ended, divergences=tuple(found))
+        divergences += _call_divergences(call.recorded, call.actual, any_result_of)
+    divergences += _end_divergences(fixture.ended, replayed.ended, replayed.reason)
+    divergences += _broken_invariants(actual.values(), replayed.history)
+    return ReplayReport(run_id=replayed.run_id, calls=calls, ended=replayed.ended, divergences=tuple(divergences))
 
 
 def _call_divergences(
     recorded: FixtureCall, actual: FixtureCall | None, any_result_of: Collection[str]
 ) -> list[Divergence]:
     if actual is None:
-        differences: list[tuple[Kind, str]] = [
-            ("call_missing", "was recorded, and the replay ended before it was made")
-        ]
+        differences: list[tuple[Kind, str]] = [("call_missing", "was recorded, and the run ended before it was made")]
     else:
         differences = [*_gate_differences(recorded, actual), *_run_differences(recorded, actual, any_result_of)]
     return [
@@ -120,15 +113,15 @@ def _call_divergences(
 
 
 def _gate_differences(recorded: FixtureCall, actual: FixtureCall) -> Iterator[tuple[Kind, str]]:
-    """Yield what policy or a person answers otherwise than was recorded."""
+    """Yield the differences in policy's verdict and in the request."""
     rule = f"verdict {actual.verdict}, rule {actual.rule}" if actual.verdict else "policy was not asked"
     then, now = recorded.request, actual.request
     if then is not None and now is None:
-        yield "not_asked", f"a person was asked then ({then.ended}), and nobody now: {rule}"
+        yield "not_asked", f"a person was asked then ({then.ended}), and no one is now: {rule}"
     elif then is None and now is not None:
-        yield "asked", f"nobody was asked then, and a person is now: {rule}"
+        yield "asked", f"no one was asked then, and a person is now: {rule}"
     elif recorded.verdict != actual.verdict:
-        yield "verdict", f"the verdict was {recorded.verdict} (rule {recorded.rule}), and is now: {rule}"
+        yield "verdict", f"the verdict was {recorded.verdict} (rule {recorded.rule}), and now it is: {rule}"
     if then is not None and now is not None and then.ended != now.ended:
         yield "request_ended", f"the request was {then.ended}, and is now {now.ended}"
 
@@ -136,12 +129,12 @@ def _gate_differences(recorded: FixtureCall, actual: FixtureCall) -> Iterator[tu
 def _run_differences(
     recorded: FixtureCall, actual: FixtureCall, any_result_of: Collection[str]
 ) -> Iterator[tuple[Kind, str]]:
-    """Yield what ran with other arguments, and what came of it."""
+    """Yield the differences in the arguments that ran, and in the result."""
     if recorded.ran_with != actual.ran_with:
         yield "ran_with", _changed(recorded.ran_with, actual.ran_with)
     may_differ = recorded.tool in any_result_of and isinstance(recorded.result, Ok) and isinstance(actual.result, Ok)
     if recorded.result != actual.result and not may_differ:
-        yield "result", _changed(_shown(recorded.result), _shown(actual.result))
+        yield "result", _changed(_json(recorded.result), _json(actual.result))
 
 
 def _end_divergences(recorded: FixtureEnd, actual: FixtureEnd, reason: str) -> list[Divergence]:
@@ -154,13 +147,13 @@ def _end_divergences(recorded: FixtureEnd, actual: FixtureEnd, reason: str) -> l
     return [Divergence(kind="run_ended", message=f"the run ended as {then}, and now as {now}: {reason or 'no reason'}")]
 
 
-def _broken_promises(calls: Collection[FixtureCall], history: Sequence[Message]) -> list[Divergence]:
-    """I1: each call of the run has exactly one result, directly behind it and in order."""
+def _broken_invariants(calls: Collection[FixtureCall], history: Sequence[Message]) -> list[Divergence]:
+    """Return where I1 does not hold: each call of the run has exactly one result, directly after it and in order."""
     results = Counter(part.tool_call_id for message in history for part in message.results)
-    found = [
+    divergences = [
         Divergence(
             kind="not_closed_once",
-            message=f"has {results[call.id]} result(s) in the conversation, and {'one' if call.result else 'none'} of its own",
+            message=f"has {results[call.id]} result(s) in the conversation, and {'one' if call.result else 'none'} itself",
             tool_call_id=call.id,
             tool=call.tool,
         )
@@ -168,13 +161,13 @@ def _broken_promises(calls: Collection[FixtureCall], history: Sequence[Message])
         if results[call.id] != 1 or call.result is None
     ]
     if not is_reconciled(history):
-        found.append(
-            Divergence(kind="not_reconciled", message="a call is not answered directly behind it, once, in order")
+        divergences.append(
+            Divergence(kind="not_reconciled", message="a call does not have one result, directly after it and in order")
         )
-    return found
+    return divergences
 
 
-def _shown(result: Ok | Failure | None) -> str:
+def _json(result: Ok | Failure | None) -> str:
     return "none" if result is None else result.model_dump_json(exclude={"tag"})
 
 
@@ -185,4 +178,4 @@ def _changed(before: str | None, after: str | None) -> str:
 def _clipped(text: str | None) -> str:
     if text is None:
         return "nothing"
-    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
+    return text if len(text) <= MAX_QUOTED_CHARS else f"{text[:MAX_QUOTED_CHARS]}…"

@@ -32,7 +32,7 @@ from turngate.models.port import ModelRequest
 from turngate.recording import NotExportableError, record
 from turngate.testing import replay_fixture, running_app
 from turngate.testing.replay import RecordedModel
-from turngate.testing.report import compared
+from turngate.testing.report import ReplayedRun, compare
 from turngate.wire.calls import CallRequest
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import MessageView, RunDetail
@@ -189,7 +189,7 @@ async def test_what_nobody_decided_then_is_not_approved_now(recorded: Recorded, 
         report
     )
     assert not {"not_closed_once", "not_reconciled"} & {each.kind for each in report.divergences}
-    with pytest.raises(AssertionError, match=r"no decision for it\. It was not approved by itself"):
+    with pytest.raises(AssertionError, match=r"no decision for it\. It was not approved automatically"):
         report.check()
 
 
@@ -215,15 +215,8 @@ def test_what_a_replay_compares(recorded: Recorded) -> None:
             )
             for step in first.responses
         ]
-        report = compared(
-            first,
-            run_id="r",
-            responses=responses,
-            ended=first.ended,
-            reason="",
-            history=history,
-            any_result_of=[ignore],
-        )
+        replayed = ReplayedRun(run_id="r", responses=responses, ended=first.ended, reason="", history=history)
+        report = compare(first, replayed, any_result_of=[ignore])
         return [each.kind for each in report.divergences]
 
     asked = first.calls["yes"].request
@@ -239,7 +232,8 @@ def test_what_a_replay_compares(recorded: Recorded) -> None:
     assert kinds(history=[]) == ["not_closed_once"] * 8
     assert kinds(history=[*history, history[2]]) == ["not_closed_once"] * 7 + ["not_reconciled"]
     other = first.ended.model_copy(update={"final_text": "Not done."})
-    report = compared(first, run_id="r", responses=first.responses, ended=other, reason="", history=history)
+    replayed = ReplayedRun(run_id="r", responses=first.responses, ended=other, reason="", history=history)
+    report = compare(first, replayed)
     assert [str(each) for each in report.divergences] == ["[run_ended] the answer: was Done., and is now Not done."]
 
 
@@ -343,7 +337,7 @@ async def test_a_replay_that_cannot_start_says_what_is_missing(recorded: Recorde
     for fixture, says in (
         (tmp_path / "none.json", "none.json cannot be read"),
         (first.model_copy(update={"agent": "other"}), "a run of agent 'other'; the app's agents are: payer"),
-        (first.model_copy(update={"workspace": True}), "give one that holds the same files"),
+        (first.model_copy(update={"workspace": True}), "pass one that holds the same files"),
     ):
         with pytest.raises(ConfigurationError, match=says):
             await replay_fixture(app, fixture, tmp_path)

@@ -52,7 +52,9 @@ async def test_each_activity_of_the_table_is_registered_on_its_lane(
     """No activity is registered without a row, and each row's is registered where the workflow's activities wait."""
     models = Models(ModelSettings())
     engine = Engine(database=sqlite, agents={}, policy=Policy(), services=svcs.Registry(), models=models)
-    made = composition.build_worker(client, engine, task_queue="none", model_requests_at_once=models_at_once)
+    made = composition.build_worker(
+        client, engine, "none", composition.WorkerOptions(model_requests_at_once=models_at_once)
+    )
     async with made:  # a worker that is made and never run would hold up the server's end
         configs = [each.config(active_config=True) for each in made.workers]
     registered = {
