@@ -1,4 +1,4 @@
-"""How these tests call a tool: from the model's JSON to the result's JSON, the way the executor does."""
+"""How these tests call a tool: from the model's JSON to the result's JSON, as the executor does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turngate.domain.tools.injection import Injected
 
 @dataclass
 class Caller:
-    """Calls tools in one workspace and remembers what they kept as partial output, and what they emitted."""
+    """Calls tools in one workspace and records their partial output and what they emitted."""
 
     workspace: Path
     partial: list[str] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Caller:
         return json.loads(json.dumps(await self._ask(tool.precondition, tool, tool_input)))
 
     async def presented(self, tool: Tool, **tool_input: Any) -> Presentation:
-        """Call the tool and show its result, or its declared failure, as the engine does."""
+        """Call the tool and return its result or declared failure as the engine does."""
         params = tool.decode(json.dumps(tool_input))
         try:
             result: Ok | Failure = Ok(value=await self(tool, **tool_input))
@@ -59,7 +59,7 @@ class Caller:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A directory beside the workspace, with a secret in it."""
+    """A directory next to the workspace, with a secret in it."""
     directory = tmp_path / "outside"
     directory.mkdir()
     (directory / "secret.txt").write_text("secret\n")
@@ -80,11 +80,11 @@ def call(workspace: Path) -> Caller:
 
 @pytest.fixture
 def until() -> Callable[..., Awaitable[Any]]:
-    """Wait for a condition with a deadline, and give its value back."""
+    """Wait for a condition with a deadline, and return its value."""
 
     async def wait(condition: Callable[[], Any], seconds: float = 5.0) -> Any:
         async with asyncio.timeout(seconds):
-            while not (value := condition()):  # noqa: ASYNC110 - the kernel sets no Event of ours
+            while not (value := condition()):  # noqa: ASYNC110 - the kernel sets no asyncio.Event
                 await asyncio.sleep(0.002)
         return value
 
@@ -93,5 +93,5 @@ def until() -> Callable[..., Awaitable[Any]]:
 
 @pytest.fixture
 def descriptors() -> Callable[[], int]:
-    """Count our open file descriptors."""
+    """Count this process's open file descriptors."""
     return lambda: sum(1 for _ in Path("/proc/self/fd").iterdir())

@@ -1,4 +1,4 @@
-"""The composed kit, and what the model and the gate see of it."""
+"""The composed kit, and what the model and the gate see."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turngate.toolkits.coding import ask_person, coding_toolkit
 
 
 def test_reading_runs_freely_and_everything_else_asks():
-    """By the tools' own word, with no policy at all."""
+    """The tools' own ask says so, without any policy."""
     kit = coding_toolkit()
     answers = {tool.name: evaluate(Policy(), tool, None, agent="a").answer for tool in kit}
     assert answers == {

@@ -1,4 +1,4 @@
-"""Context transforms: what is sent is shaped, stays in order, and never falls between a call and its result."""
+"""Context transforms shape what is sent, keep its order, and never cut between a call and its result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def conversation(steps: int) -> list[Message]:
 
 
 class Writer:
-    """Stands for the run's model: writes a summary that says how many messages it read."""
+    """Replaces the run's model: its summary says how many messages it read."""
 
     def __init__(self) -> None:
         self.read: list[list[Message]] = []
@@ -39,22 +39,22 @@ class Writer:
 
 
 async def never(messages: Sequence[Message]) -> str:
-    raise AssertionError("nobody asked for a text")
+    raise AssertionError("no text was needed")
 
 
-@pytest.mark.parametrize("kept", range(2, 9))
-async def test_keep_recent_keeps_instructions_task_and_the_newest(kept: int) -> None:
-    """System and first message stay, the middle goes, and an edge never parts a call from its result."""
+@pytest.mark.parametrize("keep", range(2, 9))
+async def test_keep_recent_keeps_instructions_task_and_the_newest(keep: int) -> None:
+    """System and first message stay, the middle is dropped, and no cut separates a call from its result."""
     history = conversation(5)
-    sent = list(await KeepRecent(kept).before_model(SCOPE, history, never))
+    sent = list(await KeepRecent(keep).before_model(SCOPE, history, never))
     assert sent[:2] == history[:2]
     assert sent[2:] == history[-(len(sent) - 2) :]
-    assert kept - 1 <= len(sent) - 2 <= kept
+    assert keep - 1 <= len(sent) - 2 <= keep
     assert is_reconciled(sent)
 
 
 async def test_keep_recent_leaves_a_short_conversation_as_it_is() -> None:
-    """Nothing is left out, and nothing is sent twice, while everything fits."""
+    """While everything fits, nothing is left out and nothing is sent twice."""
     for steps in range(3):
         history = conversation(steps)
         assert list(await KeepRecent(4).before_model(SCOPE, history, never)) == history
@@ -62,22 +62,22 @@ async def test_keep_recent_leaves_a_short_conversation_as_it_is() -> None:
     assert list(await KeepRecent(2).before_model(SCOPE, [SYSTEM], never)) == [SYSTEM]
 
 
-async def test_inject_adds_a_text_behind_the_conversation() -> None:
-    """At the end, so that the prompt before it stays cached; made anew each time, knowing run, agent and step."""
+async def test_inject_adds_a_text_after_the_conversation() -> None:
+    """At the end, so that the prompt before it stays cached; built for each request from run, agent and step."""
     history = conversation(1)
     sent = list(await Inject(lambda scope: f"step {scope.step} of {scope.agent}").before_model(SCOPE, history, never))
     assert sent[:-1] == history
     assert sent[-1] == user_message("step 3 of agent")
 
 
-async def test_a_conversation_of_the_length_that_is_allowed_is_not_summarised() -> None:
-    """Up to ``above`` messages behind the task nothing changes, and the model is not asked."""
+async def test_a_conversation_within_the_limit_is_not_summarised() -> None:
+    """Up to ``above`` messages after the task nothing changes, and the model gets no request."""
     history = conversation(5)
     assert list(await Summarise(above=10, keep=4).before_model(SCOPE, history, never)) == history
 
 
 async def test_a_long_conversation_is_sent_as_task_summary_and_the_newest() -> None:
-    """What the summary stands for was read whole, with the prompt behind it; what follows it is unchanged and in order."""
+    """The model read all of what the summary replaces, then the prompt; the rest is unchanged and in order."""
     history = conversation(6)
     writer = Writer()
     sent = list(await Summarise(above=10, keep=4).before_model(SCOPE, history, writer))
@@ -91,7 +91,7 @@ async def test_a_long_conversation_is_sent_as_task_summary_and_the_newest() -> N
 
 
 async def test_a_summary_is_written_once_per_block_and_the_prompt_before_it_stays() -> None:
-    """Over a growing conversation the same summary is sent until the next whole block; each is paid for once."""
+    """As the conversation grows, the same summary is sent until the next whole block; each is paid for once."""
     hook, writer = Summarise(above=10, keep=4), Writer()
     heads: list[str] = []
     for steps in range(6, 15):
@@ -107,7 +107,7 @@ async def test_a_summary_is_written_once_per_block_and_the_prompt_before_it_stay
 
 
 async def test_a_cut_never_parts_results_from_their_calls() -> None:
-    """Whatever the numbers are, what is sent is a conversation that a provider takes."""
+    """Whatever the numbers, a provider would accept the conversation that is sent."""
     for above in range(3, 9):
         for keep in range(2, above):
             for steps in range(8):
@@ -116,8 +116,8 @@ async def test_a_cut_never_parts_results_from_their_calls() -> None:
                 assert len(sent) <= 3 + above
 
 
-async def test_a_model_that_fails_to_summarise_is_not_hidden() -> None:
-    """The engine logs it and sends the conversation as it was; nothing half-made is kept for the next time."""
+async def test_a_failed_summary_raises() -> None:
+    """The engine logs it and sends the conversation unchanged; no partial summary is stored."""
     hook = Summarise(above=4, keep=2)
 
     async def fails(messages: Sequence[Message]) -> str:
@@ -131,7 +131,7 @@ async def test_a_model_that_fails_to_summarise_is_not_hidden() -> None:
 
 
 def test_numbers_that_make_no_sense_are_refused() -> None:
-    """Fewer than a call and its results, or a summary that would be written for every message."""
+    """Fewer messages than a call and its results, or a summary for every message."""
     for wrong in (lambda: KeepRecent(1), lambda: Summarise(above=4, keep=1), lambda: Summarise(above=4, keep=4)):
         with pytest.raises(ValueError, match=r"at least 2|2 <= keep"):
             wrong()

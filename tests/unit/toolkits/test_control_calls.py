@@ -1,4 +1,4 @@
-"""The shipped control calls: what they take, what they refuse, and what they ask of the loop."""
+"""The shipped control calls: what they accept, what they refuse, and what the loop gets."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def interpreted(tool: Tool, raw_input: str) -> object:
     ],
 )
 def test_arguments_become_the_control_call(tool: Tool, raw_input: str, control_call: object) -> None:
-    """Each tool says what it asks for in one small value."""
+    """Each tool gives one small value."""
     assert interpreted(tool, raw_input) == control_call
 
 
 @pytest.mark.parametrize(
-    ("tool", "raw_input", "said"),
+    ("tool", "raw_input", "message"),
     [
         (finish, "{}", "answer: Field required"),
         (finish, '{"answer": ""}', "at least 1 character"),
@@ -58,14 +58,14 @@ def test_arguments_become_the_control_call(tool: Tool, raw_input: str, control_c
         (EVERY[3], '{"model": "openai:huge"}', "openai:big"),
     ],
 )
-def test_i9_what_does_not_fit_is_said_in_words_for_the_model(tool: Tool, raw_input: str, said: str) -> None:
-    """I9: missing, surplus, unbounded and unknown values are refused at their place; the names there are, are named."""
-    with pytest.raises(InvalidToolInput, match=said):
+def test_i9_invalid_arguments_give_the_model_a_message(tool: Tool, raw_input: str, message: str) -> None:
+    """I9: missing, surplus, unbounded and unknown values are refused at their place, with the valid names."""
+    with pytest.raises(InvalidToolInput, match=message):
         tool.decode(raw_input)
 
 
-def test_a_wait_is_bounded_whoever_asks_for_it() -> None:
-    """An author's own control call cannot wait for longer than a year either, nor for a time that is no number."""
+def test_every_wait_is_bounded() -> None:
+    """An author's own control call can't wait longer than a year either, nor for a time that is not a number."""
     assert WaitUntil(seconds=MAX_WAIT.total_seconds()).seconds == timedelta(days=366).total_seconds()
     for seconds in (MAX_WAIT.total_seconds() + 1, float("inf"), float("nan"), -1.0):
         with pytest.raises(ValidationError):
@@ -75,7 +75,7 @@ def test_a_wait_is_bounded_whoever_asks_for_it() -> None:
 
 
 def test_the_model_sees_the_names_it_may_choose() -> None:
-    """Agents and models are an enumeration in the schema, in the builder's order; each builder gets a tool of its own."""
+    """Agents and models are an enumeration in the schema, in the builder's order; each builder gets its own tool."""
     assert EVERY[2].manifest.parameters["properties"]["agent"]["enum"] == ["helper", "expert"]
     assert hand_off("a", "b").manifest.digest != hand_off("a").manifest.digest
     only = switch_model("openai:big").manifest.parameters["properties"]["model"]
@@ -83,7 +83,7 @@ def test_the_model_sees_the_names_it_may_choose() -> None:
 
 
 def test_signals_are_descriptors_without_a_handler() -> None:
-    """Kind ``signal``; nothing to override, nothing to wrap; they compose with other kits under their names."""
+    """They have kind ``signal`` and nothing to override or wrap, and compose with other kits under their names."""
     kit = Toolkit.of(*EVERY)
     assert kit.names == ["finish", "wait_until", "hand_off", "switch_model"]
     assert {tool.kind for tool in kit} == {"signal"}
@@ -91,8 +91,8 @@ def test_signals_are_descriptors_without_a_handler() -> None:
     assert next(tool.name for tool in Toolkit.namespace("loop", kit)) == "loop__finish"
 
 
-def test_policy_speaks_of_signals_as_of_every_tool() -> None:
-    """By themselves they are not asked for; a rule may ask or deny, and an own ``ask`` predicate may too."""
+def test_policy_applies_to_control_calls_as_to_every_tool() -> None:
+    """By default no one is asked; a rule may ask or deny, and so may the tool's own ``ask``."""
     params = finish.decode('{"answer": "x"}')
     assert evaluate(Policy(), finish, params, agent="agent").answer == "allow"
     for verdict in ("ask", "deny"):

@@ -1,4 +1,4 @@
-"""The demo's material: the script's calls, run against a copy of the project, tell the story they promise."""
+"""The demo's material: the script's calls, run on a copy of the project, tell the promised story."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def project(workspace):
 
 
 def follow(script: dict[str, Any], refuse_at: int | None = None) -> list[dict[str, Any]]:
-    """The responses in order when every call succeeds, or when the calls of one step are rejected."""
+    """Return the responses in order if every call succeeds, or if one step's calls are rejected."""
     taken: list[dict[str, Any]] = []
     for step, response in enumerate(script["responses"]):
         kind = "rejected" if refuse_at is not None and step == refuse_at + 1 else "ok"
@@ -47,7 +47,7 @@ def follow(script: dict[str, Any], refuse_at: int | None = None) -> list[dict[st
 
 
 async def test_the_story_ends_with_a_committed_fix(call, project, script):
-    """Red, a one-line diff, green, one more commit, a clean tree, a final answer without calls."""
+    """Red, a one-line diff, green, one more commit, a clean tree, a reply without calls."""
     kit = coding_toolkit()
     story = follow(script)
     assert len(story) == len(script["responses"])
@@ -71,7 +71,7 @@ async def test_the_story_ends_with_a_committed_fix(call, project, script):
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4])
 def test_a_rejection_at_any_gate_ends_the_run_politely(script, step):
-    """The response after a refused call says so and makes no further call."""
+    """The response after a refused call says so and has no further call."""
     story = follow(script, refuse_at=step)
     assert len(story) == step + 2
     assert story[-1]["when"]["kind"] == "rejected"
@@ -86,7 +86,7 @@ def test_every_step_after_a_gate_has_an_end_for_expiry_and_denial(script):
 
 
 def test_every_call_of_the_script_fits_its_tool(script):
-    """Names and inputs are valid, so that no step of the demo is a malformed one."""
+    """Names and inputs are valid, so no step of the demo is malformed."""
     kit = coding_toolkit()
     for response in script["responses"]:
         for case in response.get("cases", [response]):

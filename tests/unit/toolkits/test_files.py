@@ -27,7 +27,7 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-async def test_read_file_returns_raw_text_and_says_where_to_go_on(call, workspace):
+async def test_read_file_returns_raw_text_and_says_where_to_continue(call, workspace):
     """Lines count from 1, line endings stay, and ``start_line + lines`` is the next offset."""
     (workspace / "a.txt").write_bytes(b"one\r\ntwo\nthree")
     whole = await call(read_file, path="a.txt")
@@ -54,7 +54,7 @@ async def test_read_file_counts_lines_as_editors_do(call, workspace):
 
 
 async def test_read_file_bounds_one_endless_line(call, workspace):
-    """A result never holds more than 200,000 characters, whatever the lines are like."""
+    """A result never has more than 200,000 characters, whatever the lines are like."""
     (workspace / "a.txt").write_text("x" * 300_000 + "\nlast\n")
     part = await call(read_file, path="a.txt")
     assert (len(part["text"]), part["lines"], part["truncated"]) == (200_000, 1, True)
@@ -63,7 +63,7 @@ async def test_read_file_bounds_one_endless_line(call, workspace):
 
 @pytest.mark.parametrize("raw", [b"a\0b", b"\xff\xfe", "ü".encode("latin-1")])
 async def test_what_is_not_text_is_refused(call, workspace, raw):
-    """NUL bytes or bytes that are not UTF-8, for reading and for editing."""
+    """NUL bytes and bytes that are not UTF-8 are refused, for reading and for editing."""
     (workspace / "a.bin").write_bytes(raw)
     with pytest.raises(NotText):
         await call(read_file, path="a.bin")
@@ -73,7 +73,7 @@ async def test_what_is_not_text_is_refused(call, workspace, raw):
 
 
 async def test_the_size_limit_is_exact_and_holds_before_and_after(call, workspace):
-    """2,000,000 bytes pass, one more does not; an edit that would grow past it is refused before it is made."""
+    """2,000,000 bytes pass, one more does not; an edit that would exceed it is refused first."""
     path = workspace / "big.txt"
     path.write_text("a" * MAX_TEXT_BYTES)
     assert (await call(read_file, path="big.txt"))["total_lines"] == 1
@@ -116,7 +116,7 @@ async def test_list_directory_names_types_and_sizes(call, workspace, outside):
 
 
 async def test_list_directory_is_capped(call, workspace):
-    """The first 1000 by name, with the true count."""
+    """The first 1000 by name are listed, with the true count."""
     for number in range(1005):
         (workspace / f"{number:04}").touch()
     listing = await call(list_directory, path=".")
@@ -131,7 +131,7 @@ async def test_list_directory_of_a_file_is_a_failure(call, workspace):
         await call(list_directory, path="f")
 
 
-async def test_write_file_makes_directories_and_reports_the_change(call, workspace):
+async def test_write_file_creates_directories_and_reports_the_change(call, workspace):
     """A new file is a diff from nothing; the same text again changes nothing."""
     first = await call(write_file, path="a/b/c.txt", text="hello\n")
     assert first == {
@@ -144,7 +144,7 @@ async def test_write_file_makes_directories_and_reports_the_change(call, workspa
 
 
 async def test_write_file_keeps_the_mode(call, workspace):
-    """An executable stays executable; a new file gets what the umask leaves."""
+    """An executable stays executable; a new file's mode follows the umask."""
     script = workspace / "run.sh"
     script.write_text("echo 1\n")
     script.chmod(0o750)
@@ -157,7 +157,7 @@ async def test_write_file_keeps_the_mode(call, workspace):
 
 
 async def test_write_file_replaces_a_binary_file(call, workspace):
-    """The old content is no text, so there is nothing to compare with."""
+    """The old content is not text, so there is nothing to compare with."""
     (workspace / "a").write_bytes(b"\0\1")
     preview = call.preview(write_file, path="a", text="new\n")
     assert preview.kind == "text"
@@ -167,7 +167,7 @@ async def test_write_file_replaces_a_binary_file(call, workspace):
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(workspace):
-    """A full disk at the worst moment (here: the file size limit of a child process) loses nothing."""
+    """A full disk at the worst moment (here: a child process's file size limit) loses nothing."""
     (workspace / "a.txt").write_text("old\n")
     program = (
         "import resource, signal, sys\n"
@@ -188,7 +188,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(workspace):
 
 
 async def test_a_read_only_file_is_not_replaced(call, workspace):
-    """Renaming over it would work, but its owner said no."""
+    """Renaming over it would work, but its owner forbade writing."""
     path = workspace / "a.txt"
     path.write_text("old\n")
     path.chmod(0o444)
@@ -201,7 +201,7 @@ async def test_a_read_only_file_is_not_replaced(call, workspace):
 
 @pytest.mark.parametrize("path", [".", "d", "f/below.txt"])
 async def test_a_write_that_cannot_be_made_is_a_failure(call, workspace, path):
-    """Onto a directory, or below a file; nothing is left behind."""
+    """Onto a directory, or below a file; no file is left over."""
     (workspace / "d").mkdir()
     (workspace / "f").write_text("x")
     with pytest.raises(FileUnavailable):
@@ -218,8 +218,8 @@ async def test_edit_file_replaces_literally(call, workspace):
     assert "-x = f(a.*)\r\n" in edited["diff"]
 
 
-async def test_edit_file_refuses_text_that_is_not_there(call, workspace):
-    """Not found is a failure that tells the model to read again; so is the same edit a second time."""
+async def test_edit_file_refuses_missing_text(call, workspace):
+    """The failure tells the model to read again; so does the same edit a second time."""
     (workspace / "a.txt").write_text("abc\n")
     with pytest.raises(TextNotFound):
         await call(edit_file, path="a.txt", old_text="zzz", new_text="y")
@@ -230,7 +230,7 @@ async def test_edit_file_refuses_text_that_is_not_there(call, workspace):
 
 @pytest.mark.parametrize(("text", "old", "matches"), [("a b a b a", "a", 3), ("aaa", "aa", 2)])
 async def test_edit_file_refuses_an_ambiguous_edit(call, workspace, text, old, matches):
-    """More than one place, overlapping ones included, unless every one is meant."""
+    """More than one place, overlapping ones included, is refused unless all are requested."""
     (workspace / "a.txt").write_text(text)
     with pytest.raises(AmbiguousEdit) as caught:
         await call(edit_file, path="a.txt", old_text=old, new_text="c")
@@ -251,14 +251,14 @@ async def test_edit_file_refuses_an_ambiguous_edit(call, workspace, text, old, m
     ],
     ids=["empty", "no change", "NUL", "a flag of its own", "no path"],
 )
-async def test_a_senseless_edit_is_refused_before_anyone_is_asked(call, workspace, bad):
-    """Validation says so at planning: an empty old_text would replace everything, a made-up ``force`` nothing."""
+async def test_a_senseless_edit_is_refused_at_planning(call, workspace, bad):
+    """An empty old_text would replace everything, and an invented ``force`` nothing."""
     with pytest.raises(InvalidToolInput):
         await call(edit_file, **bad)
 
 
-async def test_edit_file_of_a_missing_file_makes_nothing(call, workspace):
-    """Not even the directories on the way."""
+async def test_edit_file_of_a_missing_file_creates_nothing(call, workspace):
+    """Not even the directories of its path."""
     with pytest.raises(FileUnavailable):
         await call(edit_file, path="new/a.txt", old_text="a", new_text="b")
     assert names(workspace) == []
@@ -298,7 +298,7 @@ def test_previews_show_the_diff_and_change_nothing(call, workspace):
     ],
 )
 def test_a_preview_that_cannot_be_made_says_what_would_go_wrong(call, workspace, tool, tool_input):
-    """The operator learns that approving is pointless; the planning does not fail."""
+    """The operator learns that approving is pointless; planning does not fail."""
     (workspace / "a.txt").write_text("oo\n")
     (workspace / "d").mkdir()
     preview = call.preview(tool, **tool_input)
@@ -320,25 +320,25 @@ CHANGES = [
 
 
 async def test_an_approved_write_is_for_the_file_as_it_was(call, workspace):
-    """The precondition follows the content: missing, made, changed, changed back, gone are told apart; touching is not."""
+    """The precondition differs for missing, created, changed and deleted, not for touched or changed back."""
     path = workspace / "a.txt"
     wanted = {"path": "a.txt", "text": "y"}
     missing = await call.precondition(write_file, **wanted)
     path.write_text("one\n")
-    made = await call.precondition(write_file, **wanted)
-    assert made == {"path": "a.txt", "sha256": hashlib.sha256(b"one\n").hexdigest()}
+    at_first = await call.precondition(write_file, **wanted)
+    assert at_first == {"path": "a.txt", "sha256": hashlib.sha256(b"one\n").hexdigest()}
     path.write_text("two\n")
     changed = await call.precondition(write_file, **wanted)
     path.write_text("one\n")
     os.utime(path, (0, 0))
-    assert await call.precondition(write_file, **wanted) == made
+    assert await call.precondition(write_file, **wanted) == at_first
     path.unlink()
     assert await call.precondition(write_file, **wanted) == missing == {"path": "a.txt", "sha256": None}
-    assert changed != made
+    assert changed != at_first
 
 
 async def test_an_approved_edit_is_for_the_change_that_was_shown(call, workspace):
-    """Lines that move, or change far away, leave an approval as it is; a change in what was shown around it does not."""
+    """Moved lines and distant changes keep an approval valid; a change in the shown context does not."""
     path = workspace / "a.txt"
     wanted = {"path": "a.txt", "old_text": "target", "new_text": "hit"}
 
@@ -347,10 +347,10 @@ async def test_an_approved_edit_is_for_the_change_that_was_shown(call, workspace
         return await call.precondition(edit_file, **wanted)
 
     around = ["1", "2", "3", "target", "5", "6", "7"]
-    shown = await seen("far", *around, "far away")
-    assert shown["path"] == "a.txt"
-    assert await seen("new first line", "far", *around, "changed") == shown
-    assert await seen("far", "1", "2", "three", *around[3:], "far away") != shown
+    before = await seen("far", *around, "far away")
+    assert before["path"] == "a.txt"
+    assert await seen("new first line", "far", *around, "changed") == before
+    assert await seen("far", "1", "2", "three", *around[3:], "far away") != before
     twice = await seen(*around, "target")
     gone = await seen("1")
     assert "more than once" in twice["unavailable"]
@@ -358,8 +358,8 @@ async def test_an_approved_edit_is_for_the_change_that_was_shown(call, workspace
 
 
 @pytest.mark.parametrize(("tool", "tool_input"), CHANGES)
-async def test_an_approval_is_for_the_file_the_path_led_to(call, workspace, tool, tool_input):
-    """A symlink turned to a file of the same content is another file; one turned outside is no file at all."""
+async def test_an_approval_is_for_the_file_at_the_end_of_the_path(call, workspace, tool, tool_input):
+    """A symlink to another file with the same content is another file; one to the outside is no file at all."""
     (workspace / "one").write_text("o\n")
     (workspace / "two").write_text("o\n")
     seen = []
@@ -374,7 +374,7 @@ async def test_an_approval_is_for_the_file_the_path_led_to(call, workspace, tool
 
 
 async def test_a_precondition_never_fails(call, workspace, monkeypatch):
-    """A directory, a path below a file, bytes that are no text, a file too large to hash, no workspace: all have a value."""
+    """A directory, a path below a file, bytes that aren't text, a huge file, no workspace: each has a value."""
     (workspace / "d").mkdir()
     (workspace / "f").write_bytes(b"\0\xff")
     assert "directory" in (await call.precondition(write_file, path=".", text="x"))["unavailable"]
@@ -388,7 +388,7 @@ async def test_a_precondition_never_fails(call, workspace, monkeypatch):
 
 
 async def test_people_see_what_a_change_changed(call, workspace):
-    """A diff for an edit and a write; a sentence where nothing changed; the reason where it failed."""
+    """A diff for an edit and a write; a sentence if nothing changed; the reason if it failed."""
     (workspace / "a.txt").write_text("one\n")
     assert await call.presented(edit_file, path="a.txt", old_text="one", new_text="two") == (
         DiffBlock(diff="--- a/a.txt\n+++ b/a.txt\n@@ -1,1 +1,1 @@\n-one\n+two\n"),
@@ -400,7 +400,7 @@ async def test_people_see_what_a_change_changed(call, workspace):
 
 
 async def test_people_see_what_was_read_and_listed(call, workspace):
-    """Which lines, then the lines; a directory as rows, counted beyond those that are shown."""
+    """The line numbers, then the lines; a directory as rows, with a count of those not shown."""
     (workspace / "a.txt").write_text("one\ntwo\nthree\n")
     (workspace / "empty").touch()
     assert await call.presented(read_file, path="a.txt", offset=2, limit=1) == (
@@ -415,8 +415,8 @@ async def test_people_see_what_was_read_and_listed(call, workspace):
     (workspace / "many").mkdir()
     for number in range(1005):
         (workspace / "many" / f"{number:04}").touch()
-    said, table = await call.presented(list_directory, path="many")
-    assert (said.text, len(table.rows), table.more) == ("many: 1,005 entries", 100, 905)
+    title, table = await call.presented(list_directory, path="many")
+    assert (title.text, len(table.rows), table.more) == ("many: 1,005 entries", 100, 905)
     (workspace / "none").mkdir()
     assert await call.presented(list_directory, path="none") == (TextBlock(text="none: 0 entries"),)
 
@@ -428,7 +428,7 @@ def test_a_file_name_cannot_forge_lines_of_the_diff():
 
 
 def test_a_long_diff_is_clipped_at_a_line_and_says_so():
-    """The reader knows how much is missing, and the note is none of the file's lines."""
+    """The reader knows how much is missing, and the note is not one of the file's lines."""
     diff = unified_diff("a", "", "x\n" * 1000, max_chars=100)
     last = diff.splitlines()[-1]
     assert last.startswith("\\ … ")
@@ -437,7 +437,7 @@ def test_a_long_diff_is_clipped_at_a_line_and_says_so():
 
 
 def test_a_diff_of_two_long_files_that_share_nothing_is_quick():
-    """Beyond a million comparisons the middle is one block; the whole is still the change."""
+    """After a million comparisons the middle becomes one block; the diff still holds the whole change."""
     diff = unified_diff("a", "a\n" * 50_000, "b\n" * 50_000, max_chars=1_000_000)
     assert (diff.count("\n-a"), diff.count("\n+b")) == (50_000, 50_000)
 
@@ -447,7 +447,7 @@ _texts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n"]), max_size=30).map
 
 @given(before=_texts, after=_texts, last=st.sampled_from(["", "end"]))
 def test_old_and_new_text_can_be_read_back_from_the_diff(before, after, last):
-    """The hunks account for every changed line: taking them apart gives the old lines and the new ones, in place."""
+    """The hunks account for every changed line: taking them apart gives the old and the new lines, in place."""
     after += last
     old, new = before.split("\n"), after.split("\n")
     at_old = at_new = 0
@@ -469,8 +469,8 @@ def test_old_and_new_text_can_be_read_back_from_the_diff(before, after, last):
     assert old[at_old:] == new[at_new:] or before == after or {*old[at_old:], *new[at_new:]} == {""}
 
 
-def test_git_accepts_our_diff(tmp_path):
-    """``git apply`` makes the new text out of the old."""
+def test_git_accepts_the_diff(tmp_path):
+    """``git apply`` turns the old text into the new one."""
     before, after = "".join(f"{n}\n" for n in range(60)), "".join(f"{n}\n" for n in range(3, 60) if n % 20) + "end"
     (tmp_path / "f.txt").write_text(before)
     diff = unified_diff("f.txt", before, after, max_chars=10**6)

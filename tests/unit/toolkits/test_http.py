@@ -46,7 +46,7 @@ Reply = bytes | Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable
 
 @dataclass
 class Site:
-    """A server that answers every path from a table: raw bytes, or a function that writes what it likes."""
+    """A server with a table of replies by path: raw bytes, or a function that writes anything."""
 
     port: int = 0
     replies: dict[str, Reply] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def context() -> ToolContext:
 
 
 async def run(kit: Toolkit, name: str = "http_get", **tool_input) -> dict:
-    """Call a tool through the executor; a failure gives its kind, what the model is told, and its fields."""
+    """Call a tool through the executor; return a failure's kind, its message for the model, and its fields."""
     result = await execute(kit.find(name), json.dumps(tool_input), context(), svcs.Registry())
     if isinstance(result, Ok):
         return result.value
@@ -125,7 +125,7 @@ async def run(kit: Toolkit, name: str = "http_get", **tool_input) -> dict:
 
 
 async def test_a_page_is_fetched_with_a_few_headers(site):
-    """The rest of the headers, cookies above all, is not for the model."""
+    """The other headers, above all cookies, are not for the model."""
     site.replies["/"] = reply("h\u00e9llo", ETag='"1"', Set_Cookie="session=1", Server="x", Link="<next>; rel=next")
     assert await run(site.kit(), url=site.url(), accept="text/plain") == {
         "url": site.url(),
@@ -153,13 +153,13 @@ async def test_a_page_is_fetched_with_a_few_headers(site):
 
 
 async def test_an_error_status_is_a_result(site):
-    """The model reads what the server says of it."""
+    """The model reads the server's message."""
     response = await run(site.kit(), url=site.url("/missing"))
     assert (response["status"], response["text"]) == (404, "nothing here")
 
 
 async def test_head_has_headers_and_no_body(site):
-    """Even when a Content-Length or an encoding speaks of one."""
+    """Even if a Content-Length or an encoding announces one."""
     site.replies["/"] = reply(Content_Length="123", Content_Encoding="gzip")
     response = await run(site.kit(), url=site.url(), method="HEAD")
     assert site.requests[0].method == "HEAD"
@@ -186,7 +186,7 @@ async def test_head_has_headers_and_no_body(site):
     ],
 )
 async def test_text_is_text_and_anything_else_base64(site, body, content_type, text):
-    """By the server's charset, or UTF-8; NUL is no text, since no store takes it."""
+    """The server's charset decides, else UTF-8; text with NUL is base64, since no store accepts it."""
     site.replies["/"] = reply(body, Content_Type=content_type)
     response = await run(site.kit(), url=site.url())
     assert response["text"] == text
@@ -199,14 +199,14 @@ async def test_text_is_text_and_anything_else_base64(site, body, content_type, t
     [("x" * 10, "x" * 10, False), ("x" * 11, "x" * 10, True), ("\u20ac" * 4, "\u20ac" * 3, True)],
 )
 async def test_a_body_is_cut_at_the_limit(site, body, text, truncated):
-    """Exactly at the limit nothing is missing; a character that is cut in two is left out."""
+    """At the limit nothing is missing; a character that is cut in two is left out."""
     site.replies["/"] = reply(body)
     response = await run(site.kit(max_bytes=10), url=site.url())
     assert (response["text"], response["truncated"]) == (text, truncated)
 
 
-async def test_an_endless_body_is_cut_and_hung_up_on(site):
-    """Without reading on: the server's write fails soon after."""
+async def test_an_endless_body_is_cut_and_the_connection_closed(site):
+    """The tool stops reading: the server's write fails soon after."""
     written = 0
     hung_up = asyncio.Event()
 
@@ -229,7 +229,7 @@ async def test_an_endless_body_is_cut_and_hung_up_on(site):
 
 
 async def test_gzip_is_unpacked_member_by_member(site):
-    """A body of several members is one text; padding behind them is ignored."""
+    """A body of several members is one text; padding after them is ignored."""
     site.replies["/"] = reply(gzip.compress(b"one ") + gzip.compress(b"two") + b"\0\0", Content_Encoding="gzip")
     site.replies["/empty"] = reply(b"", Content_Encoding="gzip")
     site.replies["/short"] = reply(gzip.compress(b"cut off")[:-6], Content_Encoding="gzip")
@@ -241,7 +241,7 @@ async def test_gzip_is_unpacked_member_by_member(site):
 
 
 async def test_a_decompression_bomb_stays_small_in_memory(site):
-    """30 KB that unpack to 32 MB: the limit holds while unpacking, not after."""
+    """30 KB that unpack to 32 MB: the limit applies while unpacking, not after."""
     site.replies["/"] = reply(gzip.compress(b"a" * 2**25), Content_Encoding="gzip")
     kit = site.kit(max_bytes=100_000)
     tracemalloc.start()
@@ -253,7 +253,7 @@ async def test_a_decompression_bomb_stays_small_in_memory(site):
 
 
 async def test_compressed_bytes_that_unpack_to_nothing_are_bounded(site):
-    """Empty blocks for ever: no output, and yet the reading ends."""
+    """Empty blocks forever: no output, and yet the reading ends."""
     empty_block = b"\x00\x00\x00\xff\xff"
     header = zlib.compressobj(wbits=31).flush()[:10]
 
@@ -271,15 +271,15 @@ async def test_compressed_bytes_that_unpack_to_nothing_are_bounded(site):
 @pytest.mark.parametrize(
     ("encoding", "body"), [("br", b"x"), ("gzip, gzip", b"x"), ("deflate", b"x"), ("gzip", b"not gzip")]
 )
-async def test_an_encoding_that_was_not_asked_for_is_a_declared_failure(site, encoding, body):
-    """Rather than bytes that mean nothing to the model."""
+async def test_an_encoding_that_was_not_accepted_is_a_declared_failure(site, encoding, body):
+    """Its bytes would mean nothing to the model."""
     site.replies["/"] = reply(body, Content_Encoding=encoding)
     failed = await run(site.kit(), url=site.url())
     assert (failed["kind"], failed["cause"], failed["maybe_sent"]) == ("request_failed", "bad_response", True)
 
 
 def test_a_cut_never_makes_text_of_a_broken_charset():
-    """What is whole must decode to its last byte; what was cut may end inside a character."""
+    """A whole text must decode to its last byte; a cut one may end inside a character."""
     euro = "\u20ac".encode()
     assert as_text(b"a" + euro[:2], None, whole=True) is None
     assert as_text(b"a" + euro[:2], None, whole=False) == "a"
@@ -289,7 +289,7 @@ def test_a_cut_never_makes_text_of_a_broken_charset():
 # --- redirects
 
 
-async def test_redirects_are_followed_and_told(site):
+async def test_redirects_are_followed_and_listed(site):
     """Relative and absolute; a HEAD stays a HEAD."""
     site.replies |= {
         "/1": reply(status="301 Moved Permanently", Location="2?q=1"),
@@ -314,7 +314,7 @@ async def test_five_redirects_are_followed_and_six_are_not(site):
 
 
 async def test_a_redirect_without_a_location_and_a_304_are_results(site):
-    """There is nowhere to go."""
+    """There is no address to follow."""
     site.replies |= {"/1": reply("x", status="302 Found"), "/2": reply(status="304 Not Modified", Location="/1")}
     assert (await run(site.kit(), url=site.url("/1")))["status"] == 302
     assert (await run(site.kit(), url=site.url("/2")))["status"] == 304
@@ -329,7 +329,7 @@ def secret_kit(site: Site, *more_hosts: str, **options) -> Toolkit:
 
 
 async def test_configured_headers_go_to_their_host_only(site, other_site):
-    """Not to another allowed host, though the model may ask for it."""
+    """Not to another allowed host, even if the model asks for it."""
     site.replies["/"] = other_site.replies["/"] = reply("version 7 of our-agent")
     kit = secret_kit(site, other_site.host)
     assert (await run(kit, url=site.url()))["text"] == "version 7 of our-agent"
@@ -341,7 +341,7 @@ async def test_configured_headers_go_to_their_host_only(site, other_site):
 
 
 async def test_configured_headers_are_dropped_when_a_redirect_leaves_the_origin(site, other_site):
-    """And stay dropped on the way back: the other host chose that URL."""
+    """They stay dropped on the way back: the other host chose that URL."""
     site.replies["/same"] = reply(status="302 Found", Location="/away")
     site.replies["/away"] = reply(status="302 Found", Location=other_site.url("/back"))
     other_site.replies["/back"] = reply(status="302 Found", Location=site.url("/end"))
@@ -356,19 +356,19 @@ async def test_configured_headers_are_dropped_when_a_redirect_leaves_the_origin(
 
 
 async def test_configured_headers_are_not_sent_in_the_clear(site):
-    """Over plain HTTP nobody gets them, unless the toolkit is for an intranet."""
+    """Over plain HTTP no server gets them, unless the toolkit is for an intranet."""
 
     async def resolve(_host: str, _port: int) -> list[str]:
         return ["93.184.215.14"]
 
     kit = http_toolkit(["api.example"], headers={"api.example": {"X-Key": SECRET}}, resolve=resolve, methods=["POST"])
     tool = kit.find("http_request")
-    shown = {
+    previews = {
         scheme: tool.preview(tool.decode(json.dumps({"url": f"{scheme}://api.example/", "method": "POST"})), None).text
         for scheme in ("http", "https")
     }
-    assert "X-Key" not in shown["http"]
-    assert "X-Key: (configured, not shown)" in shown["https"]
+    assert "X-Key" not in previews["http"]
+    assert "X-Key: (configured, not shown)" in previews["https"]
 
 
 @pytest.mark.parametrize(
@@ -394,7 +394,7 @@ async def test_a_server_that_echoes_a_secret_does_not_show_it(site, echo):
 
 @pytest.mark.parametrize("max_bytes", range(1, 60, 3))
 async def test_a_cut_does_not_uncover_half_a_secret(site, max_bytes):
-    """The limit falls before, inside and behind it."""
+    """The limit is before, inside and after it."""
     site.replies["/"] = reply(f"{SECRET} {SECRET} and more{'.' * 200}{SECRET}")
     response = await run(secret_kit(site, max_bytes=max_bytes), url=site.url())
     assert (response["size_bytes"], response["truncated"]) == (max_bytes, True)
@@ -402,7 +402,7 @@ async def test_a_cut_does_not_uncover_half_a_secret(site, max_bytes):
 
 
 async def test_a_secret_echoed_in_a_header_or_redirect_is_masked(site):
-    """In the headers, the final URL, the URLs on the way, and in failures."""
+    """In the headers, the final URL, the redirect URLs, and in failures."""
     site.replies |= {
         "/h": reply("x", ETag=f'"{SECRET}"', Link="x" * 1990 + SECRET),
         "/r": reply(status="302 Found", Location=f"/{SECRET}"),
@@ -419,7 +419,7 @@ async def test_a_secret_echoed_in_a_header_or_redirect_is_masked(site):
     assert "s3cretvalue" not in json.dumps(failed).lower()
 
 
-async def test_a_basic_password_is_masked_in_plain_too(site):
+async def test_a_decoded_basic_password_is_masked_too(site):
     """Servers decode it before they echo it."""
     site.replies["/"] = reply("hello admin, your password is correct-horse")
     credentials = base64.b64encode(b"admin:correct-horse").decode()
@@ -428,17 +428,17 @@ async def test_a_basic_password_is_masked_in_plain_too(site):
 
 
 async def test_a_secret_is_in_no_repr_manifest_or_preview(site):
-    """Nothing that is logged, stored or shown."""
+    """It is in nothing that is logged, stored or shown."""
     kit = secret_kit(site, methods=["GET", "POST"])
     tool = kit.find("http_request")
-    given = {"url": site.url(f"/?key={SECRET}"), "method": "POST", "body": f"key={SECRET}"}
-    preview = tool.preview(tool.decode(json.dumps(given)), None)
-    for shown in (repr(kit), preview.text, *(each.manifest.model_dump_json() for each in kit)):
-        assert "s3cret" not in shown
+    tool_input = {"url": site.url(f"/?key={SECRET}"), "method": "POST", "body": f"key={SECRET}"}
+    preview = tool.preview(tool.decode(json.dumps(tool_input)), None)
+    for text in (repr(kit), preview.text, *(each.manifest.model_dump_json() for each in kit)):
+        assert "s3cret" not in text
 
 
 @pytest.mark.parametrize(
-    ("headers", "said"),
+    ("headers", "message"),
     [
         ({"other.example": {"A": "b"}}, "not in the allow list"),
         ({"Authorization": SECRET}, "go by host"),
@@ -451,11 +451,11 @@ async def test_a_secret_is_in_no_repr_manifest_or_preview(site):
         ({"api.example": {"X-Key": ""}}, "'X-Key'"),
     ],
 )
-def test_wrong_headers_refuse_the_start_without_showing_the_value(headers, said):
-    """The name is told, since it is what to mend."""
+def test_wrong_headers_refuse_the_start_without_showing_the_value(headers, message):
+    """The message names the header, which is what to fix."""
     with pytest.raises(ConfigurationError) as refused:
         http_toolkit(["api.example"], headers=headers)
-    assert said in refused.value.message
+    assert message in refused.value.message
     assert SECRET not in refused.value.message
 
 
@@ -463,17 +463,17 @@ def test_wrong_headers_refuse_the_start_without_showing_the_value(headers, said)
 
 
 async def test_a_request_is_sent_as_shown_with_the_calls_own_key(site):
-    """Method, body, content type; the key lets a server tell a repeat."""
+    """Method, body and content type are as shown; the key lets a server recognise a repeat."""
     site.replies["/orders"] = reply('{"id": 1}', status="201 Created", Location="/orders/1")
     kit = site.kit(methods=["POST", "PUT"])
-    given = {"method": "POST", "url": site.url("/orders"), "body": '{"n": "\u20ac"}'}
+    tool_input = {"method": "POST", "url": site.url("/orders"), "body": '{"n": "\u20ac"}'}
     tool = kit.find("http_request")
-    preview = tool.preview(tool.decode(json.dumps(given)), None)
+    preview = tool.preview(tool.decode(json.dumps(tool_input)), None)
     assert preview.text == (
         f'POST {site.url("/orders")}\nAccept: */*\nContent-Type: application/json\n\n{{"n": "\u20ac"}}'
     )
     assert site.requests == []
-    response = await run(kit, "http_request", **given)
+    response = await run(kit, "http_request", **tool_input)
     assert (response["status"], response["headers"]["location"]) == (201, "/orders/1")
     sent = site.requests[0]
     assert (sent.method, sent.body.decode()) == ("POST", '{"n": "\u20ac"}')
@@ -482,7 +482,7 @@ async def test_a_request_is_sent_as_shown_with_the_calls_own_key(site):
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
 async def test_a_request_that_changes_something_follows_no_redirect(site, status):
-    """What was approved went to the URL that was shown, and nowhere else."""
+    """The approved request went to the URL that was shown, and nowhere else."""
     site.replies |= {"/": reply(status=status, Location="http://0177.0.0.1/"), "/elsewhere": reply("x")}
     response = await run(site.kit(methods=["DELETE"]), "http_request", method="DELETE", url=site.url())
     assert response["headers"]["location"] == "http://0177.0.0.1/"
@@ -491,7 +491,7 @@ async def test_a_request_that_changes_something_follows_no_redirect(site, status
 
 
 def test_reading_is_free_and_changing_asks():
-    """By the tools' own word; what was not asked for is not there."""
+    """The tools' own ask says so; methods that were not enabled don't exist."""
     kit = http_toolkit(["api.example"], methods=["GET", "HEAD", "POST", "DELETE"])
     assert {tool.name: (tool.effect, evaluate(Policy(), tool, None, agent="a").answer) for tool in kit} == {
         "http_get": ("read", "allow"),
@@ -502,7 +502,7 @@ def test_reading_is_free_and_changing_asks():
 
 
 async def test_a_method_that_is_not_allowed_does_not_fit_the_schema(site):
-    """It is refused at planning, before anybody is asked; the model sees which there are."""
+    """It is refused at planning, before anyone is asked; the model sees which ones there are."""
     kit = site.kit(methods=["GET", "POST", "PUT"])
     for name, method in (
         ("http_request", "DELETE"),
@@ -519,18 +519,18 @@ async def test_a_method_that_is_not_allowed_does_not_fit_the_schema(site):
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "", "a ", "\u20ac", "x" * 201, "a\n"])
 async def test_the_model_cannot_smuggle_a_header(site, value):
-    """Through the two header values that are its own."""
+    """Through the two header values that it sets."""
     kit = site.kit(methods=["GET", "POST"])
     for field_name in ("accept", "content_type"):
-        given = {"url": site.url(), "method": "POST", "body": "x", field_name: value}
-        assert (await run(kit, "http_request", **given))["kind"] == "input_validation_error"
+        tool_input = {"url": site.url(), "method": "POST", "body": "x", field_name: value}
+        assert (await run(kit, "http_request", **tool_input))["kind"] == "input_validation_error"
     assert (await run(kit, url=site.url(), accept=value))["kind"] == "input_validation_error"
     assert site.requests == []
 
 
 @pytest.mark.parametrize("url", ["http://evil.example/", "http://user@api.example/", "not a URL", "http://127.1/"])
 def test_a_preview_says_when_a_request_would_fail(url):
-    """The operator need not find out by approving it."""
+    """The operator need not approve it to find out."""
     tool = http_toolkit(["api.example"], methods=["POST"]).find("http_request")
     preview = tool.preview(tool.decode(json.dumps({"url": url, "method": "POST", "body": "x"})), None)
     assert preview.text.startswith("this request would fail: ")
@@ -539,8 +539,8 @@ def test_a_preview_says_when_a_request_would_fail(url):
 # --- failures
 
 
-async def test_nothing_that_listens_is_a_failure_before_sending(site):
-    """So a repeat is safe."""
+async def test_a_closed_port_is_a_failure_before_sending(site):
+    """A repeat is safe."""
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()
@@ -551,7 +551,7 @@ async def test_nothing_that_listens_is_a_failure_before_sending(site):
 
 
 async def drip(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Keep the connection busy for ever, byte by byte."""
+    """Keep the connection busy forever, byte by byte."""
     writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
     while True:
         writer.write(b"x")
@@ -565,7 +565,7 @@ async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) ->
 
 @pytest.mark.parametrize("server", [drip, silent])
 async def test_a_slow_server_is_bounded_by_the_whole_calls_timeout(site, server):
-    """One that drips a byte now and then is never silent; it is cut off all the same."""
+    """A server that drips a byte now and then is never silent; the connection is closed all the same."""
     site.replies["/"] = server
     started = asyncio.get_running_loop().time()
     failed = await run(site.kit(timeout=timedelta(seconds=1)), url=site.url())
@@ -586,14 +586,14 @@ async def test_a_slow_server_is_bounded_by_the_whole_calls_timeout(site, server)
     ],
 )
 async def test_a_broken_server_is_a_declared_failure(site, answer):
-    """Never a crash of the tool."""
+    """The tool never crashes."""
     site.replies["/"] = answer
     failed = await run(site.kit(), url=site.url())
     assert (failed["kind"], failed["cause"], failed["maybe_sent"]) == ("request_failed", "bad_response", True)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"methods": []}, "methods"),
         ({"methods": "GET"}, "methods"),
@@ -604,9 +604,9 @@ async def test_a_broken_server_is_a_declared_failure(site, answer):
         ({"timeout": timedelta(hours=1)}, "timeout"),
     ],
 )
-def test_wrong_limits_refuse_the_start(options, said):
-    """With the limit's name."""
-    with pytest.raises(ConfigurationError, match=said):
+def test_wrong_limits_refuse_the_start(options, message):
+    """The error has the limit's name."""
+    with pytest.raises(ConfigurationError, match=message):
         http_toolkit(["api.example"], **options)
 
 
@@ -642,7 +642,7 @@ async def loopback(_host: str, _port: int) -> list[str]:
 
 
 async def test_tls_is_about_the_name_though_an_address_is_dialled(tmp_path):
-    """SNI and the certificate check see the name; another name, or an unknown authority, is refused before sending."""
+    """SNI and the certificate check use the name; another name or an unknown authority is refused before sending."""
     certificate, key = certificate_for("secure.example", tmp_path)
     server_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_tls.load_cert_chain(certificate, key)
@@ -668,7 +668,7 @@ async def test_tls_is_about_the_name_though_an_address_is_dialled(tmp_path):
 
 
 async def test_a_server_without_tls_is_a_tls_failure():
-    """And nothing of the request was sent to it in the clear."""
+    """Nothing of the request was sent in the clear."""
     received: list[bytes] = []
 
     async def answer_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

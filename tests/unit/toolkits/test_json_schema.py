@@ -1,4 +1,4 @@
-"""Tools from raw JSON Schema: what is refused when declared, what the model is told, what a handler may return."""
+"""Tools from raw JSON Schema: which declarations fail, what the model reads, what a handler may return."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def run(tool: Tool, **tool_input: Any) -> Ok | Failure:
 
 
 def test_decoded_as_sent() -> None:
-    """Arguments that fit come out as they were sent: nothing is filled in, nothing is converted."""
+    """Valid arguments are returned as they were sent: nothing is filled in or converted."""
     schema = {"type": "object", "properties": {"n": {"type": "number"}, "unset": {"default": 1}}}
     parameters = JsonSchemaParameters(schema)
     assert isinstance(parameters, Parameters)
@@ -60,7 +60,7 @@ def test_decoded_as_sent() -> None:
 
 
 def test_complaints_name_the_place() -> None:
-    """Each complaint says which argument is wrong, by its path, several at once."""
+    """Each error names its argument by path, several at once."""
     text = str(complaint(ORDER, '{"lines": [{"sku": "a", "count": 0}, {"sku": 5, "count": 1}], "extra": 1}'))
     assert "lines.0.count: 0 is less than the minimum of 1" in text
     assert "lines.1.sku: 5 is not of type 'string'" in text
@@ -76,25 +76,25 @@ def test_missing_and_boolean() -> None:
 
 
 def test_a_long_value_leaves_room() -> None:
-    """One absurdly long value does not push the other complaint out of what the model reads."""
+    """One absurdly long value does not hide the other error from the model."""
     schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
     text = str(complaint(schema, json.dumps({"a": "x" * 5000, "b": "y"})))
     assert "b: 'y' is not of type 'integer'" in text
 
 
 def test_formats() -> None:
-    """A date that is none is refused."""
+    """An invalid date is refused."""
     assert "on: 'soon' is not a 'date'" in str(complaint(ORDER, '{"lines": [], "on": "soon"}'))
 
 
 @pytest.mark.parametrize("raw", ["[]", "{", '{"n": NaN}', '{"n": -Infinity}', '"text"'])
 def test_not_json(raw: str) -> None:
-    """What is no JSON object, or no JSON at all, is a malformed call, NaN included."""
+    """Anything but a JSON object is a malformed call, NaN included."""
     assert complaint({"type": "object"}, raw).problem == "malformed_json"
 
 
 def test_self_reference_ends() -> None:
-    """A schema that refers to itself without end, and arguments nested very deep, are complaints, not crashes."""
+    """A schema that refers to itself endlessly, and deeply nested arguments, give errors, not crashes."""
     endless = {"type": "object", "allOf": [{"$ref": "#"}]}
     assert "without end" in str(complaint(endless, "{}"))
     tree = {"type": "object", "properties": {"t": {"$ref": "#"}}}
@@ -115,7 +115,7 @@ def test_self_reference_ends() -> None:
     ],
 )
 def test_schemas_that_cannot_be_used(schema: dict[str, Any], says: str) -> None:
-    """A schema that is wrong, or reaches out of itself, stops the start and says what and where."""
+    """A schema that is wrong, or refers to the outside, stops the start and says what and where."""
     with pytest.raises(ConfigurationError) as refused:
         json_schema_tool(name="order", description="d", parameters=schema)
     assert says in str(refused.value)
@@ -123,7 +123,7 @@ def test_schemas_that_cannot_be_used(schema: dict[str, Any], says: str) -> None:
 
 
 def test_references_inside() -> None:
-    """References within the document work; a literal that looks like one is left alone."""
+    """References within the document work; a literal that looks like one is unchanged."""
     schema = {
         "type": "object",
         "properties": {"a": {"$ref": "#/$defs/A"}, "b": {"const": {"$ref": "elsewhere"}}},
@@ -134,7 +134,7 @@ def test_references_inside() -> None:
 
 
 def test_older_draft() -> None:
-    """A schema that says it is of draft 7 is read as draft 7."""
+    """A schema that declares draft 7 is read as draft 7."""
     pair = {"type": "array", "items": [{"type": "integer"}, {"type": "string"}]}
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -144,11 +144,11 @@ def test_older_draft() -> None:
     assert "pair.1: 2 is not of type 'string'" in str(complaint(schema, '{"pair": [1, 2]}'))
 
 
-def test_nobody_changes_it_later() -> None:
-    """Changing the schema that was passed in, or the one that came out, changes nothing."""
-    given: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    parameters = JsonSchemaParameters(given)
-    given["properties"]["a"]["type"] = "string"
+def test_it_cannot_be_changed_later() -> None:
+    """Changing the schema that was passed in, or the one that was returned, changes nothing."""
+    schema: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    parameters = JsonSchemaParameters(schema)
+    schema["properties"]["a"]["type"] = "string"
     parameters.json_schema()["properties"]["a"]["type"] = "string"
     assert parameters.json_schema()["properties"] == {"a": {"type": "integer"}}
     assert parameters.decode('{"a": 1}') == {"a": 1}
@@ -166,7 +166,7 @@ COUNTED: dict[str, Any] = {
 
 
 async def test_a_tool_runs() -> None:
-    """A tool of raw schemas runs through the executor, and shows the schemas it was given."""
+    """A tool of raw schemas runs through the executor and shows its schemas unchanged."""
     tool = json_schema_tool(
         name="count", description="Count.", parameters=ORDER, success=COUNTED, effect="read", handler=count
     )
@@ -188,7 +188,7 @@ async def test_no_parameters_and_bare_values() -> None:
 
 
 async def test_a_result_that_does_not_fit() -> None:
-    """A result that breaks the promise is the tool's bug: the model is told that it ran, and not to repeat it."""
+    """An invalid result is the tool's bug: the model reads that it ran, and not to repeat it."""
     tool = json_schema_tool(
         name="count", description="d", parameters={"type": "object"}, success=COUNTED, handler=count
     )
@@ -199,7 +199,7 @@ async def test_a_result_that_does_not_fit() -> None:
 
 
 async def test_a_swapped_handler_is_checked_too() -> None:
-    """The promise belongs to the declaration: a handler swapped in later is held to it."""
+    """The declaration's schema also applies to a handler that is swapped in later."""
 
     async def wrong(params: dict[str, JsonValue]) -> JsonValue:
         return {"count": "many"}
@@ -213,7 +213,7 @@ async def test_a_swapped_handler_is_checked_too() -> None:
 
 
 def test_handler_takes_a_dict() -> None:
-    """A handler that wants something else than a dict is refused at declaration, and so is a bad success schema."""
+    """A handler that expects anything but a dict is refused at declaration, and so is a bad success schema."""
 
     async def wants_nothing(ctx: ToolContext) -> JsonValue:
         return None

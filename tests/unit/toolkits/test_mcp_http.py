@@ -26,7 +26,7 @@ async def closed() -> AsyncIterator[None]:
 
 
 async def test_calls(web: WebServer) -> None:
-    """Calls reach the server once each; failures and broken promises come back as over stdio."""
+    """Calls reach the server once each; failures and invalid results are as over stdio."""
     bench = web.bench()
     assert await bench("note", text="milk") == Ok(value={"text": "noted milk"})
     assert (await bench.failed("refuse")).kind == "mcp_tool_error"
@@ -36,7 +36,7 @@ async def test_calls(web: WebServer) -> None:
 
 
 async def test_progress_and_cancellation(web: WebServer) -> None:
-    """Progress comes while the call runs; cancelling it stops the server's work."""
+    """Progress arrives while the call runs; cancelling it stops the server's work."""
     bench = web.bench(allow=["slow", "note"])
     call = asyncio.create_task(bench("slow"))
     await bench.until(lambda: bench.emitted)
@@ -49,7 +49,7 @@ async def test_progress_and_cancellation(web: WebServer) -> None:
 
 
 async def test_a_server_that_is_away_and_comes_back(web: WebServer) -> None:
-    """While the server is away nothing is sent; when it is back, with no memory of the session, calls go on."""
+    """While the server is away nothing is sent; when it is back, without the old session, calls work again."""
     bench = web.bench(allow=["note"])
     await bench("note", text="a")
     before = len(bench.calls)
@@ -74,7 +74,7 @@ async def test_a_lost_answer(web: WebServer) -> None:
 
 
 def test_addresses_that_do_not_answer(web: WebServer) -> None:
-    """A missing token, a wrong path and a port where nobody listens each say what to do, and tell no secret."""
+    """A missing token, a wrong path and a closed port each say what to do, and show no secret."""
     cases = {
         (web.url, ""): "answered 401: pass what it wants",
         (f"{web.url}/wrong", "Bearer sesame"): "is the path right",
@@ -87,8 +87,8 @@ def test_addresses_that_do_not_answer(web: WebServer) -> None:
         assert "secret" not in str(refused.value)
 
 
-def test_what_is_no_address() -> None:
-    """An address that is none is refused; secrets do not show where servers are printed."""
+def test_invalid_addresses() -> None:
+    """An invalid address is refused; secrets are hidden where servers are printed."""
     with pytest.raises(ConfigurationError, match="begins with http"):
         HttpServer(url="localhost:8000/mcp")
     assert "sesame" not in repr(HttpServer(url="http://a/mcp", headers=HEADERS))

@@ -22,7 +22,7 @@ async def closed() -> AsyncIterator[None]:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A git repository with one change that is not committed."""
+    """A git repository with one uncommitted change."""
     directory = tmp_path / "repo"
     git = ["git", "-C", str(directory), "-c", "user.name=Ann", "-c", "user.email=ann@example.com"]
     subprocess.run(["git", "init", "--quiet", "--initial-branch=main", str(directory)], check=True)
@@ -40,7 +40,7 @@ async def test_the_time_server(tmp_path: Path) -> None:
     assert kit.names == ["get_current_time", "convert_time"]
     convert = kit.find("convert_time")
     assert convert is not None
-    # It says of itself that it only reads. That alone loosens nothing; the builder's word does.
+    # Its own hint says that it only reads. That alone loosens nothing; the builder's setting does.
     assert (convert.effect, convert.ask) == ("read", False)
     current = kit.find("get_current_time")
     assert current is not None
@@ -55,7 +55,7 @@ async def test_the_time_server(tmp_path: Path) -> None:
 
 
 async def test_the_git_server(repository: Path, tmp_path: Path) -> None:
-    """The git server shows a diff, and commits; its own hint that reset destroys outweighs what the builder says."""
+    """The git server shows a diff and commits; its hint that reset is destructive overrides the builder's setting."""
     server = StdioServer(command=[sys.executable, "-m", "mcp_server_git", "--repository", str(repository)])
     kit = mcp_toolkit(server, name="git", effects={"git_status": "read", "git_reset": "idempotent"}, ask=False)
     reset, status = kit.find("git_reset"), kit.find("git_status")

@@ -44,14 +44,14 @@ def refused(server: StdioServer, **options: Any) -> str:
     ],
 )
 def test_hints_raise_the_risk(effect: Effect, ask: Any, hints: dict[str, bool] | None, raised_to: Any) -> None:
-    """A server that warns makes the builder's word stricter; one that reassures, or contradicts itself, loosens nothing."""
+    """A server's warning makes the builder's setting stricter; a reassurance or a contradiction loosens nothing."""
     assert raised(effect, ask, None if hints is None else ToolAnnotations(**hints)) == raised_to
 
 
 def test_names_the_server_does_not_have(tmp_path: Path) -> None:
-    """A name in allow, effects or ask that the server does not have stops the start, and shows those it has."""
-    said = refused(StdioServer(command=command(tmp_path)), effects={"noet": "read"})
-    assert said.startswith(
+    """An unknown name in allow, effects or ask stops the start and lists the server's names."""
+    message = refused(StdioServer(command=command(tmp_path)), effects={"noet": "read"})
+    assert message.startswith(
         "MCP server 'under-test': effects names 'noet', which it does not have; it has: 'note', 'slow'"
     )
 
@@ -63,12 +63,12 @@ def test_two_tools_of_one_name(tmp_path: Path) -> None:
 
 
 def test_a_schema_that_cannot_be_used(tmp_path: Path) -> None:
-    """A tool whose schema reaches out of itself stops the start, unless it is left out."""
+    """A tool whose schema refers to the outside stops the start, unless it is left out."""
     (tmp_path / "broken").touch()
-    said = refused(StdioServer(command=command(tmp_path)))
-    assert "tool 'broken'" in said
-    assert "never fetched" in said
-    assert "allow=[" in said
+    message = refused(StdioServer(command=command(tmp_path)))
+    assert "tool 'broken'" in message
+    assert "never fetched" in message
+    assert "allow=[" in message
 
 
 @pytest.mark.parametrize(
@@ -81,17 +81,17 @@ def test_a_schema_that_cannot_be_used(tmp_path: Path) -> None:
     ],
 )
 def test_servers_that_do_not_answer(argv: list[str], says: str) -> None:
-    """A program that is missing, ends, or says something else stops the start; the message names the server and why."""
+    """A program that is missing, ends, or talks nonsense stops the start; the message names the server and why."""
     others = children()
-    said = refused(StdioServer(command=argv), connect_timeout=timedelta(seconds=1))
-    assert said.startswith("MCP server 'under-test': ")
-    assert says in said
-    assert "secret" not in said
+    message = refused(StdioServer(command=argv), connect_timeout=timedelta(seconds=1))
+    assert message.startswith("MCP server 'under-test': ")
+    assert says in message
+    assert "secret" not in message
     assert children() <= others
 
 
-def test_what_is_no_server(tmp_path: Path) -> None:
-    """A command in one string, a directory that is not there, and a name for nobody are refused."""
+def test_invalid_servers(tmp_path: Path) -> None:
+    """A command in one string, a missing directory, and a name without a tool are refused."""
     with pytest.raises(ConfigurationError, match="is a list"):
         StdioServer(command="uvx mcp-server-time")
     with pytest.raises(ConfigurationError, match="must be an existing directory"):

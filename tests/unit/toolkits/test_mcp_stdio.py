@@ -26,7 +26,7 @@ ERAS = pytest.mark.parametrize("shared", [(), ("--old",)], indirect=True, ids=["
 
 @pytest.fixture(scope="module")
 async def benches(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[Any, McpBench]]:
-    """One server for each protocol, made where a loop is running, as within a worker. Starting one takes a second."""
+    """One server for each protocol, started where a loop is running, as within a worker. A start takes a second."""
     assert asyncio.get_running_loop().is_running()
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TURNGATE_DATABASE_URL", "secret")
@@ -39,35 +39,35 @@ async def benches(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dic
 
 @pytest.fixture
 def shared(request: pytest.FixtureRequest, benches: dict[Any, McpBench]) -> Iterator[McpBench]:
-    """A server that has done nothing yet, and that nobody has changed."""
+    """A server without calls so far, in its original state."""
     bench = benches[getattr(request, "param", ())]
     yield bench
     bench.forget()
 
 
 def tool(bench: McpBench, name: str) -> Tool:
-    found = bench.kit.find(name)
-    assert found is not None
-    return found
+    named = bench.kit.find(name)
+    assert named is not None
+    return named
 
 
 @ERAS
 async def test_a_call(shared: McpBench) -> None:
-    """A call reaches the server once, with the idempotency key, and its text comes back."""
+    """A call reaches the server once, with the idempotency key, and its text is returned."""
     assert await shared("note", "key_7", text="milk") == Ok(value={"text": "noted milk"})
     assert (shared.marks / "calls").read_text() == "note key_7\n"
 
 
 @ERAS
 async def test_arguments_are_checked_before_sending(shared: McpBench) -> None:
-    """Arguments that do not fit the server's schema never reach it."""
+    """Arguments that violate the server's schema never reach it."""
     failure = await shared.failed("note", text=1)
     assert (failure.kind, failure.reason) == ("input_validation_error", "text: 1 is not of type 'string'")
     assert shared.calls == []
 
 
 def test_all_pages_are_read(shared: McpBench) -> None:
-    """A list in pages is read to its end; names that no provider takes are made acceptable."""
+    """A list in pages is read to its end; names that no provider accepts are adapted."""
     names = shared.kit.names
     assert names[:3] == ["note", "slow", "fail"]
     assert names[-2] == "browse_the_web"
@@ -76,7 +76,7 @@ def test_all_pages_are_read(shared: McpBench) -> None:
 
 
 def test_what_is_shown(shared: McpBench) -> None:
-    """The manifest says where the tool comes from; a server's text is shown without control characters and bounded."""
+    """The manifest says where the tool comes from; a server's text is bounded and has no control characters."""
     manifest = tool(shared, "note").manifest
     assert (manifest.kind, manifest.effect, tool(shared, "note").ask) == ("local", "once", None)
     assert (manifest.origin["mcp_server"], manifest.origin["server_version"]) == ("under-test", "7.1")
@@ -89,7 +89,7 @@ def test_what_is_shown(shared: McpBench) -> None:
 
 @ERAS
 async def test_the_servers_own_failure(shared: McpBench) -> None:
-    """A result marked as an error, and an error of the protocol, are declared failures in the server's words."""
+    """A result marked as an error, and an error of the protocol, are declared failures with the server's message."""
     failure = await shared.failed("fail")
     assert (failure.kind, failure.reason) == ("mcp_tool_error", "no paper\N{REPLACEMENT CHARACTER}[31m left")
     failure = await shared.failed("refuse")
@@ -97,7 +97,7 @@ async def test_the_servers_own_failure(shared: McpBench) -> None:
 
 
 async def test_pictures_and_resources(shared: McpBench) -> None:
-    """What is no text is described by type and size; text resources come with their text."""
+    """Anything but text is described by type and size; text resources have their text."""
     result = await shared("pictures")
     assert result == Ok(
         value={
@@ -120,14 +120,14 @@ async def test_pictures_and_resources(shared: McpBench) -> None:
 
 
 async def test_long_text(shared: McpBench) -> None:
-    """Text past the bound is cut, and says by how much."""
+    """Text past the limit is cut, and says by how much."""
     result = await shared("long")
     assert isinstance(result, Ok)
     assert str(result.value["text"]).endswith("y\n[100000 characters left out]")
 
 
-async def test_an_answer_that_breaks_the_promise(shared: McpBench) -> None:
-    """Structured content that does not fit the server's own schema is not shown; the model learns that the call ran."""
+async def test_an_invalid_answer(shared: McpBench) -> None:
+    """Structured content that violates the server's own schema is not shown; the model reads that the call ran."""
     failure = await shared.failed("wrong")
     assert failure.kind == "mcp_tool_error"
     assert "do not repeat it" in failure.reason
@@ -139,11 +139,11 @@ async def test_an_answer_that_breaks_the_promise(shared: McpBench) -> None:
     indirect=["shared"],
 )
 async def test_a_server_that_asks_back(shared: McpBench, says: str) -> None:
-    """A server that wants input from a person is told no, in both protocols, and the call ends."""
+    """A server that asks for a person's input gets a refusal, in both protocols, and the call ends."""
     assert says in (await shared("ask_back")).model_dump_json()
 
 
-async def test_what_the_server_gets_of_our_environment(shared: McpBench) -> None:
+async def test_the_servers_environment(shared: McpBench) -> None:
     """The server gets what a program needs and what the builder passes, none of the worker's secrets."""
     assert os.environ["TURNGATE_DATABASE_URL"] == "secret"
     result = await shared("environment")
@@ -169,7 +169,7 @@ async def test_stderr_goes_to_the_log(
 
 @ERAS
 async def test_progress_and_cancellation(shared: McpBench) -> None:
-    """Progress reaches whoever watches; cancelling the call tells the server, which stops; the session goes on."""
+    """Progress reaches every watcher; cancelling the call tells the server, which stops; the session continues."""
     call = asyncio.create_task(shared("slow"))
     await shared.mark("started")
     await shared.until(lambda: shared.emitted)
@@ -182,7 +182,7 @@ async def test_progress_and_cancellation(shared: McpBench) -> None:
 
 
 async def test_a_call_that_takes_too_long(shared: McpBench) -> None:
-    """A call past its timeout is stopped at the server as well."""
+    """A call past its timeout is stopped at the server too."""
     hasty = McpBench(shared.marks, Toolkit.of(replace(tool(shared, "slow"), timeout=timedelta(seconds=1))))
     assert (await hasty.failed("slow")).kind == "timeout"
     await shared.mark("cancelled")
@@ -197,7 +197,7 @@ async def test_many_calls_share_one_session(shared: McpBench) -> None:
 
 
 async def test_a_lost_answer_is_not_asked_for_again(shared: McpBench) -> None:
-    """A server that dies in the middle of a call got it once; the outcome is unknown; the next call gets a new server."""
+    """A server that dies during a call got it once; the outcome is unknown; the next call gets a new server."""
     failure = await shared.failed("die")
     assert failure.kind == "unknown"
     assert shared.calls == ["die"]
@@ -205,7 +205,7 @@ async def test_a_lost_answer_is_not_asked_for_again(shared: McpBench) -> None:
 
 
 async def test_a_server_that_died_between_calls(shared: McpBench) -> None:
-    """A server that is gone before a call is started again, and the call sent to it once."""
+    """A server that is gone before a call is started again, and gets the call once."""
     await close_sessions()
     await shared("note", text="a")
     (process,) = shared.processes
@@ -216,7 +216,7 @@ async def test_a_server_that_died_between_calls(shared: McpBench) -> None:
 
 
 async def test_a_retired_session_waits_for_its_calls(shared: McpBench) -> None:
-    """A session that takes no more calls stays open for those that wait for an answer, then its server ends."""
+    """A session that accepts no more calls stays open for the pending ones, then its server ends."""
     server = StdioServer(command=command(shared.marks))
     session = LiveSession(lambda: connected(server, name="under-test", seconds=30, answer_seconds=30), "under-test")
     others = len(shared.processes)
@@ -230,7 +230,7 @@ async def test_a_retired_session_waits_for_its_calls(shared: McpBench) -> None:
 
 
 async def test_a_tool_that_changed(shared: McpBench) -> None:
-    """A tool that the server describes differently now does not run; the others do."""
+    """A tool whose description changed does not run; the others do."""
     shared.put("changed")
     failure = await shared.failed("note", text="a")
     assert failure.kind == "tool_changed"
@@ -241,14 +241,14 @@ async def test_a_tool_that_changed(shared: McpBench) -> None:
 
 
 async def test_a_tool_that_is_gone(shared: McpBench) -> None:
-    """A tool the server has no more is not sent to it."""
+    """A call of a tool that the server no longer has is not sent."""
     shared.put("gone")
     assert (await shared.failed("note", text="a")).kind == "unknown_tool"
     assert shared.calls == []
 
 
 async def test_a_server_that_cannot_be_started_any_more(tmp_path: Path) -> None:
-    """When the server cannot be started, the model is told that nothing ran; once it can, calls go on."""
+    """When the server cannot be started, the model reads that nothing ran; once it can, calls work again."""
     program = tmp_path / "server"
     program.symlink_to(sys.executable)
     argv = [str(program), *command(tmp_path)[1:]]
@@ -263,7 +263,7 @@ async def test_a_server_that_cannot_be_started_any_more(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_ends_leaves_nothing(shared: McpBench) -> None:
-    """A loop that ends with an open session ends its server, without a word from asyncio; another loop gets its own."""
+    """A loop that ends with an open session ends its server without an asyncio warning; another loop gets its own."""
     others = shared.processes
     for text in ("a", "b"):
         assert asyncio.run(shared("note", text=text)) == Ok(value={"text": f"noted {text}"})
@@ -281,7 +281,7 @@ async def test_closing_ends_the_servers(shared: McpBench) -> None:
 
 
 def test_hints_of_a_server(shared: McpBench) -> None:
-    """The hints of a real server arrive: what nobody named is ``once``, and what it calls destructive always asks."""
+    """A real server's hints arrive: an unset effect is ``once``, and a destructive tool always asks."""
     assert (tool(shared, "wipe").effect, tool(shared, "wipe").ask) == ("once", True)
     assert (tool(shared, "browse_the_web").effect, tool(shared, "browse_the_web").ask) == ("once", True)
     assert (tool(shared, "note").effect, tool(shared, "note").ask) == ("once", None)

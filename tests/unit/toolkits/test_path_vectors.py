@@ -1,4 +1,4 @@
-"""Confinement and edits as tables of cases: facts about earlier systems, each of which let something through."""
+"""Confinement and edits as tables of cases: each is an attack or mistake that some earlier system let through."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PathCase:
     ``lands``: where the text ends up, below the workspace; None: refused.
     """
 
-    given: str
+    path: str
     lands: str | None
 
 
@@ -37,13 +37,13 @@ PATHS = {
     "a name of three dots": PathCase("...", "..."),
     "through a symlink that stays inside": PathCase("in/new/x", "src/new/x"),
     "dotdot": PathCase("../x", None),
-    "dotdot behind a directory": PathCase("src/../../x", None),
+    "dotdot after a directory": PathCase("src/../../x", None),
     "absolute": PathCase("/etc/turngate-was-here", None),
     "symlink": PathCase("out", None),
     "symlinked parent": PathCase("out/x", None),
     "symlinked grandparent of what is missing": PathCase("out/new/x", None),
     "symlinked ancestor far above": PathCase("out/a/b/c/d/x", None),
-    "dotdot behind a symlink, which leads beside its target": PathCase("out/../x", None),
+    "dotdot after a symlink, which leads next to its target": PathCase("out/../x", None),
     "a sibling whose name begins alike": PathCase("../work-2/x", None),
     "NUL": PathCase("n\0.txt", None),
     "NUL that would cut off the rest": PathCase("../x\0/../work/n.txt", None),
@@ -52,18 +52,18 @@ PATHS = {
 
 
 @pytest.mark.parametrize("case", PATHS.values(), ids=list(PATHS))
-async def test_where_a_path_leads_decides(call, workspace, outside, case):
-    """The text ends up inside or nowhere, and the refusal names the path as it was given."""
+async def test_the_end_of_a_path_decides(call, workspace, outside, case):
+    """The text ends up inside or nowhere, and the refusal names the path as the model wrote it."""
     (workspace / "src").mkdir()
     (workspace / "src/a.py").write_text("old\n")
     (workspace / "out").symlink_to(outside)
     (workspace / "in").symlink_to("src")
     if case.lands is None:
         with pytest.raises(OutsideWorkspace) as caught:
-            await call(write_file, path=case.given, text="new\n")
-        assert caught.value.fields["path"] == case.given.replace("\0", "\ufffd")
+            await call(write_file, path=case.path, text="new\n")
+        assert caught.value.fields["path"] == case.path.replace("\0", "\ufffd")
     else:
-        written = await call(write_file, path=case.given, text="new\n")
+        written = await call(write_file, path=case.path, text="new\n")
         assert written["path"] == case.lands
         assert (workspace / case.lands).read_text() == "new\n"
     assert sorted(path.name for path in workspace.parent.iterdir()) == ["outside", "work"]
@@ -106,7 +106,7 @@ EDITS = {
 
 @pytest.mark.parametrize("case", EDITS.values(), ids=list(EDITS))
 async def test_an_edit_is_literal_and_certain_or_it_is_refused(call, workspace, case):
-    """Neither side is ever a pattern; more than one place is no place; what is refused changes nothing."""
+    """Neither side is a pattern; more than one match is refused; a refused edit changes nothing."""
     path = workspace / "f"
     path.write_bytes(case.before.encode())
     edit = {"path": "f", "old_text": case.old, "new_text": case.new, "replace_all": case.every}
@@ -142,16 +142,16 @@ def test_no_flag_of_the_model_switches_a_gate_or_a_check_off(name, flag):
 
 @pytest.mark.parametrize("name", GATED)
 def test_the_gate_of_a_shipped_tool_looks_at_no_argument(name):
-    """It asks, always; only policy, which the model cannot write, may answer in a person's place."""
+    """It always asks; only policy, which the model cannot write, may answer instead of a person."""
     assert TOOLS[name].ask is True
 
 
 @pytest.mark.parametrize("flags", [{"replace_all": True}, {"replace_all": False}])
 async def test_the_one_flag_of_an_edit_loosens_no_check(call, workspace, flags):
-    """``replace_all`` says how often; confinement, text only and the size limit hold with it and without."""
+    """``replace_all`` says how often; confinement, text only and the size limit apply with and without it."""
     (workspace / "bin").write_bytes(b"a\0")
-    for given in ("bin", "../x", "missing"):
+    for path in ("bin", "../x", "missing"):
         with pytest.raises(Exception, match="path"):
-            await call(edit_file, path=given, old_text="a", new_text="b", **flags)
+            await call(edit_file, path=path, old_text="a", new_text="b", **flags)
     assert (workspace / "bin").read_bytes() == b"a\0"
     assert [path.name for path in workspace.iterdir()] == ["bin"]

@@ -35,17 +35,17 @@ def tree(workspace, outside) -> Path:
 
 async def test_grep_finds_lines_in_a_stable_order(call, tree):
     """Path, line number and text; `.git`, binary files and symlinks are left out."""
-    found = await call(grep, pattern="hello")
-    assert found["matches"] == [
+    result = await call(grep, pattern="hello")
+    assert result["matches"] == [
         {"path": ".hidden", "line": 1, "text": "hello"},
         {"path": "src/b.py", "line": 1, "text": "hello = 1"},
         {"path": "src/deep/c.txt", "line": 1, "text": "hello there"},
     ]
-    assert (found["truncated"], found["files_searched"], found["files_skipped"]) == (False, 4, 2)
+    assert (result["truncated"], result["files_searched"], result["files_skipped"]) == (False, 4, 2)
 
 
 async def test_grep_never_leaves_through_a_symlink(call, tree):
-    """What lies behind a symlink is not searched, and a path through one is refused."""
+    """The target of a symlink is not searched, and a path through one is refused."""
     assert (await call(grep, pattern="secret"))["matches"] == []
     with pytest.raises(OutsideWorkspace):
         await call(grep, pattern="secret", path="out")
@@ -63,16 +63,16 @@ async def test_grep_never_leaves_through_a_symlink(call, tree):
 )
 async def test_grep_can_be_narrowed(call, tree, tool_input, paths):
     """By directory, by one file, by name pattern, by path pattern."""
-    found = await call(grep, pattern="hello", **tool_input)
-    assert [match["path"] for match in found["matches"]] == paths
+    result = await call(grep, pattern="hello", **tool_input)
+    assert [match["path"] for match in result["matches"]] == paths
 
 
 async def test_grep_stops_at_its_limit_and_says_so(call, workspace):
     """Exactly ``limit`` matches are not truncated; one more is."""
     (workspace / "a").write_text("x\n" * 10)
     assert not (await call(grep, pattern="x", limit=10))["truncated"]
-    found = await call(grep, pattern="x", limit=9)
-    assert (len(found["matches"]), found["truncated"]) == (9, True)
+    result = await call(grep, pattern="x", limit=9)
+    assert (len(result["matches"]), result["truncated"]) == (9, True)
 
 
 async def test_grep_clips_long_lines_around_the_match(call, workspace):
@@ -84,7 +84,7 @@ async def test_grep_clips_long_lines_around_the_match(call, workspace):
 
 
 async def test_grep_reports_a_bad_pattern(call, workspace):
-    """With the reason Python's re gives."""
+    """The failure has the reason from Python's re."""
     with pytest.raises(InvalidPattern, match="unterminated"):
         await call(grep, pattern="(a")
 
@@ -95,8 +95,8 @@ async def test_grep_of_a_missing_path_is_a_failure(call, workspace):
         await call(grep, pattern="a", path="nope")
 
 
-async def test_a_pattern_that_backtracks_for_ever_is_stopped(call, workspace, monkeypatch):
-    """The search process is killed, and the event loop stays free meanwhile."""
+async def test_a_pattern_that_backtracks_forever_is_stopped(call, workspace, monkeypatch):
+    """The search process is killed, and the event loop stays responsive meanwhile."""
     monkeypatch.setattr(search, "SEARCH_SECONDS", 1)
     (workspace / "a").write_text("a" * 60 + "!\n")
     ticks = 0
@@ -118,7 +118,7 @@ async def test_a_pattern_that_backtracks_for_ever_is_stopped(call, workspace, mo
 
 
 async def test_a_cancelled_search_leaves_no_process(call, workspace, until):
-    """Cancellation kills it before it is passed on."""
+    """The process is killed before the cancellation is passed on."""
     (workspace / "a").write_text("a" * 60 + "!\n")
     searching = asyncio.create_task(call(grep, pattern="(a+)+$"))
     await until(_search_processes)
@@ -152,7 +152,7 @@ async def test_glob_stops_at_its_limit_and_says_so(call, workspace):
 
 @pytest.mark.parametrize("pattern", ["/etc/*", "../*", "a/../../*"])
 async def test_glob_refuses_a_pattern_that_points_outside(call, workspace, pattern):
-    """It says so, where an empty list would mislead."""
+    """An empty list would mislead."""
     with pytest.raises(InvalidPattern):
         await call(glob, pattern=pattern)
 
@@ -178,12 +178,12 @@ async def test_glob_refuses_a_pattern_that_points_outside(call, workspace, patte
     ],
 )
 def test_glob_patterns(path, pattern, fits):
-    """Each case is decided at once, also those that make a naive matcher try every combination."""
+    """Each case is decided at once, even those that make a naive matcher try every combination."""
     assert matches_glob(path, pattern) is fits
 
 
-async def test_people_see_what_was_found_as_a_table(call, tree):
-    """Rows of path, line and text, or of paths; one sentence says how much there is, and when that is not all."""
+async def test_people_see_the_matches_as_a_table(call, tree):
+    """Rows of path, line and text, or of paths; one sentence says how many there are, and if that is not all."""
     assert await call.presented(grep, pattern="hello", path="src") == (
         TextBlock(text="2 matching lines in 2 files searched, 0 skipped"),
         TableBlock(
@@ -192,7 +192,7 @@ async def test_people_see_what_was_found_as_a_table(call, tree):
     )
     [none] = await call.presented(grep, pattern="nowhere", path="src")
     assert none.text == "0 matching lines in 2 files searched, 0 skipped"
-    said, table = await call.presented(glob, pattern="**/*.py", limit=1)
-    assert (said.text, table.rows) == ("the first 1 file", (("a.py",),))
+    title, table = await call.presented(glob, pattern="**/*.py", limit=1)
+    assert (title.text, table.rows) == ("the first 1 file", (("a.py",),))
     why, *_ = await call.presented(grep, pattern="(a")
     assert "unterminated" in why.text

@@ -1,4 +1,4 @@
-"""bash: what it returns, and that nothing it started survives it."""
+"""bash: what it returns, and that no process of it survives."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from turngate.toolkits.shell import CommandNotStarted, CommandTimeout, bash, scr
 
 
 def alive_in_group(group: int) -> list[int]:
-    """Processes of the group that can still run (a zombie that init has not reaped yet cannot)."""
-    found = []
+    """Return the group's processes that can still run (a zombie that init has not reaped cannot)."""
+    pids = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, pgrp = status.read_text().rsplit(")", 1)[1].split()[:3]
         except (FileNotFoundError, ProcessLookupError):
             continue
         if int(pgrp) == group and state not in "ZX":
-            found.append(int(status.parent.name))
-    return found
+            pids.append(int(status.parent.name))
+    return pids
 
 
 def children() -> list[str]:
-    """Our child processes, zombies included."""
+    """Return this process's children, zombies included."""
     return [pid for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
 
 
@@ -40,7 +40,7 @@ def read_pid(path: Path) -> int | None:
 
 
 async def test_output_is_merged_in_order_and_a_bad_exit_is_a_result(call, workspace):
-    """Both streams as they came; the command ran in the workspace."""
+    """Both streams in the order of output; the command ran in the workspace."""
     result = await call(bash, command="echo one; echo two >&2; echo three; pwd; exit 3")
     assert result["output"] == f"one\ntwo\nthree\n{workspace.resolve()}\n"
     assert (result["exit_code"], result["truncated"]) == (3, False)
@@ -85,18 +85,18 @@ async def test_the_environment_is_scrubbed(call, monkeypatch):
         "OLDPWD",
         "SHLVL",
         "_",
-        "TURNGATE_COMMAND",  # the mark by which what the command started is found again
+        "TURNGATE_COMMAND",  # the mark that identifies the command's processes
     }
 
 
-def test_a_name_that_speaks_of_a_secret_never_passes():
-    """Not even one that the list of allowed names would let through."""
-    given = {"PATH": "/bin", "LC_SECRET": "x", "LC_TOKEN": "x", "LC_KEY": "x", "HOME_KEY": "x", "LC_CTYPE": "C"}
-    assert scrubbed_environment(given) == {"PATH": "/bin", "LC_CTYPE": "C"}
+def test_a_name_that_suggests_a_secret_never_passes():
+    """Not even one that the allow list would let through."""
+    environment = {"PATH": "/bin", "LC_SECRET": "x", "LC_TOKEN": "x", "LC_KEY": "x", "HOME_KEY": "x", "LC_CTYPE": "C"}
+    assert scrubbed_environment(environment) == {"PATH": "/bin", "LC_CTYPE": "C"}
 
 
 async def test_fifty_megabytes_of_output_fit_into_little_memory(call):
-    """Head and tail are kept, the count is true, the command is not held up, memory stays flat."""
+    """Head and tail stay, the count is true, the command is not delayed, memory stays flat."""
     command = "echo begin; head -c 50000000 /dev/zero | tr '\\0' x; echo; echo end"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     result = await call(bash, command=command)
@@ -111,13 +111,13 @@ async def test_fifty_megabytes_of_output_fit_into_little_memory(call):
 
 
 def test_head_and_tail_are_exact_however_the_bytes_arrive():
-    """At the limit nothing is left out; past it the two ends are the stream's own, for every size of chunk."""
+    """At the limit nothing is left out; past it the two ends are the stream's own, for every chunk size."""
     stream = bytes(32 + number % 90 for number in range(1000))
     for size in (1, 7, 64, 999, 1000):
-        kept = HeadTail(100)
+        buffer = HeadTail(100)
         for start in range(0, 1000, size):
-            kept.feed(stream[start : start + size])
-        text = kept.text().encode()
+            buffer.feed(stream[start : start + size])
+        text = buffer.text().encode()
         assert text.startswith(stream[:100] + "\n… [800 of 1000".encode())
         assert text.endswith("…\n".encode() + stream[-100:])
         whole = HeadTail(500)
@@ -126,7 +126,7 @@ def test_head_and_tail_are_exact_however_the_bytes_arrive():
 
 
 async def test_a_timeout_kills_the_whole_group_and_keeps_the_output(call, workspace, until):
-    """Also children in the background and those that ignore SIGTERM; the failure holds what was printed."""
+    """Background children and those that ignore SIGTERM too; the failure has the output so far."""
     command = "echo $$ > pid; echo partial; (trap '' TERM; sleep 1000) & sleep 1000"
     began = time.monotonic()
     with pytest.raises(CommandTimeout) as caught:
@@ -137,8 +137,8 @@ async def test_a_timeout_kills_the_whole_group_and_keeps_the_output(call, worksp
     await until(lambda: not alive_in_group(read_pid(workspace / "pid")), seconds=0.1)
 
 
-async def test_a_timeout_lets_the_command_say_a_last_word(call):
-    """SIGTERM comes first, and what its handler prints is kept."""
+async def test_a_timeout_lets_the_command_print_a_last_line(call):
+    """SIGTERM comes first, and the output of its handler is part of the result."""
     command = "trap 'echo tidied; exit' TERM; echo ready; while :; do sleep 0.01; done"
     with pytest.raises(CommandTimeout) as caught:
         await call(bash, command=command, timeout_seconds=1)
@@ -156,7 +156,7 @@ async def test_a_timeout_lets_the_command_say_a_last_word(call):
     ids=["background child", "deaf to signals", "stopped", "no pipe held"],
 )
 async def test_cancellation_kills_the_whole_group_at_once(call, workspace, command, until):
-    """Measured from cancel() to the call's end: no live process of the group is left, and the output so far is kept."""
+    """By the end of the cancelled call no process of the group is alive, and the output so far is stored."""
     running = asyncio.create_task(call(bash, command=command))
     group = await until(lambda: read_pid(workspace / "pid"))
     assert alive_in_group(group)
@@ -177,21 +177,21 @@ ESCAPES = {
 
 
 def marked(workspace: Path) -> list[int]:
-    """Live processes that carry the mark of the command, which it wrote to ``mark``."""
-    found = []
+    """Return the live processes that carry the command's mark, which it wrote to ``mark``."""
+    pids = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
             if (workspace / "mark").read_bytes().strip() in environ.read_bytes():
-                found.append(int(environ.parent.name))
+                pids.append(int(environ.parent.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 @pytest.mark.parametrize("escape", ESCAPES.values(), ids=list(ESCAPES))
 @pytest.mark.parametrize("cancelled", [True, False], ids=["cancelled", "ended"])
-async def test_what_left_the_group_is_killed_too(call, workspace, escape, cancelled, until):
-    """``setsid`` and daemons leave the process group; the whole tree dies nevertheless, cancelled or not."""
+async def test_processes_that_left_the_group_are_killed_too(call, workspace, escape, cancelled, until):
+    """``setsid`` and daemons leave the process group; the whole tree dies all the same, cancelled or not."""
     command = f"echo $TURNGATE_COMMAND > mark; {escape} sleep 0.1; touch ready; {'sleep 1000' if cancelled else ':'}"
     running = asyncio.create_task(call(bash, command=command))
     if cancelled:
@@ -205,8 +205,8 @@ async def test_what_left_the_group_is_killed_too(call, workspace, escape, cancel
     await until(lambda: not marked(workspace), seconds=0.5)
 
 
-async def test_output_is_told_while_the_command_runs(call, workspace, until):
-    """Watchers see a line before the command ends, and the tellings together are the output."""
+async def test_output_is_emitted_while_the_command_runs(call, workspace, until):
+    """Watchers see a line before the command ends, and the emitted texts together are the output."""
     running = asyncio.create_task(
         call(bash, command="echo one; while ! test -e go; do sleep 0.01; done; printf two; printf ' three\\nfour'")
     )
@@ -217,32 +217,32 @@ async def test_output_is_told_while_the_command_runs(call, workspace, until):
     assert "".join(call.emitted) == result["output"] == "one\ntwo three\nfour"
 
 
-async def test_output_is_told_ten_times_a_second_at_most(call):
-    """Two hundred lines in half a second are a handful of tellings, none of which lasts past the call."""
+async def test_output_is_emitted_ten_times_a_second_at_most(call):
+    """Two hundred lines in half a second are emitted in a few pieces, none after the call's end."""
     result = await call(bash, command="for i in $(seq 200); do echo line $i; sleep 0.0025; done")
-    told = list(call.emitted)
-    assert 2 <= len(told) <= 2 + 10 * result["duration_seconds"]
-    assert "".join(told) == result["output"]
+    emitted = list(call.emitted)
+    assert 2 <= len(emitted) <= 2 + 10 * result["duration_seconds"]
+    assert "".join(emitted) == result["output"]
     await asyncio.sleep(0.15)
-    assert call.emitted == told
+    assert call.emitted == emitted
 
 
-async def test_a_flood_is_told_in_part_and_says_so():
-    """One telling is bounded; what passed by is counted; a character that is split over two chunks is whole."""
-    told: list[str] = []
-    live = LiveOutput(100, told.append)
+async def test_a_flood_is_emitted_in_part_and_says_so():
+    """A piece is bounded; skipped output is counted; a character that two chunks share is whole."""
+    emitted: list[str] = []
+    live = LiveOutput(100, emitted.append)
     live.feed(b"x" * 50_000 + b"\n" + "ü".encode()[:1])
     live.feed("ü".encode()[1:])
     live.finish()
     live.finish()
-    [text] = told
+    [text] = emitted
     assert text.startswith(f"… [{50_003 - MAX_TOLD_BYTES} bytes of output passed by here] …\nxxx")
     assert text.endswith("x\nü")
     assert live.total == 50_003
 
 
 async def test_cancelling_twice_still_cleans_up(call, workspace, until, descriptors):
-    """An impatient second cancellation leaves neither process nor descriptor."""
+    """An impatient second cancellation leaves neither a process nor a descriptor."""
     before = descriptors()
     running = asyncio.create_task(call(bash, command="echo $$ > pid; setsid sleep 3 & sleep 1000"))
     group = await until(lambda: read_pid(workspace / "pid"))
@@ -256,7 +256,7 @@ async def test_cancelling_twice_still_cleans_up(call, workspace, until, descript
 
 
 async def test_a_child_in_the_background_does_not_hang_the_call(call, workspace, until):
-    """It holds the pipe; the call ends a moment after bash does, and takes the child with it."""
+    """It holds the pipe; the call ends a moment after bash does, and kills the child."""
     result = await call(bash, command="echo $$ > pid; sleep 1000 & echo done")
     assert (result["exit_code"], result["output"]) == (0, "done\n")
     assert result["duration_seconds"] < 1
@@ -264,19 +264,19 @@ async def test_a_child_in_the_background_does_not_hang_the_call(call, workspace,
 
 
 async def test_a_silent_child_in_the_background_is_killed_too(call, workspace, until):
-    """It holds no pipe, so only its group gives it away."""
+    """It holds no pipe, so only its group identifies it."""
     result = await call(bash, command="echo $$ > pid; sleep 1000 >/dev/null 2>&1 & echo done")
     assert result["duration_seconds"] < 1
     await until(lambda: not alive_in_group(read_pid(workspace / "pid")))
 
 
 async def test_last_lines_of_a_background_child_are_kept(call):
-    """Within the grace of a fifth of a second after bash's end."""
+    """Within a fifth of a second after bash's end."""
     assert (await call(bash, command="(sleep 0.05; echo late) & echo early"))["output"] == "early\nlate\n"
 
 
 async def test_many_commands_leak_nothing(call, descriptors):
-    """No descriptor and no zombie child of ours after twenty commands side by side."""
+    """No descriptor and no zombie child is left after twenty parallel commands."""
     await call(bash, command="true")
     before, children_before = descriptors(), children()
     results = await asyncio.gather(*(call(bash, command=f"echo {number}; exit {number}") for number in range(20)))
@@ -286,7 +286,7 @@ async def test_many_commands_leak_nothing(call, descriptors):
 
 
 async def test_a_command_that_cannot_start_is_a_failure_and_ran_nothing(call, workspace):
-    """The workspace is gone, or the command is longer than the kernel takes."""
+    """The workspace is gone, or the command is longer than the kernel accepts."""
     with pytest.raises(CommandNotStarted, match="Argument list too long"):
         await call(bash, command="true " + "x" * 200_000)
     workspace.rmdir()
@@ -303,21 +303,21 @@ async def test_a_command_that_cannot_start_is_a_failure_and_ran_nothing(call, wo
         {"command": "a", "timeout_seconds": 0},
     ],
 )
-async def test_a_senseless_command_is_refused_before_anyone_is_asked(call, bad):
+async def test_a_senseless_command_is_refused_at_planning(call, bad):
     """Empty, with NUL, or with a time outside 1 to 3600 seconds."""
     with pytest.raises(InvalidToolInput):
         await call(bash, **bad)
 
 
 def test_the_preview_is_the_exact_command(call):
-    """What is shown is what runs, line feeds included."""
+    """The shown command is the one that runs, line feeds included."""
     preview = call.preview(bash, command="git status\nrm -rf x  ")
     assert preview.kind == "command"
     assert command_words(preview.text) == ["bash", "-c", "git status\nrm -rf x  "]
 
 
 async def test_people_see_the_command_its_exit_and_its_output(call):
-    """The argument vector, not a string; a command that said nothing has no output block; a timeout shows what there was."""
+    """The argument vector, not a string; no output block without output; a timeout shows the output so far."""
     command = "echo hello; exit 3"
     argv, ended, output = await call.presented(bash, command=command)
     assert argv == CommandBlock(argv=("bash", "-c", command))

@@ -1,4 +1,4 @@
-"""Skills: what the model is told of them, what it can read, and what it cannot."""
+"""Skills: what the model reads about them, what it can read of them, and what it cannot."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def read(folder: Path, **tool_input) -> dict:
-    """Read through the executor; a failure gives its fields and its kind."""
+    """Read through the executor; return a failure's fields and kind."""
     tool = skills_toolkit(folder).find("read_skill")
     return await read_with(tool, **tool_input)
 
@@ -54,7 +54,7 @@ async def read_with(tool, **tool_input) -> dict:
 
 
 def test_the_description_lists_each_skill_in_a_stable_order(folder):
-    """By name, whatever the file system's order; one line each; reading needs no leave."""
+    """By name, in any file system's order; one line each; reading asks no one."""
     (folder / "a-last-file.md").write_text(skill_text("zebra", '"Two\\nlines, \\t and   spaces"'))
     tool = skills_toolkit(folder).find("read_skill")
     listed = tool.manifest.description.splitlines()[1:]
@@ -68,14 +68,14 @@ def test_the_description_lists_each_skill_in_a_stable_order(folder):
 
 
 def test_a_long_description_is_clipped_in_the_list(folder):
-    """Every skill costs room in every prompt."""
+    """Every skill takes room in every prompt."""
     (folder / "wordy.md").write_text(skill_text("wordy", "x" * 1000))
     line = skills_toolkit(folder).find("read_skill").manifest.description.splitlines()[-1]
     assert line == f"- wordy: {'x' * 300}…"
 
 
 async def test_a_skill_is_read_without_its_front_matter_and_names_its_files(folder):
-    """Hidden files are not told."""
+    """Hidden files are not listed."""
     assert await read(folder, name="pdf") == {
         "name": "pdf",
         "file": "SKILL.md",
@@ -92,14 +92,14 @@ async def test_files_next_to_a_skill_are_read_whole(folder):
     assert (await read(folder, name="pdf", file="./extract.py"))["text"] == "print('extract')\n"
 
 
-async def test_a_changed_text_is_read_anew(folder):
+async def test_a_changed_text_is_read_again(folder):
     """Only names and descriptions are fixed at the start."""
     tool = skills_toolkit(folder).find("read_skill")
     (folder / "refunds.md").write_text(skill_text("other", body="Changed.\n"))
     assert (await read_with(tool, name="refunds"))["text"] == "Changed.\n"
 
 
-async def test_an_unknown_skill_names_those_there_are(folder):
+async def test_an_unknown_skill_gets_the_list_of_skills(folder):
     """The model can correct itself."""
     failed = await read(folder, name="__class__")
     assert (failed["kind"], failed["available"]) == ("unknown_skill", ["pdf", "refunds"])
@@ -136,7 +136,7 @@ async def test_no_file_outside_the_skill_is_read(folder, tmp_path, file):
 
 
 async def test_an_absolute_path_is_refused_even_inside(folder):
-    """Where the worker keeps its skills is none of the model's business."""
+    """The model need not know where the worker stores its skills."""
     failed = await read(folder, name="pdf", file=str(folder / "pdf" / "extract.py"))
     assert failed["kind"] == "skill_file_unavailable"
 
@@ -149,7 +149,7 @@ async def test_a_single_file_skill_has_no_other_files(folder):
 
 
 async def test_a_skill_folder_swapped_for_a_symlink_is_not_followed(folder, tmp_path):
-    """After the start, too."""
+    """Not even after the start."""
     tool = skills_toolkit(folder).find("read_skill")
     elsewhere = tmp_path / "elsewhere"
     (folder / "pdf").rename(tmp_path / "old")
@@ -160,7 +160,7 @@ async def test_a_skill_folder_swapped_for_a_symlink_is_not_followed(folder, tmp_
 
 
 async def test_large_and_binary_files_are_declared_failures(folder):
-    """The limit holds for growth after the start as well."""
+    """The limit also applies to growth after the start."""
     tool = skills_toolkit(folder).find("read_skill")
     (folder / "pdf" / "big.md").write_text("x" * (MAX_FILE_BYTES + 1))
     (folder / "pdf" / "full.md").write_text("x" * MAX_FILE_BYTES)
@@ -187,7 +187,7 @@ async def test_byte_order_mark_and_windows_line_ends_are_fine(folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("No front matter.\n", "no front matter"),
         ("---\nname: x\ndescription: y\n", "no front matter"),
@@ -204,24 +204,24 @@ async def test_byte_order_mark_and_windows_line_ends_are_fine(folder):
         ("x" * (MAX_FILE_BYTES + 1), "split it"),
     ],
 )
-def test_a_wrong_skill_refuses_the_start(folder, text, said):
-    """Naming the file and the fix, not when an agent first needs it."""
+def test_a_wrong_skill_refuses_the_start(folder, text, message):
+    """The error names the file and the fix, before an agent first needs it."""
     (folder / "bad.md").write_text(text)
     with pytest.raises(ConfigurationError) as refused:
         skills_toolkit(folder)
     assert "bad.md" in refused.value.message
-    assert said in refused.value.message
+    assert message in refused.value.message
 
 
 def test_two_skills_of_one_name_refuse_the_start(folder):
-    """Naming both files."""
+    """The error names both files."""
     (folder / "other.md").write_text(skill_text("pdf"))
     with pytest.raises(ConfigurationError, match=r"other\.md.*pdf/SKILL\.md|pdf/SKILL\.md.*other\.md"):
         skills_toolkit(folder)
 
 
-def test_a_folder_that_is_none_or_empty_refuses_the_start(tmp_path):
-    """A typing mistake in a path is not an agent without skills."""
+def test_a_missing_or_empty_folder_refuses_the_start(tmp_path):
+    """A typo in a path must not give an agent without skills."""
     with pytest.raises(ConfigurationError, match="does not exist"):
         skills_toolkit(tmp_path / "missing")
     with pytest.raises(ConfigurationError, match="no skills in"):
@@ -229,7 +229,7 @@ def test_a_folder_that_is_none_or_empty_refuses_the_start(tmp_path):
 
 
 def test_a_folder_without_a_skill_file_refuses_the_start_unless_it_is_left_out(folder):
-    """`skill.md` in lower case would otherwise be missed in silence."""
+    """`skill.md` in lower case would otherwise be missed silently."""
     (folder / "typo").mkdir()
     (folder / "typo" / "skill.md").write_text(skill_text("typo"))
     with pytest.raises(ConfigurationError, match=r"has no SKILL\.md"):
@@ -243,7 +243,7 @@ def test_a_folder_without_a_skill_file_refuses_the_start_unless_it_is_left_out(f
 
 @pytest.mark.parametrize("name", ["linked", "linked.md"])
 def test_a_skill_that_is_a_symlink_refuses_the_start(folder, tmp_path, name):
-    """Where it leads could be changed by somebody else."""
+    """Someone else could change the link's target."""
     target = tmp_path / "target.md"
     target.write_text(skill_text("linked"))
     if name == "linked":

@@ -1,4 +1,4 @@
-"""The guard against being led into a private network: addresses, URLs, allow list, and what is really dialled."""
+"""The guard against requests into a private network: addresses, URLs, allow list, and what is really dialled."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ METADATA = "169.254.169.254"
 
 @dataclass
 class Network:
-    """A whole internet on loopback: it answers lookups, and dials any address by connecting to one local server.
+    """An internet on loopback: it answers lookups, and connects every address to one local server.
 
-    ``answers``: name → what each lookup of it gives; the last is repeated. ``lookups`` and ``dialled`` record.
+    ``answers``: name → the result of each lookup; the last one repeats. ``lookups`` and ``dialled`` record.
     ``hosts``: the Host header of each request. ``respond``: path → raw response.
     """
 
@@ -63,7 +63,7 @@ class Network:
             writer.close()
 
     async def fetch(self, url: str, allow: Sequence[str], **options) -> dict:
-        """Call http_get through the executor; a failure gives its fields and its kind."""
+        """Call http_get through the executor; return a failure's fields and kind."""
         kit = http_toolkit(allow, resolve=self.resolve, dial=Dial(self), **options)
         ctx = ToolContext(
             run_id="run_1",
@@ -80,7 +80,7 @@ class Network:
 
 
 class Dial(httpcore.AsyncNetworkBackend):
-    """Connects to the local server, whatever the address, and remembers the address."""
+    """Connects to the local server for any address, and records the address."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -130,8 +130,8 @@ def redirect(to: str) -> str:
         ("never", "64:ff9b::169.254.169.254 64:ff9b::10.0.0.1 64:ff9b:1::8.8.8.8"),
     ],
 )
-def test_what_is_behind_an_address(reach, addresses):
-    """The table of the special-purpose registries, and every form that embeds another address."""
+def test_the_reach_of_an_address(reach, addresses):
+    """The table of the special-purpose registries, and every format that embeds another address."""
     assert {text: reach_of(ipaddress.ip_address(text)) for text in addresses.split()} == dict.fromkeys(
         addresses.split(), reach
     )
@@ -146,7 +146,7 @@ ADDRESSES = st.ip_addresses() | st.builds(
 
 @given(ADDRESSES)
 def test_nothing_that_python_calls_local_is_public(address):
-    """A second opinion: our table is never laxer than `ipaddress`, whose own gaps we do not inherit."""
+    """A second opinion: Turngate's table is never laxer than `ipaddress`, and does not have its gaps."""
     if reach_of(address) == "public":
         assert address.is_global
         assert not any((address.is_multicast, address.is_private, address.is_loopback, address.is_link_local))
@@ -236,13 +236,13 @@ HOSTILE = [
 
 @pytest.mark.parametrize("url", HOSTILE)
 async def test_a_hostile_url_is_refused_before_any_lookup(network, url):
-    """A declared failure, no lookup, no connection. Anything that could be read in two ways is refused."""
+    """A declared failure, no lookup, no connection. Any ambiguous URL is refused."""
     failed = await network.fetch(url, ["allowed.example", "*.sub.allowed.example"])
     assert failed["kind"] in {"bad_url", "host_not_allowed", "input_validation_error"}
     assert (network.lookups, network.dialled) == ([], [])
 
 
-# As a Location these are paths on the same host, or cannot be written into a header as they are.
+# As a Location these are paths on the same host, or cannot be written into a header.
 _HARMLESS_AS_LOCATION = {
     "",
     "allowed.example",
@@ -258,7 +258,7 @@ LOCATIONS = [url for url in HOSTILE if url.isascii() and url.isprintable() and u
 
 @pytest.mark.parametrize("url", LOCATIONS)
 async def test_a_redirect_to_a_hostile_url_is_refused_before_any_lookup(network, url):
-    """A server is no more trusted than the model."""
+    """A server is trusted no more than the model."""
     network.respond = lambda path: redirect(url) if path == "/start" else "HTTP/1.1 200 OK\r\n\r\nevil"
     failed = await network.fetch("http://allowed.example/start", ["allowed.example", "*.sub.allowed.example"])
     assert failed["kind"] in {"request_failed", "host_not_allowed"}
@@ -279,8 +279,8 @@ async def test_a_redirect_to_a_hostile_url_is_refused_before_any_lookup(network,
         ("http://allowed\u3002example/", "allowed.example", "allowed.example"),
     ],
 )
-async def test_every_spelling_of_an_allowed_host_is_sent_in_one(network, url, host, sent):
-    """What is looked up, checked and told to the server is the same name."""
+async def test_every_spelling_of_an_allowed_host_is_sent_in_one_form(network, url, host, sent):
+    """Lookup, check and Host header use the same name."""
     network.answers["xn--bcher-kva.example"] = [[PUBLIC]]
     response = await network.fetch(url, ["Allowed.EXAMPLE.", "b\u00fccher.example"])
     assert response["status"] == 200
@@ -342,14 +342,14 @@ https://example.com example.com/path example.com?x http:// user@example.com
 
 @pytest.mark.parametrize("entry", [*WRONG_ENTRIES.split(), "", "a b", "example.com\n"])
 def test_a_wrong_entry_refuses_the_start(entry):
-    """Naming the entry and how to write it."""
+    """The error names the entry and how to write it."""
     with pytest.raises(ConfigurationError, match=r"Write it like"):
         AllowList.of([entry])
 
 
 @pytest.mark.parametrize("allow", ["example.com", [], ()])
-def test_an_allow_list_that_is_no_list_refuses_the_start(allow):
-    """A bare string is a sequence of letters, each of them a fine host name."""
+def test_an_allow_list_as_a_string_refuses_the_start(allow):
+    """A string is a sequence of letters, and each letter is a valid host name."""
     with pytest.raises(ConfigurationError, match="as a list"):
         http_toolkit(allow)
 
@@ -357,15 +357,15 @@ def test_an_allow_list_that_is_no_list_refuses_the_start(allow):
 # --- what is dialled
 
 
-async def test_the_checked_address_is_dialled_and_the_name_kept(network):
-    """One lookup; the connection goes to an address; Host holds the name."""
+async def test_the_checked_address_is_dialled_and_the_name_sent(network):
+    """One lookup; the connection goes to an address; Host has the name."""
     assert (await network.fetch("http://allowed.example/", ["allowed.example"]))["text"] == "ok"
     assert (network.lookups, network.dialled, network.hosts) == (["allowed.example"], [PUBLIC], ["allowed.example"])
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.1.2.3", METADATA, "::1", "::ffff:127.0.0.1", ANY, "fe80::1%lo"])
 async def test_an_allowed_name_that_leads_inside_is_refused(network, address):
-    """Nothing is dialled, and the model is not told what the name leads to."""
+    """Nothing is dialled, and the model does not learn the name's address."""
     network.answers["allowed.example"] = [[address]]
     failed = await network.fetch("http://allowed.example/", ["allowed.example"])
     assert (failed["kind"], failed["host"], network.dialled) == ("host_not_allowed", "allowed.example", [])
@@ -374,7 +374,7 @@ async def test_an_allowed_name_that_leads_inside_is_refused(network, address):
 
 @pytest.mark.parametrize("answer", [[PUBLIC, "10.0.0.1"], ["10.0.0.1", PUBLIC], [OTHER_PUBLIC, METADATA]])
 async def test_a_name_with_public_and_private_addresses_is_refused(network, answer):
-    """Else an attacker lets the public one refuse the connection, and the next is tried."""
+    """Otherwise an attacker lets the public one refuse the connection, and the next is tried."""
     network.answers["allowed.example"] = [answer]
     network.dead = {PUBLIC, OTHER_PUBLIC}
     assert (await network.fetch("http://allowed.example/", ["allowed.example"]))["kind"] == "host_not_allowed"
@@ -382,7 +382,7 @@ async def test_a_name_with_public_and_private_addresses_is_refused(network, answ
 
 
 async def test_dns_rebinding_gets_nowhere(network):
-    """First answer public, second private: within a call there is no second lookup, and the next call checks anew."""
+    """First answer public, second private: within a call there is no second lookup, and the next call checks again."""
     network.answers["allowed.example"] = [[PUBLIC], ["127.0.0.1"]]
     assert (await network.fetch("http://allowed.example/", ["allowed.example"]))["status"] == 200
     assert (await network.fetch("http://allowed.example/", ["allowed.example"]))["kind"] == "host_not_allowed"
@@ -390,7 +390,7 @@ async def test_dns_rebinding_gets_nowhere(network):
 
 
 async def test_dns_rebinding_by_way_of_a_redirect_gets_nowhere(network):
-    """A server that redirects to itself, and whose name leads elsewhere by then."""
+    """A server redirects to itself, after its name was pointed elsewhere."""
     network.answers["allowed.example"] = [[PUBLIC], [METADATA]]
     network.respond = lambda _path: redirect("/again")
     failed = await network.fetch("http://allowed.example/", ["allowed.example"])
@@ -399,7 +399,7 @@ async def test_dns_rebinding_by_way_of_a_redirect_gets_nowhere(network):
 
 
 async def test_the_next_address_is_tried_when_one_does_not_answer(network):
-    """In the resolver's order, a few at most."""
+    """In the resolver's order, and only a few."""
     network.answers["allowed.example"] = [[OTHER_PUBLIC, PUBLIC]]
     network.dead = {OTHER_PUBLIC}
     assert (await network.fetch("http://allowed.example/", ["allowed.example"]))["status"] == 200
@@ -423,21 +423,21 @@ async def test_the_next_address_is_tried_when_one_does_not_answer(network):
     ],
 )
 async def test_allow_private_opens_private_networks_and_no_more(network, address, allowed):
-    """Credentials of the cloud stay out of reach, even of an allowed name."""
+    """Cloud credentials stay out of reach, even of an allowed name."""
     network.answers["intranet.example"] = [[address]]
     result = await network.fetch("http://intranet.example/", ["intranet.example"], allow_private=True)
     assert (result.get("status") == 200, network.dialled) == (allowed, [address] if allowed else [])
 
 
 async def test_allow_private_does_not_open_other_hosts(network):
-    """It says where an allowed name may lead, not which names are allowed."""
+    """It says where an allowed name may point, not which names are allowed."""
     for url in ("http://127.0.0.1/", "http://localhost/", f"http://{METADATA}/"):
         failed = await network.fetch(url, ["intranet.example"], allow_private=True)
         assert (failed["kind"], network.dialled) == ("host_not_allowed", [])
 
 
 async def test_even_an_allowed_metadata_address_is_refused(network):
-    """A slip in the list does not hand out the machine's credentials."""
+    """A slip in the list does not expose the machine's credentials."""
     failed = await network.fetch(f"http://{METADATA}/", [METADATA], allow_private=True)
     assert (failed["kind"], network.dialled) == ("host_not_allowed", [])
 
@@ -452,7 +452,7 @@ async def test_a_redirect_chain_is_checked_hop_by_hop(network):
 
 
 async def test_the_environment_names_no_proxy(network, monkeypatch):
-    """A proxy would look the name up by itself, past every check."""
+    """A proxy would look up the name itself, without any check."""
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9/")
     assert (await network.fetch("http://allowed.example/", ["allowed.example"]))["status"] == 200
@@ -460,13 +460,13 @@ async def test_the_environment_names_no_proxy(network, monkeypatch):
 
 
 async def test_a_name_that_does_not_exist_is_a_declared_failure(network):
-    """Not sent, so the model may try again."""
+    """It was not sent, so the model may try again."""
     failed = await network.fetch("http://missing.allowed.example/", ["*.allowed.example"])
     assert (failed["kind"], failed["cause"], failed["maybe_sent"]) == ("request_failed", "connect", False)
 
 
 async def test_a_resolver_that_hangs_is_bounded(network):
-    """By the call's own timeout."""
+    """The call's own timeout applies."""
 
     async def hang(_host: str, _port: int) -> Sequence[str]:
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""The boundary: where a path leads decides, and nothing that changes in between helps."""
+"""The boundary: the real path decides, and no change between check and use gets around it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("path", "expected"),
     [
         ("src/a.ts", "src/a.ts"),
         ("a/b/c.txt", "a/b/c.txt"),
@@ -27,22 +27,22 @@ from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place
         ("a//./b", "a/b"),
     ],
 )
-def test_a_path_inside_is_allowed_whether_it_exists_or_not(workspace, given, expected):
+def test_a_path_inside_is_allowed_whether_it_exists_or_not(workspace, path, expected):
     """Names that begin with dots or a tilde are ordinary names, and missing parents are no obstacle."""
-    assert resolve_inside(workspace, given) == Path(os.path.realpath(workspace)) / expected
+    assert resolve_inside(workspace, path) == Path(os.path.realpath(workspace)) / expected
 
 
-@pytest.mark.parametrize("given", ["../x", "a/../../x", "/etc/passwd", "..", "/", "a\0b", "\ud800", "../work-2/x"])
-def test_a_path_that_leads_outside_is_refused(workspace, given):
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "..", "/", "a\0b", "\ud800", "../work-2/x"])
+def test_a_path_that_leads_outside_is_refused(workspace, path):
     """Dot-dot, absolute paths, NUL, and a sibling whose name begins with the workspace's."""
     with pytest.raises(OutsideWorkspace) as caught:
-        resolve_inside(workspace, given)
+        resolve_inside(workspace, path)
     assert caught.value.kind == "outside_workspace"
     assert caught.value.fields["reason"]
 
 
 def test_an_absolute_path_inside_is_allowed(workspace):
-    """What counts is where it leads, not how it is written."""
+    """The real path counts, not its spelling."""
     assert resolve_inside(workspace, f"{workspace}/a.txt").name == "a.txt"
 
 
@@ -53,7 +53,7 @@ def test_a_workspace_that_is_itself_a_symlink_works(workspace, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("link", "target", "given"),
+    ("link", "target", "path"),
     [
         ("link", "secret.txt", "link"),
         ("link", ".", "link/secret.txt"),
@@ -62,24 +62,24 @@ def test_a_workspace_that_is_itself_a_symlink_works(workspace, tmp_path):
         ("link", "not-there-yet", "link/x"),
         ("link", ".", "link/../outside/secret.txt"),
     ],
-    ids=["file", "directory", "grandparent of a new file", "dangling", "below dangling", "dotdot behind it"],
+    ids=["file", "directory", "grandparent of a new file", "dangling", "below dangling", "dotdot after it"],
 )
-async def test_a_symlink_out_is_refused_by_every_file_tool(call, workspace, outside, link, target, given):
-    """The realpath of the deepest existing ancestor decides, and nothing outside is made or changed."""
+async def test_a_symlink_out_is_refused_by_every_file_tool(call, workspace, outside, link, target, path):
+    """The realpath of the deepest existing ancestor decides, and nothing outside is created or changed."""
     (workspace / link).symlink_to(outside / target)
     with pytest.raises(OutsideWorkspace):
-        await call(read_file, path=given)
+        await call(read_file, path=path)
     with pytest.raises(OutsideWorkspace):
-        await call(write_file, path=given, text="x")
+        await call(write_file, path=path, text="x")
     with pytest.raises(OutsideWorkspace):
-        await call(edit_file, path=given, old_text="secret", new_text="x")
+        await call(edit_file, path=path, old_text="secret", new_text="x")
     with pytest.raises(OutsideWorkspace):
-        await call(list_directory, path=given)
+        await call(list_directory, path=path)
     assert [path.name for path in outside.iterdir()] == ["secret.txt"]
     assert (outside / "secret.txt").read_text() == "secret\n"
 
 
-async def test_a_symlink_that_stays_inside_is_followed_and_kept(call, workspace):
+async def test_a_symlink_that_stays_inside_is_followed_and_stays(call, workspace):
     """A write through it changes its target; the result names the real file."""
     (workspace / "real.txt").write_text("a\n")
     (workspace / "link").symlink_to("real.txt")
@@ -121,14 +121,14 @@ def test_a_file_swapped_for_a_symlink_after_the_check_is_refused(workspace, outs
 
 
 async def test_a_fifo_does_not_hang_the_reader(call, workspace):
-    """Opening one that nobody writes to would block for ever; it is refused as no regular file."""
+    """Opening one without a writer would block forever; it is refused because it is no regular file."""
     os.mkfifo(workspace / "pipe")
     with pytest.raises(FileUnavailable, match="not a regular file"):
         await call(read_file, path="pipe")
 
 
 async def test_a_missing_workspace_is_a_failure_that_says_so(call, workspace):
-    """The run's directory may be gone by the time the call runs."""
+    """The run's directory may be gone when the call runs."""
     workspace.rmdir()
     with pytest.raises(FileUnavailable, match="no such file"):
         await call(read_file, path="a.txt")
@@ -149,16 +149,16 @@ def test_no_descriptor_is_leaked(workspace, descriptors):
     assert descriptors() == before
 
 
-@pytest.mark.parametrize("given", [".turngate/token", "sub/../.turngate/token", "link/token", "sub/.turngate/token"])
-async def test_i10_turngates_own_directory_is_not_part_of_the_workspace(call, workspace, given):
-    """I10: no file tool opens a data directory inside the workspace, or finds anything in it: it holds a token."""
+@pytest.mark.parametrize("path", [".turngate/token", "sub/../.turngate/token", "link/token", "sub/.turngate/token"])
+async def test_i10_turngates_own_directory_is_not_part_of_the_workspace(call, workspace, path):
+    """I10: no file tool opens a data directory inside the workspace or lists it: it holds a token."""
     for directory in (workspace / ".turngate", workspace / "sub" / ".turngate"):
         directory.mkdir(parents=True)
         (directory / "token").write_text("tg_secret\n")
     (workspace / "link").symlink_to(".turngate")
     for tool, more in ((read_file, {}), (write_file, {"text": "x"}), (edit_file, {"old_text": "tg", "new_text": "x"})):
         with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
-            await call(tool, path=given, **more)
+            await call(tool, path=path, **more)
     with pytest.raises(OutsideWorkspace):
         await call(list_directory, path=".turngate")
     assert "tg_secret" not in str(await call(grep, pattern="tg_"))
