@@ -17,6 +17,7 @@ from support.frontend_app import GO, inside, owner_token
 from turngate.client import TurngateClient
 from turngate.frontends.acp.agent import serve_acp
 from turngate.store.access import access, tokens, users
+from turngate.wire.orders import DecisionOrder
 
 
 @pytest.fixture(scope="module")
@@ -215,5 +216,5 @@ async def test_one_approval_of_two_says_that_it_waits_on(driven_api: Api, tmp_pa
         )
         async with TurngateClient(driven_api.url, token=people[1]) as joe:
             assert (await joe.get_request(request["id"])).approvals == 1
-            await joe.decide(request["id"], verb="approve", digest=request["digest"])
+            await joe.decide(request["id"], DecisionOrder(verb="approve", digest=request["digest"]))
         assert await prompted == "end_turn"
