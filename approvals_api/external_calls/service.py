@@ -19,7 +19,7 @@ from approvals_api.validation.text import require_storable
 from turngate.domain.contract import ExternalCallInput, News
 from turngate.domain.digest import framed_sha256, repeat_key
 from turngate.domain.errors import ConfigurationError, ConflictError, ForbiddenError, NotFoundError
-from turngate.domain.tools.external import ExternalTool, agent_of_source
+from turngate.domain.tools.external import agent_of_source
 from turngate.domain.tools.results import MAX_DEPTH, REFUSALS, Failure, Ok, is_deeper
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
@@ -29,6 +29,7 @@ from turngate.store.runs.external_calls import ExternalCall
 from turngate.store.runs.runs import Run
 from turngate.toolkits.json_schema import JsonSchemaParameters
 from turngate.wire.external_calls import ExternalCallView, ExternalStart, ExternalState, RunOrder
+from turngate.wire.orders import ExternalCallOrder, ReportOrder
 from turngate.wire.view import Page
 
 START_WAIT_SECONDS: Final = 10.0
@@ -40,22 +41,11 @@ ENGINES_KINDS: Final = REFUSALS | {"unknown", "unknown_tool", "non_local_tool", 
 
 
 async def send(
-    services: Services,
-    principal: Principal,
-    *,
-    source: str,
-    tool_call_id: str,
-    tool: ExternalTool,
-    raw_input: str,
-    context: str,
-    wait_seconds: float,
-    turn: str | None = None,
+    services: Services, principal: Principal, order: ExternalCallOrder, *, wait_seconds: float
 ) -> ExternalCallView:
     """Send a call, and return its current state as soon as it is answered or ``wait_seconds`` are over.
 
-    The same source and call id from the same sender is the same call, however often it is sent. ``turn``: the part of the
-    sender's conversation in which it was made. A call that a person rejected in it is closed without a request when it is
-    sent again.
+    The same source and call id from the same sender is the same call, however often it is sent.
 
     Raises:
         InvalidInputError: the tool's schema cannot be used, or something cannot be stored.
@@ -63,34 +53,34 @@ async def send(
         UnavailableError: Temporal or the store is away; nothing was changed.
     """
     principal.require("runs:write")
-    _check(tool, tool_call_id=tool_call_id, raw_input=raw_input, context=context)
-    content = framed_sha256(source, tool_call_id, tool.model_dump_json(), raw_input, context)
-    within = () if turn is None else (turn,)
+    _check(order)
+    source, tool = order.source, order.tool.model_dump_json()
+    within = () if order.turn is None else (order.turn,)
     external = ExternalCall(
         run_id="",
-        tool_call_id=tool_call_id,
-        tool=tool.model_dump_json(),
-        input=raw_input,
-        context=context,
-        turn=turn,
-        repeat_key=framed_sha256(principal.name, source, repeat_key(tool.name, raw_input), *within),
+        tool_call_id=order.tool_call_id,
+        tool=tool,
+        input=order.input,
+        context=order.context,
+        turn=order.turn,
+        repeat_key=framed_sha256(principal.name, source, repeat_key(order.tool.name, order.input), *within),
     )
-    order = CheckedOrder(
-        text=f"{source} asks to run {tool.name}.",
+    start_order = CheckedOrder(
+        text=f"{source} asks to run {order.tool.name}.",
         conversation_id=None,
         workspace=None,
         model=None,
-        key=f"external:{framed_sha256(principal.name, source, tool_call_id)}",
-        fingerprint=content,
+        key=f"external:{framed_sha256(principal.name, source, order.tool_call_id)}",
+        fingerprint=framed_sha256(source, order.tool_call_id, tool, order.input, order.context),
         external=external,
     )
     try:
-        run = await start_run.start_ordered(services, principal, agent_of_source(source), order)
+        run = await start_run.start_ordered(services, principal, agent_of_source(source), start_order)
     except ConflictError as conflict:
         if conflict.error_code != "idempotency_key_reused":
             raise
         raise ConflictError(
-            f"{source!r} has sent another call under the id {tool_call_id!r}: send this one under a new id",
+            f"{source!r} has sent another call under the id {order.tool_call_id!r}: send this one under a new id",
             code="call_id_reused",
         ) from None
     return await look(services, run.id, wait_seconds=wait_seconds)
@@ -159,9 +149,8 @@ async def report(
     services: Services,
     principal: Principal,
     run_id: str,
+    order: ReportOrder,
     *,
-    attempt: str,
-    result: Ok | Failure | None,
     wait_seconds: float = START_WAIT_SECONDS,
 ) -> ExternalCallView:
     """Store the result of a call from the attempt that ran it; the same report again changes nothing.
@@ -174,6 +163,7 @@ async def report(
             ``too_late``: the call was closed, or a person is asked for its outcome. The late report is in the log.
     """
     run = await _own(services, principal, run_id)
+    result = order.result
     if result is not None:
         _check_result(result)
     late = False
@@ -185,13 +175,13 @@ async def report(
         execution = await executions.get(conn, run_id, external.tool_call_id)
         if call is None or execution is None:
             raise ConflictError("the call was not started", code="not_started")
-        again = result is not None and external.reported == result and external.running_for == attempt
+        again = result is not None and external.reported == result and external.running_for == order.attempt
         closed = call.result is not None or execution.state == "unknown"
         late = closed and external.reported is None and not again
         if late:
             payload = {"tool_call_id": external.tool_call_id, "tool": call.tool_name, "ok": isinstance(result, Ok)}
             await events.append(conn, run_id, [("execution.late", payload)])
-        elif not again and not await _store_report(conn, run_id, attempt, result):
+        elif not again and not await _store_report(conn, run_id, order):
             raise _refused(external)
     if late:
         raise ConflictError("the report is too late: the call was closed, or a person is asked", code="too_late")
@@ -218,10 +208,10 @@ async def list_open(
     return Page(items=views, next_cursor=encode_cursor(*rows[limit - 1]) if len(rows) > limit else None)
 
 
-async def _store_report(conn: Connection, run_id: str, attempt: str, result: Ok | Failure | None) -> bool:
-    if result is None:
-        return await external_calls.give_up(conn, run_id, attempt, at=as_text(now()))
-    return await external_calls.report(conn, run_id, attempt, result)
+async def _store_report(conn: Connection, run_id: str, order: ReportOrder) -> bool:
+    if order.result is None:
+        return await external_calls.give_up(conn, run_id, order.attempt, at=as_text(now()))
+    return await external_calls.report(conn, run_id, order.attempt, order.result)
 
 
 async def _view(services: Services, run_id: str) -> ExternalCallView:
@@ -267,11 +257,12 @@ async def _signal(services: Services, run: Run, tool_call_id: str, news: News) -
         await services.gateway.tell_external(run.id, ExternalCallInput(call=tool_call_id, news=news))
 
 
-def _check(tool: ExternalTool, *, tool_call_id: str, raw_input: str, context: str) -> None:
+def _check(order: ExternalCallOrder) -> None:
+    tool = order.tool
     for pointer, text in (
-        ("/tool_call_id", tool_call_id),
-        ("/input", raw_input),
-        ("/context", context),
+        ("/tool_call_id", order.tool_call_id),
+        ("/input", order.input),
+        ("/context", order.context),
         ("/tool/description", tool.description),
     ):
         require_storable(text, pointer)

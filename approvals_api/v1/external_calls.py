@@ -15,8 +15,9 @@ from approvals_api.requests.answer_check import MAX_ARGS_CHARS
 from approvals_api.v1.parameters import Cursor, Limit
 from approvals_api.validation.text import STORABLE
 from turngate.domain.tools.external import SOURCE, ExternalTool
-from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
+from turngate.domain.tools.results import TOOL_RESULT
 from turngate.wire.external_calls import ExternalCallView, ExternalStart
+from turngate.wire.orders import ExternalCallOrder, ReportOrder
 from turngate.wire.view import Page
 
 # Bodies.
@@ -62,6 +63,11 @@ class ExternalCallBody(_Body):
         ),
     ] = None
 
+    @property
+    def order(self) -> ExternalCallOrder:
+        """The order that the API's operations take."""
+        return ExternalCallOrder(**dict(self))
+
 
 class StartBody(_Body):
     """Start a call."""
@@ -95,9 +101,10 @@ class ReportBody(_Body):
     result: Annotated[ReportedOk | ReportedFailure, Field(discriminator="tag")] | None
 
     @property
-    def stored(self) -> Ok | Failure | None:
-        """The result as the engine stores it."""
-        return None if self.result is None else TOOL_RESULT.validate_python(self.result.model_dump())
+    def order(self) -> ReportOrder:
+        """The order that the API's operations take, with the result as the engine stores it."""
+        result = None if self.result is None else TOOL_RESULT.validate_python(self.result.model_dump())
+        return ReportOrder(attempt=self.attempt, result=result)
 
 
 router = APIRouter(tags=["external calls"])
@@ -125,17 +132,7 @@ async def send_external_call(
 
     Policy or a person answers. The same `source` and `tool_call_id` again is the same call and gets the same answer.
     """
-    view = await external_service.send(
-        services,
-        principal,
-        source=body.source,
-        tool_call_id=body.tool_call_id,
-        tool=body.tool,
-        raw_input=body.input,
-        context=body.context,
-        turn=body.turn,
-        wait_seconds=wait,
-    )
+    view = await external_service.send(services, principal, body.order, wait_seconds=wait)
     response.headers["Location"] = f"/api/v1/external-calls/{view.id}"
     return view
 
@@ -186,4 +183,4 @@ async def report_external_call(
     call_id: CallId, body: ReportBody, services: ServicesDep, principal: StarterDep
 ) -> ExternalCallView:
     """Report the result of a call that you started. The same report again changes nothing."""
-    return await external_service.report(services, principal, call_id, attempt=body.attempt, result=body.stored)
+    return await external_service.report(services, principal, call_id, body.order)

@@ -24,6 +24,7 @@ from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.runs import external_calls, runs
 from turngate.wire.external_calls import ExternalCallView, ExternalState
+from turngate.wire.orders import DecisionOrder, ExternalCallOrder
 from turngate.wire.requests import RequestDetail
 
 SCHEMA = {"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]}
@@ -56,15 +57,15 @@ class Outside:
         **tool: Any,
     ) -> ExternalCallView:
         """``turn`` empty: one of the call's own, so that it repeats no other test's."""
-        return await self.sender.send_external_call(
+        order = ExternalCallOrder(
             source=source,
             tool_call_id=call_id or secrets.token_hex(6),
             tool=ExternalTool(name=name, parameters=SCHEMA, **tool),
-            raw_input=raw_input,
+            input=raw_input,
             context="The customer asked for it.",
             turn=secrets.token_hex(6) if turn == "" else turn,
-            wait=wait,
         )
+        return await self.sender.send_external_call(order, wait=wait)
 
     async def become(self, call: ExternalCallView, state: ExternalState) -> ExternalCallView:
         async def look() -> ExternalCallView | None:
@@ -80,7 +81,7 @@ class Outside:
 
     async def decide(self, call: ExternalCallView, verb: Any = "approve", **more: Any) -> None:
         request = await self.asked(call)
-        await self.operator.decide(request.id, verb=verb, digest=request.digest, **more)
+        await self.operator.decide(request.id, DecisionOrder(verb=verb, digest=request.digest, **more))
 
     async def told(self, call: ExternalCallView) -> list[str]:
         async with self.database.read() as conn:
@@ -113,7 +114,7 @@ async def test_an_approved_call_is_handed_out_with_its_very_bytes(outside: Outsi
     assert (request.agent, request.tool_name, request.input) == ("external-shop", "refund", '{"cents":  5}')
     assert request.agent_words == "The customer asked for it."
     waiting = asyncio.create_task(outside.sender.get_external_call(call.id, wait=10))
-    await outside.operator.decide(request.id, verb="approve", digest=request.digest)
+    await outside.operator.decide(request.id, DecisionOrder(verb="approve", digest=request.digest))
     assert (await waiting).state == "ready"
     explained = await outside.operator.explain_run(call.id)
     assert explained.cause == "refund may run, but 'shop', which runs it, has not started it."
@@ -264,7 +265,7 @@ async def test_i10_who_sends_calls_cannot_decide_them(outside: Outside) -> None:
     call = await outside.send()
     request = await outside.asked(call)
     with pytest.raises(ForbiddenError):
-        await outside.sender.decide(request.id, verb="approve", digest=request.digest)
+        await outside.sender.decide(request.id, DecisionOrder(verb="approve", digest=request.digest))
 
 
 async def test_i3_a_once_call_without_a_report_is_asked_about(outside: Outside) -> None:
@@ -279,7 +280,9 @@ async def test_i3_a_once_call_without_a_report_is_asked_about(outside: Outside) 
     with pytest.raises(ConflictError) as refused:
         await outside.sender.start_external_call(call.id, attempt="attempt-2")
     assert refused.value.error_code == "not_ready"
-    await outside.operator.decide(request.id, verb="respond", digest=request.digest, outcome="did_not_happen")
+    await outside.operator.decide(
+        request.id, DecisionOrder(verb="respond", digest=request.digest, outcome="did_not_happen")
+    )
     await outside.become(call, "ready")
     assert (await outside.sender.start_external_call(call.id, attempt="attempt-2")).run is not None
     done = await outside.sender.report_external_call(call.id, attempt="attempt-2", result=Ok(value={"n": 1}))
@@ -340,10 +343,7 @@ async def test_a_source_is_no_agent_to_start_or_talk_to(outside: Outside) -> Non
 async def test_a_schema_that_cannot_be_used_is_refused(outside: Outside) -> None:
     """It would be no gate: arguments are checked before anybody is asked."""
     for schema in ({"type": "string"}, {"type": "object", "properties": 5}, {"type": "object", "$ref": "http://x/y"}):
+        tool = ExternalTool(name="t", parameters=schema)
+        order = ExternalCallOrder(source="shop", tool_call_id="c", tool=tool, input="{}")
         with pytest.raises(InvalidInputError):
-            await outside.sender.send_external_call(
-                source="shop",
-                tool_call_id="c",
-                tool=ExternalTool(name="t", parameters=schema),
-                raw_input="{}",
-            )
+            await outside.sender.send_external_call(order)

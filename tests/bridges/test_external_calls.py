@@ -12,7 +12,7 @@ import httpx
 import pytest
 from support.gate_client import Sender
 
-from turngate.bridges.external_calls import ExternalCalls, MayNotRun, Ran, Settled, fits, ok_of
+from turngate.bridges.external_calls import ExternalCalls, GatedCall, MayNotRun, Ran, Settled, fits, ok_of
 from turngate.client import Retries, TurngateClient
 from turngate.domain.errors import ConfigurationError, ConflictError, UnavailableError
 from turngate.domain.tools.results import Failure, Ok
@@ -21,7 +21,7 @@ from turngate.wire.external_calls import RunOrder
 
 async def record_of(sender: Sender, outside: ExternalCalls, name: str = "look_up") -> str:
     """Ask about a call; returns its record's id."""
-    return await outside.ask("c1", name=name, input="{}", description=None, parameters=None)
+    return await outside.ask(GatedCall(tool_call_id="c1", name=name, input="{}"))
 
 
 async def test_i3_a_call_whose_process_died_waits_for_a_persons_word(sender: Sender) -> None:

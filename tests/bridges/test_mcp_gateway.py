@@ -33,6 +33,7 @@ from turngate.domain.tools.external import ExternalTool
 from turngate.models.registry import Models, ModelSettings
 from turngate.runtime.app_loader import load_app
 from turngate.store.database import Database
+from turngate.wire.orders import ExternalCallOrder
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mcp_gateway"
 
@@ -197,9 +198,8 @@ async def test_i6_a_tool_that_changed_since_it_was_asked_for_does_not_run(gate_a
     """What was displayed runs, or nothing does; a call of a changed tool isn't the same call, even if name and arguments are."""
     sender = await sender_on(gate_api)
     older = ExternalTool(name="note", description="Burn a note.")
-    await sender.client.send_external_call(
-        source=sender.source, tool_call_id="old", tool=older, raw_input='{"text": "hi"}'
-    )
+    order = ExternalCallOrder(source=sender.source, tool_call_id="old", tool=older, input='{"text": "hi"}')
+    await sender.client.send_external_call(order)
     async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
         calling = asyncio.create_task(client.session.call_tool("note", {"text": "hi"}))
         _old, request = await sender.pending(2)

@@ -49,7 +49,7 @@ from turngate.store.runs import runs
 from turngate.store.schedules import schedule_fires
 from turngate.store.schedules.schedule_fires import Fire
 from turngate.toolkits import control_calls
-from turngate.wire.orders import DecisionOrder, ForkOrder, ScheduleOrder
+from turngate.wire.orders import DecisionOrder, ExternalCallOrder, ForkOrder, ReportOrder, ScheduleOrder
 
 HISTORIES = Path(__file__).with_name("histories") / version("turngate")
 IDENTITY = "recorder"
@@ -474,16 +474,8 @@ async def external_call(client: Client, database: Database) -> Recording:
     async with stack(client, database, model=ListModel()) as engine:
 
         async def sent(call_id: str) -> runs.Run:
-            view = await external_service.send(
-                engine.services,
-                STARTER,
-                source="shop",
-                tool_call_id=call_id,
-                tool=tool,
-                raw_input="{}",
-                context="",
-                wait_seconds=0,
-            )
+            order = ExternalCallOrder(source="shop", tool_call_id=call_id, tool=tool, input="{}")
+            view = await external_service.send(engine.services, STARTER, order, wait_seconds=0)
             async with database.read() as conn:
                 run = await runs.get(conn, view.id)
             assert run is not None
@@ -494,7 +486,8 @@ async def external_call(client: Client, database: Database) -> Recording:
             return (await external_service.start(engine.services, STARTER, run.id, attempt=attempt)).run is not None
 
         async def report(run: runs.Run, attempt: str, result: Ok | None) -> None:
-            await external_service.report(engine.services, STARTER, run.id, attempt=attempt, result=result)
+            order = ReportOrder(attempt=attempt, result=result)
+            await external_service.report(engine.services, STARTER, run.id, order)
 
         paid = await sent("c1")
         assert await started(paid, "attempt-1")

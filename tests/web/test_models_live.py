@@ -12,6 +12,7 @@ from turngate.domain.tools.external import ExternalTool
 from turngate.store.live import deltas
 from turngate.store.live.deltas import DeltaBatch
 from turngate.store.runs import runs
+from turngate.wire.orders import ExternalCallOrder
 
 LISTEN = """() => {
     window.heard = [];
@@ -206,16 +207,14 @@ async def test_a_fork_that_begins_with_a_summary_is_started_from_the_page(site, 
 
 async def test_a_call_from_outside_is_decided_by_its_source(site, open_page):
     """The inbox and the request say which program asks; approving lets it run, and its page offers no talk with an agent."""
-    call = await external_service.send(
-        site.stack.services,
-        person("git-gateway"),
+    order = ExternalCallOrder(
         source="git",
         tool_call_id="push-1",
         tool=ExternalTool(name="git_push", description="Push."),
-        raw_input='{"remote": "origin"}',
+        input='{"remote": "origin"}',
         context="They want it out.",
-        wait_seconds=0,
     )
+    call = await external_service.send(site.stack.services, person("git-gateway"), order, wait_seconds=0)
     async with site.stack.database.read() as conn:
         run = await runs.get(conn, call.id)
     assert run is not None

@@ -17,22 +17,17 @@ from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.runs import runs
 from turngate.wire.external_calls import ExternalCallView
+from turngate.wire.orders import ExternalCallOrder, ReportOrder
 
 POLICY = Policy(rule=[Rule(name="looks", verdict="allow", tools=["look"])])
 DONE = Ok(value={"seen": 1})
+REPORT = ReportOrder(attempt="attempt-1", result=DONE)
 
 
 async def sent(engine: Stack) -> ExternalCallView:
-    return await external_service.send(
-        engine.services,
-        STARTER,
-        source="shop",
-        tool_call_id=secrets.token_hex(4),
-        tool=ExternalTool(name="look"),
-        raw_input="{}",
-        context="",
-        wait_seconds=20,
-    )
+    look = ExternalTool(name="look")
+    order = ExternalCallOrder(source="shop", tool_call_id=secrets.token_hex(4), tool=look, input="{}")
+    return await external_service.send(engine.services, STARTER, order, wait_seconds=20)
 
 
 async def run_of(engine: Stack, call: ExternalCallView) -> runs.Run:
@@ -59,9 +54,7 @@ async def test_i5_a_lost_worker_says_nothing_about_a_call_that_runs_elsewhere(
             started = await external_service.start(engine.services, STARTER, call.id, attempt="attempt-1")
             assert started.run is not None
             await engine.idle(await run_of(engine, call))
-        reporting = asyncio.create_task(
-            external_service.report(engine.services, STARTER, call.id, attempt="attempt-1", result=DONE)
-        )
+        reporting = asyncio.create_task(external_service.report(engine.services, STARTER, call.id, REPORT))
         async with engine.worker():
             assert (await reporting).result == DONE
             assert (await engine.ended(await run_of(engine, call))).status == "completed"
@@ -76,9 +69,7 @@ async def test_i5_a_report_survives_the_loss_of_its_workflow(client: Client, sql
         run = await run_of(engine, call)
         await engine.idle(run)
         await engine.workflow(run).terminate()
-        unsettled = await external_service.report(
-            engine.services, STARTER, call.id, attempt="attempt-1", result=DONE, wait_seconds=0
-        )
+        unsettled = await external_service.report(engine.services, STARTER, call.id, REPORT, wait_seconds=0)
         assert unsettled.state == "running"
         (report,) = await recover.recover(engine.services, [run.id], by="tests")
         assert report.outcome == "recovered"
@@ -104,6 +95,6 @@ async def test_i5_an_approved_call_waits_for_its_sender_across_a_recovery(client
             ).run is not None
 
         await until(handed_out, "the call")
-        done = await external_service.report(engine.services, STARTER, call.id, attempt="attempt-1", result=DONE)
+        done = await external_service.report(engine.services, STARTER, call.id, REPORT)
         assert done.result == DONE
         assert await starts(engine, call) == 1

@@ -28,6 +28,7 @@ from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import REFUSALS, Failure, Ok, as_object, wire_text
 from turngate.domain.tools.tool import Effect
 from turngate.wire.external_calls import ExternalCallView, RunOrder
+from turngate.wire.orders import ExternalCallOrder
 
 Result = TypeVar("Result")
 Answer = TypeVar("Answer")
@@ -40,6 +41,23 @@ PLANNING_SECONDS: Final = 5.0
 PLANNING_PAUSE_SECONDS: Final = 0.05
 """How long, and how often, we look for policy's verdict when the caller does not wait for a person."""
 DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedCall:
+    """A call as its framework has it. ``input``: its arguments, as JSON text. ``context``: what the model said with it.
+
+    ``turn``: if the model repeats a call that a person rejected in this turn, under another id, the call is closed without
+    asking (I12). Empty: the turn is unknown, and each call is judged alone.
+    """
+
+    tool_call_id: str
+    name: str
+    input: str
+    description: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    context: str = ""
+    turn: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,21 +120,8 @@ class ExternalCalls:
         self._effects = effects or {}
         self._timeout = timeout
 
-    async def ask(
-        self,
-        tool_call_id: str,
-        *,
-        name: str,
-        input: str,  # noqa: A002 - the API's word
-        description: str | None,
-        parameters: Mapping[str, Any] | None,
-        context: str = "",
-        turn: str = "",
-    ) -> str:
+    async def ask(self, call: GatedCall) -> str:
         """Ask whether a call may run, and return the id of its record. Asking again about the same call returns the same id.
-
-        ``turn``: if the model repeats a call that a person rejected in this turn, under another id, the call is closed
-        without asking (I12). Empty: the turn is unknown, and each call is judged alone.
 
         Raises:
             ConflictError: ``call_id_reused``: another call, or tool, was asked about under this id.
@@ -124,25 +129,25 @@ class ExternalCalls:
         """
         try:
             tool = ExternalTool(
-                name=name,
-                description=(description or "")[:10_000],
-                parameters=dict(parameters or {"type": "object"}),
-                effect=self._effects.get(name, "once"),
+                name=call.name,
+                description=(call.description or "")[:10_000],
+                parameters=dict(call.parameters or {"type": "object"}),
+                effect=self._effects.get(call.name, "once"),
                 timeout_seconds=max(1, round(self._timeout.total_seconds())),
             )
         except ValidationError as error:
             wrong = "; ".join(f"{each['loc'][0]}: {each['msg']}" for each in error.errors())
-            raise ConfigurationError(f"tool {name!r} cannot be gated: {wrong}") from None
-        call = await self._client.send_external_call(
+            raise ConfigurationError(f"tool {call.name!r} cannot be gated: {wrong}") from None
+        order = ExternalCallOrder(
             source=self._source,
-            tool_call_id=f"{self._prefix}{tool_call_id}",
+            tool_call_id=f"{self._prefix}{call.tool_call_id}",
             tool=tool,
-            raw_input=input,
-            context=context[:20_000],
+            input=call.input,
+            context=call.context[:20_000],
             # As a digest: frameworks' ids may be of any length.
-            turn=framed_sha256(self._prefix, turn or f"call {tool_call_id}"),
+            turn=framed_sha256(self._prefix, call.turn or f"call {call.tool_call_id}"),
         )
-        return call.id
+        return (await self._client.send_external_call(order)).id
 
     async def answers(self, calls: Sequence[str], *, wait: timedelta | None) -> dict[str, MayRun | MayNotRun]:
         """Return the answers to these calls, once all have one or ``wait`` is over (None: as long as it takes).

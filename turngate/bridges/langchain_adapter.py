@@ -17,7 +17,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from turngate.bridges.external_calls import DEFAULT_TIMEOUT, ExternalCalls, MayNotRun, MayRun, Ran, Settled, fits, ok_of
+from turngate.bridges.external_calls import (
+    DEFAULT_TIMEOUT,
+    ExternalCalls,
+    GatedCall,
+    MayNotRun,
+    MayRun,
+    Ran,
+    Settled,
+    fits,
+    ok_of,
+)
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.tools.results import Failure, Ok
@@ -126,9 +136,9 @@ class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
     async def _ask(self, config: RunnableConfig, call: ToolCall, state: Any) -> str:
         described, message = self._described[call["name"]], _last_ai_message(state)
         prompt = next((each for each in reversed(state.get("messages", [])) if isinstance(each, HumanMessage)), None)
-        return await self._external.ask(
+        gated = GatedCall(
             # Some providers count their calls from one in each conversation.
-            f"{config['configurable']['thread_id']}:{call['id']}",
+            tool_call_id=f"{config['configurable']['thread_id']}:{call['id']}",
             name=call["name"],
             input=json.dumps(call["args"], ensure_ascii=False),
             description=described.get("description"),
@@ -136,6 +146,7 @@ class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
             context=message.text if message else "",
             turn=f"{config['configurable']['thread_id']}:{prompt.id}" if prompt and prompt.id else "",
         )
+        return await self._external.ask(gated)
 
     def _calls_of(self, interrupt: Interrupt, message: AIMessage | None) -> list[ToolCall]:
         """Return the calls that one interrupt waits for.

@@ -18,7 +18,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from turngate.bridges.external_calls import DEFAULT_TIMEOUT, ExternalCalls, MayNotRun, Ran, ok_of, text_with_note
+from turngate.bridges.external_calls import (
+    DEFAULT_TIMEOUT,
+    ExternalCalls,
+    GatedCall,
+    MayNotRun,
+    Ran,
+    ok_of,
+    text_with_note,
+)
 from turngate.client import TurngateClient
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import MissingExtraError
@@ -105,14 +113,15 @@ class TurngateGate:
         return state
 
     async def _ask(self, tool: FunctionTool, tool_call_id: str, arguments: str, turn: str = "") -> str:
-        return await self._external.ask(
-            tool_call_id,
+        call = GatedCall(
+            tool_call_id=tool_call_id,
             name=tool.name,
             input=arguments or "{}",
             description=tool.description,
             parameters=tool.params_json_schema,
             turn=turn,
         )
+        return await self._external.ask(call)
 
 
 def _turn(state: RunState[Any]) -> str:

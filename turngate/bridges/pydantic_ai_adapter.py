@@ -23,6 +23,7 @@ from typing import Any
 from turngate.bridges.external_calls import (
     DEFAULT_TIMEOUT,
     ExternalCalls,
+    GatedCall,
     MayNotRun,
     MayRun,
     Ran,
@@ -93,8 +94,8 @@ class TurngateGate(AbstractCapability[Any]):
         context = next((message.text for message in reversed(ctx.messages) if isinstance(message, ModelResponse)), None)
         for call in requests.approvals:
             tool = ctx.tools.get(call.tool_name)
-            record = await self._external.ask(
-                call.tool_call_id,
+            gated = GatedCall(
+                tool_call_id=call.tool_call_id,
                 name=call.tool_name,
                 input=_raw(call),
                 description=tool.description if tool else None,
@@ -102,6 +103,7 @@ class TurngateGate(AbstractCapability[Any]):
                 context=context or "",
                 turn=_turn(ctx),
             )
+            record = await self._external.ask(gated)
             # The caller stores the metadata, and the tool gets it back: no process has to remember the id.
             requests.metadata[call.tool_call_id] = {**requests.metadata.get(call.tool_call_id, {}), RECORD_KEY: record}
         answers = await self._external.answers(_records(requests), wait=self._wait)

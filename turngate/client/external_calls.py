@@ -7,53 +7,31 @@ from typing import Final
 
 import httpx
 
-from turngate.client.calls import Call, get, post, segment
+from turngate.client.calls import Call, get, post, segment, without_none
 from turngate.client.calls import model as read_as
-from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok
 from turngate.wire.external_calls import ExternalCallView, ExternalStart
+from turngate.wire.orders import ExternalCallOrder
 from turngate.wire.view import Page
 
 LONGEST_WAIT: Final = 10
 """Seconds that one call waits for an answer: below the client's own time-out. Ask again for more."""
 
 
-def send_external_call(
-    *,
-    source: str,
-    tool_call_id: str,
-    tool: ExternalTool,
-    raw_input: str,
-    context: str = "",
-    turn: str | None = None,
-    wait: int = 0,
-) -> Call[ExternalCallView]:
+def send_external_call(order: ExternalCallOrder, *, wait: int = 0) -> Call[ExternalCallView]:
     """Ask whether a call may run that this program would run itself, and return its state.
 
     Safe to repeat: the same source and id again is the same call, also from another process.
 
     Args:
-        source: names the program in policy and inbox: lower-case letters, digits, ``_`` and ``-``, at most 50.
-        tool_call_id: of the call, unique within the source.
-        tool: what it is, as people and policy see it.
-        raw_input: its arguments, as the very JSON text that will run.
-        context: what the person who decides should know besides.
-        turn: your own id for the stretch of a conversation in which the call was made, at most 255 characters. What a person
-            rejected in it is closed when it is sent again, and no one is asked; without one that holds for an hour.
+        order: the call, its tool and where it comes from.
         wait: seconds to wait for an answer, 0 to 10 with the client's own time-out.
 
     Raises:
         InvalidInputError: something does not fit; ``details["errors"]`` says what.
         ConflictError: ``call_id_reused``: another call was sent under this id.
     """
-    body = {
-        "source": source,
-        "tool_call_id": tool_call_id,
-        "tool": tool.model_dump(mode="json"),
-        "input": raw_input,
-        "context": context,
-        **({} if turn is None else {"turn": turn}),
-    }
+    body = without_none(order.model_dump(mode="json"))
     return replace(post("/external-calls", _call, body), params={"wait": wait} if wait else {}, same_again=True)
 
 

@@ -16,6 +16,8 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import Resolution, UnattendedAsks, Verb
+from turngate.domain.tools.external import ExternalTool
+from turngate.domain.tools.results import Failure, Ok
 
 
 class Order(BaseModel):
@@ -212,3 +214,28 @@ class BulkOrder(Order):
     def decision(self, item: BulkItem) -> DecisionOrder:
         """Return the decision about one of the requests."""
         return DecisionOrder(verb=self.verb, digest=item.digest, message=self.message)
+
+
+class ExternalCallOrder(Order):
+    """A call that another program would run itself: may it?
+
+    ``source``: names the program in policy and inbox: lower-case letters, digits, ``_`` and ``-``, at most 50 characters.
+    ``tool_call_id``: unique within the source; 1 to 255 characters. ``tool``: what it is, as people and policy see it.
+    ``input``: its arguments, as the exact JSON text that will run. ``context``: more for the person who decides.
+    ``turn``: the sender's id for the part of its conversation in which the call was made, 1 to 255 characters. A call that a
+    person rejected in a turn is closed without a request when it is sent again in that turn; without a turn: for an hour.
+    """
+
+    source: str
+    tool_call_id: str
+    tool: ExternalTool
+    input: str
+    context: str = ""
+    turn: str | None = None
+
+
+class ReportOrder(Order):
+    """The result of an external call. ``attempt``: the one that ran it. ``result`` None: the program does not know."""
+
+    attempt: str
+    result: Ok | Failure | None

@@ -28,7 +28,7 @@ from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.external import ExternalTool
-from turngate.wire.orders import DecisionOrder, DryRunOrder, ForkOrder, ScheduleChange, ScheduleOrder
+from turngate.wire.orders import DecisionOrder, DryRunOrder, ExternalCallOrder, ForkOrder, ScheduleChange, ScheduleOrder
 
 PATHS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())[
     "paths"
@@ -68,7 +68,7 @@ CALLS: dict[str, Call[Any]] = {
     "interrupt_run": runs.interrupt("r", reason="x"),
     "get_result": runs.get_result("r", "c/d"),
     "send_external_call": external_calls.send_external_call(
-        source="s", tool_call_id="c", tool=ExternalTool(name="t"), raw_input="{}", context="x", wait=5
+        ExternalCallOrder(source="s", tool_call_id="c", tool=ExternalTool(name="t"), input="{}", context="x"), wait=5
     ),
     "list_external_calls": external_calls.list_external_calls(source="s", cursor="c"),
     "get_external_call": external_calls.get_external_call("r", wait=5),

@@ -23,6 +23,7 @@ from turngate.domain.errors import ConflictError, TurngateError, UnavailableErro
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok
 from turngate.wire.external_calls import ExternalCallView, RunOrder
+from turngate.wire.orders import ExternalCallOrder
 
 log = logging.getLogger("turngate.mcp_gateway")
 
@@ -148,9 +149,8 @@ class GatedCalls:
                 return None
 
     async def _send(self, tool: ExternalTool, raw_input: str, call_id: str) -> ExternalCallView:
-        return await self.client.send_external_call(
-            source=self.source, tool_call_id=call_id, tool=tool, raw_input=raw_input
-        )
+        order = ExternalCallOrder(source=self.source, tool_call_id=call_id, tool=tool, input=raw_input)
+        return await self.client.send_external_call(order)
 
     async def _settled(self, call_id: str, tool: Tool, notify: Notify) -> CallToolResult:
         attempt = secrets.token_hex(16)
