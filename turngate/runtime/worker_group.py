@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self
 
@@ -44,6 +45,9 @@ class WorkerGroup:
                     task_queue=lane.task_queue,
                     activities=lane.activities,
                     deployment_config=deployment,
+                    # Temporal shows it and does nothing with it. The SDK's default is a hash over the code of every imported
+                    # module, which takes a second of a process's start. A worker with a deployment has that one's build id.
+                    build_id=None if deployment is not None else f"turngate-{version('turngate')}",
                     max_concurrent_activities=lane.slots,
                     # An interrupt reaches a running activity with the answer to its heartbeat. The SDK's default delays that
                     # by up to 6.5 s.
