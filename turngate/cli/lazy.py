@@ -6,7 +6,9 @@ command needs at its top, as any module does, and is itself imported when the co
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Final
 
 import typer
@@ -45,7 +47,7 @@ class CommandGroup(typer.Typer):
         class Listed(_ListedCommand):
             def load(self) -> Any:  # typer's command classes have no public name
                 holder = typer.Typer(rich_markup_mode=MARKUP)
-                declared = getattr(import_module(path), attribute)
+                declared = getattr(_import(path), attribute)
                 if isinstance(declared, typer.Typer):
                     holder.add_typer(declared, name=name)
                 else:
@@ -65,6 +67,22 @@ class _ListedCommand(TyperCommand):
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Return a context of the loaded command, which is what runs."""
         return self.load().make_context(info_name, args, parent=parent, **extra)
+
+
+def _import(path: str) -> ModuleType:
+    """Import a command's module while the garbage collector rests.
+
+    Modules stay for the life of the process. The collector would go through them again and again while they are imported,
+    which is a fifth of the time, and once more at its next full collection.
+    """
+    if not gc.isenabled():
+        return import_module(path)
+    gc.disable()
+    try:
+        return import_module(path)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _not_loaded() -> None:
