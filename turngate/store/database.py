@@ -18,7 +18,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from turngate.domain.errors import UnavailableError
 from turngate.store.connection import Connection
-from turngate.store.postgresql import Postgresql
 from turngate.store.sqlite import Sqlite
 
 __all__ = ["Connection", "Database"]
@@ -44,7 +43,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = url
         sqlite = make_url(url).get_backend_name() == "sqlite"
-        self._backend: _Backend = Sqlite(url) if sqlite else Postgresql(url)
+        self._backend: _Backend = Sqlite(url) if sqlite else _postgresql(url)
         self._needs_migration_lock = not sqlite
 
     @asynccontextmanager
@@ -96,6 +95,12 @@ class Database:
 
         async with self.read() as connection:
             return await connection.run_sync(schema.known_revision)
+
+
+def _postgresql(url: str) -> _Backend:
+    from turngate.store.postgresql import Postgresql  # noqa: PLC0415 - psycopg is slow to import; SQLite does without it
+
+    return Postgresql(url)
 
 
 @asynccontextmanager
