@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from http import HTTPStatus
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import JSONResponse
@@ -15,7 +15,6 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
 
 from approvals_api import v1
-from approvals_api.access.oidc import OidcProvider
 from approvals_api.events.feed import EventFeed
 from approvals_api.events.notifier import keep_notifying
 from approvals_api.gateway.client import Gateway
@@ -31,9 +30,12 @@ from approvals_api.recovery.redelivery import keep_redelivering
 from approvals_api.runs.start import start_recorded
 from approvals_api.schedules.sync import keep_schedules
 from approvals_api.services import Services
-from approvals_api.settings import ApiSettings
+from approvals_api.settings import ApiSettings, OidcSettings
 from turngate.domain.errors import UnavailableError
 from turngate.store.database import Database
+
+if TYPE_CHECKING:
+    from approvals_api.access.oidc import OidcProvider
 
 __all__ = ["ApiSettings", "create_api_app", "create_app", "documented_app"]
 
@@ -81,10 +83,16 @@ def create_api_app(
     app = new_app(routers=(v1.router, health), lifespan=lifespan)
     app.state.services = services
     app.state.limits = RateLimits(settings.rate_limits)
-    app.state.oidc = None if settings.oidc is None else OidcProvider(settings.oidc)
+    app.state.oidc = None if settings.oidc is None else _oidc_provider(settings.oidc)
     install_problems(app, render_page)
     app.add_middleware(Guards, settings=settings)
     return app
+
+
+def _oidc_provider(settings: OidcSettings) -> OidcProvider:
+    from approvals_api.access.oidc import OidcProvider  # noqa: PLC0415 - its libraries are slow to import, and few need them
+
+    return OidcProvider(settings)
 
 
 def documented_app() -> ApiApp:

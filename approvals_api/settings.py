@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any, Final
 
 from turngate.domain.policy.terms import Role
 from turngate.notifications.configuration import Channel
@@ -11,6 +13,9 @@ from turngate.store.access.sessions import IDLE_LIMIT
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 """Names a browser on this machine may call a server that is bound to loopback."""
+
+ATTEMPT_SECONDS: Final = 600
+"""How long a person may take to log in at the provider."""
 
 
 def is_loopback(host: str) -> bool:
@@ -35,6 +40,16 @@ class OidcSettings:
     operator_values: frozenset[str] = field(default_factory=frozenset)
     viewer_values: frozenset[str] = field(default_factory=frozenset)
     default_role: Role | None = None
+
+
+def claim_at(claims: Mapping[str, Any], path: str) -> object:
+    """Return a claim by its name, or by a path with dots through nested claims (``realm_access.roles``); None: not there."""
+    if path in claims:
+        return claims[path]
+    value: object = claims
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)

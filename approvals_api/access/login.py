@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from approvals_api.access.oidc import OidcProvider, claim_at
 from approvals_api.http.rate_limits import RateLimits
-from approvals_api.settings import OidcSettings
+from approvals_api.settings import OidcSettings, claim_at
 from turngate.domain.errors import ForbiddenError, InvalidInputError, TurngateError
 from turngate.domain.identity import MAX_NAME_CHARS, Via, checked_name, checked_password, normal_password
 from turngate.domain.policy.terms import Role
@@ -21,6 +20,9 @@ from turngate.store.access import access, sessions, users
 from turngate.store.access.passwords import hash_password, verify_password
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
+
+if TYPE_CHECKING:  # its libraries are slow to import, and few APIs have a provider
+    from approvals_api.access.oidc import OidcProvider
 
 NAME_CLAIMS: Final = ("preferred_username", "email", "name", "sub")
 """Where a new person's name is looked for, in this order."""

@@ -25,7 +25,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key, KeySet
 
-from approvals_api.settings import OidcSettings, is_loopback
+from approvals_api.settings import ATTEMPT_SECONDS, OidcSettings, claim_at, is_loopback
 from turngate.domain.errors import ForbiddenError, UnavailableError
 
 ALGORITHMS: Final = (
@@ -43,8 +43,6 @@ ALGORITHMS: Final = (
 )
 """Never ``none``, and never HMAC: with it, anyone who knows the client's secret could claim to be any user."""
 CLOCK_SKEW_SECONDS: Final = 60
-ATTEMPT_SECONDS: Final = 600
-"""How long a person may take to log in at the provider."""
 KEEP_METADATA_SECONDS: Final = 3_600
 TIMEOUT_SECONDS: Final = 10.0
 
@@ -189,16 +187,6 @@ class OidcProvider:
             keys = _key_set(await _json(client, document["jwks_uri"]))
         self._metadata = _Metadata(document=document, keys=keys, read_at=time.monotonic())
         return self._metadata
-
-
-def claim_at(claims: Mapping[str, Any], path: str) -> object:
-    """Return a claim by its name, or by a path with dots through nested claims (``realm_access.roles``); None: not there."""
-    if path in claims:
-        return claims[path]
-    value: object = claims
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
 
 
 async def _fetched(client: AsyncOAuth2Client, metadata: _Metadata, code: str, verifier: str) -> Mapping[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from approvals_api.access.login import Browser, Login, log_out
-from approvals_api.access.oidc import ATTEMPT_SECONDS, OidcProvider
 from approvals_api.http import authentication
 from approvals_api.http.authentication import check_form_token, set_session_cookie
 from approvals_api.http.dependencies import AnyoneDep, ServicesDep, limits_of
@@ -17,8 +16,12 @@ from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.principal import Principal
 from approvals_api.services import Services
+from approvals_api.settings import ATTEMPT_SECONDS
 from turngate.domain.errors import ForbiddenError, InvalidInputError, NotFoundError
 from turngate.store.access import sessions, users
+
+if TYPE_CHECKING:
+    from approvals_api.access.oidc import OidcProvider
 
 router = APIRouter(include_in_schema=False)
 

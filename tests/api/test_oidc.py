@@ -20,8 +20,8 @@ from support.oidc_provider import SCOPES, SECRET, Provider, running_provider
 from support.users import added, audit_events
 
 from approvals_api.access.login import role_of, wanted_name
-from approvals_api.access.oidc import OidcProvider, _Metadata, claim_at
-from approvals_api.settings import OidcSettings
+from approvals_api.access.oidc import OidcProvider, _Metadata
+from approvals_api.settings import OidcSettings, claim_at
 from turngate.domain.errors import ForbiddenError, UnavailableError
 from turngate.runtime.embedded_temporal import choose_port
 from turngate.store.access import users
