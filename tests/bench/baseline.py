@@ -96,7 +96,7 @@ class Baseline(Side):
         settings: dict[str, Any] = like.workers[0].config()
         runner = settings["workflow_runner"]
         assert isinstance(runner, SandboxedWorkflowRunner)
-        # As Turngate's own modules are, ours is shared instead of imported anew for every run.
+        # Like Turngate's own modules, this one is shared instead of imported again for every run.
         shared = runner.restrictions.with_passthrough_modules("bench")
         settings.update(
             task_queue=self._task_queue,

@@ -1,7 +1,7 @@
 """Figure: a crowd decides the same pending requests at once, through the whole API in this process.
 
-Everybody goes through the requests in an order of their own, deciding as they like. Each request has one winner, and every
-loser is told who it was; this is checked for each answer. A quorum of one: it is about winning.
+Each person goes through the requests in their own random order, with random decisions. Each request has one winner, and
+every loser learns who it was; this is checked for each answer. A quorum of one: it is about winning.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ManyPayments:
 
 @dataclass
 class Answers:
-    """What came back. ``won``: request id → name and verb. ``lost``: request id → who each loser was told had won.
+    """What came back. ``won``: request id → name and verb. ``lost``: request id → the winner that each loser got.
 
     ``tried``: request id → how many sent a decision. ``seconds``: of each decision, until its answer; ``elapsed``: of all
     together. ``asked_again``: answers that were no answer yet.
@@ -89,7 +89,7 @@ class Answers:
 class Crowd:
     """So many people, before so many runs of so many calls.
 
-    ``seconds``: after which nobody begins another decision once every request has its winner; None: everybody tries all.
+    ``seconds``: after which no one begins another decision once every request has its winner; None: everyone tries all.
     """
 
     people: int
@@ -99,16 +99,16 @@ class Crowd:
 
 
 async def measure(client: Client, database: Database, scale: Scale) -> list[Figure]:
-    """Let the crowd in once; raises MeasurementError when a request has two winners, or a loser was not told of one."""
+    """Let the crowd in once; raises MeasurementError when a request has two winners, or a loser did not learn of one."""
     crowd = Crowd(
         people=scale.crowd_people, runs=scale.crowd_runs, calls=scale.crowd_calls, seconds=scale.crowd_seconds
     )
     answers = await decided_by(crowd, client, database)
     rate = len(answers.seconds) / answers.elapsed
-    losers = sum(len(told) for told in answers.lost.values())
+    losers = sum(len(names) for names in answers.lost.values())
     return [
         Figure(
-            name=f"{crowd.people} people at {crowd.runs * crowd.calls} requests: {len(answers.won)} won, {losers} told who",
+            name=f"{crowd.people} people at {crowd.runs * crowd.calls} requests: {len(answers.won)} won, {losers} learned who",
             ours=f"{rate:.0f} decisions/s, {milliseconds(answers.seconds)}",
             samples={"ours_seconds": answers.seconds, "elapsed_seconds": [answers.elapsed]},
         )
@@ -136,7 +136,7 @@ async def decided_by(crowd: Crowd, client: Client, database: Database, *, seed: 
         # Patient: a decision that is sent once more because the machine is busy makes it busier.
         gateway = Gateway(client, update_wait=UPDATE_WAIT)
         app = create_api_app(database=database, gateway=gateway, settings=ApiSettings())
-        # Its background work belongs to it: a decision that got lost with a workflow task is told again.
+        # Its background work is included: a decision that got lost with a workflow task is sent again.
         async with app.router.lifespan_context(app):
             answers = await _decided(app, engine, crowd, pending, seed)
             for run_id in {each.run_id for each in pending}:
@@ -161,12 +161,12 @@ async def _opened(engine: Stack, crowd: Crowd) -> list[requests.Request]:
             return await requests.count(conn) == wanted
 
     await until(all_wait, f"{wanted} pending requests", PATIENCE_SECONDS)
-    found: list[requests.Request] = []
+    opened: list[requests.Request] = []
     async with engine.database.read() as conn:
-        while len(found) < wanted:
-            after = (found[-1].created_at, found[-1].id) if found else None
-            found += await requests.page(conn, InboxFilter(), limit=PAGE, after=after)
-    return found
+        while len(opened) < wanted:
+            after = (opened[-1].created_at, opened[-1].id) if opened else None
+            opened += await requests.page(conn, InboxFilter(), limit=PAGE, after=after)
+    return opened
 
 
 async def _decided(
@@ -210,11 +210,11 @@ async def _decide(
         answers.asked_again += 1  # recorded, and not taken up yet: the machine is busy with the others
         await asyncio.sleep(PAUSE_SECONDS)
     answers.seconds.append(time.perf_counter() - began)
-    said = answer.json()
+    body = answer.json()
     if answer.status_code == 200:
         answers.won.setdefault(request.id, []).append((name, str(wanted["decision"])))
-    elif (answer.status_code, said.get("code")) == (409, "already_decided"):
-        answers.lost.setdefault(request.id, []).append((str(said["decided_by"]), str(said["verb"])))
+    elif (answer.status_code, body.get("code")) == (409, "already_decided"):
+        answers.lost.setdefault(request.id, []).append((str(body["decided_by"]), str(body["verb"])))
     else:
         raise MeasurementError(f"a decision was answered {answer.status_code}: {answer.text[:300]}")
 
@@ -223,8 +223,8 @@ async def _ended(engine: Stack, run_id: str) -> None:
     async def look() -> bool:
         async with engine.database.read() as conn:
             run = await runs.get(conn, run_id)
-            asked = await requests.of_run(conn, run_id)
-        if any(each.kind == "outcome" for each in asked):
+            run_requests = await requests.of_run(conn, run_id)
+        if any(each.kind == "outcome" for each in run_requests):
             raise MeasurementError("a worker was thought lost: this machine is too busy to measure on")
         return run is not None and run.status == "completed"
 
@@ -237,7 +237,7 @@ async def _check(
     answers: Answers,
     started: Counter[tuple[str, str]],
 ) -> None:
-    """Raise MeasurementError unless each request has one winner, who is the store's, and every loser was told of them."""
+    """Raise MeasurementError unless each request has one winner, who is the store's, and every loser learned it."""
     problems = []
     for each in pending:
         async with engine.database.read() as conn:
@@ -246,12 +246,12 @@ async def _check(
         if request is None:
             raise MeasurementError(f"{each.id} is gone")
         winner = (str(request.decided_by), str(request.verb))
-        told = answers.lost.get(each.id, [])
+        named = answers.lost.get(each.id, [])
         runs_it = request.verb in {"approve", "edit"}
         if answers.won.get(each.id) != [winner]:
             problems.append(f"{each.id}: {answers.won.get(each.id)} won, the store says {winner}")
-        if set(told) - {winner} or len(told) != answers.tried[each.id] - 1:
-            problems.append(f"{each.id}: {len(told)} losers were told {set(told)}, not {winner}")
+        if set(named) - {winner} or len(named) != answers.tried[each.id] - 1:
+            problems.append(f"{each.id}: {len(named)} losers got {set(named)}, not {winner}")
         if started[each.run_id, each.tool_call_id] != runs_it or (execution is not None) != runs_it:
             problems.append(
                 f"{each.id}: {request.verb}, and its handler started {started[each.run_id, each.tool_call_id]} times"

@@ -59,11 +59,11 @@ def table(figures: Sequence[Figure]) -> str:
     """Return the figures as a Markdown table that also reads well in a terminal."""
     lines = [HEADINGS, *(figure.cells() for figure in figures)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    shown = [
+    lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
     ]
-    shown.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(shown)
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
 
 
 def percentile(samples: Sequence[float], share: float) -> float:

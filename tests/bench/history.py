@@ -42,7 +42,7 @@ async def measure(ours: Turngate, baseline: Side) -> list[Figure]:
 
 async def _gated_turn_bytes(side: Side, conversation_id: str | None) -> int:
     turn_id = await side.start(conversation_id)
-    ask = await side.asked(turn_id)
+    ask = await side.ask_of(turn_id)
     await side.idle(turn_id)  # so that no decision shares a workflow task with the request, which would save bytes
     await side.decide(ask)
     await side.complete(turn_id)
@@ -53,10 +53,10 @@ async def _conversation_of(database: Database, length: int) -> str:
     """Store a conversation of this many messages of some 200 characters each."""
     conversation_id = f"conv_{secrets.token_hex(12)}"
     texts = [f"message {number} " + "x" * 200 for number in range(length)]
-    said = [
+    history = [
         Message(role="assistant", parts=(TextPart(text=text),)) if number % 2 else user_message(text)
         for number, text in enumerate(texts)
     ]
     async with database.write() as conn:
-        await messages.plant(conn, conversation_id, said)
+        await messages.plant(conn, conversation_id, history)
     return conversation_id

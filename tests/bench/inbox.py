@@ -34,7 +34,7 @@ GOAL_SECONDS = 0.01
 PAGE = 50
 PER_RUN = 50
 WARM_UP = 10
-BEATS = 10
+ROUNDS_PER_SECOND = 10
 """A second: in each, one request is decided, one runs out of time, and two are opened. Fifty operators decide a tenth of it."""
 TRAFFIC = 2000
 """Enough of the oldest for the longest measurement."""
@@ -67,7 +67,7 @@ async def _figures(name: str, client: Client, database: Database, scale: Scale) 
     headers = await token_for(database, "bench", "requests:read")
     cookies = await session_for(database, "bench-operator")
     items, page = f"API page of {PAGE} among {scale.pending} pending", "the inbox in HTML"
-    busy = f"while {2 * BEATS} a second end"
+    busy = f"while {2 * ROUNDS_PER_SECOND} a second end"
     async with (
         serving(app) as url,
         httpx.AsyncClient(base_url=url, headers=headers, trust_env=False) as program,
@@ -129,9 +129,9 @@ async def _counts(http: httpx.AsyncClient, wanted: int) -> list[float]:
     return samples[WARM_UP:]
 
 
-async def _timed(http: httpx.AsyncClient, path: str, asked: Mapping[str, str | int]) -> tuple[float, httpx.Response]:
+async def _timed(http: httpx.AsyncClient, path: str, params: Mapping[str, str | int]) -> tuple[float, httpx.Response]:
     began = time.perf_counter()
-    answer = await http.get(path, params=asked)
+    answer = await http.get(path, params=params)
     seconds = time.perf_counter() - began
     if answer.status_code != 200:
         raise MeasurementError(f"the inbox answered {answer.status_code}: {answer.text[:200]}")
@@ -174,7 +174,7 @@ async def _beat(database: Database, ended: list[str]) -> None:
                 conn, [_request(decided.run_id, TRAFFIC + len(ended) + number, manifest) for number in range(2)]
             )
             ended.extend([decided.id, expired.id])
-        await asyncio.sleep(1 / BEATS)
+        await asyncio.sleep(1 / ROUNDS_PER_SECOND)
 
 
 async def _seed(conn: Connection, pending: int) -> None:

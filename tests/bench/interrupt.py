@@ -65,7 +65,7 @@ async def measure(client: Client, directory: Path, scale: Scale) -> list[Figure]
 
 
 async def _interrupt_to_death(engine: Stack, directory: Path) -> float:
-    """Interrupt one running command; returns the seconds until nobody of its group is left."""
+    """Interrupt one running command; returns the seconds until no process of its group is left."""
     workspace = Path(tempfile.mkdtemp(prefix="workspace-", dir=directory))
     run = await start.start(engine.services, STARTER, StartOrder(agent="agent", input="go", workspace=str(workspace)))
 
@@ -90,7 +90,7 @@ async def _interrupt_to_death(engine: Stack, directory: Path) -> float:
 
 
 def _died_at(members: list[int]) -> float:
-    """Return the instant when the last of them is dead; looks every millisecond. Nobody can join: who could fork, sleeps."""
+    """Return the instant when the last of them is dead; looks every millisecond. None can join: all that could fork sleep."""
     deadline = time.perf_counter() + DEATH_SECONDS
     while any(_is_alive(pid) for pid in members):
         if time.perf_counter() > deadline:
@@ -101,12 +101,12 @@ def _died_at(members: list[int]) -> float:
 
 def _group(leader: int) -> dict[int, str]:
     """Return pid → command name of everybody in the group (proc_pid_stat(5): pid (comm) state ppid pgrp …)."""
-    found = {}
+    states = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         state = _stat(path)
         if state is not None and state[2] == str(leader):
-            found[int(path.parent.name)] = state[0]
-    return found
+            states[int(path.parent.name)] = state[0]
+    return states
 
 
 def _is_alive(pid: int) -> bool:

@@ -33,7 +33,7 @@ async def measure(ours: Sequence[Side], baseline: Side, scale: Scale) -> list[Fi
 async def _decision_to_handler(side: Side) -> float:
     """Run one turn; returns the seconds between the two."""
     turn_id = await side.start()
-    ask = await side.asked(turn_id)
+    ask = await side.ask_of(turn_id)
     # A person decides long after the workflow has come to rest; a decision that overtakes it would measure that race.
     await side.idle(turn_id)
     decided_at = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Figures of one run that goes on and on: the time of a step, memory and history bytes, early and late.
+"""Figures of one very long run: the time of a step, memory and history bytes, early and late.
 
 Every step is one response with a call that runs and, every so often, one that a person approves. The agent sends its
 model the newest messages only, as any agent must whose run is longer than a model's window.
@@ -43,7 +43,7 @@ GATED_EVERY = 100
 CPU_STEPS = 500
 """Steps over which processor time is counted, early and late; half of the run when it is short."""
 STILL_SECONDS = 120.0
-"""A run that takes no step for so long stands still, and the measurement fails."""
+"""A run that takes no step for this long is stalled, and the measurement fails."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -57,17 +57,17 @@ class Counting:
     name = "scripted:bench"
 
     def __init__(self, length: int) -> None:
-        self.asked = 0
+        self.requests = 0
         self.most_messages = 0
         self._length = length
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
-        self.asked += 1
+        self.requests += 1
         self.most_messages = max(self.most_messages, len(request.messages))
-        if self.asked >= self._length:
+        if self.requests >= self._length:
             return says("Done.")
-        name = "pay" if self.asked % GATED_EVERY == 0 else "look"
-        return says("Next.", call(name, f'{{"number": {self.asked}}}', f"c{self.asked}"))
+        name = "pay" if self.requests % GATED_EVERY == 0 else "look"
+        return says("Next.", call(name, f'{{"number": {self.requests}}}', f"c{self.requests}"))
 
     async def aclose(self) -> None:
         return None
@@ -118,18 +118,18 @@ async def measure(client: Client, directory: Path, scale: Scale, *, server_pid: 
 
 
 async def _approve(engine: Stack) -> None:
-    """Approve what is asked, for as long as it goes on."""
+    """Approve every request, until cancelled."""
     while True:
         async with engine.database.read() as conn:
-            asked = list(await conn.execute(PENDING))
-        for request_id, _run, digest in asked:
+            pending = list(await conn.execute(PENDING))
+        for request_id, _run, digest in pending:
             await decide.submit(engine.services, OPERATOR, request_id, DecisionOrder(verb="approve", digest=digest))
         await asyncio.sleep(0.05)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What two processes had used when the run stood at a step: resident bytes and processor seconds; the server's last."""
+    """What two processes had used when the run reached a step: resident bytes and processor seconds; the server's last."""
 
     step: int
     resident: tuple[int, int]
@@ -150,7 +150,7 @@ async def _watch(engine: Stack, run_id: str, scale: Scale, server_pid: int) -> l
             run = await runs.get(conn, run_id)
         now = asyncio.get_running_loop().time()
         if run is None or now - since > STILL_SECONDS:
-            raise MeasurementError(f"the long run stands still at step {step}")
+            raise MeasurementError(f"the long run is stalled at step {step}")
         if run.step > step:
             if run.step // 1000 > step // 1000:
                 print(f"long run: step {run.step:,} of {scale.long_run_steps:,}", flush=True)

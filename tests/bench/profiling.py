@@ -16,7 +16,7 @@ from bench.sql_census import SqlCensus
 from bench.turngate_side import Turngate
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
-SHOWN = 30
+MAX_FUNCTIONS = 30
 IDLE_SECONDS = 2.0
 OWN_CODE = r"/(activities|approvals_api|workflows|turngate|worker\.py|bench)"
 
@@ -34,7 +34,7 @@ async def profile(
     for side in (ours, baseline):
         await run_turns(side, scale.warm_up_turns, scale)
     if server_pid is not None:
-        print(f"\n== nobody does anything: {await _idle_share(server_pid):.0%} of one core for the Temporal server")
+        print(f"\n== idle: {await _idle_share(server_pid):.0%} of one core for the Temporal server")
     for side in (ours, baseline):
         print(f"\n== {side.name}: {scale.turns} gated turns, {scale.concurrency} at a time")
         with _resources(scale.turns, metrics, server_pid):
@@ -50,11 +50,11 @@ async def profile(
     profiler.disable()
     print(f"\n== event loop's thread under cProfile, {scale.turns} turns: functions by own time")
     stats = pstats.Stats(profiler).strip_dirs()
-    stats.sort_stats("tottime").print_stats(SHOWN)
+    stats.sort_stats("tottime").print_stats(MAX_FUNCTIONS)
     print("== the same, by time with what they call")
-    stats.sort_stats("cumtime").print_stats(2 * SHOWN)
+    stats.sort_stats("cumtime").print_stats(2 * MAX_FUNCTIONS)
     print("== the same, our own functions only")
-    pstats.Stats(profiler).sort_stats("cumtime").print_stats(OWN_CODE, SHOWN)
+    pstats.Stats(profiler).sort_stats("cumtime").print_stats(OWN_CODE, MAX_FUNCTIONS)
 
 
 async def _idle_share(server_pid: int) -> float:

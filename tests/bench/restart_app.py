@@ -1,4 +1,4 @@
-"""The app of the restart measurements: one agent, one gated ``once`` tool whose starts stand in a ledger of their own."""
+"""The app of the restart measurements: one agent, one gated ``once`` tool with a ledger of its starts."""
 
 from __future__ import annotations
 

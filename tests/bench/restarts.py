@@ -1,7 +1,7 @@
 """Figures of what a crash costs: real processes are killed while runs wait, started again, and every run is answered.
 
-``turngate temporal``, ``api`` and ``worker`` over one data directory, as a user starts them; the tool's starts stand in a
-file of their own, which is held against the runs at the end.
+``turngate temporal``, ``api`` and ``worker`` over one data directory, as a user starts them; the tool's starts are in a
+file of their own, which is compared with the runs at the end.
 """
 
 from __future__ import annotations
@@ -131,17 +131,17 @@ async def _worker_killed(directory: Path, waiting: int) -> list[Figure]:
     async with running(directory) as stack, stack.client() as client:
         await stack.works(client)
         runs = await _start(client, waiting)
-        asked = await _asked(client, waiting)
-        first = asked.pop()
+        pending = await _pending(client, waiting)
+        first = pending.pop()
         untouched = await _decided_to_start(stack, client, first)
         await _ended(
             client, first.run_id
-        )  # a worker killed inside its tool would be asked about, which is another story
+        )  # a worker killed inside its tool would open another request, which is not measured here
         killed = time.time()
         stack.kill("worker")
         stack.start("worker")
-        back = await _decided_to_start(stack, client, asked.pop(), since=killed)
-        seconds = await _answer_all(client, asked)
+        back = await _decided_to_start(stack, client, pending.pop(), since=killed)
+        seconds = await _answer_all(client, pending)
         await _check(stack, client, runs)
     return [
         Figure(
@@ -150,8 +150,8 @@ async def _worker_killed(directory: Path, waiting: int) -> list[Figure]:
             baseline=f"{untouched * 1000:.0f} ms without a kill",
         ),
         Figure(
-            name=f"the other {len(asked):,} runs answered at once after it, to the end of the last",
-            ours=f"{seconds:.1f} s, {len(asked) / seconds:.0f} runs/s",
+            name=f"the other {len(pending):,} runs answered at once after it, to the end of the last",
+            ours=f"{seconds:.1f} s, {len(pending) / seconds:.0f} runs/s",
         ),
     ]
 
@@ -161,16 +161,16 @@ async def _all_killed(directory: Path, waiting: int) -> list[Figure]:
         async with stack.client() as client:
             await stack.works(client)
             runs = await _start(client, waiting)
-            await _asked(client, waiting)
+            await _pending(client, waiting)
         killed = time.time()
         stack.kill(*NAMES)
         stack.start(*NAMES)
         await stack.serves()
         serves = time.time() - killed
         async with stack.client() as client:
-            asked = await _asked(client, waiting)
-            first = await _decided_to_start(stack, client, asked.pop(), since=killed)
-            seconds = await _answer_all(client, asked)
+            pending = await _pending(client, waiting)
+            first = await _decided_to_start(stack, client, pending.pop(), since=killed)
+            seconds = await _answer_all(client, pending)
             await _check(stack, client, runs)
     return [
         Figure(
@@ -178,8 +178,8 @@ async def _all_killed(directory: Path, waiting: int) -> list[Figure]:
             ours=f"{serves:.1f} s; {first:.1f} s",
         ),
         Figure(
-            name=f"the other {len(asked):,} runs answered at once after it, to the end of the last",
-            ours=f"{seconds:.1f} s, {len(asked) / seconds:.0f} runs/s",
+            name=f"the other {len(pending):,} runs answered at once after it, to the end of the last",
+            ours=f"{seconds:.1f} s, {len(pending) / seconds:.0f} runs/s",
         ),
         Figure(name=f"of {waiting:,} runs: completed; started twice", ours=f"{len(runs):,}; 0"),
     ]
@@ -192,7 +192,7 @@ async def _start(client: TurngateClient, count: int) -> list[str]:
     return await _at_once(one, range(count))
 
 
-async def _asked(client: TurngateClient, count: int) -> list[RequestItem]:
+async def _pending(client: TurngateClient, count: int) -> list[RequestItem]:
     """Return what waits, newest first, once so many do."""
 
     async def look() -> bool:
@@ -226,14 +226,14 @@ async def _decided_to_start(
     return float(line.split()[1]) - began
 
 
-async def _answer_all(client: TurngateClient, asked: Sequence[RequestItem]) -> float:
+async def _answer_all(client: TurngateClient, pending: Sequence[RequestItem]) -> float:
     """Approve all, oldest first; return the seconds until the last of their runs has completed."""
     began = time.perf_counter()
 
     async def one(request: RequestItem) -> None:
         await client.decide(request.id, DecisionOrder(verb="approve", digest=request.digest))
 
-    await _at_once(one, asked[::-1])
+    await _at_once(one, pending[::-1])
     await _all_ended(client)
     return time.perf_counter() - began
 

@@ -122,25 +122,25 @@ async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres:
                 baseline = Baseline(client)
                 await stack.enter_async_context(baseline.worker(like=sqlite.worker))
                 if "throughput" in only:
-                    figures += await _told(
+                    figures += await _timed(
                         throughput.measure([sqlite, *others], baseline, scale, server_pid=server.pid)
                     )
                 if "latency" in only:
-                    figures += await _told(latency.measure([sqlite, *others], baseline, scale))
+                    figures += await _timed(latency.measure([sqlite, *others], baseline, scale))
                 if "history" in only:
-                    figures += await _told(history.measure(sqlite, baseline))
+                    figures += await _timed(history.measure(sqlite, baseline))
         if "executor" in only:
-            figures += await _told(executor.measure(client, directory, scale))
+            figures += await _timed(executor.measure(client, directory, scale))
         if "interrupt" in only:
-            figures += await _told(interrupt.measure(client, directory, scale))
+            figures += await _timed(interrupt.measure(client, directory, scale))
         if "inbox" in only:
             async with AsyncExitStack() as stack:
                 databases = await _databases(stack, directory, "inbox", postgres)
-                figures += await _told(inbox.measure(client, databases, scale))
+                figures += await _timed(inbox.measure(client, databases, scale))
         if "streaming" in only:
             async with AsyncExitStack() as stack:
                 databases = await _databases(stack, directory, "streaming", postgres)
-                figures += await _told(streaming.measure(client, databases, scale))
+                figures += await _timed(streaming.measure(client, databases, scale))
         figures += await _by_hand(client, directory, scale, only, server_pid=server.pid)
     return figures
 
@@ -152,16 +152,16 @@ async def _by_hand(
     figures: list[Figure] = []
     if "crowd" in only:
         database = await fresh_sqlite(directory, "crowd")
-        figures += await _told(crowd.measure(client, database, scale))
+        figures += await _timed(crowd.measure(client, database, scale))
         await database.close()
     if "long-run" in only:
-        figures += await _told(long_run.measure(client, directory, scale, server_pid=server_pid))
+        figures += await _timed(long_run.measure(client, directory, scale, server_pid=server_pid))
     if "restarts" in only:
-        figures += await _told(restarts.measure(directory / "restarts", scale))
+        figures += await _timed(restarts.measure(directory / "restarts", scale))
     return figures
 
 
-async def _told(measuring: Coroutine[Any, Any, list[Figure]]) -> list[Figure]:
+async def _timed(measuring: Coroutine[Any, Any, list[Figure]]) -> list[Figure]:
     """Measure, and say on stderr how long it took."""
     began = time.perf_counter()
     figures = await measuring

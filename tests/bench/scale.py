@@ -11,8 +11,8 @@ class Scale:
 
     ``concurrency``: turns at work at a time. ``think_seconds``: between a request's appearance and its decision.
     ``reads``: ungated calls in one step. ``crowd_seconds``: after which none of the ``crowd_people`` begins another
-    decision about the ``crowd_runs`` times ``crowd_calls`` requests. ``long_run_steps``: of the one run that goes
-    on and on. ``waiting_worker``, ``waiting_all``: runs that wait while the worker, or everything, is killed.
+    decision about the ``crowd_runs`` times ``crowd_calls`` requests. ``long_run_steps``: of the one
+    very long run. ``waiting_worker``, ``waiting_all``: runs that wait while the worker, or everything, is killed.
     ``chunks``: of each streamed answer.
     """
 

@@ -74,12 +74,12 @@ class Side(ABC):
             raise MeasurementError(f"{self.name}: the tool of {turn_id} ran {self.handlers.starts[turn_id]} times")
 
     def tell(self, ask: Ask) -> None:
-        """Say that a turn waits. Safe to repeat."""
-        told = self._asks[ask.turn_id]
-        if not told.done():
-            told.set_result(ask)
+        """Announce that a turn waits. Safe to repeat."""
+        answer = self._asks[ask.turn_id]
+        if not answer.done():
+            answer.set_result(ask)
 
-    async def asked(self, turn_id: str) -> Ask:
+    async def ask_of(self, turn_id: str) -> Ask:
         """What the turn waits for, once it does; raises MeasurementError when that never comes."""
         try:
             async with asyncio.timeout(TURN_SECONDS):
@@ -102,7 +102,7 @@ async def run_turns(side: Side, count: int, scale: Scale) -> float:
 
     ``scale.concurrency`` turns are at work at any time; those that wait for their person do not count. The person thinks
     for a moment: a decision that overtakes the news that the turn waits reaches the workflow together with it, as one
-    task, which is a gate at which nobody ever waited, and costs a fifth less.
+    task, which is a gate at which no one ever waited, and costs a fifth less.
     """
     left = iter(range(count))
     at_work = asyncio.Semaphore(scale.concurrency)
@@ -111,7 +111,7 @@ async def run_turns(side: Side, count: int, scale: Scale) -> float:
         for _ in left:
             async with at_work:
                 turn_id = await side.start()
-                ask = await side.asked(turn_id)
+                ask = await side.ask_of(turn_id)
             await asyncio.sleep(scale.think_seconds)
             async with at_work:
                 await side.decide(ask)

@@ -1,4 +1,4 @@
-"""Counts what a database is told, by the transaction and by the function that opened it."""
+"""Counts a database's statements, by the transaction and by the function that opened it."""
 
 from __future__ import annotations
 
@@ -76,17 +76,17 @@ class SqlCensus:
             "per turn  statements  held ms  sql ms  end ms  transaction  (statements: excl. BEGIN/COMMIT/ROLLBACK)"
         ]
         total: Counter[str] = Counter()
-        for (owner, write), found in by_owner.items():
-            statements = sum(len(each.statements) for each in found)
+        for (owner, write), transactions in by_owner.items():
+            statements = sum(len(each.statements) for each in transactions)
             kind = "write" if write else "read"
             if "/tests/" not in owner:
-                total[kind] += len(found)
+                total[kind] += len(transactions)
                 total["statements"] += statements
             lines.append(
-                f"{len(found) / turns:8.2f}  {statements / len(found):10.1f}"
-                f"  {_mean_ms(each.ended_at - each.began_at for each in found):7.2f}"
-                f"  {_mean_ms(each.sql_seconds for each in found):6.2f}"
-                f"  {_mean_ms(each.commit_seconds for each in found):6.2f}  {kind:5} {owner}"
+                f"{len(transactions) / turns:8.2f}  {statements / len(transactions):10.1f}"
+                f"  {_mean_ms(each.ended_at - each.began_at for each in transactions):7.2f}"
+                f"  {_mean_ms(each.sql_seconds for each in transactions):6.2f}"
+                f"  {_mean_ms(each.commit_seconds for each in transactions):6.2f}  {kind:5} {owner}"
             )
         lines.append(
             f"sum per turn, the bench's own inbox polls left out: {total['statements'] / turns:.1f} statements in "

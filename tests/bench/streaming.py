@@ -52,9 +52,9 @@ async def _figure(name: str, client: Client, database: Database, runs: int, scal
                 httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30) as http,
             ):
                 await _watched(engine, http)  # the first of everything is slower
-                found = await asyncio.gather(*(_watched(engine, http) for _ in range(runs)))
+                watched = await asyncio.gather(*(_watched(engine, http) for _ in range(runs)))
         await model.aclose()
-    samples = [seconds for each in found for seconds in each]
+    samples = [seconds for each in watched for seconds in each]
     if len(samples) < runs * scale.chunks * 0.9:  # the last ones come with the stored message, in place of deltas
         raise MeasurementError(f"{name}: of {runs * scale.chunks} chunks only {len(samples)} were shown")
     return Figure(

@@ -73,7 +73,7 @@ class Turngate(Side):
         await decide_request.submit(self.services, OPERATOR, ask.request_id, order)
 
     async def watch_inbox(self) -> None:
-        """Tell of every request, without end; looks only while some turn has not asked yet, so it costs nobody else.
+        """Announce every request, until cancelled; polls only while a turn has not asked yet, so it slows no one else.
 
         It is the measuring device, not the thing measured: one narrow query in place of the page that people look at.
         """

@@ -1,8 +1,8 @@
-"""The app of the chaos runs: tools that write down each start of their handler where no crash of ours reaches.
+"""The app of the chaos runs: its tools record each start of their handler in a file that survives every crash.
 
 The environment variable CHAOS_LEDGER names the ledger, a file of one JSON line per start, on disk before the handler
-does anything else; the line holds the arguments as the handler got them, so that what ran can be held against what was
-approved. A call with ``hold`` goes on only when the file ``go-NAME`` stands beside the ledger.
+does anything else; the line has the arguments as the handler got them, so that what ran can be compared with what was
+approved. A call with ``hold`` continues only when the file ``go-NAME`` exists beside the ledger.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def pay(params: Order, ctx: ToolContext) -> dict[str, str]:
 
 @tool(effect="once", ask=False)
 async def post(params: Order, ctx: ToolContext) -> dict[str, str]:
-    """Post an order; nobody is asked."""
+    """Post an order; no one is asked."""
     return await start("post", params, ctx)
 
 
@@ -90,7 +90,7 @@ clerk = Agent(
 )
 hasty = Agent(
     name="hasty",
-    instructions="Work through the orders, and wait for nobody.",
+    instructions="Work through the orders, and wait for no one.",
     toolkit=TOOLS,
     model=SCRIPT,
     limits=Limits(request_expiry=timedelta(seconds=EXPIRY_SECONDS)),

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 import instants
-from checking import ONCE, Violation
+from checker import ONCE, Violation
 from evidence import Evidence
 
 from turngate.store.clock import from_text
@@ -21,7 +21,10 @@ HEADLINES: Final = (
     ("unapproved", "effects without a matching approval"),
     ("decision", "decisions answered otherwise than they are recorded"),
     ("conversation", "conversations not reconciled"),
-    ("workflow", "workflows that disagree with the store, do not replay, or have a task failure left standing"),
+    (
+        "workflow",
+        "workflows that disagree with the store, do not replay, or have a task failure that was never resolved",
+    ),
     ("record", "other contradictions within the store"),
 )
 
@@ -42,8 +45,8 @@ class Outcome:
     violations: list[Violation] = field(default_factory=list)
     broke: str = ""
     """Why it did not come to its end; empty when it did."""
-    kept: str = ""
-    """Where its directory was kept; empty when there is nothing to look at."""
+    directory: str = ""
+    """Its directory with all logs; empty, and removed, if nothing went wrong."""
 
     @property
     def good(self) -> bool:
@@ -66,7 +69,7 @@ def _one(of: Outcome) -> Iterable[str]:
         yield f"It did not come to its end: {of.broke}"
         yield ""
     if of.evidence is not None:
-        kinds = Counter(found.kind for found in of.violations)
+        kinds = Counter(violation.kind for violation in of.violations)
         yield from (f"- **{kinds[kind]}** {words}" for kind, words in HEADLINES)
         yield ""
         yield from _facts(of.evidence)
@@ -75,52 +78,53 @@ def _one(of: Outcome) -> Iterable[str]:
     yield from _table(("process", "signal", "times"), _signals(of.sent))
     every = [*instants.WORKER, *instants.API]
     rows = [(each, of.hits[each, "kill"], of.hits[each, "stop"]) for each in every]
-    yield from _table(("named instant", "killed there", "stood still there"), rows)
+    yield from _table(("named instant", "killed there", "paused there"), rows)
     if of.violations:
         yield "What is wrong:"
         yield ""
-        yield from (f"- {found}" for found in of.violations)
+        yield from (f"- {violation}" for violation in of.violations)
         yield ""
-    if of.kept:
-        yield f"Everything is kept in `{of.kept}`."
+    if of.directory:
+        yield f"Everything is kept in `{of.directory}`."
 
 
 def _facts(evidence: Evidence) -> Iterable[str]:
     ended = Counter(recorded.run.status for recorded in evidence.runs.values())
     subs = sum(recorded.run.parent_run_id is not None for recorded in evidence.runs.values())
-    yield f"- runs: {_said(ended)}; {subs} of them sub-agents'"
-    made = sum(len(recorded.calls) for recorded in evidence.runs.values())
+    yield f"- runs: {_counts(ended)}; {subs} of them sub-agents'"
+    calls = sum(len(recorded.calls) for recorded in evidence.runs.values())
     starts = Counter(line.tool for line in evidence.ledger)
     again = len(evidence.ledger) - len({line.of for line in evidence.ledger})
-    yield f"- calls: {made}; handlers started: {_said(starts)}; {again} of them again"
-    asked = [request for recorded in evidence.runs.values() for request in recorded.requests]
-    approvals = Counter(request.status for request in asked if request.kind == "approval")
-    yield f"- approvals asked for: {_said(approvals)}"
-    yield f"- answers to decisions: {_said(Counter(f'{answer.http:d} {answer.code}'.strip() for answer in evidence.answers))}"
-    unknown = [request for request in asked if request.kind == "outcome"]
-    said = Counter(
+    yield f"- calls: {calls}; handlers started: {_counts(starts)}; {again} of them again"
+    requests = [request for recorded in evidence.runs.values() for request in recorded.requests]
+    approvals = Counter(request.status for request in requests if request.kind == "approval")
+    yield f"- approvals asked for: {_counts(approvals)}"
+    yield f"- answers to decisions: {_counts(Counter(f'{answer.http:d} {answer.code}'.strip() for answer in evidence.answers))}"
+    unknown = [request for request in requests if request.kind == "outcome"]
+    resolutions = Counter(
         content.outcome or "?"
         for recorded in evidence.runs.values()
         for request in recorded.requests
         if request.kind == "outcome" and (content := recorded.decisions.get(request.decision_id or "")) is not None
     )
     lost = len({line.of for line in evidence.ledger if line.tool in ONCE})
-    yield f"- `once` calls that had an effect: {lost}; outcomes nobody knew: {len(unknown)}, answered {_said(said) or 'none'}"
+    resolved = _counts(resolutions) or "none"
+    yield f"- `once` calls that had an effect: {lost}; unknown outcomes: {len(unknown)}, resolved: {resolved}"
     late = sum(event.type == "execution.late" for recorded in evidence.runs.values() for event in recorded.events)
-    yield f"- results of workers that were taken for lost and came back: {late}"
+    yield f"- late results of workers that were taken for lost: {late}"
     again_new = sum(workflow.executions - 1 for workflow in evidence.workflows.values())
     failures = Counter(
         failure.partition(":")[0] for workflow in evidence.workflows.values() for failure in workflow.task_failures
     )
-    seconds, after = _longest_stand(evidence)
-    yield f"- the longest that a run stood still without waiting for anybody: {seconds:.0f} s, after {after}"
-    yield f"- continued as new: {again_new} times; workflow tasks that failed and were got over: {_said(failures) or 'none'}"
+    seconds, after = _longest_stall(evidence)
+    yield f"- the longest stall of a run that was not waiting for anyone: {seconds:.0f} s, after {after}"
+    yield f"- continued as new: {again_new} times; workflow tasks that failed and succeeded later: {_counts(failures) or 'none'}"
 
 
-def _longest_stand(evidence: Evidence) -> tuple[float, str]:
-    """Return the longest time in which a run's log told of nothing although it waited for nobody, and after what it was.
+def _longest_stall(evidence: Evidence) -> tuple[float, str]:
+    """Return the longest time without an event in a run that waited for no one, and the event before it.
 
-    Runs that were held, or have sub-agents' runs to wait for, are left out.
+    Runs that were paused, or wait for sub-agents' runs, are left out.
     """
     longest = (0.0, "nothing")
     for run_id, recorded in evidence.runs.items():
@@ -143,7 +147,7 @@ def _signals(sent: Mapping[tuple[str, str], int]) -> list[tuple[object, ...]]:
     return [(target, number, times) for (target, number), times in sorted(sent.items()) if number != "SIGCONT"]
 
 
-def _said(counts: Mapping[str, int]) -> str:
+def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{times} {name}" for name, times in sorted(counts.items()))
 
 

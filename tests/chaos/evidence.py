@@ -1,6 +1,6 @@
-"""What a chaos run left behind: the store's rows, the workflows' histories, the tools' ledger, the operators' answers.
+"""The evidence of a chaos run: the store's rows, the workflows' histories, the tools' ledger, the operators' answers.
 
-Only gathers; :mod:`checking` holds it all against each other. Three of the four have nothing to do with the store: the
+Only gathers; :mod:`checker` compares it all. Three of the four have nothing to do with the store: the
 histories are Temporal's, ledger and answers are files and values of the tests.
 """
 
@@ -74,17 +74,17 @@ class Planned:
 
 @dataclass(kw_only=True)
 class Workflow:
-    """What Temporal says of a run. ``executions``: how many it took (continue-as-new). ``heard``: decision ids in its history.
+    """Temporal's view of a run. ``executions``: how many it took (continue-as-new). ``received``: decision ids in its history.
 
-    ``task_failures``: causes of failed workflow tasks, with their messages. ``standing``: the last one was never got over.
+    ``task_failures``: causes of failed workflow tasks, with their messages. ``unresolved``: the last, if none succeeded later.
     ``replay_error``: why its history does not replay; empty when it does.
     """
 
     status: str
     executions: int = 1
-    heard: set[str] = field(default_factory=set)
+    received: set[str] = field(default_factory=set)
     task_failures: list[str] = field(default_factory=list)
-    standing: str = ""
+    unresolved: str = ""
     replay_error: str = ""
 
 
@@ -121,7 +121,7 @@ def read_ledger(file: Path) -> list[Start]:
     """Return the starts of handlers, in order."""
     if not file.exists():
         return []
-    # A reader may come while a line is half written, by a process that goes on: it counts from the next look on.
+    # A running process may have written half a line; the next read counts it.
     lines = [json.loads(line) for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
     return [
         Start(
@@ -140,19 +140,19 @@ async def gather(
     database: Database, client: Client, *, planned: Sequence[Planned], ledger: Path, answers: Iterable[Answered]
 ) -> Evidence:
     """Read everything, once all runs are over."""
-    found: dict[str, Recorded] = {}
+    recorded_runs: dict[str, Recorded] = {}
     async with database.read() as conn:
         for plan in planned:
             below = await recovery.runs_below(conn, plan.run_id)
             for run_id in (plan.run_id, *(run.id for run in below)):
                 recorded = await _recorded(conn, run_id)
                 if recorded is not None:
-                    found[run_id] = recorded
-    workflows = {run_id: await _workflow(client, run_id) for run_id in found}
+                    recorded_runs[run_id] = recorded
+    workflows = {run_id: await _workflow(client, run_id) for run_id in recorded_runs}
     known = {run_id: workflow for run_id, workflow in workflows.items() if workflow is not None}
     return Evidence(
         planned=list(planned),
-        runs=found,
+        runs=recorded_runs,
         workflows=known,
         ledger=read_ledger(ledger),
         answers=list(answers),
@@ -164,12 +164,14 @@ async def _recorded(conn: Connection, run_id: str) -> Recorded | None:
     run = await runs.get(conn, run_id)
     if run is None:
         return None
-    asked = await requests.of_run(conn, run_id)
-    contents = {each.decision_id: await requests.decision(conn, each.decision_id) for each in asked if each.decision_id}
+    run_requests = await requests.of_run(conn, run_id)
+    contents = {
+        each.decision_id: await requests.decision(conn, each.decision_id) for each in run_requests if each.decision_id
+    }
     return Recorded(
         run=run,
         calls=await calls.of_run(conn, run_id),
-        requests=asked,
+        requests=run_requests,
         decisions={name: content for name, content in contents.items() if content is not None},
         executions=await executions.of_run(conn, run_id),
         events=await events.after(conn, 0, run_id=run_id, limit=10_000),
@@ -186,36 +188,36 @@ async def _workflow(client: Client, run_id: str) -> Workflow | None:
         if error.status is RPCStatusCode.NOT_FOUND:
             return None
         raise
-    found = Workflow(status=(described.status or WorkflowExecutionStatus.RUNNING).name, executions=0)
+    workflow = Workflow(status=(described.status or WorkflowExecutionStatus.RUNNING).name, executions=0)
     execution: str = described.run_id
     while execution:
         history = await client.get_workflow_handle(run_id, run_id=execution).fetch_history()
-        found.executions += 1
-        _read(found, history)
+        workflow.executions += 1
+        _read(workflow, history)
         replayed = await build_replayer(AgentTurn).replay_workflow(history, raise_on_replay_failure=False)
         if replayed.replay_failure is not None:
-            found.replay_error = f"{type(replayed.replay_failure).__name__}: {replayed.replay_failure}"
+            workflow.replay_error = f"{type(replayed.replay_failure).__name__}: {replayed.replay_failure}"
         execution = history.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
-    return found
+    return workflow
 
 
-def _read(found: Workflow, history: WorkflowHistory) -> None:
+def _read(workflow: Workflow, history: WorkflowHistory) -> None:
     failure = ""
     for event in history.events:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 failed = event.workflow_task_failed_event_attributes
                 failure = f"{WorkflowTaskFailedCause.Name(failed.cause)}: {failed.failure.message}"
-                found.task_failures.append(failure)
+                workflow.task_failures.append(failure)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 failure = ""
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
                 accepted = event.workflow_execution_update_accepted_event_attributes
-                found.heard.add(json.loads(accepted.accepted_request.input.args.payloads[0].data)["decision_id"])
+                workflow.received.add(json.loads(accepted.accepted_request.input.args.payloads[0].data)["decision_id"])
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 signaled = event.workflow_execution_signaled_event_attributes
                 if signaled.signal_name == contract.DECIDE:
-                    found.heard.add(json.loads(signaled.input.payloads[0].data)["decision_id"])
+                    workflow.received.add(json.loads(signaled.input.payloads[0].data)["decision_id"])
             case _:
                 pass
-    found.standing = found.standing or failure
+    workflow.unresolved = workflow.unresolved or failure

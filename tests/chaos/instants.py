@@ -1,4 +1,4 @@
-"""Named instants of the engine at which a process of a chaos run ends or stands still, told by a file.
+"""Named instants of the engine at which a file can make a process of a chaos run end or pause.
 
 The app module of the chaos runs calls :func:`install`, so this lives in the processes under test and nowhere in the
 product. A file ``INSTANT`` in the directory that CHAOS_INSTANTS names holds ``kill`` or ``stop``; the first process that
@@ -43,12 +43,12 @@ WORKER: Final = (
     "completed-not-reported",
     "closed-not-reported",
 )
-"""Where a worker can be told to end: a model's response stored and not planned; a plan stored and not reported; between
+"""Where a worker can be made to end: a model's response stored and not planned; a plan stored and not reported; between
 approve and start; between effect and record; between record and answer; a decision stored and its operator not answered;
 an expiry stored and not reported; continue-as-new about to be sent, and sent; a run's end stored and not reported."""
 API: Final = ("recorded-not-begun", "offered-not-sent", "taken-not-answered")
-"""Where an API can be told to end: a run stored and its workflow not begun; a decision before it is sent to the workflow;
-a decision that the workflow took and its operator has not heard of."""
+"""Where an API can be made to end: a run stored and its workflow not begun; a decision before it is sent to the workflow;
+a decision that the workflow took and its operator has no answer to."""
 RARE: Final = ("expired-not-reported", "closed-not-reported")
 """Instants that need a request which expires, or a run that is interrupted."""
 
@@ -56,7 +56,7 @@ RARE: Final = ("expired-not-reported", "closed-not-reported")
 def reached(instant: str) -> None:
     """Do what the instant's file says, once; most of the time there is none."""
     directory = Path(os.environ[DIRECTORY])
-    # One rename takes the order and tells of it: whoever is killed by somebody else in here has been here all the same.
+    # One rename takes the order and records it, so the instant counts even if another signal kills the process here.
     taken = directory / f"{TAKEN}{instant}-{os.getpid()}-{time.monotonic_ns()}"
     try:
         (directory / instant).rename(taken)

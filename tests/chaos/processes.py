@@ -31,16 +31,16 @@ TAIL_LINES = 40
 READY_LINES = {"temporal": "Temporal serves", "api": "API serves", "worker": "worker runs"}
 SERVER = "temporal-server"
 """The server under ``turngate temporal``, as a target."""
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 
-async def until(look: Callable[[], Awaitable[Found | None]], what: str, seconds: float = DEADLINE_SECONDS) -> Found:
+async def until(look: Callable[[], Awaitable[Value | None]], what: str, seconds: float = DEADLINE_SECONDS) -> Value:
     """Return what ``look`` finds, once it finds it; fails after the deadline saying what never came."""
     deadline = time.monotonic() + seconds
-    while not (found := await look()):
+    while not (value := await look()):
         assert time.monotonic() < deadline, f"after {seconds} s: no {what}"
         await asyncio.sleep(PAUSE_SECONDS)
-    return found
+    return value
 
 
 @dataclass

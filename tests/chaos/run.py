@@ -1,4 +1,4 @@
-"""``make chaos``: gated calls by the thousand while processes are killed, then everything held against everything.
+"""``make chaos``: gated calls by the thousand while processes are killed, then all evidence is compared.
 
     CHAOS_SEED       repeats what a run was made of, as far as processes can be repeated (default: drawn, and printed)
     CHAOS_CALLS      gated calls in all, default 1000
@@ -28,8 +28,8 @@ from typing import Final
 sys.path.insert(1, str(Path(__file__).parent.parent))
 
 from chaos_report import Outcome, written
-from checking import violations
-from killing import Killer
+from checker import violations
+from killer import Killer
 from load import Load
 from operators import Operators
 from scene import Scene, scene
@@ -101,7 +101,7 @@ async def one(database: str, seed: str, calls: int, seconds: float) -> Outcome:
     if outcome.good:
         shutil.rmtree(directory, ignore_errors=True)
     else:
-        outcome.kept = str(directory)
+        outcome.directory = str(directory)
     return outcome
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import chaos_app
 import instants
-from checking import violations
+from checker import violations
 from evidence import Answered, Evidence, Planned, Start, gather, read_ledger
 from processes import DEADLINE_SECONDS, PAUSE_SECONDS, Processes, running, until
 from temporalio.client import Client
@@ -43,7 +43,7 @@ def order(tool: str, name: str, **details: Any) -> dict[str, Any]:
 class Scene:
     """One data directory with its processes, and clients that try again while the API or Temporal is away.
 
-    ``planned``: the runs that were started. ``answers``: what became of each decision that was sent.
+    ``planned``: the runs that were started. ``answers``: the answer to each decision that was sent.
     """
 
     def __init__(self, processes: Processes, ledger: Path, database_url: str) -> None:
@@ -90,7 +90,7 @@ class Scene:
     ) -> str:
         """Start a run that makes these calls, step by step, then ends; returns its id. Sent again until it is taken."""
         script = self._ledger.with_name(f"{name}.json")
-        responses = [{"text": "I go on.", "calls": calls} for calls in steps]
+        responses = [{"text": "Next.", "calls": calls} for calls in steps]
         script.write_text(json.dumps({"responses": [*responses, {"text": "Done."}]}))
         run = await self.insist(
             lambda client: client.start_run(
@@ -98,9 +98,9 @@ class Scene:
             ),
             by="owner",
         )
-        made = sum(map(len, steps))
+        planned_calls = sum(map(len, steps))
         self.planned.append(
-            Planned(run_id=run.id, name=name, calls=made, may_be_interrupted=may_be_interrupted),
+            Planned(run_id=run.id, name=name, calls=planned_calls, may_be_interrupted=may_be_interrupted),
         )
         return run.id
 
@@ -144,7 +144,7 @@ class Scene:
         self._sent[key] = (request, {"verb": verb, "outcome": outcome, "args": args, "by": by})
         sent = {"decision_id": key, "request_id": request.id, "by": by, "verb": verb, "outcome": outcome}
         try:
-            told = await self.insist(
+            decided = await self.insist(
                 lambda client: client.decide(
                     request.id,
                     DecisionOrder(verb=verb, digest=request.digest, outcome=outcome, args=args),
@@ -158,17 +158,17 @@ class Scene:
         except GoneError as late:
             answer = {"http": HTTPStatus.GONE, "code": late.error_code}
         else:
-            taken = HTTPStatus.ACCEPTED if told.status is None else HTTPStatus.OK
-            answer = {"http": taken, "status": told.status}
+            taken = HTTPStatus.ACCEPTED if decided.status is None else HTTPStatus.OK
+            answer = {"http": taken, "status": decided.status}
         self.answers.append(Answered(**sent, **answer, last_word=last_word))
         return self.answers[-1]
 
     async def last_words(self) -> None:
-        """Ask once more what became of each decision that was only recorded (202): it won, or is told that it did not."""
-        told = defaultdict(set)
+        """Send each decision that was only recorded (202) again: the answer says whether it won."""
+        codes_by_decision = defaultdict(set)
         for answer in self.answers:
-            told[answer.decision_id].add(answer.http)
-        for key in [key for key, codes in told.items() if codes == {HTTPStatus.ACCEPTED}]:
+            codes_by_decision[answer.decision_id].add(answer.http)
+        for key in [key for key, codes in codes_by_decision.items() if codes == {HTTPStatus.ACCEPTED}]:
             request, sent = self._sent[key]
             await self.decide(request, key=key, last_word=True, **sent)
 
@@ -198,16 +198,16 @@ class Scene:
         await until(look, f"start {times} of {name}")
 
     def go(self, *names: str) -> None:
-        """Let these orders' handlers go on."""
+        """Let these orders' handlers continue."""
         for name in names:
             self._ledger.with_name(f"go-{name}").touch()
 
     def arm(self, instant: str, action: str = "kill") -> None:
         """Let the first process that comes to this instant kill (or ``stop``) itself."""
         directory = self._ledger.parent / "instants"
-        made = directory / f"new-{instant}"
-        made.write_text(action)
-        made.rename(directory / instant)  # whoever looks sees all of it, or nothing
+        unnamed = directory / f"new-{instant}"
+        unnamed.write_text(action)
+        unnamed.rename(directory / instant)  # a reader sees all of it, or nothing
 
     def disarm(self, instant: str) -> bool:
         """Take an instant back; False when a process has come to it already."""
@@ -226,7 +226,7 @@ class Scene:
     async def completed(self, run_id: str, outcome: Resolution = "happened") -> RunDetail:
         """The run, once it is completed; any other ending is a failure.
 
-        ``outcome``: what to answer when the engine asks what became of a call. It may ask although nobody was killed: a
+        ``outcome``: the answer when the engine asks what happened to a call. It may ask although no process was killed: a
         worker without processor time, or a Temporal that is away, for longer than the heartbeat timeout looks the same.
         """
 
@@ -252,7 +252,7 @@ class Scene:
         return await Client.connect(f"127.0.0.1:{port}", data_converter=data_converter())
 
     async def evidence(self) -> Evidence:
-        """Gather what all runs left behind; Temporal must be up."""
+        """Gather the evidence of all runs; Temporal must be up."""
         client = await self._temporal()
         database = Database(self._database_url)
         try:
@@ -263,8 +263,8 @@ class Scene:
     async def audit(self) -> Evidence:
         """Hold every run against ledger, store, workflow and answers."""
         evidence = await self.evidence()
-        found = violations(evidence)
-        assert not found, "\n".join(map(str, found))
+        violated = violations(evidence)
+        assert not violated, "\n".join(map(str, violated))
         return evidence
 
     async def close(self) -> None:
@@ -293,10 +293,10 @@ async def scene(
         environment["TURNGATE_DATABASE_URL"] = database_url.replace("+psycopg", "")
     async with running(directory, environment, workers=workers) as processes:
         url = database_url or f"sqlite:///{processes.data_dir}/turngate.db"
-        made = Scene(processes, ledger, url)
-        await made.enrol()
+        staged = Scene(processes, ledger, url)
+        await staged.enrol()
         try:
-            yield made
+            yield staged
             processes.check_alive()
         finally:
-            await made.close()
+            await staged.close()

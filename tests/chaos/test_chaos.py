@@ -1,7 +1,7 @@
 """I3, I5 in short: worker, API and Temporal are separate processes here, each killed at every named instant and in between.
 
 One set of processes for all chapters; whatever has to be waited for long begins in the fixture. What the whole story
-left behind is held against store, ledger, workflows and answers at the end, by the checker of ``make chaos``.
+did is compared with store, ledger, workflows and answers at the end, by the checker of ``make chaos``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from http import HTTPStatus
 import instants
 import pytest
 from evidence import text_of
-from killing import Killer
+from killer import Killer
 from load import Load
 from operators import Operators
 from processes import DEADLINE_SECONDS, until
@@ -36,12 +36,12 @@ GATED = 10
 """Calls that wait for a person, of the chapter with the random kills."""
 KILLING_SECONDS = 8.0
 RUNS = 4
-"""Of the chapter with the named instants: what waits for a heartbeat timeout in one goes on in another."""
+"""Of the chapter with the named instants: while one waits for a heartbeat timeout, another continues."""
 ARMED = [each for each in (*instants.WORKER, *instants.API) if each != "closed-not-reported"]
 
 
 @dataclass
-class Told:
+class Opening:
     """The scene, and what its beginning left running. ``noticed``: lost worker → outcome request, in seconds.
 
     ``closing``: an interrupted run whose end was stored and not reported. ``dropped``: one that was interrupted while the
@@ -55,7 +55,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-async def told(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Told]:
+async def opening(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opening]:
     """Kill the worker inside a ``once`` call, with default settings, at the instant at which it has closed another run.
 
     Both take long to be noticed. From then on runs have a short heartbeat timeout.
@@ -79,7 +79,7 @@ async def told(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Told]:
         on.processes.environment.update(SHORT_HEARTBEAT)
         await killed(on, "api")
         await on.processes.ready("api", "worker")
-        yield Told(on, noticed, closing, dropped)
+        yield Opening(on, noticed, closing, dropped)
         noticed.cancel()
 
 
@@ -94,9 +94,9 @@ async def killed(on: Scene, *names: str) -> None:
     on.processes.start(*names)
 
 
-async def test_i4_the_api_is_killed_between_identical_decisions(told: Told) -> None:
-    """I4: one decision id has one answer across a killed API, and whoever comes later is told who won."""
-    on = told.on
+async def test_i4_the_api_is_killed_between_identical_decisions(opening: Opening) -> None:
+    """I4: one decision id has one answer across a killed API, and a later operator learns who won."""
+    on = opening.on
     run = await on.start("edited", [order("pay", "draft")])
     request = await on.request(run)
     edit = text_of(order("pay", "edited", amount=7)["input"])
@@ -110,24 +110,24 @@ async def test_i4_the_api_is_killed_between_identical_decisions(told: Told) -> N
     assert (len(on.starts("draft")), len(on.starts("edited"))) == (0, 1)
 
 
-async def test_a_lost_worker_is_noticed_in_time(told: Told) -> None:
-    """A worker killed inside a ``once`` call: the inbox asks what became of it within 15 s, by default settings.
+async def test_a_lost_worker_is_noticed_in_time(opening: Opening) -> None:
+    """A worker killed inside a ``once`` call: the inbox asks what happened to it within 15 s, by default settings.
 
-    Told before the chapters that kill workers: one that died while it looked would be waited for as long again.
+    It comes before the chapters that kill workers: a worker that died while it looked would double the wait.
     """
-    seconds = await told.noticed
+    seconds = await opening.noticed
     print(f"noticed after {seconds:.1f} s")
     assert seconds <= NOTICED_SECONDS
-    noticed = next(plan.run_id for plan in told.on.planned if plan.name == "noticed")
-    await told.on.completed(noticed)
-    assert len(told.on.starts("noticed")) == 1
+    noticed = next(plan.run_id for plan in opening.on.planned if plan.name == "noticed")
+    await opening.on.completed(noticed)
+    assert len(opening.on.starts("noticed")) == 1
 
 
-async def test_i1_i5_an_interrupt_outlives_the_lost_worker(told: Told) -> None:
+async def test_i1_i5_an_interrupt_outlives_the_lost_worker(opening: Opening) -> None:
     """I1, I5: a run that is interrupted when the worker of its call is lost ends as interrupted, and says of the call so."""
 
     async def look() -> RunDetail | None:
-        run = await told.on.run(told.dropped)
+        run = await opening.on.run(opening.dropped)
         return run if run.status != "running" else None
 
     run = await until(look, "end of the interrupted run")
@@ -135,12 +135,12 @@ async def test_i1_i5_an_interrupt_outlives_the_lost_worker(told: Told) -> None:
     assert (run.status, run.error_class, call.execution) == ("interrupted", "", "unknown")
     assert isinstance(call.result, Failure)
     assert call.result.kind == "interrupted"
-    assert len(told.on.starts("dropped")) == 1
+    assert len(opening.on.starts("dropped")) == 1
 
 
-async def test_i3_i5_kill_dash_nine(told: Told) -> None:
+async def test_i3_i5_kill_dash_nine(opening: Opening) -> None:
     """I3, I5: after ``kill -9`` of each and of all at a gate and inside tools, no ``once`` call ran but by a person's word."""
-    on = told.on
+    on = opening.on
     runs = {
         "gate": await on.start("gate", [order("pay", "gate")], [order("look", "after-gate")]),
         "paid": await on.start("paid", [order("pay", "paid", hold=True)]),
@@ -169,7 +169,7 @@ async def test_i3_i5_kill_dash_nine(told: Told) -> None:
 
 
 async def answer_for_the_lost(on: Scene, runs: dict[str, str]) -> None:
-    """Say of each lost ``once`` call what became of it; the one that is sent again is lost with all, and asks again."""
+    """Resolve each lost ``once`` call; the one that is sent again is lost with every process, and asks again."""
     lost = {name: await on.request(runs[name], "outcome") for name in ONCE}
     assert [len(on.starts(name)) for name in ONCE] == [1, 1, 1]
     assert [(await on.detail(request.id)).execution for request in lost.values()] == ["unknown"] * 3
@@ -187,9 +187,9 @@ async def answer_for_the_lost(on: Scene, runs: dict[str, str]) -> None:
     await on.decide(again, "respond", outcome="did_not_happen")
 
 
-async def test_i3_i5_every_named_instant(told: Told) -> None:
+async def test_i3_i5_every_named_instant(opening: Opening) -> None:
     """I3, I5: a process that ends at any of the named instants takes nothing with it; each run reaches its end."""
-    on = told.on
+    on = opening.on
     for instant in ARMED:
         on.arm(instant)
     steps = [[order("pay", f"instant-{run}-{step}") for step in range(3)] for run in range(RUNS)]
@@ -206,7 +206,7 @@ async def test_i3_i5_every_named_instant(told: Told) -> None:
 
 
 async def revive_and_decide(on: Scene, orders: str) -> None:
-    """Start again what has killed itself, approve what waits of these orders, and say truly what became of lost calls."""
+    """Restart what has killed itself, approve the waiting requests of these orders, and resolve lost calls truthfully."""
     async with asyncio.TaskGroup() as deciding:
         known: set[str] = set()
         while True:
@@ -232,9 +232,9 @@ async def ended(on: Scene, run_id: str) -> None:
     await until(look, f"end of run {run_id}")
 
 
-async def test_i3_i5_a_stopped_worker_hands_over(told: Told) -> None:
+async def test_i3_i5_a_stopped_worker_hands_over(opening: Opening) -> None:
     """I3, I5: at SIGTERM a tool that ends in time is drained; a ``read`` that does not is repeated, a ``once`` is asked for."""
-    on = told.on
+    on = opening.on
     runs = {
         "drained": await on.start("drained", [order("look", "drained", hold=True)]),
         "repeated": await on.start("repeated", [order("look", "repeated", hold=True)]),
@@ -255,9 +255,9 @@ async def test_i3_i5_a_stopped_worker_hands_over(told: Told) -> None:
     assert [len(on.starts(name)) for name in runs] == [1, 2, 1]
 
 
-async def test_i4_i5_a_decision_without_a_worker_is_kept(told: Told) -> None:
-    """I4, I5: decided while no worker runs, by two people at once, each several times: one wins, once, and both are told."""
-    on = told.on
+async def test_i4_i5_a_decision_without_a_worker_is_kept(opening: Opening) -> None:
+    """I4, I5: decided while no worker runs, by two people at once, each several times: one wins, once, and both learn it."""
+    on = opening.on
     run = await on.start("absent", [order("pay", "absent")])
     request = await on.request(run)
     await on.processes.kill("worker")
@@ -273,14 +273,14 @@ async def test_i4_i5_a_decision_without_a_worker_is_kept(told: Told) -> None:
     assert len(on.starts("absent")) == (last["thrice"] == HTTPStatus.OK)
 
 
-async def test_i3_i5_random_kills(told: Told) -> None:
+async def test_i3_i5_random_kills(opening: Opening) -> None:
     """I3, I5: a few runs while processes are killed, stopped and started at random; the next test holds them to account.
 
     The environment variable CHAOS_SEED repeats what a failed test printed, as far as processes can be repeated.
     """
     seed = os.environ.get("CHAOS_SEED") or str(secrets.randbelow(1_000_000))
     print(f"CHAOS_SEED={seed}")
-    on, wanted = told.on, scripts(seed, GATED)
+    on, wanted = opening.on, scripts(seed, GATED)
     killer = Killer(on, seed, heartbeat_seconds=2, cluster=None)
     asyncio.get_running_loop().call_later(KILLING_SECONDS, killer.enough)
     async with asyncio.timeout(4 * DEADLINE_SECONDS), asyncio.TaskGroup() as everybody:
@@ -294,11 +294,11 @@ async def test_i3_i5_random_kills(told: Told) -> None:
     assert sum(killer.hits.values()) + on.processes.kills > 0
 
 
-async def test_i1_i2_i3_i4_i5_i6_nothing_contradicts(told: Told) -> None:
+async def test_i1_i2_i3_i4_i5_i6_nothing_contradicts(opening: Opening) -> None:
     """I1 to I6: store, ledger, workflow histories and answers of all that happened here are of one mind."""
-    await until(lambda: workflow_closed(told.on, told.closing), "end of the interrupted run's workflow")
-    evidence = await told.on.audit()
-    assert told.on.processes.kills >= 9
+    await until(lambda: workflow_closed(opening.on, opening.closing), "end of the interrupted run's workflow")
+    evidence = await opening.on.audit()
+    assert opening.on.processes.kills >= 9
     assert len(evidence.ledger) >= 20
 
 

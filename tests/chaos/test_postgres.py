@@ -24,36 +24,45 @@ from turngate.store.runs import runs
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     """A server of this test's own: the others' must not be killed."""
-    made = Cluster()
-    made.start()
-    made.wait_until_ready()
-    yield made
-    made.close()
+    postgres = Cluster()
+    postgres.start()
+    postgres.wait_until_ready()
+    yield postgres
+    postgres.close()
 
 
 async def test_i3_i4_i5_kill_dash_nine_of_postgresql(client: Client, cluster: Cluster, bench: Bench) -> None:
     """I3, I4, I5: a store killed between effect and record, and under a decision, loses neither and repeats neither.
 
-    The decision is refused as long as its operator is told so; once it is accepted it is stored as soon as it can be.
+    While the store is away the decision is refused with an error; an accepted one is stored as soon as possible.
     """
     database = Database(cluster.server.fresh_url())
     await database.migrate()
-    made = [call("slow", "{}", "slow"), call("pay", '{"cents": 5}', "told"), call("pay", '{"cents": 6}', "kept")]
-    model = ListModel(says(*made), says("Done."))
+    step_calls = [
+        call("slow", "{}", "slow"),
+        call("pay", '{"cents": 5}', "refused"),
+        call("pay", '{"cents": 6}', "accepted"),
+    ]
+    model = ListModel(says(*step_calls), says("Done."))
     async with stack(client, database, bench.slow, bench.pay, model=model) as on:
         run = await on.start()
         await bench.started.wait()
         await until(lambda: waiting(on, run, 2), "two requests")
-        told, kept = await waiting(on, run, 2)
+        refused, accepted = await waiting(on, run, 2)
         signaled = DecideInput(
-            decision_id="d2", request_id=kept.id, verb="approve", digest=kept.digest, by="operator", sent_at=now()
+            decision_id="d2",
+            request_id=accepted.id,
+            verb="approve",
+            digest=accepted.digest,
+            by="operator",
+            sent_at=now(),
         )
-        updated = signaled.model_copy(update={"decision_id": "d1", "request_id": told.id, "digest": told.digest})
+        updated = signaled.model_copy(update={"decision_id": "d1", "request_id": refused.id, "digest": refused.digest})
 
         cluster.kill()
         bench.release.set()
         with pytest.raises(UnavailableError):
-            await on.decide(told, "approve", decision_id="d1")
+            await on.decide(refused, "approve", decision_id="d1")
         with pytest.raises(UnavailableError, match="nothing was decided"):
             await on.services.gateway.decide(run.id, updated)
         await on.services.gateway.tell_decision(
@@ -62,10 +71,10 @@ async def test_i3_i4_i5_kill_dash_nine_of_postgresql(client: Client, cluster: Cl
         await until(lambda: has_failed_to_record(on, run, times=3), "a worker that could not store the decision")
         await asyncio.to_thread(cluster.start_again)
 
-        assert (await on.decide(told, "approve", decision_id="d1")).status == "approved"
+        assert (await on.decide(refused, "approve", decision_id="d1")).status == "approved"
         assert (await on.ended(run)).status == "completed"
-        assert (await on.decide(kept, "approve", decision_id="d2")).status == "approved"
-        paid = {"told": Ok(value={"paid": 5}), "kept": Ok(value={"paid": 6})}
+        assert (await on.decide(accepted, "approve", decision_id="d2")).status == "approved"
+        paid = {"refused": Ok(value={"paid": 5}), "accepted": Ok(value={"paid": 6})}
         assert await on.results(run) == {"slow": Ok(value={"value": "whole"}), **paid}
         assert (sorted(bench.paid), bench.most_running) == ([5, 6], 1)
         assert {each.attempts for each in (await on.executions(run)).values()} == {1}
@@ -76,8 +85,8 @@ async def test_i3_i4_i5_kill_dash_nine_of_postgresql(client: Client, cluster: Cl
 async def waiting(on: Stack, run: runs.Run, count: int) -> list[requests.Request]:
     """The run's pending requests in the model's order; none unless there are so many."""
     async with on.database.read() as conn:
-        found = [each for each in await requests.of_run(conn, run.id) if each.status == "pending"]
-    return sorted(found, key=lambda each: each.input) if len(found) == count else []
+        pending = [each for each in await requests.of_run(conn, run.id) if each.status == "pending"]
+    return sorted(pending, key=lambda each: each.input) if len(pending) == count else []
 
 
 async def has_failed_to_record(on: Stack, run: runs.Run, *, times: int) -> bool:

@@ -40,10 +40,10 @@ class Script:
 def scripts(seed: str, gated: int) -> list[Script]:
     """Return scripts with at least so many gated calls together; the same for the same seed."""
     fate = random.Random(seed)  # noqa: S311 - chance, not secrecy
-    made: list[Script] = []
-    while sum(script.gated for script in made) < gated:
-        made.append(_script(fate, f"run{len(made)}"))
-    return made
+    drawn: list[Script] = []
+    while sum(script.gated for script in drawn) < gated:
+        drawn.append(_script(fate, f"run{len(drawn)}"))
+    return drawn
 
 
 def _script(fate: random.Random, name: str) -> Script:

@@ -17,7 +17,7 @@ from turngate.cli.api_server import listen
 from turngate.runtime import embedded_temporal
 
 TASK = "The lamp of order A-100 arrived broken."
-ASKED = "leave it to the page: "
+PROMPT = "leave it to the page: "
 
 
 @dataclass
@@ -40,9 +40,9 @@ class Started:
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     directory = tmp_path_factory.mktemp("cli") / "shop"
-    made = turngate("init", str(directory), cwd=directory.parent)
-    assert made.returncode == 0, made.stderr
-    assert "turngate up my_app:app" in made.stdout
+    scaffolded = turngate("init", str(directory), cwd=directory.parent)
+    assert scaffolded.returncode == 0, scaffolded.stderr
+    assert "turngate up my_app:app" in scaffolded.stdout
     up = Background("up", "my_app:app", "--port", str(embedded_temporal.choose_port()), cwd=directory)
     link = up.wait_for(r"http://\S+/login\?link=\S+").group()
     up.wait_for("Start a run")
@@ -64,13 +64,13 @@ def waiting(started: Started) -> Iterator[tuple[Background, str, str]]:
 
 
 def test_the_scaffolds_own_tests_pass(started: Started) -> None:
-    """What `turngate init` writes works before anybody changes it."""
+    """What `turngate init` writes works before anyone changes it."""
     ran = subprocess.run([sys.executable, "-m", "unittest"], cwd=started.directory, capture_output=True, check=False)
     assert ran.returncode == 0, ran.stderr.decode()
 
 
 def test_init_leaves_a_directory_with_something_in_it_alone(started: Started) -> None:
-    """Nobody's files are overwritten."""
+    """No one's files are overwritten."""
     again = turngate("init", str(started.directory), cwd=started.directory)
     assert again.returncode == 2
     assert "is not an empty directory" in again.stderr
@@ -94,7 +94,7 @@ def test_a_run_waits_for_its_decision_and_completes(started: Started, waiting: t
     assert "refund-" in started.turngate("watch", run_id).stdout
 
 
-def test_the_second_decision_is_told_who_was_first(started: Started, waiting: tuple[Background, str, str]) -> None:
+def test_the_second_decision_learns_who_was_first(started: Started, waiting: tuple[Background, str, str]) -> None:
     """The loser learns the winner, and nothing changes (I4)."""
     request_id = waiting[2]
     assert started.turngate("decide", request_id, "reject", "--message", "not yet").returncode == 0
@@ -128,12 +128,12 @@ def test_an_interrupted_run_exits_3(started: Started, waiting: tuple[Background,
 
 
 def test_ctrl_c_leaves_the_run_running(started: Started, waiting: tuple[Background, str, str]) -> None:
-    """Whoever detaches is told how to come back and how to stop it."""
+    """A user who detaches reads how to come back and how to stop the run."""
     follower, run_id, _request_id = waiting
-    code, _took, said = follower.stop(signal.SIGINT)
+    code, _took, output = follower.stop(signal.SIGINT)
     assert code == 130
-    assert f"turngate watch {run_id}" in said
-    assert f"turngate interrupt {run_id}" in said
+    assert f"turngate watch {run_id}" in output
+    assert f"turngate interrupt {run_id}" in output
     assert run_id in started.turngate("runs", "--status", "running").stdout
     assert started.turngate("interrupt", run_id).returncode == 0
 
@@ -149,7 +149,7 @@ def test_json_is_for_programs_to_the_last_byte(started: Started) -> None:
 
 
 def test_an_unknown_agent_is_refused_with_those_there_are(started: Started) -> None:
-    """A typing mistake is mended by the message alone."""
+    """The message alone is enough to fix a typing mistake."""
     refused = started.turngate("run", TASK, "--agent", "suport")
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: there is no agent 'suport'; the agents are: support")
@@ -163,9 +163,9 @@ def test_a_gate_is_answered_right_in_the_terminal(started: Started) -> None:
     terminal = InTerminal("run", TASK, cwd=started.directory)
     terminal.press("a\n")
     terminal.wait_for('"amount_cents": 7500\n')
-    terminal.wait_for(ASKED)
+    terminal.wait_for(PROMPT)
     terminal.press("x\n")
-    terminal.wait_for(ASKED)
+    terminal.wait_for(PROMPT)
     terminal.press("r\n")
     terminal.wait_for("why")
     terminal.press("too much\n")
@@ -175,10 +175,10 @@ def test_a_gate_is_answered_right_in_the_terminal(started: Started) -> None:
 
 
 def test_a_gate_decided_elsewhere_lets_the_prompt_go(started: Started) -> None:
-    """The page and another terminal are as good: the prompt shows who decided and goes on."""
+    """The page or another terminal can decide too: the prompt shows who decided and continues."""
     terminal = InTerminal("run", TASK, cwd=started.directory)
     request_id = terminal.wait_for(r"/requests/(rq_\w+)").group(1)
-    terminal.wait_for(ASKED)
+    terminal.wait_for(PROMPT)
     assert started.turngate("decide", request_id, "approve").returncode == 0
     terminal.wait_for("refund approved by cli:")
     assert terminal.exit_code() == 0
@@ -188,7 +188,7 @@ def test_ctrl_c_at_the_prompt_detaches(started: Started) -> None:
     """Nothing is decided by leaving."""
     terminal = InTerminal("run", TASK, cwd=started.directory)
     run_id = terminal.wait_for(r"run_\w+").group()
-    terminal.wait_for(ASKED)
+    terminal.wait_for(PROMPT)
     terminal.press("\x03")
     terminal.wait_for("the run continues")
     assert terminal.exit_code() == 130
@@ -201,10 +201,10 @@ def test_ctrl_c_at_the_prompt_detaches(started: Started) -> None:
 
 def test_the_doctor_finds_a_running_stack_in_order(started: Started) -> None:
     """Every line is a ✓, and the port is known to be ours."""
-    found = started.turngate("doctor", "my_app:app")
-    assert found.returncode == 0, found.stdout
-    assert "API: answers at" in found.stdout
-    assert "✗" not in found.stdout
+    report = started.turngate("doctor", "my_app:app")
+    assert report.returncode == 0, report.stdout
+    assert "API: answers at" in report.stdout
+    assert "✗" not in report.stdout
 
 
 def test_a_second_stack_in_the_same_directory_is_sent_to_the_first(started: Started) -> None:
@@ -215,8 +215,8 @@ def test_a_second_stack_in_the_same_directory_is_sent_to_the_first(started: Star
     assert started.link.partition("/login")[0] in refused.stderr
 
 
-def test_a_stop_is_clean_and_quick_with_watchers_connected_and_runs_go_on(tmp_path: Path) -> None:
-    """SIGTERM with an open event stream: exit 0 in under 10 s, no traceback; the run goes on after a restart (I5)."""
+def test_a_stop_is_clean_and_quick_with_watchers_connected_and_runs_continue(tmp_path: Path) -> None:
+    """SIGTERM with an open event stream: exit 0 in under 10 s, no traceback; the run continues after a restart (I5)."""
     directory = tmp_path / "shop"
     assert turngate("init", str(directory), cwd=tmp_path).returncode == 0
     port = str(embedded_temporal.choose_port())
@@ -224,9 +224,9 @@ def test_a_stop_is_clean_and_quick_with_watchers_connected_and_runs_go_on(tmp_pa
     up.wait_for("Start a run")
     follower = Background("run", TASK, cwd=directory)
     request_id = follower.wait_for(r"/requests/(rq_\w+)").group(1)
-    code, took, said = up.stop()
-    assert (code, took < 10) == (0, True), said
-    assert "Traceback" not in said
+    code, took, output = up.stop()
+    assert (code, took < 10) == (0, True), output
+    assert "Traceback" not in output
     assert not (directory / ".turngate" / "runtime.json").exists()
     up = Background("up", "my_app:app", "--port", port, cwd=directory)
     up.wait_for("Start a run")
@@ -262,7 +262,7 @@ TOOL = "@tool(ask=True)\nasync def {name}({parameters}) -> None: ...\n"
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "texts"),
     [
         (None, ["there is no module 'broken'", "turngate init"]),
         (APP, ["has no attribute 'app'", "app = App("]),
@@ -281,14 +281,14 @@ TOOL = "@tool(ask=True)\nasync def {name}({parameters}) -> None: ...\n"
     ],
     ids=["no module", "no app", "missing service", "duplicate tool", "an error in the app itself"],
 )
-def test_a_broken_app_is_refused_with_the_mend(tmp_path: Path, source: str | None, said: list[str]) -> None:
+def test_a_broken_app_is_refused_with_the_fix(tmp_path: Path, source: str | None, texts: list[str]) -> None:
     """The start is refused in one message, before anything starts."""
     if source is not None:
         (tmp_path / "broken.py").write_text(source)
     refused = turngate("up", "broken:app", "--port", str(embedded_temporal.choose_port()), cwd=tmp_path)
     assert refused.returncode == 2
     assert "Traceback" not in refused.stderr
-    assert all(text in refused.stderr for text in said), refused.stderr
+    assert all(text in refused.stderr for text in texts), refused.stderr
     assert not (tmp_path / ".turngate").exists()
 
 
@@ -297,10 +297,10 @@ def test_a_worker_waits_visibly_for_temporal_and_can_be_stopped(tmp_path: Path) 
     address = f"127.0.0.1:{embedded_temporal.choose_port()}"
     worker = Background("worker", cwd=tmp_path, TEMPORAL_ADDRESS=address)
     worker.wait_for(f"waiting up to 30 s for Temporal at {address}")
-    code, took, said = worker.stop(signal.SIGINT)
+    code, took, output = worker.stop(signal.SIGINT)
     assert code == 130
     assert took < 10
-    assert "Traceback" not in said
+    assert "Traceback" not in output
 
 
 def test_without_a_stack_a_command_says_how_to_start_one(tmp_path: Path) -> None:
@@ -333,6 +333,6 @@ def test_the_demo_waits_for_a_person_and_stays_up(tmp_path: Path) -> None:
     request_id = demo.wait_for(r"/requests/(rq_\w+)").group(1)
     assert turngate("decide", request_id, "reject", "--data-dir", "d", cwd=tmp_path).returncode == 0
     demo.wait_for("stay up until Ctrl-C")
-    code, _took, said = demo.stop(signal.SIGINT)
+    code, _took, output = demo.stop(signal.SIGINT)
     assert code == 0
-    assert "Traceback" not in said
+    assert "Traceback" not in output

@@ -115,7 +115,7 @@ def test_the_archive_and_the_checkout_build_the_same_wheel(built: Built, tmp_pat
 
 
 def test_the_archive_is_a_checkout(built: Built) -> None:
-    """It has what `make demo` and `make test` read, and no file that lies about in somebody's checkout."""
+    """It has what `make demo` and `make test` read, and no stray file of someone's checkout."""
     with tarfile.open(built.archive) as archive:
         top = {member.name.split("/")[1] for member in archive}
         scripts = [member for member in archive if "/scripts/" in member.name]
@@ -166,8 +166,8 @@ def test_an_extra_that_is_missing_is_named(installed: Installed, tmp_path: Path,
     assert f"the extra '{extra}' is not installed" in " ".join(done.stderr.split())
 
 
-def test_the_demo_approved_mends_the_project(installed: Installed, tmp_path: Path) -> None:
-    """Every gate approved by somebody else than the starter: the tests pass and there is a commit, both looked at."""
+def test_the_demo_approved_fixes_the_project(installed: Installed, tmp_path: Path) -> None:
+    """With every gate approved by someone other than the starter, the tests pass and there is a commit; both are checked."""
     played = installed.run(
         "turngate", "demo", "--decide", "approve", "--port", str(embedded_temporal.choose_port()), cwd=tmp_path
     )

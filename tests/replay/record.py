@@ -110,7 +110,7 @@ async def reject(client: Client, database: Database) -> Recording:
 
 
 async def expire(client: Client, database: Database) -> Recording:
-    """Nobody answers in time."""
+    """No one decides in time."""
     policy = Policy(rule=[Rule(name="soon", verdict="ask", tools=["pay"], expires_after_seconds=1)])
     async with stack(client, database, Bench().pay, model=paying(), policy=policy) as engine:
         return await completed(engine, await engine.start(), "expire")
@@ -173,11 +173,11 @@ async def continue_as_new(client: Client, database: Database) -> Recording:
             middle = (await engine.workflow(run).describe()).run_id
             await engine.decide(before, "approve")
             await engine.decide(await engine.request(run), "approve")
-            found = await completed(engine, run, "continue-as-new-last")
+            histories = await completed(engine, run, "continue-as-new-last")
     return {
         "continue-as-new-first": (run.id, first.first_execution_run_id),
         "continue-as-new-middle": (run.id, middle),
-        **found,
+        **histories,
     }
 
 
@@ -216,7 +216,7 @@ async def failed(client: Client, database: Database) -> Recording:
 
 
 async def cancelled(client: Client, database: Database) -> Recording:
-    """Somebody cancels the workflow itself, past our API, while a gate waits."""
+    """The workflow itself is cancelled in Temporal, past our API, while a gate waits."""
     async with stack(client, database, Bench().pay, model=paying()) as engine:
         run = await engine.start()
         await engine.request(run)
@@ -252,7 +252,7 @@ async def wait_until(client: Client, database: Database) -> Recording:
 
 
 async def hand_off(client: Client, database: Database) -> Recording:
-    """Another agent goes on and asks; a decision for its request."""
+    """Another agent continues and asks; a decision for its request."""
     expert = Agent(name="expert", instructions="", toolkit=Toolkit.of(Bench().pay), model="scripted:expert")
     first = ListModel(says(call("hand_off", '{"agent": "expert"}')))
     cast = Cast(test=first, expert=paying())
@@ -276,8 +276,8 @@ async def sub_agents(client: Client, database: Database) -> Recording:
         run = await engine.start()
         child = await engine.child(run, "d")
         await engine.decide(await engine.request(child), "approve")
-        found = await completed(engine, run, "sub-agent-parent")
-        return {**found, **await completed(engine, child, "sub-agent-child")}
+        histories = await completed(engine, run, "sub-agent-parent")
+        return {**histories, **await completed(engine, child, "sub-agent-child")}
 
 
 async def sub_agents_interrupted(client: Client, database: Database) -> Recording:
@@ -289,12 +289,12 @@ async def sub_agents_interrupted(client: Client, database: Database) -> Recordin
         await engine.request(child)
         await engine.idle(child)
         await engine.interrupt(run, "wrong branch")
-        found = await completed(engine, run, "sub-agent-interrupted-parent")
-        return {**found, **await completed(engine, child, "sub-agent-interrupted-child")}
+        histories = await completed(engine, run, "sub-agent-interrupted-parent")
+        return {**histories, **await completed(engine, child, "sub-agent-interrupted-child")}
 
 
 async def sub_agent_failed(client: Client, database: Database) -> Recording:
-    """A sub-agent whose run fails: the parent goes on."""
+    """A sub-agent whose run fails: the parent continues."""
     refused = ModelError("the provider refused the key", error_class="authentication", retryable=False)
     tool_of_parent, cast = helping(ListModel(refused))
     async with stack(client, database, tool_of_parent, model=cast) as engine:
@@ -375,13 +375,13 @@ async def asked_after_all(client: Client, database: Database) -> Recording:
 
 
 async def unattended(client: Client, database: Database) -> Recording:
-    """Nobody attends the run: what would be asked is refused, and the run goes on."""
+    """An unattended run: what would be asked is refused, and the run continues."""
     async with stack(client, database, Bench().pay, model=paying()) as engine:
         return await completed(engine, await engine.start(unattended="deny"), "unattended")
 
 
 async def held(client: Client, database: Database) -> Recording:
-    """Held while a call waits, decided while it is held, and let go on."""
+    """Paused while a call waits, decided while it is paused, and resumed."""
     async with stack(client, database, Bench().pay, model=paying()) as engine:
         run = await engine.start()
         request = await engine.request(run)
@@ -426,7 +426,7 @@ async def fork(client: Client, database: Database) -> Recording:
 
 
 async def recovered(client: Client, database: Database) -> Recording:
-    """A run whose workflow was terminated at a gate: the one that goes on with it, decided on the request it had."""
+    """A run whose workflow was terminated at a gate: its next workflow, after a decision on the same request."""
     async with stack(client, database, Bench().pay, model=paying()) as engine:
         run = await engine.start()
         request = await engine.request(run)
@@ -447,8 +447,8 @@ async def scheduled_start(client: Client, database: Database) -> Recording:
 
         async def fired() -> tuple[Fire, Fire] | None:
             async with database.read() as conn:
-                found = await schedule_fires.newest(conn, schedule.id, limit=9)
-            return (found[1], found[0]) if len(found) > 1 else None
+                fires = await schedule_fires.newest(conn, schedule.id, limit=9)
+            return (fires[1], fires[0]) if len(fires) > 1 else None
 
         first, _second = await until(fired, "second fire, which waits")
         await handle.pause()
@@ -457,8 +457,8 @@ async def scheduled_start(client: Client, database: Database) -> Recording:
 
         async def opened() -> runs.Run | None:
             async with database.read() as conn:
-                found = (await schedule_fires.newest(conn, schedule.id, limit=1))[0]
-            return await run_of(database, found) if found.run_id else None
+                newest = (await schedule_fires.newest(conn, schedule.id, limit=1))[0]
+            return await run_of(database, newest) if newest.run_id else None
 
         await engine.ended(await until(opened, "its run"))
         (_first, action) = [each.action for each in (await handle.describe()).info.recent_actions][:2]
@@ -596,9 +596,9 @@ async def record(client: Client, story: Story) -> None:
     with tempfile.TemporaryDirectory() as directory:
         database = Database(f"sqlite:///{directory}/turngate.db")
         await database.migrate()
-        found = await story(client, database)
+        histories = await story(client, database)
         await database.close()
-    for name, (workflow_id, execution_run_id) in found.items():
+    for name, (workflow_id, execution_run_id) in histories.items():
         handle = client.get_workflow_handle(workflow_id, run_id=execution_run_id)
         history = scrubbed((await handle.fetch_history()).to_json_dict())
         path = HISTORIES / f"{name}.json"

@@ -1,4 +1,4 @@
-"""What is done to the processes of a chaos run: signals at random instants, and at every named one; all are started again."""
+"""Signals to the processes of a chaos run, at random instants and at every named one, and their restarts."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ ARMED_SECONDS: Final = 20.0
 IMPATIENT_SHARE: Final = 0.3
 """Of the random acts: it comes whether or not all are up again after the last one."""
 STOPPED_SHARE: Final = 0.4
-"""Of the named instants: the process stands still there and is let go on, instead of being killed."""
+"""Of the named instants: the process is paused and resumed there, instead of being killed."""
 
 
 class EndedByItselfError(AssertionError):
-    """A process ended that nobody had killed."""
+    """A process ended without being killed."""
 
 
 class Killer:
-    """Kills, stops and restarts until it is told that it is enough.
+    """Kills, stops and restarts until :meth:`enough`.
 
     ``hits``: instant → how often a process came to it. ``refused``: starts that failed because the store was away.
     """
@@ -121,7 +121,7 @@ class Killer:
         while not self._over.is_set():
             await self._pause(self._fate.uniform(*pause_seconds))
             if self._fate.random() > IMPATIENT_SHARE:
-                # On a slow machine they would be killed faster than they can start, and nothing would ever go on.
+                # On a slow machine they would be killed faster than they can start, and nothing would ever progress.
                 await self.all_up()
             if not self._over.is_set():
                 await self._fate.choices(list(acts), list(acts.values()))[0]()
@@ -144,7 +144,7 @@ class Killer:
             self._processes.send(name, signal.SIGKILL)
 
     async def _no_workers(self) -> None:
-        """Nobody works for longer than a decision waits for an answer: it is recorded (202)."""
+        """No worker runs for longer than a decision waits for an answer: it is recorded (202)."""
         self._resting.update(self._workers)
         for name in self._workers:
             self._processes.send(name, signal.SIGKILL)
@@ -241,7 +241,7 @@ class Killer:
         await self._pause(self._named.uniform(0.2, 1.0))
 
     async def _meanwhile(self) -> None:
-        """While one process stands still at its instant: another one is lost, or it is taken for lost itself."""
+        """While one process is paused at its instant: another one is lost, or it is taken for lost itself."""
         losses: Mapping[Callable[[], Awaitable[None]], int] = {
             self._kill_server: 3,
             self._kill_temporal: 1,

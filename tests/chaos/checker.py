@@ -34,19 +34,19 @@ CLOCK_SECONDS: Final = 0.1
 
 @dataclass(frozen=True)
 class Violation:
-    """One thing that must not be. ``of``: the run, call, request or decision that it is about."""
+    """One thing that must not happen. ``of``: the run, call, request or decision that it is about."""
 
     kind: Kind
     of: str
-    said: str
+    detail: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.of}: {self.said}"
+        return f"{self.kind}: {self.of}: {self.detail}"
 
 
 def violations(evidence: Evidence) -> list[Violation]:
     """Return everything that is wrong; an empty list is a proven run."""
-    return [found for check in CHECKS for found in check(evidence)]
+    return [violation for check in CHECKS for violation in check(evidence)]
 
 
 def runs_ended(evidence: Evidence) -> Iterator[Violation]:
@@ -66,9 +66,9 @@ def runs_ended(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("lost", run_id, f"{run.task}: {run.status}, {run.reason}")
         ends = sum(event.type == "run.ended" for event in recorded.events)
         if ends != 1:
-            yield Violation("record", run_id, f"its log tells of {ends} ends")
+            yield Violation("record", run_id, f"its log has {ends} ends")
         if recorded.chain_broken:
-            yield Violation("record", run_id, "its event chain does not hold")
+            yield Violation("record", run_id, "its event chain is broken")
 
 
 def calls_have_results(evidence: Evidence) -> Iterator[Violation]:
@@ -86,7 +86,7 @@ def calls_have_results(evidence: Evidence) -> Iterator[Violation]:
                 isinstance(result, Ok)
                 and call.child_run_id is None
                 and not started
-                and not _said(recorded, call, "happened")
+                and not _resolved_as(recorded, call, "happened")
             ):
                 yield Violation("lost", of, "it succeeded, and its handler was never started")
             refused = isinstance(result, Failure) and result.kind in REFUSALS - {"interrupted"}
@@ -94,7 +94,7 @@ def calls_have_results(evidence: Evidence) -> Iterator[Violation]:
                 yield Violation("unapproved", of, f"it was {result.kind}, and its handler was started")
             state = executed[call.tool_call_id].state if call.tool_call_id in executed else None
             if state == "executing":
-                yield Violation("lost", of, "its execution is still under way")
+                yield Violation("lost", of, "its execution is still running")
             if started and state is None:
                 yield Violation("unapproved", of, "its handler was started, and no execution is on record")
         for request in recorded.requests:
@@ -128,7 +128,7 @@ def effects_are_approved(evidence: Evidence) -> Iterator[Violation]:
             yield Violation("record", of, "its starts had different idempotency keys")
         noted = sum(e.type == "execution.started" and e.payload["tool_call_id"] == call_id for e in recorded.events)
         if len(lines) > noted:
-            yield Violation("unapproved", of, f"{len(lines)} starts, and the log tells of {noted}")
+            yield Violation("unapproved", of, f"{len(lines)} starts, and the log has {noted}")
         executed = next((each.digest for each in recorded.executions if each.tool_call_id == call_id), None)
         approvals = [
             request
@@ -144,58 +144,62 @@ def effects_are_approved(evidence: Evidence) -> Iterator[Violation]:
             edit = recorded.decisions.get(approved.decision_id or "") if approved.verb == "edit" else None
             allowed = approved.digest if edit is None else edit.digest
             if approved.verb == "edit" and edit is None:
-                yield Violation("unapproved", of, "it was edited, and what the edit said is gone")
+                yield Violation("unapproved", of, "it was edited, and the edit's content is gone")
             yield from _matches(of, lines, call, allowed=allowed, executed=executed, manifests=evidence.manifests)
             decided_at = from_text(approved.decided_at or "").timestamp()
             if min(line.at for line in lines) < decided_at - CLOCK_SECONDS:
                 yield Violation("unapproved", of, "its handler was started before it was approved")
 
 
-def decisions_stand(evidence: Evidence) -> Iterator[Violation]:
-    """What operators were told is what is recorded: one winner, the same answer each time, losers told so (I4, I5)."""
-    asked = {request.id: request for recorded in evidence.runs.values() for request in recorded.requests}
-    told: dict[str, list[Answered]] = defaultdict(list)
+def answers_match_decisions(evidence: Evidence) -> Iterator[Violation]:
+    """The operators' answers match the record: one winner, the same answer each time, losers learn the winner (I4, I5)."""
+    by_id = {request.id: request for recorded in evidence.runs.values() for request in recorded.requests}
+    by_decision: dict[str, list[Answered]] = defaultdict(list)
     for answer in evidence.answers:
-        told[answer.decision_id].append(answer)
-    for name, answers in told.items():
-        request = asked.get(answers[0].request_id)
+        by_decision[answer.decision_id].append(answer)
+    for name, answers in by_decision.items():
+        request = by_id.get(answers[0].request_id)
         if request is None:
             yield Violation("decision", name, f"its request {answers[0].request_id} is gone")
         else:
-            yield from _stands(name, {answer.http for answer in answers}, request)
+            yield from _codes_match(name, {answer.http for answer in answers}, request)
             for answer in answers:
-                yield from _told_the_truth(answer, request)
-    for request in asked.values():
-        if request.decision_id is not None and request.decision_id not in told:
-            yield Violation("decision", request.id, f"decided by {request.decision_id}, which nobody sent")
+                yield from _answer_matches(answer, request)
+    for request in by_id.values():
+        if request.decision_id is not None and request.decision_id not in by_decision:
+            yield Violation("decision", request.id, f"decided by {request.decision_id}, which no one sent")
         if request.verb is not None and request.status != STATUS_OF_VERB[request.verb]:
             yield Violation("record", request.id, f"{request.verb} made it {request.status}")
 
 
-def _stands(name: str, codes: set[int], request: Request) -> Iterator[Violation]:
-    """Hold the kinds of answers that one decision got against who decided."""
+def _codes_match(name: str, codes: set[int], request: Request) -> Iterator[Violation]:
+    """Compare the status codes that one decision got with who decided."""
     won = request.decision_id == name
     if codes - {200, 202, 409, 410}:
         yield Violation("decision", name, f"it was answered {sorted(codes)}")
     if 200 in codes and not won:
-        yield Violation("decision", name, f"it was told that it decided, and {request.decision_id} is recorded")
+        yield Violation("decision", name, f"its answer says that it decided, and {request.decision_id} is recorded")
     if won and codes & {409, 410}:
-        yield Violation("decision", name, f"it decided, and was told {sorted(codes & {409, 410})}")
+        yield Violation("decision", name, f"it decided, and was answered {sorted(codes & {409, 410})}")
     if codes == {202} and not won:
-        yield Violation("decision", name, f"it was accepted, is not recorded ({request.status}), and was never told so")
+        yield Violation(
+            "decision", name, f"it was accepted, is not recorded ({request.status}), and never learned that"
+        )
 
 
-def _told_the_truth(answer: Answered, request: Request) -> Iterator[Violation]:
-    """Hold what one answer says against what is recorded."""
+def _answer_matches(answer: Answered, request: Request) -> Iterator[Violation]:
+    """Compare one answer with the record."""
     if answer.http == 200 and answer.status != request.status:
         yield Violation(
             "decision", answer.decision_id, f"it was answered {answer.status}, {request.status} is recorded"
         )
     if answer.http == 409 and answer.code != "already_decided":
-        yield Violation("decision", answer.decision_id, f"it was told {answer.code}, and {request.status} is recorded")
+        yield Violation(
+            "decision", answer.decision_id, f"it was answered {answer.code}, and {request.status} is recorded"
+        )
     if answer.http == 409 and answer.winner not in {None, request.decision_id}:
         yield Violation(
-            "decision", answer.decision_id, f"it was told {answer.winner}, not {request.decision_id}, had won"
+            "decision", answer.decision_id, f"its answer names {answer.winner} as the winner, not {request.decision_id}"
         )
 
 
@@ -224,14 +228,14 @@ def conversations_reconciled(evidence: Evidence) -> Iterator[Violation]:
         planned = in_path[: len(in_path) - _closed_unplanned(recorded)]
         if planned != [call.tool_call_id for call in recorded.calls]:
             yield Violation("conversation", run_id, "its path and its calls differ")
-        said = {part.tool_call_id: part.result for message in recorded.head for part in message.results}
+        results = {part.tool_call_id: part.result for message in recorded.head for part in message.results}
         for call in recorded.calls:
-            if call.tool_call_id in said and said[call.tool_call_id] != call.settled_result:
+            if call.tool_call_id in results and results[call.tool_call_id] != call.settled_result:
                 yield Violation("conversation", f"{run_id}/{call.tool_call_id}", "the model read another result")
 
 
 def workflows_agree(evidence: Evidence) -> Iterator[Violation]:
-    """Each workflow ended as its run did, heard every decision that counts, replays, and got over each failed task."""
+    """Each workflow ended as its run did, received every decision that counts, replays, and recovered from failed tasks."""
     for run_id, recorded in evidence.runs.items():
         workflow = evidence.workflows.get(run_id)
         if workflow is None:
@@ -240,17 +244,19 @@ def workflows_agree(evidence: Evidence) -> Iterator[Violation]:
             continue
         if workflow.status != CLOSED.get(recorded.run.status):
             yield Violation("workflow", run_id, f"{recorded.run.status} in the store, {workflow.status} in Temporal")
-        if workflow.standing:
-            yield Violation("workflow", run_id, f"a workflow task failed and stayed so: {workflow.standing}")
+        if workflow.unresolved:
+            yield Violation("workflow", run_id, f"a workflow task failed and never succeeded: {workflow.unresolved}")
         yield from (
-            Violation("workflow", run_id, told) for told in workflow.task_failures if "NON_DETERMINISTIC" in told
+            Violation("workflow", run_id, failure)
+            for failure in workflow.task_failures
+            if "NON_DETERMINISTIC" in failure
         )
         if workflow.replay_error:
             yield Violation("workflow", run_id, f"its history does not replay: {workflow.replay_error}")
         # Of an interrupted run's decisions some may never have had to arrive.
         decided = {each.decision_id for each in recorded.requests if each.decision_id is not None}
-        for unheard in decided - workflow.heard if recorded.run.status == "completed" else ():
-            yield Violation("workflow", unheard, "it is recorded, and its run never heard of it")
+        for missing in decided - workflow.received if recorded.run.status == "completed" else ():
+            yield Violation("workflow", missing, "it is recorded, and its run never received it")
 
 
 CHECKS: Final[tuple[Callable[[Evidence], Iterator[Violation]], ...]] = (
@@ -258,7 +264,7 @@ CHECKS: Final[tuple[Callable[[Evidence], Iterator[Violation]], ...]] = (
     calls_have_results,
     once_started_once,
     effects_are_approved,
-    decisions_stand,
+    answers_match_decisions,
     redeemed_once,
     conversations_reconciled,
     workflows_agree,
@@ -266,10 +272,10 @@ CHECKS: Final[tuple[Callable[[Evidence], Iterator[Violation]], ...]] = (
 
 
 def _by_call(ledger: list[Start]) -> dict[tuple[str, str], list[Start]]:
-    found: dict[tuple[str, str], list[Start]] = defaultdict(list)
+    by_call: dict[tuple[str, str], list[Start]] = defaultdict(list)
     for line in ledger:
-        found[line.of].append(line)
-    return found
+        by_call[line.of].append(line)
+    return by_call
 
 
 def _outcome(recorded: Recorded, request: Request) -> str | None:
@@ -289,17 +295,17 @@ def _closed_unplanned(recorded: Recorded) -> int:
     if recorded.run.status != "interrupted" or last is None:
         return 0
     known = {call.tool_call_id for call in recorded.calls}
-    said = {part.tool_call_id: part.result for message in recorded.head for part in message.results}
+    results = {part.tool_call_id: part.result for message in recorded.head for part in message.results}
     for call in last.calls:
-        result = said.get(call.tool_call_id)
+        result = results.get(call.tool_call_id)
         closed = isinstance(result, Failure) and result.kind == "interrupted" and result.fields.get("started") is False
         if call.tool_call_id in known or not closed:
             return 0
     return len(last.calls)
 
 
-def _said(recorded: Recorded, call: Call, outcome: str) -> bool:
-    """Tell whether a person said this of a lost call."""
+def _resolved_as(recorded: Recorded, call: Call, outcome: str) -> bool:
+    """Tell whether a person resolved a lost call this way."""
     return any(
         request.tool_call_id == call.tool_call_id and _outcome(recorded, request) == outcome
         for request in recorded.requests
@@ -309,7 +315,7 @@ def _said(recorded: Recorded, call: Call, outcome: str) -> bool:
 def _matches(
     of: str, lines: list[Start], call: Call, *, allowed: str, executed: str | None, manifests: Mapping[str, str]
 ) -> Iterator[Violation]:
-    """Hold the bytes that the handler got, and the execution's digest, against what was allowed."""
+    """Compare the bytes that the handler got, and the execution's digest, with what was allowed."""
     if executed is not None and executed != allowed:
         yield Violation("unapproved", of, "its execution's digest is not the one that was allowed")
     for line in lines:
@@ -322,4 +328,4 @@ def _matches(
             policy_version=call.policy_version,
         )
         if saw != allowed:
-            yield Violation("unapproved", of, f"its handler got what nobody allowed: {line.input}")
+            yield Violation("unapproved", of, f"its handler got input that was not allowed: {line.input}")

@@ -1,4 +1,4 @@
-"""The checker of the chaos runs finds what is planted: each defect, in evidence that is otherwise whole."""
+"""The checker of the chaos runs finds each planted defect in evidence that is otherwise whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import chaos_app
 import pytest
-from checking import Kind, violations
+from checker import Kind, violations
 from evidence import Answered, Evidence, Planned, Recorded, Start, Workflow, text_of
 
 from turngate.domain.conversation.messages import Message, TextPart, ToolCallPart, ToolResultPart, user_message
@@ -32,15 +32,15 @@ DONE = Ok(value={"done": "it"})
 RESULTS = dict.fromkeys(TOOL, DONE) | {"refused": rejected("ann", "no")}
 
 
-def row(of: type[Row], /, **given: Any) -> Row:
-    """A row with what matters given, and the rest empty."""
+def row(of: type[Row], /, **columns: Any) -> Row:
+    """Return a row with these columns, and the rest empty."""
     empty = {"str": "", "int": 0, "bool": False}
     rest = {
         each.name: empty.get(str(each.type))
         for each in fields(of)  # type: ignore[arg-type]
-        if each.name not in given and each.default is MISSING and each.default_factory is MISSING
+        if each.name not in columns and each.default is MISSING and each.default_factory is MISSING
     }
-    return of(**rest, **given)
+    return of(**rest, **columns)
 
 
 def arguments(call: str, amount: int = 1) -> str:
@@ -85,7 +85,7 @@ def request(call: str, verb: str, status: str, kind: str = "approval") -> Reques
 
 def whole() -> Evidence:
     """A run with a call that was approved, one edited, one rejected, one ungated, and one lost and sent again."""
-    asked = [
+    requests = [
         request("paid", "approve", "approved"),
         request("edited", "edit", "approved"),
         request("refused", "reject", "rejected"),
@@ -93,7 +93,7 @@ def whole() -> Evidence:
         request("lost", "respond", "responded", "outcome"),
     ]
     edit = row(Decision, id="d-rq-edited-approval", digest=digest("edited", arguments("edited", 9)), verb="edit")
-    said = row(Decision, id="d-rq-lost-outcome", outcome="did_not_happen", verb="respond")
+    resolution = row(Decision, id="d-rq-lost-outcome", outcome="did_not_happen", verb="respond")
     calls = [
         row(
             Call,
@@ -108,15 +108,19 @@ def whole() -> Evidence:
         )
         for call, tool in TOOL.items()
     ]
-    made = [ToolCallPart(tool_call_id=each.tool_call_id, tool_name=each.tool_name, input=each.input) for each in calls]
-    told = [ToolResultPart(tool_call_id=call, tool_name=tool, result=RESULTS[call]) for call, tool in TOOL.items()]
+    call_parts = [
+        ToolCallPart(tool_call_id=each.tool_call_id, tool_name=each.tool_name, input=each.input) for each in calls
+    ]
+    result_parts = [
+        ToolResultPart(tool_call_id=call, tool_name=tool, result=RESULTS[call]) for call, tool in TOOL.items()
+    ]
     head = [
         user_message("go"),
-        Message(role="assistant", parts=tuple(made)),
-        Message(role="tool", parts=tuple(told)),
+        Message(role="assistant", parts=tuple(call_parts)),
+        Message(role="tool", parts=tuple(result_parts)),
         Message(role="assistant", parts=(TextPart(text="Done."),)),
     ]
-    ran = {"paid": "d-rq-paid-approval", "edited": edit.id, "posted": None, "lost": said.id}
+    ran = {"paid": "d-rq-paid-approval", "edited": edit.id, "posted": None, "lost": resolution.id}
     executed = [
         row(
             Execution,
@@ -132,8 +136,8 @@ def whole() -> Evidence:
     recorded = Recorded(
         run=row(Run, id=RUN, status="completed"),
         calls=calls,
-        requests=asked,
-        decisions={edit.id: edit, said.id: said},
+        requests=requests,
+        decisions={edit.id: edit, resolution.id: resolution},
         executions=executed,
         events=[*noted, row(Event, type="run.ended", payload={})],
         head=head,
@@ -148,14 +152,14 @@ def whole() -> Evidence:
             http=200,
             status=each.status,
         )
-        for each in asked
+        for each in requests
     ]
-    told = {"http": 409, "status": None, "code": "already_decided", "winner": "d-rq-paid-approval"}
-    lost = replace(answers[0], decision_id="d-late", by="bob", **told)
+    refused = {"http": 409, "status": None, "code": "already_decided", "winner": "d-rq-paid-approval"}
+    lost = replace(answers[0], decision_id="d-late", by="bob", **refused)
     return Evidence(
         planned=[Planned(run_id=RUN, name="one", calls=len(TOOL))],
         runs={RUN: recorded},
-        workflows={RUN: Workflow(status="COMPLETED", heard={each.decision_id or "" for each in asked})},
+        workflows={RUN: Workflow(status="COMPLETED", received={each.decision_id or "" for each in requests})},
         ledger=[start("paid"), start("edited", 9), start("posted"), start("lost"), start("lost", at=6.0)],
         answers=[*answers, lost],
         manifests=MANIFESTS,
@@ -271,11 +275,11 @@ DEFECTS: dict[str, tuple[Kind, Callable[[Evidence], None]]] = {
     "a run that is not there": ("lost", lambda of: change(of.planned, 0, run_id="run_2")),
     "a run that failed": ("lost", status("failed")),
     "a run that still runs": ("lost", status("running")),
-    "an interrupt that nobody sent": ("lost", status("interrupted")),
+    "an interrupt that no one sent": ("lost", status("interrupted")),
     "a request that still waits": ("lost", of_request(0, status="pending", decision_id=None, verb=None)),
-    "an execution under way": ("lost", lambda of: change(of.runs[RUN].executions, 0, state="executing")),
+    "a running execution": ("lost", lambda of: change(of.runs[RUN].executions, 0, state="executing")),
     "an effect of a rejected call": ("unapproved", lambda of: of.ledger.append(start("refused"))),
-    "an effect of a call that nobody knows": (
+    "an effect of an unknown call": (
         "unapproved",
         lambda of: of.ledger.append(replace(start("paid"), call="made up")),
     ),
@@ -287,7 +291,7 @@ DEFECTS: dict[str, tuple[Kind, Callable[[Evidence], None]]] = {
     ),
     "another digest in the execution": ("unapproved", lambda of: change(of.runs[RUN].executions, 0, digest="other")),
     "an effect before its approval": ("unapproved", saw(at=from_text(NOON).timestamp() - 1)),
-    "a start that the log does not tell of": ("unapproved", lambda of: of.runs[RUN].events.pop(0)),
+    "a start that the log does not have": ("unapproved", lambda of: of.runs[RUN].events.pop(0)),
     "an execution that is not on record": ("unapproved", lambda of: of.runs[RUN].executions.pop(0)),
     "another call's decision redeemed": (
         "unapproved",
@@ -295,28 +299,28 @@ DEFECTS: dict[str, tuple[Kind, Callable[[Evidence], None]]] = {
     ),
     "an accepted decision that did not win": ("decision", of_request(0, decision_id="d-late")),
     "a decision accepted (202) and forgotten": ("decision", lambda of: change(of.answers, -1, http=202, winner=None)),
-    "a winner that was told it lost": ("decision", answered(http=409, status=None)),
+    "a winner whose answer says that it lost": ("decision", answered(http=409, status=None)),
     "an answer of another status": ("decision", answered(status="rejected")),
-    "a loser that was told another winner": ("decision", lambda of: change(of.answers, -1, winner="d-nobody")),
-    "a loser that was told of no such request": (
+    "a loser with another winner's name": ("decision", lambda of: change(of.answers, -1, winner="d-unknown")),
+    "a loser without a request": (
         "decision",
         lambda of: change(of.answers, -1, code="unknown_request"),
     ),
     "an answer of another kind": ("decision", lambda of: change(of.answers, -1, http=500)),
-    "a decision that nobody sent": ("decision", lambda of: of.answers.pop(2)),
+    "a decision that no one sent": ("decision", lambda of: of.answers.pop(2)),
     "calls without results in the path": ("conversation", path_without_results),
     "a path without its calls": ("conversation", path_without_calls),
     "a model that read another result": ("conversation", other_result),
     "a workflow that ended otherwise": ("workflow", workflow(status="FAILED")),
     "a workflow that still runs": ("workflow", workflow(status="RUNNING")),
     "no workflow": ("workflow", lambda of: of.workflows.clear()),
-    "a task failure left standing": ("workflow", workflow(standing="it raised")),
+    "an unresolved task failure": ("workflow", workflow(unresolved="it raised")),
     "a task that was not deterministic": (
         "workflow",
         workflow(task_failures=["WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR: it"]),
     ),
     "a history that does not replay": ("workflow", workflow(replay_error="it")),
-    "a decision that the run never heard of": ("workflow", lambda of: of.workflows[RUN].heard.clear()),
+    "a decision that the run never received": ("workflow", lambda of: of.workflows[RUN].received.clear()),
     "a broken event chain": ("record", lambda of: setattr(of.runs[RUN], "chain_broken", True)),
     "two ends in the log": ("record", lambda of: of.runs[RUN].events.append(of.runs[RUN].events[-1])),
     "two idempotency keys": ("record", lambda of: change(of.ledger, 4, key="other")),
@@ -330,7 +334,7 @@ def test_a_planted_defect_is_found(name: str) -> None:
     kind, plant = DEFECTS[name]
     evidence = whole()
     plant(evidence)
-    assert kind in {found.kind for found in violations(evidence)}
+    assert kind in {violation.kind for violation in violations(evidence)}
 
 
 def test_starts_are_read_as_the_model_wrote_them() -> None:
