@@ -1,4 +1,4 @@
-"""One real engine and its API, shared by the session; each test makes runs of its own."""
+"""One real engine and its API, shared by the session; each test starts runs of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 
 PATIENT = timedelta(seconds=10)
-"""A worker is there, so nobody waits this long; a busy machine must not turn a 200 into a 202."""
+"""A worker is running, so no test waits this long; a busy machine must not turn a 200 into a 202."""
 
 
 @pytest.fixture(scope="session")
@@ -29,12 +29,12 @@ async def api_database(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 
 @pytest.fixture(scope="session")
 async def api(client: Client, api_database: Database) -> AsyncIterator[Api]:
-    """The API with a worker behind it."""
+    """The API with a worker."""
     async with (
         stack(client, api_database, *TOOLS, model=TextScript(), policy=POLICY) as engine,
-        api_on(engine, Gateway(client, update_wait=PATIENT)) as made,
+        api_on(engine, Gateway(client, update_wait=PATIENT)) as api,
     ):
-        yield made
+        yield api
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ async def idle(client: Client, sqlite: Database) -> AsyncIterator[Api]:
     """The API without a worker; run one with ``async with api.stack.worker()``."""
     async with (
         stack(client, sqlite, *TOOLS, model=TextScript(), policy=POLICY, working=False) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(milliseconds=300))) as made,
+        api_on(engine, Gateway(client, update_wait=timedelta(milliseconds=300))) as api,
     ):
-        yield made
+        yield api
 
 
 @pytest.fixture
@@ -54,17 +54,17 @@ def world() -> World:
 
 @pytest.fixture
 async def office(client: Client, sqlite: Database, world: World) -> AsyncIterator[Api]:
-    """The API of an app whose agent has sub-agents, control calls, tools from outside and results too large to show."""
+    """The API of an app whose agent has sub-agents, control calls, tools from outside and results too large to display."""
     async with (
         stack(client, sqlite, *world.tools(), model=Acting(), limits=LIMITS) as engine,
-        api_on(engine, Gateway(client, update_wait=PATIENT)) as made,
+        api_on(engine, Gateway(client, update_wait=PATIENT)) as api,
     ):
-        yield made
+        yield api
 
 
 @pytest.fixture
 async def cut_off(api: Api) -> AsyncIterator[Api]:
-    """The same store behind an API that cannot reach Temporal: a real client, and a port where nobody listens."""
+    """The same store with an API that can't reach Temporal: a real client, and a port where no server listens."""
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
-    async with api_on(api.stack, Gateway(nowhere), api.name) as made:
-        yield made
+    async with api_on(api.stack, Gateway(nowhere), api.name) as unreachable:
+        yield unreachable

@@ -1,4 +1,4 @@
-"""Who is let in: sessions, tokens, origins, host names, login links, form tokens."""
+"""Who gets in: sessions, tokens, origins, host names, login links, form tokens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_without_a_good_credential_everything_is_401(api: Api) -> None:
 
 
 async def test_a_bad_token_is_not_saved_by_a_good_cookie(api: Api) -> None:
-    """A credential that was sent and is wrong is refused, whatever else comes with it."""
+    """A wrong credential is refused, whatever else comes with it."""
     answer = await api.operator.get("/api/v1/runs", headers={"Authorization": "Bearer tg_wrong"})
     assert answer.status_code == 401
 
@@ -85,7 +85,7 @@ async def test_a_token_may_do_what_its_scopes_say(
     ],
 )
 async def test_a_cross_origin_post_with_the_cookie_is_refused(api: Api, headers: dict[str, str], status: int) -> None:
-    """403 cross_origin unless the browser, or at least Origin, says it came from our own pages; nothing is started."""
+    """403 cross_origin unless the browser, or at least Origin, says that it came from one of our pages; nothing starts."""
     cookies = await session_for(api.stack.database, "ada")
     sent = {name: value.format(url=api.url) for name, value in headers.items()}
     async with httpx.AsyncClient(base_url=api.url, cookies=cookies, trust_env=False) as browser:
@@ -96,7 +96,7 @@ async def test_a_cross_origin_post_with_the_cookie_is_refused(api: Api, headers:
 
 
 async def test_a_token_needs_no_origin(api: Api) -> None:
-    """A token is sent on purpose, never by a browser on its own: its origin does not matter."""
+    """A program sends a token on purpose, a browser never does by itself: the origin does not matter."""
     answer = await api.agent.post(
         "/api/v1/runs", json={"agent": "agent", "input": "hello"}, headers={"Sec-Fetch-Site": "cross-site"}
     )
@@ -105,7 +105,7 @@ async def test_a_token_needs_no_origin(api: Api) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8321", "127.0.0.1.evil.example", "", "localhost.evil"])
 async def test_a_rebound_host_name_is_refused(api: Api, host: str) -> None:
-    """421 for a name that is not loopback's (DNS rebinding), before anything is looked at, /livez included."""
+    """421 for a name that is not loopback's (DNS rebinding), before anything else, on /livez too."""
     for path in ("/api/v1/runs", "/livez"):
         answer = await api.operator.get(path, headers={"Host": host})
         assert (answer.status_code, answer.json()["code"]) == (421, "unknown_host")
@@ -113,12 +113,12 @@ async def test_a_rebound_host_name_is_refused(api: Api, host: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost", "LOCALHOST:80", "[::1]:80"])
 async def test_loopback_names_are_answered(api: Api, host: str) -> None:
-    """Whatever the port, which a proxy may change."""
+    """The port does not matter, because a proxy may change it."""
     assert (await api.stranger.get("/livez", headers={"Host": host})).status_code == 200
 
 
 def test_only_a_server_on_loopback_checks_names() -> None:
-    """Bound to the network, a server cannot know its names; further names can be given."""
+    """Bound to the network, a server can't know its names; the settings can name them."""
     assert ApiSettings(host="0.0.0.0").host_names is None  # noqa: S104 - a value, not a socket
     assert ApiSettings(host="::1", more_host_names=frozenset({"box"})).host_names == {
         "127.0.0.1",
@@ -147,7 +147,7 @@ async def test_a_login_link_works_once(api: Api) -> None:
 
 
 async def test_i10_who_started_by_a_token_cannot_decide_by_another_credential(api: Api) -> None:
-    """I10: a rule that bars the starter bars the person, whichever of their credentials starts and decides."""
+    """I10: a rule that bars the starter bars the person, with whichever of their credentials they start and decide."""
     database, name = api.stack.database, f"ann-{api.name}"
     await added(database, name)
     async with database.write() as conn:
@@ -176,7 +176,7 @@ async def test_i10_who_started_by_a_token_cannot_decide_by_another_credential(ap
 async def test_a_person_may_do_what_their_role_says(
     api: Api, role: str, reads: int, starts: int, administers: int
 ) -> None:
-    """Read, start runs, look after tokens; /me tells the same."""
+    """Read, start runs, manage tokens; /me says the same."""
     name = f"{role}-{api.name}"
     await added(api.stack.database, name, role)
     cookies = await session_for(api.stack.database, name)
@@ -200,7 +200,7 @@ def request_with(cookie: str | None, *, scheme: str = "https") -> Request:
 
 
 def test_a_form_token_belongs_to_its_session() -> None:
-    """The token of the same session passes; another's, none, or no session do not. It does not show the secret."""
+    """The token of the same session passes; another's, none, or no session does not. It does not reveal the secret."""
     secret = secrets.token_urlsafe(32)
     token = authentication.form_token(secret)
     assert secret not in token
@@ -213,13 +213,13 @@ def test_a_form_token_belongs_to_its_session() -> None:
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_the_session_cookie_is_out_of_reach_of_scripts(scheme: str) -> None:
-    """HttpOnly, SameSite=Lax, the whole site; on https Secure, under a name that only this host can set; cleared alike."""
+    """HttpOnly, SameSite=Lax, the whole site; on https Secure, with a name that only this host can set; cleared alike."""
     response, cleared, came = Response(), Response(), request_with(None, scheme=scheme)
     authentication.set_session_cookie(came, response, "s3")
     authentication.clear_session_cookie(came, cleared)
     name, cookie = ("__Host-turngate_session", "; secure") if scheme == "https" else ("turngate_session", "")
-    for made, more in ((response, f"{name}=s3; httponly; max-age=43200"), (cleared, f'{name}=""')):
-        sent = made.headers["set-cookie"]
+    for answer, more in ((response, f"{name}=s3; httponly; max-age=43200"), (cleared, f'{name}=""')):
+        sent = answer.headers["set-cookie"]
         assert sent.startswith(f"{name}=")
         for part in (*more.lower().split("; ")[1:], "httponly", "samesite=lax", "path=/"):
             assert part in sent.lower()
@@ -228,8 +228,8 @@ def test_the_session_cookie_is_out_of_reach_of_scripts(scheme: str) -> None:
     assert "max-age=0" in cleared.headers["set-cookie"].lower()
 
 
-def test_on_https_a_cookie_that_another_host_could_plant_is_not_looked_at() -> None:
-    """Without the prefix a cookie may come from a neighbouring host or from plain http: it is no session."""
+def test_on_https_a_cookie_that_another_host_could_plant_is_ignored() -> None:
+    """Without the prefix a cookie may come from a neighbouring host or from plain http: it opens no session."""
     planted = Request({**request_with("x").scope, "headers": [(b"cookie", f"{SESSION_COOKIE}=planted".encode())]})
     assert authentication.session_secret(planted) is None
     assert authentication.session_secret(request_with("own")) == "own"

@@ -22,26 +22,26 @@ PAGE = {"Accept": "text/html"}
 
 @pytest.fixture
 async def desk(sqlite: Database) -> AsyncIterator[Desk]:
-    async with desk_on(sqlite) as made:
-        run = await made.run()
-        await made.put(run)
-        yield made
+    async with desk_on(sqlite) as desk:
+        run = await desk.run()
+        await desk.put(run)
+        yield desk
 
 
-async def audited(client: httpx.AsyncClient, **wanted: Any) -> list[dict[str, Any]]:
+async def audited(client: httpx.AsyncClient, **filters: Any) -> list[dict[str, Any]]:
     """The items of every page."""
-    found, cursor = [], None
+    items, cursor = [], None
     while True:
-        answer = await client.get("/api/v1/audit", params=wanted | ({"cursor": cursor} if cursor else {}))
+        answer = await client.get("/api/v1/audit", params=filters | ({"cursor": cursor} if cursor else {}))
         assert answer.status_code == 200, answer.text
-        found += answer.json()["items"]
+        items += answer.json()["items"]
         cursor = answer.json()["next_cursor"]
         if cursor is None:
-            return found
+            return items
 
 
 async def test_i6_the_log_says_who_did_what_to_which_bytes(api: Api) -> None:
-    """I6: one digest from the request over the decision to the execution, the edited one besides; and who, each time."""
+    """I6: request, decision and execution have one digest, and an edit has its own; each event names the actor."""
     request = await api.gated()
     assert (await api.decide(request, "edit", args={"cents": 7})).status_code == 200
 
@@ -51,15 +51,15 @@ async def test_i6_the_log_says_who_did_what_to_which_bytes(api: Api) -> None:
     await until(ended, "end of the run")
     items = await audited(api.operator, run_id=request["run_id"])
     assert [each["seq"] for each in items] == sorted((each["seq"] for each in items), reverse=True)
-    told = {each["type"]: each for each in items}
+    by_type = {each["type"]: each for each in items}
     ada, bot = f"ada-{api.name}", f"bot-{api.name}"
-    assert {kind: told[kind]["actor"] for kind in ("run.started", "request.viewed", "request.decided")} == {
+    assert {kind: by_type[kind]["actor"] for kind in ("run.started", "request.viewed", "request.decided")} == {
         "run.started": bot,
         "request.viewed": ada,
         "request.decided": ada,
     }
     opened, decided, started = (
-        told[kind]["payload"] for kind in ("request.opened", "request.decided", "execution.started")
+        by_type[kind]["payload"] for kind in ("request.opened", "request.decided", "execution.started")
     )
     assert (opened["digest"], opened["rule"]) == (request["digest"], "tool:ask")
     assert (decided["digest"], decided["role"], decided["verb"]) == (request["digest"], "operator", "edit")
@@ -71,20 +71,20 @@ async def test_i6_the_log_says_who_did_what_to_which_bytes(api: Api) -> None:
 
 
 async def test_an_interrupt_says_whose_it_was(api: Api) -> None:
-    """Its requests are cancelled and its run ended by whoever told it to stop."""
+    """The person who interrupts a run cancels its requests and ends it, says the log."""
     request = await api.gated()
     await api.operator.post(f"/api/v1/runs/{request['run_id']}/interrupt", json={"reason": "wrong"})
 
     async def ends() -> list[dict[str, Any]]:
-        found = await audited(api.operator, run_id=request["run_id"])
-        return found if found[0]["type"] == "run.ended" else []
+        items = await audited(api.operator, run_id=request["run_id"])
+        return items if items[0]["type"] == "run.ended" else []
 
     items = {each["type"]: each for each in await until(ends, "end of the run")}
     assert items["run.ended"]["actor"] == items["request.cancelled"]["actor"] == f"ada-{api.name}"
 
 
 async def test_the_log_is_filtered_and_paged(desk: Desk) -> None:
-    """By run, type, actor and time, in pages of any size; what no event could be is refused."""
+    """By run, type, actor and time, in pages of any size; a filter that no event could match is refused."""
     ann, bob = await desk.person("ann"), await desk.person("bob")
     before = as_text(now())
     for who in (ann, bob):
@@ -97,8 +97,8 @@ async def test_the_log_is_filtered_and_paged(desk: Desk) -> None:
         ("ann", "request.viewed"),
     ]
     for limit in (1, 3, 200):
-        found = await audited(ann, limit=limit, run_id="run_1")
-        assert [(each["actor"], each["type"]) for each in found] == ours
+        items = await audited(ann, limit=limit, run_id="run_1")
+        assert [(each["actor"], each["type"]) for each in items] == ours
     for wanted, expected in (
         ({"type": "request.*", "actor": "ann"}, ours[2:]),
         ({"type": "*.viewed"}, [ours[1], ours[3]]),
@@ -111,18 +111,18 @@ async def test_the_log_is_filtered_and_paged(desk: Desk) -> None:
         assert (await ann.get("/api/v1/audit", params=bad)).status_code == 422, bad
 
 
-async def test_who_came_in_is_for_admins(desk: Desk) -> None:
-    """Log-ins and people are in the log for admins only; changes of grants and policy for everybody who reads requests."""
+async def test_only_admins_see_log_ins(desk: Desk) -> None:
+    """Only admins see log-ins and people in the log; everyone who reads requests sees changes of grants and policy."""
     ann, admin = await desk.person("ann"), await desk.machine("boss", "admin")
     async with desk.database.write() as conn:
         await events.append(conn, events.SYSTEM, [("policy.changed", {"by": "boss"})])
-    told = {each["type"] for each in await audited(admin, run_id="system")}
-    assert {"session.opened", "policy.changed"} <= told
+    types = {each["type"] for each in await audited(admin, run_id="system")}
+    assert {"session.opened", "policy.changed"} <= types
     assert {each["type"] for each in await audited(ann, run_id="system")} == {"policy.changed"}
 
 
 async def test_who_may_read_requests_may_read_the_log(desk: Desk) -> None:
-    """A viewer and an admin's token may; one that only starts runs, or only decides, may not: API and page."""
+    """A viewer and an admin's token may; a token that only starts runs, or only decides, may not: API and page."""
     for scopes, status in (
         (("requests:read",), 200),
         (("admin",), 200),
@@ -137,7 +137,7 @@ async def test_who_may_read_requests_may_read_the_log(desk: Desk) -> None:
     assert (await vic.get("/api/v1/audit/chains/none")).status_code == 404
 
 
-async def test_a_chain_that_was_changed_is_shown_as_broken(desk: Desk) -> None:
+async def test_a_chain_that_was_changed_is_reported_as_broken(desk: Desk) -> None:
     """API and page name the first event that does not fit; other chains hold."""
     ann = await desk.person("ann")
     await ann.get("/api/v1/requests/rq")
@@ -155,8 +155,8 @@ async def test_a_chain_that_was_changed_is_shown_as_broken(desk: Desk) -> None:
     assert (await ann.get("/api/v1/audit/chains/system")).json()["broken_at"] is None
 
 
-async def test_the_page_shows_and_links_what_happened_and_nothing_of_it_is_markup(desk: Desk) -> None:
-    """Who, what, the run and the request; filters stay in the links; an agent's or a person's text stays text."""
+async def test_the_page_links_what_happened_and_escapes_all_of_it(desk: Desk) -> None:
+    """Actor, event, run and request; filters stay in the links; an agent's or a person's text stays text."""
     ann = await desk.person("ann")
     await ann.get("/api/v1/requests/rq")
     async with desk.database.write() as conn:
@@ -173,7 +173,9 @@ async def test_the_page_shows_and_links_what_happened_and_nothing_of_it_is_marku
     second = await ann.get(older, headers=PAGE)
     assert 'href="/requests/rq"' in second.text
     assert "request.viewed" in second.text
-    found = await ann.get("/audit", params={"actor": "nobody", "type": "", "since": "2026-01-01T00:00"}, headers=PAGE)
-    assert "No events here." in found.text
+    answer = await ann.get(
+        "/audit", params={"actor": "stranger", "type": "", "since": "2026-01-01T00:00"}, headers=PAGE
+    )
+    assert "No events here." in answer.text
     for bad in ({"since": "soon"}, {"type": "'"}):
         assert (await ann.get("/audit", params=bad, headers=PAGE)).status_code == 422

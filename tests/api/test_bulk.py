@@ -1,4 +1,4 @@
-"""Many decisions at once: each item has its own answer, and nothing is sent where one look cannot be meant for all."""
+"""Many decisions at once: each item has its own answer, and requests that one look can't cover are refused together."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from turngate.store.requests import requests
 
 @pytest.fixture(scope="module")
 async def api(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
-    """The API with a worker that keeps workflows in its cache: without one, many at once evict each other for ever."""
+    """The API with a worker that caches workflows: without a cache, many at once evict each other forever."""
     database = Database(f"sqlite:///{tmp_path_factory.mktemp('bulk')}/turngate.db")
     await database.migrate()
     async with (
         stack(client, database, *TOOLS, model=TextScript(), policy=POLICY, working=False) as engine,
         engine.worker(max_cached_workflows=100),
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as made,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as api,
     ):
-        yield made
+        yield api
     await database.close()
 
 
 async def bulk(
-    api: Api, *found: dict[str, Any], decision: str = "approve", key: str | None = None, by: Any = None, **body: Any
+    api: Api, *targets: dict[str, Any], decision: str = "approve", key: str | None = None, by: Any = None, **body: Any
 ) -> httpx.Response:
-    items = [{"request_id": each["id"], "digest": each["digest"]} for each in found]
+    items = [{"request_id": each["id"], "digest": each["digest"]} for each in targets]
     headers = {} if key is None else {"Idempotency-Key": key}
     sent = {"decision": decision, "items": items, **body}
     return await (by or api.operator).post("/api/v1/requests/decisions", json=sent, headers=headers)
@@ -48,9 +48,9 @@ async def gated(api: Api, *texts: str) -> list[dict[str, Any]]:
     return list(await asyncio.gather(*(api.gated(text) for text in texts)))
 
 
-async def statuses(api: Api, *found: dict[str, Any]) -> list[str]:
+async def statuses(api: Api, *targets: dict[str, Any]) -> list[str]:
     async with api.stack.database.read() as conn:
-        stored = [await requests.get(conn, each["id"]) for each in found]
+        stored = [await requests.get(conn, each["id"]) for each in targets]
     return [each.status for each in stored if each is not None]
 
 
@@ -64,8 +64,8 @@ async def test_i4_each_item_is_answered_and_a_repeat_gets_the_same_answers(api: 
     assert answer.status_code == 200, answer.text
     items = answer.json()["items"]
     assert [each["request_id"] for each in items] == [each["id"] for each in sent]
-    told = [(each["status"], each["request_status"], (each["problem"] or {}).get("code")) for each in items]
-    assert told == [
+    summary = [(each["status"], each["request_status"], (each["problem"] or {}).get("code")) for each in items]
+    assert summary == [
         (200, "approved", None),
         (409, None, "already_decided"),
         (409, None, "digest_differs"),
@@ -76,18 +76,18 @@ async def test_i4_each_item_is_answered_and_a_repeat_gets_the_same_answers(api: 
     assert len({each["decision_id"] for each in items}) == 5
     assert await statuses(api, won, lost, stale, also) == ["approved", "rejected", "pending", "approved"]
     assert (await bulk(api, *sent, key=key)).json() == answer.json()
-    # Another message is another decision under the same id: refused, item by item.
+    # Another message is another decision with the same id: refused, item by item.
     other = (await bulk(api, won, also, key=key, message="changed my mind")).json()["items"]
     assert {(each["status"], each["problem"]["code"]) for each in other} == {(409, "idempotency_key_reused")}
-    # Somebody else's key is their own.
+    # Another person's keys are theirs alone.
     headers = await token_for(api.stack.database, f"bea-{won['id']}", "requests:decide")
     async with httpx.AsyncClient(base_url=api.url, headers=headers, trust_env=False) as second:
         late = (await bulk(api, won, key=key, by=second)).json()["items"][0]
     assert (late["status"], late["problem"]["code"]) == (409, "already_decided")
 
 
-async def test_decision_ids_may_be_given_item_by_item(api: Api) -> None:
-    """An item's own id is its Idempotency-Key, as in a decision of its own."""
+async def test_each_item_may_have_its_own_decision_id(api: Api) -> None:
+    """An item's own id is its Idempotency-Key, as if it were decided alone."""
     (request,) = await gated(api, "pay 5")
     items = [{"request_id": request["id"], "digest": request["digest"], "decision_id": f"own-{request['id']}"}]
     body = {"decision": "reject", "message": "no", "items": items}
@@ -97,31 +97,31 @@ async def test_decision_ids_may_be_given_item_by_item(api: Api) -> None:
     assert (alone.status_code, alone.json()["decision_id"]) == (200, first["decision_id"])
 
 
-async def test_what_one_look_cannot_be_meant_for_is_refused_whole(api: Api) -> None:
+async def test_what_one_look_cannot_cover_is_refused_whole(api: Api) -> None:
     """Two tools, two rules, high risk, a request twice, none, too many: 422, and every request still waits."""
     one, two, shared, risky = await gated(api, "pay 1", "pay 2", "pay_shared 3", "pay 4")
     async with api.stack.database.write() as conn:
         rows = tables.requests
         await conn.execute(update(rows).where(rows.c.id == risky["id"]).values(risk="high"))
         await conn.execute(update(rows).where(rows.c.id == two["id"]).values(rule="another"))
-    nobody = [{"id": f"rq_{number}", "digest": "0"} for number in range(101)]
-    for found, pointer in (
+    too_many = [{"id": f"rq_{number}", "digest": "0"} for number in range(101)]
+    for targets, pointer in (
         ([one, shared], "/items/1"),
         ([one, two], "/items/1"),
         ([risky], "/items/0"),
         ([{"id": "rq_none", "digest": "0"}, one, risky], "/items/2"),
         ([one, one], "/items/1/request_id"),
         ([], "/items"),
-        (nobody, "/items"),
+        (too_many, "/items"),
     ):
-        refused = await bulk(api, *found)
+        refused = await bulk(api, *targets)
         assert refused.status_code == 422, refused.text
         assert [each["pointer"] for each in refused.json()["errors"]] == [pointer]
     assert await statuses(api, one, two, shared, risky) == ["pending"] * 4
 
 
 async def test_i10_an_agent_decides_none_of_many(api: Api) -> None:
-    """I10: a token that cannot decide one cannot decide many; nor can the starter, where a rule says so."""
+    """I10: a token that can't decide one can't decide many; nor can the starter, if a rule bars them."""
     (request,) = await gated(api, "pay_shared 5")
     refused = await bulk(api, request, by=api.agent)
     assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
@@ -134,20 +134,20 @@ async def test_i10_an_agent_decides_none_of_many(api: Api) -> None:
 
 
 @pytest.mark.parametrize("decision", ["edit", "respond", "maybe"])
-async def test_only_approve_and_reject_are_said_of_many(api: Api, decision: str) -> None:
+async def test_many_can_only_be_approved_or_rejected(api: Api, decision: str) -> None:
     """An edit or an answer is about one call."""
     refused = await bulk(api, {"id": "rq_none", "digest": "0"}, decision=decision)
     assert refused.status_code == 422
 
 
 async def test_a_dozen_are_decided_by_the_client(api: Api) -> None:
-    """Twelve requests by one call of the typed client; what it could not decide says why."""
-    found = await gated(api, *(["pay 9"] * 12))
+    """The typed client decides twelve requests with one call; it says why it could not decide one."""
+    targets = await gated(api, *(["pay 9"] * 12))
     token = (await token_for(api.stack.database, f"many-{api.name}", "requests:decide"))["Authorization"]
-    digests = {each["id"]: each["digest"] for each in found}
-    digests[found[0]["id"]] = "0" * 64
+    digests = {each["id"]: each["digest"] for each in targets}
+    digests[targets[0]["id"]] = "0" * 64
     async with TurngateClient(api.url, token=token.removeprefix("Bearer ")) as client:
         answer = await client.decide_requests(digests, verb="reject", message="not today")
     assert [each.status for each in answer.items] == [409] + [200] * 11
     assert answer.items[0].problem is not None
-    assert await statuses(api, *found) == ["pending"] + ["rejected"] * 11
+    assert await statuses(api, *targets) == ["pending"] + ["rejected"] * 11

@@ -1,4 +1,4 @@
-"""Working together on requests: claims hold others off, looks are logged once, presence shows who is there."""
+"""Working together on requests: a claim keeps others off, first looks are logged, presence says who is looking."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from turngate.store.tables import views
 
 @pytest.fixture
 async def desk(sqlite: Database) -> AsyncIterator[Desk]:
-    async with desk_on(sqlite) as made:
-        yield made
+    async with desk_on(sqlite) as desk:
+        yield desk
 
 
-async def test_a_claim_holds_others_off_until_it_is_given_back(desk: Desk) -> None:
-    """409 names who has it and until when, to whoever claims, gives back or decides; then the next may."""
+async def test_a_claim_keeps_others_off_until_it_is_released(desk: Desk) -> None:
+    """Others who claim, release or decide get 409 with the holder and the time; after the release the next person may."""
     address = await desk.put(await desk.run())
     ann, bob = await desk.person("ann"), await desk.person("bob")
     claimed = await ann.post(f"{address}/claim", json={"seconds": 30})
@@ -40,19 +40,19 @@ async def test_a_claim_holds_others_off_until_it_is_given_back(desk: Desk) -> No
     ):
         assert (refused.status_code, refused.json()["code"]) == (409, "claimed"), refused.text
         assert (refused.json()["claimed_by"], refused.json()["claimed_until"]) == ("ann", lease["claimed_until"])
-    shown = (await bob.get(address)).json()
-    assert (shown["claimed_by"], shown["status"]) == ("ann", "pending")
-    # Her own decision goes on to the run, which nobody serves here.
+    request = (await bob.get(address)).json()
+    assert (request["claimed_by"], request["status"]) == ("ann", "pending")
+    # Her own decision is sent to the run, which no worker serves here.
     assert (await ann.post(f"{address}/decisions", json=decision)).status_code == 503
     assert (await ann.delete(f"{address}/claim")).status_code == 204
     assert (await ann.delete(f"{address}/claim")).status_code == 204
     assert (await bob.post(f"{address}/claim")).json()["claimed_by"] == "bob"
-    told = [(kind, payload["by"]) for kind, payload in await desk.events() if kind != "request.viewed"]
-    assert told == [("request.claimed", "ann"), ("request.released", "ann"), ("request.claimed", "bob")]
+    claims = [(kind, payload["by"]) for kind, payload in await desk.events() if kind != "request.viewed"]
+    assert claims == [("request.claimed", "ann"), ("request.released", "ann"), ("request.claimed", "bob")]
 
 
 async def test_a_claim_is_taken_over_on_purpose_or_by_an_admin(desk: Desk) -> None:
-    """An operator says so; an admin need not, and may end anybody's. The log says from whom it was taken."""
+    """An operator has to say so; an admin need not, and may release anyone's. The log names the previous holder."""
     address = await desk.put(await desk.run())
     ann, bob, root = await desk.person("ann"), await desk.person("bob"), await desk.person("root", "admin")
     await ann.post(f"{address}/claim")
@@ -65,7 +65,7 @@ async def test_a_claim_is_taken_over_on_purpose_or_by_an_admin(desk: Desk) -> No
 
 
 async def test_only_who_may_decide_may_claim(desk: Desk) -> None:
-    """Not a viewer, not a token that may only read, not the run's starter where the rule bars them; nothing changes."""
+    """Not a viewer, not a token that may only read, not the run's starter if the rule bars them; nothing changes."""
     run = await desk.run()
     address = await desk.put(run, not_by="ann")
     for who, code in (
@@ -87,8 +87,8 @@ async def test_only_who_may_decide_may_claim(desk: Desk) -> None:
     assert await desk.events() == []
 
 
-async def test_the_first_look_of_each_is_in_the_log_and_looking_changes_nothing(desk: Desk) -> None:
-    """By API or by page, once for each person and token; the request reads the same before and after."""
+async def test_each_persons_first_look_is_logged_and_changes_nothing(desk: Desk) -> None:
+    """By API or by page, once per person and token; the request reads the same before and after."""
     address = await desk.put(await desk.run())
     ann, bot = await desk.person("ann"), await desk.machine("bot", "requests:read")
     first = await ann.get(address)
@@ -103,10 +103,10 @@ async def test_the_first_look_of_each_is_in_the_log_and_looking_changes_nothing(
     assert len(await desk.events()) == 3
 
 
-async def test_a_store_that_cannot_write_keeps_nobody_from_reading(
+async def test_a_store_that_cannot_write_can_still_be_read(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """While another process holds the write lock the request is shown; that the look is not on record is in our own log."""
+    """While another process holds the write lock, the request is displayed; our own log says that the look is not recorded."""
     monkeypatch.setattr(presence, "LOG_SECONDS", 0.2)
     address = await desk.put(await desk.run())
     ann = await desk.person("ann")
@@ -125,7 +125,7 @@ async def test_a_store_that_cannot_write_keeps_nobody_from_reading(
 
 
 async def test_presence_shows_who_else_is_there(desk: Desk) -> None:
-    """Others of the last minute, by name, never oneself; a sign is an answer too."""
+    """Others of the last minute, by name, never oneself; announcing yourself returns them too."""
     address = await desk.put(await desk.run())
     ann, bob = await desk.person("ann"), await desk.person("bob")
     await ann.get(address)

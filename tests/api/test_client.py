@@ -36,7 +36,7 @@ async def token(api: Api, name: str = "client", scopes: tuple[str, ...] = ("admi
 
 
 async def test_a_gated_run_from_start_to_end(api: Api) -> None:
-    """Start, follow, find the request, decide with exact arguments, read the end, talk on, fork, interrupt."""
+    """Start, follow, list the request, decide with exact arguments, read the end, send a message, fork, interrupt."""
     async with TurngateClient(api.url, token=await token(api)) as client:
         run = await client.start_run(agent="agent", text="pay 5", idempotency_key=f"client-{api.name}")
         again = await client.start_run(agent="agent", text="pay 5", idempotency_key=f"client-{api.name}")
@@ -55,17 +55,17 @@ async def test_a_gated_run_from_start_to_end(api: Api) -> None:
         assert [event.run_seq for event in seen] == list(range(1, len(seen) + 1))
         assert [event async for event in client.follow_events(run.id, after=seen[-1].seq)] == []
         done = await client.get_run(run.id)
-        (made,) = done.steps[0].calls
-        assert (done.status, made.edited_input) == ("completed", '{"cents":  6}')
-        assert (await client.get_result(run.id, made.tool_call_id)).result == Ok(value={"paid": 6})
-        assert json.loads(await client.get_result_text(run.id, made.tool_call_id))["result"]["value"] == {"paid": 6}
+        (call,) = done.steps[0].calls
+        assert (done.status, call.edited_input) == ("completed", '{"cents":  6}')
+        assert (await client.get_result(run.id, call.tool_call_id)).result == Ok(value={"paid": 6})
+        assert json.loads(await client.get_result_text(run.id, call.tool_call_id))["result"]["value"] == {"paid": 6}
         assert [message.role for message in await client.list_messages(run.conversation_id)][-1] == "assistant"
         assert [agent.name for agent in await client.list_agents()] == ["agent"]
         assert "scripted:test" in {each.name for each in await client.list_models()}
 
         following = await client.send_message(run.id, "pay 1")
-        async with aclosing(client.follow_events(following.id)) as told:
-            async for event in told:
+        async with aclosing(client.follow_events(following.id)) as stream:
+            async for event in stream:
                 if event.type == "request.opened":
                     break
         assert (await client.count_requests()).count >= 1
@@ -80,17 +80,17 @@ async def test_every_item_of_a_list_page_by_page(api: Api) -> None:
     started = {(await api.start(f"hello {number}"))["id"] for number in range(5)}
     secret = await token(api)
     async with TurngateClient(api.url, token=secret) as client:
-        found = [run.id async for run in client.iter_runs(limit=2)]
-        assert len(found) == len(set(found))
-        assert started <= set(found)
+        runs = [run.id async for run in client.iter_runs(limit=2)]
+        assert len(runs) == len(set(runs))
+        assert started <= set(runs)
         assert (await client.list_runs(limit=2)).next_cursor
-        asked = [item.id async for item in client.iter_requests(status="all", limit=3)]
+        requests = [item.id async for item in client.iter_requests(status="all", limit=3)]
 
     def each() -> list[str]:
         with SyncTurngateClient(api.url, token=secret) as client:
             return [item.id for item in client.iter_requests(status="all", limit=3)]
 
-    assert await asyncio.to_thread(each) == asked
+    assert await asyncio.to_thread(each) == requests
 
 
 async def test_refusals_come_back_as_our_own_errors(api: Api) -> None:
@@ -101,7 +101,7 @@ async def test_refusals_come_back_as_our_own_errors(api: Api) -> None:
     async with (
         TurngateClient(api.url, token=await token(api)) as client,
         TurngateClient(api.url, token=weak_token) as weak,
-        TurngateClient(api.url) as nobody,
+        TurngateClient(api.url) as stranger,
     ):
         with pytest.raises(NotFoundError):
             await client.get_run("run_none")
@@ -110,7 +110,7 @@ async def test_refusals_come_back_as_our_own_errors(api: Api) -> None:
         assert lost.value.error_code == "already_decided"
         assert lost.value.details["decided_by"].startswith("ada-")
         with pytest.raises(InvalidInputError) as wrong:
-            await client.start_run(agent="nobody", text="x")
+            await client.start_run(agent="missing", text="x")
         assert wrong.value.details["errors"][0]["pointer"] == "/agent"
         for bad_args in ("{", '{"a": ' * 100_000):
             with pytest.raises(InvalidInputError):
@@ -118,7 +118,7 @@ async def test_refusals_come_back_as_our_own_errors(api: Api) -> None:
         with pytest.raises(ForbiddenError):
             await weak.decide(request["id"], DecisionOrder(verb="approve", digest=request["digest"]))
         with pytest.raises(UnauthenticatedError):
-            await nobody.list_runs()
+            await stranger.list_runs()
         with pytest.raises(NotFoundError):
             await anext(aiter(client.follow_events("run_none")))
         await client.interrupt(over["run_id"])
@@ -132,7 +132,7 @@ async def test_refusals_come_back_as_our_own_errors(api: Api) -> None:
             await client.send_message(over["run_id"], "x", idempotency_key="ключ")
 
 
-async def test_nobody_at_the_address_is_told_with_the_fix() -> None:
+async def test_an_unreachable_address_is_reported_with_the_fix() -> None:
     """UnavailableError naming the address and the command, for calls and for streams."""
 
     def calls() -> None:
@@ -153,7 +153,7 @@ async def test_nobody_at_the_address_is_told_with_the_fix() -> None:
 async def test_a_stream_outlives_a_restart_of_the_server(api: Api, whose: str) -> None:
     """I5 for watchers: after the server went away and came back, the rest arrives, each event once.
 
-    Also for one who watches all runs from now on, and had seen no event when the server went.
+    This holds too for a client that watches all runs from now on, and had seen no event when the server went.
     """
     request = await api.gated()
     run_id = request["run_id"] if whose == "one run" else None

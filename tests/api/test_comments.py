@@ -1,4 +1,4 @@
-"""Comments over HTTP: said once however often they are sent, by whoever may decide, and kept from every model."""
+"""Comments over HTTP: stored once however often they are sent, by people who may decide, and hidden from every model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from turngate.store.requests import comments
 
 @pytest.fixture
 async def desk(database: Database) -> AsyncIterator[Desk]:
-    async with desk_on(database) as made:
-        yield made
+    async with desk_on(database) as desk:
+        yield desk
 
 
-async def test_a_comment_sent_again_is_said_once(desk: Desk) -> None:
-    """Twelve times at once and again later under one key: one comment, one event, one answer; other words are refused."""
+async def test_a_comment_sent_again_is_stored_once(desk: Desk) -> None:
+    """Twelve times at once and again later with one key: one comment, one event, one answer; other words are refused."""
     run = await desk.run()
     address, other = await desk.put(run), await desk.put(run, "other")
     ann, bob = await desk.person("ann"), await desk.person("bob")
@@ -32,27 +32,27 @@ async def test_a_comment_sent_again_is_said_once(desk: Desk) -> None:
         return answer.status_code, answer.json()
 
     answers = await asyncio.gather(*(say() for _ in range(12)))
-    assert {status for status, _said in answers} == {201}
-    assert all(said == answers[0][1] for _status, said in [*answers, await say()])
+    assert {status for status, _comment in answers} == {201}
+    assert all(comment == answers[0][1] for _status, comment in [*answers, await say()])
     for status, problem in (await say("Other words"), await say(at=other)):
         assert (status, problem["code"]) == (409, "idempotency_key_reused")  # type: ignore[index]
     theirs = await bob.post(f"{address}/comments", json={"text": "Yes."}, headers=key)
-    assert theirs.status_code == 201  # a key is everybody's own
+    assert theirs.status_code == 201  # each person's keys are their own
     listed = (await bob.get(f"{address}/comments")).json()["items"]
     assert [(each["author"], each["text"]) for each in listed] == [
         ("ann", "Is this the right account?"),
         ("bob", "Yes."),
     ]
-    told = await desk.events()
-    assert [(kind, payload["by"]) for kind, payload in told] == [
+    recorded = await desk.events()
+    assert [(kind, payload["by"]) for kind, payload in recorded] == [
         ("request.commented", "ann"),
         ("request.commented", "bob"),
     ]
-    assert "account" not in str(told)
+    assert "account" not in str(recorded)
 
 
 async def test_comments_come_in_pages(desk: Desk) -> None:
-    """Oldest first, each once; without a key the same words are said as often as they are sent."""
+    """Oldest first, each once; without a key the same words are stored as often as they are sent."""
     address = await desk.put(await desk.run())
     ann = await desk.person("ann")
     for number in range(5):
@@ -68,8 +68,8 @@ async def test_comments_come_in_pages(desk: Desk) -> None:
     assert seen == ["no. 0", "no. 0", "no. 1", "no. 1", "no. 2"]
 
 
-async def test_who_may_not_decide_says_nothing(desk: Desk) -> None:
-    """An agent's token could tell operators anything under its name; what is no comment is refused as well."""
+async def test_only_people_who_may_decide_comment(desk: Desk) -> None:
+    """An agent's token could write to operators in its name, so it may not; a text that is no comment is refused too."""
     address = await desk.put(await desk.run())
     bot, vic = await desk.machine("bot", "runs:write", "requests:read"), await desk.person("vic", "viewer")
     for who in (bot, vic):
@@ -87,8 +87,8 @@ async def test_who_may_not_decide_says_nothing(desk: Desk) -> None:
     assert (await ann.post("/api/v1/requests/none/comments", json={"text": "x"})).status_code == 404
 
 
-async def test_no_model_reads_what_people_say_to_each_other(api: Api) -> None:
-    """A run that goes on after a comment knows nothing of it: it stands in no message of its conversation."""
+async def test_no_model_reads_comments(api: Api) -> None:
+    """A run that continues after a comment does not have it in any message of its conversation."""
     request = await api.gated()
     address = f"/api/v1/requests/{request['id']}"
     assert (await api.operator.post(f"{address}/comments", json={"text": "between us"})).status_code == 201

@@ -1,4 +1,4 @@
-"""Comparisons of real runs: a fork that was decided differently, a retry with another model; by API, terminal and page."""
+"""Comparisons of real runs: a fork with another decision, a retry with another model; by API, terminal and page."""
 
 from __future__ import annotations
 
@@ -52,23 +52,24 @@ async def compared(api: Api, run: dict[str, Any], other: dict[str, Any], *, code
     return answer.json()
 
 
-def outline(found: dict[str, Any]) -> list[tuple[int | None, int | None, list[Any]]]:
-    """The numbers of each pair's steps, and in what its calls differ; a call that only one side has: ``run`` or ``other``."""
+def outline(comparison: dict[str, Any]) -> list[tuple[int | None, int | None, list[Any]]]:
+    """The numbers of each pair's steps, and what its calls differ in; ``run`` or ``other`` for a call that one side lacks."""
 
     def number(side: dict[str, Any] | None) -> int | None:
         return None if side is None else side["step"]
 
-    def told(pair: dict[str, Any]) -> Any:
+    def difference(pair: dict[str, Any]) -> Any:
         alone = [side for side in ("run", "other") if pair[side] is None]
         return {"run": "other", "other": "run"}[alone[0]] if alone else pair["differs"]
 
     return [
-        (number(pair["run"]), number(pair["other"]), [told(each) for each in pair["calls"]]) for pair in found["steps"]
+        (number(pair["run"]), number(pair["other"]), [difference(each) for each in pair["calls"]])
+        for pair in comparison["steps"]
     ]
 
 
 async def forked_and_rejected(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A run that paid twice, and its fork after the first payment with another model, whose second one was rejected."""
+    """A run that paid twice, and its fork after the first payment with another model, whose second payment was rejected."""
     started = await api.start(task(step(("pay", {"cents": 1})), step(("pay", {"cents": 2}), words="Now two.")))
     await approved(api, started["id"])
     await approved(api, started["id"])
@@ -79,23 +80,23 @@ async def forked_and_rejected(api: Api) -> tuple[dict[str, Any], dict[str, Any]]
     return run, await finished(api, fork["id"])
 
 
-async def test_a_run_and_its_fork_are_compared_behind_the_shared_past(
+async def test_a_run_and_its_fork_are_compared_after_the_shared_past(
     office: Api, printed: Callable[..., Awaitable[str]]
 ) -> None:
-    """Step 2 stands beside the fork's step 1: same words and arguments, another decision; API, terminal and page say so."""
+    """Step 2 is beside the fork's step 1: same words and arguments, another decision; API, terminal and page say so."""
     run, fork = await forked_and_rejected(office)
-    found = await compared(office, run, fork)
-    assert (found["run"]["id"], found["other"]["id"]) == (run["id"], fork["id"])
-    assert found["differs"] == ["task", "model"]
-    assert found["shared"] == {"run_id": run["id"], "through_step": 1}
-    assert outline(found) == [(2, 1, [["decision", "execution", "result"]]), (3, 2, [])]
-    assert ([pair["same"] for pair in found["steps"]], found["parts_at"]) == ([False, True], 1)
+    comparison = await compared(office, run, fork)
+    assert (comparison["run"]["id"], comparison["other"]["id"]) == (run["id"], fork["id"])
+    assert comparison["differs"] == ["task", "model"]
+    assert comparison["shared"] == {"run_id": run["id"], "through_step": 1}
+    assert outline(comparison) == [(2, 1, [["decision", "execution", "result"]]), (3, 2, [])]
+    assert ([pair["same"] for pair in comparison["steps"]], comparison["parts_at"]) == ([False, True], 1)
     back = await compared(office, fork, run)
     assert outline(back) == [(1, 2, [["decision", "execution", "result"]]), (2, 3, [])]
-    assert back["shared"] == found["shared"]
+    assert back["shared"] == comparison["shared"]
 
-    told = await printed(run["id"], fork["id"])
-    lines = [" ".join(line.split()) for line in told.splitlines()]
+    output = await printed(run["id"], fork["id"])
+    lines = [" ".join(line.split()) for line in output.splitlines()]
     assert f"A {run['id']} completed agent agent" in lines
     assert "model scripted:test ≠ scripted:other" in lines
     assert "both continue from step 1 of A" in lines
@@ -104,8 +105,8 @@ async def test_a_run_and_its_fork_are_compared_behind_the_shared_past(
     assert "decision approval approved ≠ approval rejected" in lines
     assert next(line for line in lines if line.startswith('result {"paid":2} ≠ rejected: An operator rejected'))
     assert "A step 3, B step 2 same" in lines
-    assert "no ⟨U+001B⟩[31m<b>⟨U+202E⟩" in told
-    assert not {"\x1b", "\u202e"} & set(told)
+    assert "no ⟨U+001B⟩[31m<b>⟨U+202E⟩" in output
+    assert not {"\x1b", "\u202e"} & set(output)
     assert '"parts_at":1' in await printed(run["id"], fork["id"], "--json")
 
     link = f"/runs/{run['id']}/compare/{fork['id']}"
@@ -123,18 +124,18 @@ async def test_a_run_and_its_fork_are_compared_behind_the_shared_past(
     assert "<b>" not in page
 
 
-async def test_forks_of_one_run_share_what_both_go_on_from(office: Api) -> None:
-    """A fork after step 2 brings the run's own step 2, which stands beside what the fork after step 1 did in its place."""
+async def test_forks_of_one_run_share_the_steps_before_them(office: Api) -> None:
+    """A fork after step 2 has the run's own step 2, which is beside what the fork after step 1 did instead."""
     run, early = await forked_and_rejected(office)
     late = await finished(office, (await forked(office, run["id"], text="And now?", step=2)).json()["id"])
-    found = await compared(office, early, late)
-    assert found["shared"] == {"run_id": run["id"], "through_step": 1}
-    assert outline(found) == [(1, 2, [["decision", "execution", "result"]]), (2, 1, [])]
-    assert [pair["other"]["run_id"] for pair in found["steps"]] == [run["id"], late["id"]]
+    comparison = await compared(office, early, late)
+    assert comparison["shared"] == {"run_id": run["id"], "through_step": 1}
+    assert outline(comparison) == [(1, 2, [["decision", "execution", "result"]]), (2, 1, [])]
+    assert [pair["other"]["run_id"] for pair in comparison["steps"]] == [run["id"], late["id"]]
 
 
-async def test_a_retry_goes_on_where_the_run_ended(office: Api, printed: Callable[..., Awaitable[str]]) -> None:
-    """All that the interrupted run did is shared; the calls that came after are the retry's alone."""
+async def test_a_retry_continues_where_the_run_ended(office: Api, printed: Callable[..., Awaitable[str]]) -> None:
+    """All that the interrupted run did is shared; the calls after it are the retry's alone."""
     started = await office.start(task(*(step(("pay", {"cents": cents})) for cents in (1, 2, 2))))
     await approved(office, started["id"])
     await request_of(office, started["id"])
@@ -144,32 +145,30 @@ async def test_a_retry_goes_on_where_the_run_ended(office: Api, printed: Callabl
     retry = (await office.agent.post(f"/api/v1/runs/{run['id']}/retry", json={"model": "scripted:other"})).json()
     await approved(office, retry["id"])
     retry = await finished(office, retry["id"])
-    found = await compared(office, run, retry)
-    assert found["shared"] == {"run_id": run["id"], "through_step": 2}
-    assert found["differs"] == ["model", "status", "answer"]
-    assert outline(found) == [(None, 1, ["other"]), (None, 2, [])]
-    told = await printed(run["id"], retry["id"])
-    assert "both continue from steps 1 to 2 of A" in told
-    assert "B step 1  only in B, here they part" in told
+    comparison = await compared(office, run, retry)
+    assert comparison["shared"] == {"run_id": run["id"], "through_step": 2}
+    assert comparison["differs"] == ["model", "status", "answer"]
+    assert outline(comparison) == [(None, 1, ["other"]), (None, 2, [])]
+    output = await printed(run["id"], retry["id"])
+    assert "both continue from steps 1 to 2 of A" in output
+    assert "B step 1  only in B, here they part" in output
     page = await page_of(office, f"/runs/{run['id']}/compare/{retry['id']}")
     assert "A made no such call." in page
-    async with office.stack.database.write() as conn:  # as when the run had ended while step 3 waited for its response
+    async with office.stack.database.write() as conn:  # as if the run had ended while step 3 waited for its response
         await conn.execute(update(runs).where(runs.c.id == retry["id"]).values(forked_from_step=3))
-    assert (await compared(office, run, retry))["shared"] == found["shared"]
+    assert (await compared(office, run, retry))["shared"] == comparison["shared"]
 
 
-async def test_runs_of_their_own_stand_beside_each_other_by_number(
-    office: Api, printed: Callable[..., Awaitable[str]]
-) -> None:
-    """Nothing is shared: step 1 beside step 1. Large results differ by the whole of them, not by the part that is shown."""
+async def test_unrelated_runs_are_compared_step_by_step(office: Api, printed: Callable[..., Awaitable[str]]) -> None:
+    """Nothing is shared: step 1 is beside step 1. Large results are compared whole, not by the part that is displayed."""
     first = await office.start(task(step(("read_log", {"chars": 5_000}), ("list_rows", {"chars": 400}))))
     second = await office.start(task(step(("list_rows", {"chars": 400}), ("read_log", {"chars": 5_500}))))
     run, other = await finished(office, first["id"]), await finished(office, second["id"])
-    found = await compared(office, run, other)
-    assert (found["shared"], found["differs"], found["parts_at"]) == (None, ["task"], 1)
-    assert outline(found) == [(1, 1, [["arguments", "result"], []]), (2, 2, [])]
-    assert all(pair["run"]["in_part"] for pair in found["steps"][0]["calls"])
-    async with office.stack.database.write() as conn:  # another whole behind the very same part
+    comparison = await compared(office, run, other)
+    assert (comparison["shared"], comparison["differs"], comparison["parts_at"]) == (None, ["task"], 1)
+    assert outline(comparison) == [(1, 1, [["arguments", "result"], []]), (2, 2, [])]
+    assert all(pair["run"]["in_part"] for pair in comparison["steps"][0]["calls"])
+    async with office.stack.database.write() as conn:  # another whole result with the very same part
         logs = select(calls.c.whole_result).where(calls.c.run_id == other["id"], calls.c.tool_name == "read_log")
         rows = (calls.c.run_id == other["id"]) & (calls.c.tool_name == "list_rows")
         await conn.execute(update(calls).where(rows).values(whole_result=logs.scalar_subquery()))
@@ -180,7 +179,7 @@ async def test_runs_of_their_own_stand_beside_each_other_by_number(
 
 
 async def test_what_cannot_be_compared_is_refused(api: Api) -> None:
-    """A run with itself is 422, with one that is not there 404."""
+    """A run with itself is 422, with a missing one 404."""
     run = await finished(api, (await api.start("hello"))["id"])
     assert (await compared(api, run, run, code=422))["code"] == "same_run"
     for one, two in ((run, {"id": "run_none"}), ({"id": "run_none"}, run)):

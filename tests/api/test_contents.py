@@ -34,13 +34,13 @@ OUTCOME = replace(REQUEST, kind="outcome")
 
 @given(members=st.dictionaries(st.text(), JSON), indent=st.sampled_from([None, 0, 3]), ascii_only=st.booleans())
 def test_a_members_text_is_found_exactly(members: dict[str, object], indent: int | None, ascii_only: bool) -> None:
-    """Whatever stands around it: the text found is the text that was written for this member."""
+    """Whatever surrounds it, the text is the one that was written for this member."""
     body = json.dumps(members, indent=indent, ensure_ascii=ascii_only)
     for name, value in members.items():
-        found = member_text(body, name)
-        assert found is not None
-        assert found in body
-        assert json.loads(found) == value
+        text = member_text(body, name)
+        assert text is not None
+        assert text in body
+        assert json.loads(text) == value
     assert member_text(body, "not there \x00") is None
 
 
@@ -64,7 +64,7 @@ def test_members_of_odd_bodies(body: str, text: str | None) -> None:
     "text", ["", "{", "NaN", "[Infinity]", '{"a":1,"a":2}', '{"x":{"a":1,"a":1}}', '"\\ud800"', "[" * 100_000]
 )
 def test_ambiguous_json_is_refused(text: str) -> None:
-    """What two readers could read apart, or nobody can store, is no decision."""
+    """A text that two readers could read differently, or that no store can hold, is no decision."""
     with pytest.raises(InvalidInputError) as refused:
         parse_exact(text, pointer="/args", code="invalid_edit")
     assert refused.value.error_code == "invalid_edit"
@@ -128,7 +128,7 @@ def test_content_that_does_not_fit_is_refused(
 
 
 def test_cursors_go_round_trip() -> None:
-    """What was encoded is decoded; no cursor is none."""
+    """Decoding returns what was encoded; without a cursor there is none."""
     assert decode_cursor(encode_cursor("2025-01-01T00:00:00+00:00", "rq_1")) == ("2025-01-01T00:00:00+00:00", "rq_1")
     assert decode_cursor(None) is None
 

@@ -21,9 +21,9 @@ from turngate.store.tables import requests as requests_table
 
 async def stored(database: Database, request: dict[str, Any]) -> requests.Request:
     async with database.read() as conn:
-        found = await requests.get(conn, request["id"])
-    assert found is not None
-    return found
+        stored = await requests.get(conn, request["id"])
+    assert stored is not None
+    return stored
 
 
 async def ended(api: Api, request: dict[str, Any]) -> dict[str, Any]:
@@ -37,13 +37,13 @@ async def ended(api: Api, request: dict[str, Any]) -> dict[str, Any]:
 async def everything(database: Database, request: dict[str, Any]) -> list[Any]:
     """All rows a decision could change."""
     async with database.read() as conn:
-        found: list[Any] = [
+        stored: list[Any] = [
             (await conn.execute(select(requests_table).where(requests_table.c.id == request["id"]))).all()
         ]
-        found.append((await conn.execute(select(decisions).where(decisions.c.request_id == request["id"]))).all())
-        found.append((await conn.execute(select(events).where(events.c.run_id == request["run_id"]))).all())
-        found.append(await calls.of_run(conn, request["run_id"]))
-        return found
+        stored.append((await conn.execute(select(decisions).where(decisions.c.request_id == request["id"]))).all())
+        stored.append((await conn.execute(select(events).where(events.c.run_id == request["run_id"]))).all())
+        stored.append(await calls.of_run(conn, request["run_id"]))
+        return stored
 
 
 async def refused(api: Api, request: dict[str, Any], status: int, code: str, **options: Any) -> dict[str, Any]:
@@ -57,7 +57,7 @@ async def refused(api: Api, request: dict[str, Any], status: int, code: str, **o
 
 
 async def test_an_approval_is_answered_200_and_read_back_at_once(api: Api) -> None:
-    """200; whoever decided reads their own write, under the name of their login."""
+    """200; the person who decided reads their own write, with the name of their login."""
     request = await api.gated()
     answer = await api.decide(request, key=f"k-{request['id']}")
     assert answer.status_code == 200, answer.text
@@ -72,10 +72,10 @@ async def test_an_approval_is_answered_200_and_read_back_at_once(api: Api) -> No
     assert read["allowed_verbs"] == []
     run = await ended(api, request)
     assert run["final_text"] == "Done."
-    made = run["steps"][0]["calls"][0]
-    assert made["execution"] == "succeeded"
-    assert made["result"] == {"tag": "ok", "value": {"paid": 5}}
-    assert made["requests"][0]["status"] == "approved"
+    call = run["steps"][0]["calls"][0]
+    assert call["execution"] == "succeeded"
+    assert call["result"] == {"tag": "ok", "value": {"paid": 5}}
+    assert call["requests"][0]["status"] == "approved"
 
 
 async def test_i4_the_same_decision_id_gets_the_first_answer(api: Api) -> None:
@@ -104,7 +104,7 @@ async def test_a_reused_decision_id_is_refused(api: Api) -> None:
     await refused(api, third, 409, "idempotency_key_reused", verb="reject", key=full, message="no")
 
 
-async def test_a_late_decision_is_told_who_won(api: Api) -> None:
+async def test_a_late_decision_learns_who_won(api: Api) -> None:
     """409 already_decided names the winner, the verb and the time."""
     request = await api.gated()
     assert (await api.decide(request, "reject")).status_code == 200
@@ -137,12 +137,12 @@ async def test_i4_first_decision_wins_under_20_concurrent_deciders(api: Api) -> 
     assert row.decided_by == f"op-{answers.index(won[0])}"
     assert {answer.json()["decided_by"] for answer in answers if answer not in won} == {row.decided_by}
     async with api.stack.database.read() as conn:
-        told = (await conn.execute(select(events.c.type).where(events.c.run_id == request["run_id"]))).scalars().all()
-    assert list(told).count("request.decided") == 1
+        types = (await conn.execute(select(events.c.type).where(events.c.run_id == request["run_id"]))).scalars().all()
+    assert list(types).count("request.decided") == 1
 
 
 async def test_a_decision_for_another_digest_is_refused(api: Api) -> None:
-    """409 digest_differs: what was shown is what runs (I6)."""
+    """409 digest_differs: only what was displayed runs (I6)."""
     request = await api.gated()
     await refused(api, {**request, "digest": "0" * 64}, 409, "digest_differs")
     assert (await api.decide(request)).status_code == 200
@@ -158,7 +158,7 @@ async def test_a_request_that_ended_with_its_run_is_gone(api: Api) -> None:
 
 
 async def test_bad_edits_are_refused_and_nothing_is_saved(api: Api) -> None:
-    """422 invalid_edit, with a pointer to each misfit; the request waits on, and a good edit still wins."""
+    """422 invalid_edit, with a pointer to each error; the request still waits, and a good edit still wins."""
     request = await api.gated()
     problem = await refused(api, request, 422, "invalid_edit", verb="edit", args={"cents": "many"})
     assert problem["errors"][0]["pointer"] == "/args/cents"
@@ -171,7 +171,7 @@ async def test_bad_edits_are_refused_and_nothing_is_saved(api: Api) -> None:
 
 
 async def test_an_edit_that_only_the_worker_can_refuse_changes_nothing(api: Api) -> None:
-    """422 from the workflow: the schema cannot say what the tool's own type refuses; the offered content is gone again."""
+    """422 from the workflow: the schema allows what the tool's own type refuses; the submitted content is gone again."""
     request = await api.gated()
     problem = await refused(api, request, 422, "invalid_edit", verb="edit", args={"cents": 13})
     assert "unlucky" in problem["detail"]
@@ -179,7 +179,7 @@ async def test_an_edit_that_only_the_worker_can_refuse_changes_nothing(api: Api)
 
 
 async def test_the_id_of_a_refused_edit_is_free(api: Api) -> None:
-    """A worker refused an edit, so nothing was saved: under its id, a corrected edit wins and a repeat is refused again."""
+    """A worker refused an edit, so nothing was saved: with its id, a corrected edit wins and a repeat is refused again."""
     request, key = await api.gated(), f"e-{secrets.token_hex(4)}"
     for _ in range(2):
         await refused(api, request, 422, "invalid_edit", verb="edit", args={"cents": 13}, key=key)
@@ -221,7 +221,7 @@ async def test_verbs_must_fit_the_request(api: Api) -> None:
 
 
 async def test_bodies_are_strict(api: Api) -> None:
-    """422 with a pointer: unknown members, a name for the decider, wrong types; 400 for what is not JSON."""
+    """422 with a pointer: unknown members, a name for the decider, wrong types; 400 for a body that is not JSON."""
     request = await api.gated()
     problem = await refused(api, request, 422, "invalid_input", decided_by="mallory")
     assert problem["errors"][0]["pointer"] == "/decided_by"
@@ -252,7 +252,7 @@ async def test_i10_an_agents_token_cannot_decide(api: Api) -> None:
 
 
 async def test_i10_the_starter_can_be_barred(api: Api) -> None:
-    """I10: 403 not_eligible for the person who started the run, where the rule wants four eyes; another may."""
+    """I10: 403 not_eligible for the person who started the run, if the rule wants a second person; another may decide."""
     started = await api.operator.post("/api/v1/runs", json={"agent": "agent", "input": "pay_shared 5"})
     async with api.stack.database.read() as conn:
         run = await runs.get(conn, started.json()["id"])

@@ -17,18 +17,18 @@ from turngate.store.events import events
 
 async def collected(api: Api, path: str, *, until: str = "run.ended", headers: Any = None) -> list[dict[str, Any]]:
     """Read a stream up to the first event of this type, or to its end."""
-    found: list[dict[str, Any]] = []
+    collected: list[dict[str, Any]] = []
     async with watching(api, path, **(headers or {})) as stream:
         async for sent in stream:
             event = json.loads(sent.data)
             assert (sent.id, sent.event) == (str(event["seq"]), event["type"])
-            found.append(event)
+            collected.append(event)
             if sent.event == until:
                 break
-    return found
+    return collected
 
 
-async def test_a_runs_stream_tells_its_story_live_and_ends(api: Api) -> None:
+async def test_a_runs_stream_sends_its_events_live_and_ends(api: Api) -> None:
     """Every event of the run once, in order without gaps; the server closes the stream after run.ended."""
     request = await api.gated()
     watcher = asyncio.create_task(collected(api, f"/api/v1/runs/{request['run_id']}/events", until="never"))
@@ -42,7 +42,7 @@ async def test_a_runs_stream_tells_its_story_live_and_ends(api: Api) -> None:
 
 
 async def test_a_stream_is_resumed_by_last_event_id(api: Api) -> None:
-    """From the header (before ``after``), exclusive: what was seen is not sent again, the rest is, once."""
+    """From the header (before ``after``), exclusive: events that were seen are not sent again, the rest are, once."""
     request = await api.gated()
     await api.decide(request)
     path = f"/api/v1/runs/{request['run_id']}/events"
@@ -55,7 +55,7 @@ async def test_a_stream_is_resumed_by_last_event_id(api: Api) -> None:
     assert both == story[2:]
 
 
-async def test_a_finished_stream_is_not_taken_up_again(api: Api) -> None:
+async def test_a_finished_stream_is_not_resumed(api: Api) -> None:
     """204 after the last event: a browser stops reconnecting."""
     run = await api.start("hello")
     path = f"/api/v1/runs/{run['id']}/events"
@@ -75,8 +75,8 @@ async def test_bad_positions_are_refused(api: Api) -> None:
         assert answer.status_code == 422, answer.text
 
 
-async def test_the_stream_of_everything_begins_now_or_where_it_was_left(api: Api) -> None:
-    """Without a position only what happens from now on; with one, everything after it, whichever run."""
+async def test_the_stream_of_everything_starts_now_or_where_it_was_left(api: Api) -> None:
+    """Without a position it has only what happens from now on; with one, everything after it, in any run."""
     before = await api.stack.services.feed.last_seq()
     async with watching(api, "/api/v1/events") as stream:
         first, second = await api.start("hello"), await api.start("hello")
@@ -101,7 +101,7 @@ async def test_the_stream_of_everything_begins_now_or_where_it_was_left(api: Api
 
 
 async def test_a_quiet_stream_sends_heartbeats(api: Api) -> None:
-    """A comment at each interval, so that proxies and clients know the connection lives."""
+    """A comment at each interval tells proxies and clients that the connection is alive."""
     async with asyncio.timeout(10), api.operator.stream("GET", "/api/v1/events") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         async for line in response.aiter_lines():
@@ -110,19 +110,19 @@ async def test_a_quiet_stream_sends_heartbeats(api: Api) -> None:
 
 
 async def test_each_watcher_gets_each_event_once_and_polling_stops(api: Api) -> None:
-    """Five watchers of one feed see the same sequence; when the last one leaves nothing polls any more."""
+    """Five watchers of one feed see the same sequence; when the last one leaves, polling stops."""
     feed = EventFeed(api.stack.database)
     start = await feed.last_seq()
 
     async def watch(run_id: str | None) -> list[events.Event]:
-        found = []
+        followed_events = []
         followed: AsyncIterator[events.Event] = feed.follow(start, run_id)
         async for event in followed:
-            found.append(event)
+            followed_events.append(event)
             if event.type == "run.ended":
                 break
         await followed.aclose()
-        return found
+        return followed_events
 
     watchers = [asyncio.create_task(watch(None)) for _ in range(5)]
     run = await api.start("hello")
@@ -135,7 +135,7 @@ async def test_each_watcher_gets_each_event_once_and_polling_stops(api: Api) -> 
 
 
 async def test_closing_the_feed_ends_its_watchers(api: Api) -> None:
-    """Whoever waits for an event is told that there is no more, instead of holding the server up."""
+    """A watcher that waits for an event learns that there are no more, instead of keeping the server up."""
     feed = EventFeed(api.stack.database)
     end = await feed.last_seq() + 1_000_000
 

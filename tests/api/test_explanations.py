@@ -85,7 +85,7 @@ SCENES: dict[str, list[ModelResponse | ModelError]] = {
 
 
 class Scenes:
-    """Plays the scene that the newest message names which names one; its last line stays."""
+    """Plays the scene that the newest message with a scene names; its last line stays."""
 
     name = "scripted:test"
 
@@ -106,15 +106,15 @@ class Scenes:
 
 @pytest.fixture(scope="module")
 async def troubled(client: Client, sqlite_template, tmp_path_factory) -> AsyncIterator[Api]:
-    """An API whose agent does whatever a scene says, with Temporal's pages at a known address."""
+    """An API whose agent does what a scene says, with Temporal's pages at a known address."""
     file = shutil.copy(sqlite_template, tmp_path_factory.mktemp("troubled") / "turngate.db")
     database = Database(f"sqlite:///{file}")
     tools = (look, reserve, linger)
     async with (
         stack(client, database, *tools, model=Cast(test=Scenes()), limits=LIMITS) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10)), temporal_pages=UI) as made,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10)), temporal_pages=UI) as api,
     ):
-        yield made
+        yield api
         DEAF.set()
     await database.close()
 
@@ -133,7 +133,7 @@ async def explained(api: Api, run_id: str) -> dict[str, Any]:
 
 
 async def played(api: Api, scene: str, **body: Any) -> dict[str, Any]:
-    """Play a scene to its end, approving what it asks for; returns the explanation."""
+    """Play a scene to its end, approving what it asks for; return the explanation."""
     started = await api.start(scene, **body)
     if scene == "tool_raised":
         assert (await api.decide(await api.request(started))).status_code == 200
@@ -143,12 +143,12 @@ async def played(api: Api, scene: str, **body: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Expected:
-    """``shown``: the numbers of the steps around it; ``actions``: how the commands begin, in order, None: it has none."""
+    """``steps``: the numbers of the steps around it; ``actions``: how the commands start, in order, None: no command."""
 
     failure: str
     error_class: str
     step: int
-    shown: list[int]
+    steps: list[int]
     cause: str
     actions: list[str | None]
 
@@ -178,53 +178,57 @@ EXPECTED = {
 @pytest.mark.parametrize("scene", EXPECTED)
 async def test_each_class_of_failure_has_its_sentence_and_actions(troubled: Api, scene: str) -> None:
     """A failed run's explanation names the class, the failing step, the cause and what to do, the likeliest first."""
-    found, expected = await played(troubled, scene), EXPECTED[scene]
-    assert (found["failure"], found["run"]["error_class"]) == (expected.failure, expected.error_class)
-    assert (found["step"], [step["step"] for step in found["steps"]]) == (expected.step, expected.shown)
-    assert expected.cause in found["cause"]
-    assert found["cause"].count(". ") == 0, "one sentence"
-    run_id = found["run"]["id"]
-    assert found["temporal_url"] == f"{UI}/{run_id}"
-    commands = [action["command"] for action in found["actions"]]
+    explanation, expected = await played(troubled, scene), EXPECTED[scene]
+    assert (explanation["failure"], explanation["run"]["error_class"]) == (expected.failure, expected.error_class)
+    assert (explanation["step"], [step["step"] for step in explanation["steps"]]) == (expected.step, expected.steps)
+    assert expected.cause in explanation["cause"]
+    assert explanation["cause"].count(". ") == 0, "one sentence"
+    run_id = explanation["run"]["id"]
+    assert explanation["temporal_url"] == f"{UI}/{run_id}"
+    commands = [action["command"] for action in explanation["actions"]]
     assert len(commands) == len(expected.actions)
     for command, start in zip(commands, expected.actions, strict=True):
         assert command is start is None or command.startswith(start.replace("RUN", run_id)), (command, start)
 
 
 async def test_a_run_whose_app_does_not_fit_is_a_configuration_failure(troubled: Api) -> None:
-    """A model that no worker knows: its class, before any response, and a look at the app as what to do first."""
-    found = await played(troubled, "done", model="scripted:nowhere")
-    assert (found["failure"], found["step"], found["steps"]) == ("configuration", 1, [])
-    assert "there is no model" in found["run"]["reason"]
-    assert found["actions"][0]["command"] == "turngate doctor APP"
+    """A model that no worker knows: its class, no response, and a check of the app as the first thing to do."""
+    explanation = await played(troubled, "done", model="scripted:nowhere")
+    assert (explanation["failure"], explanation["step"], explanation["steps"]) == ("configuration", 1, [])
+    assert "there is no model" in explanation["run"]["reason"]
+    assert explanation["actions"][0]["command"] == "turngate doctor APP"
 
 
-async def test_calls_decisions_and_attempts_stand_around_the_failure(troubled: Api) -> None:
-    """The failing call with its verdict, who approved it and when, its execution; and the attempts of a model that was away."""
-    found = await played(troubled, "tool_raised")
-    [step] = found["steps"]
-    [made] = step["calls"]
-    [asked] = made["requests"]
-    assert (made["verdict"]["answer"], asked["verb"], asked["decided_by"]) == ("ask", "approve", f"ada-{troubled.name}")
-    assert (made["execution"], made["attempts"], made["result"]["kind"]) == ("failed", 1, "sold_out")
-    assert made["started_at"] <= made["ended_at"] <= found["run"]["ended_at"]
+async def test_a_failure_comes_with_its_calls_decisions_and_attempts(troubled: Api) -> None:
+    """The failing call with its verdict, who approved it and when, its execution; and the attempts of an unreachable model."""
+    explanation = await played(troubled, "tool_raised")
+    [step] = explanation["steps"]
+    [call] = step["calls"]
+    [request] = call["requests"]
+    assert (call["verdict"]["answer"], request["verb"], request["decided_by"]) == (
+        "ask",
+        "approve",
+        f"ada-{troubled.name}",
+    )
+    assert (call["execution"], call["attempts"], call["result"]["kind"]) == ("failed", 1, "sold_out")
+    assert call["started_at"] <= call["ended_at"] <= explanation["run"]["ended_at"]
     away = await played(troubled, "unreachable")
     assert [each["attempt"] for each in away["model_attempts"]] == [*range(1, len(away["model_attempts"]) + 1)]
     assert away["model_attempts"][0]["error_class"] == "unreachable"
 
 
 async def test_the_commands_that_are_offered_work(troubled: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is proposed for a failed run runs as it stands, with something said in place of the dots."""
+    """What is proposed for a failed run works as printed, with a text in place of the dots."""
     printed = await terminal(troubled, monkeypatch)
-    found = await played(troubled, "tool_raised")
-    for action in found["actions"]:
+    explanation = await played(troubled, "tool_raised")
+    for action in explanation["actions"]:
         if action["command"] is None:
             continue
         words = action["command"].replace('"…"', "done").split(" ")[1:]
         assert (await printed(*words, "--no-watch")).startswith("run_"), action
         page = (await troubled.operator.get("/api/v1/runs?status=running")).json()
         for each in page["items"]:  # one run of a conversation lives at a time
-            if each["conversation_id"] == found["run"]["conversation_id"]:
+            if each["conversation_id"] == explanation["run"]["conversation_id"]:
                 run = await stored(troubled.stack, each["id"])
                 if words[0] == "retry":  # it asks for its call again
                     await troubled.stack.interrupt(run)
@@ -243,47 +247,47 @@ async def terminal(api: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
     return run
 
 
-async def test_the_terminal_tells_the_same(troubled: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_terminal_says_the_same(troubled: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """`turngate explain`: cause, reason, decisions, attempts, links, actions; nothing that obeys an escape sequence."""
     printed = await terminal(troubled, monkeypatch)
-    found = await played(troubled, "tool_raised")
-    told = await printed("explain", found["run"]["id"])
-    commands = [action["command"].split(" ") for action in found["actions"] if action["command"]]
-    assert told.splitlines()[0] == "failed at step 1  tool raised, agent agent"
-    for said in (
-        found["cause"],
+    explanation = await played(troubled, "tool_raised")
+    output = await printed("explain", explanation["run"]["id"])
+    commands = [action["command"].split(" ") for action in explanation["actions"] if action["command"]]
+    assert output.splitlines()[0] == "failed at step 1  tool raised, agent agent"
+    for text in (
+        explanation["cause"],
         "'reserve' failed: sold_out",
         f"approval approved by ada-{troubled.name} at ",
         "execution failed in ",
-        found["temporal_url"],
+        explanation["temporal_url"],
         *(
             " ".join([*words[:2], "--url", troubled.url, *words[2:]]) for words in commands
-        ),  # as the stack was said here
+        ),  # as the stack was named here
     ):
-        assert said in told
+        assert text in output
     away = await played(troubled, "unreachable")
-    told = await printed("explain", away["run"]["id"])
-    assert re.search(r"model attempt 1 at \S+ \S+ UTC unreachable: no way⟨U\+001B⟩\[31m", told)
-    assert "\x1b" not in told
+    output = await printed("explain", away["run"]["id"])
+    assert re.search(r"model attempt 1 at \S+ \S+ UTC unreachable: no way⟨U\+001B⟩\[31m", output)
+    assert "\x1b" not in output
     assert '"failure":"model_unreachable"' in await printed("explain", away["run"]["id"], "--json")
 
 
 async def test_the_page_of_a_failed_run_explains_it(troubled: Api, client: Client) -> None:
     """The page says step, class, cause and every action of the API's explanation."""
-    found = await played(troubled, "refused")
+    explanation = await played(troubled, "refused")
     pages = create_app(
         database=troubled.stack.database, gateway=Gateway(client), settings=ApiSettings(temporal_pages=UI)
     )
     known = {"cookies": troubled.operator.cookies, "headers": {"Accept": "text/html"}}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", **known) as browser:
-        page = html.unescape((await browser.get(f"/runs/{found['run']['id']}")).text)
+        page = html.unescape((await browser.get(f"/runs/{explanation['run']['id']}")).text)
     section = page.partition('<section class="explanation"')[2].partition("</section>")[0]
     assert "The run failed at step 2: model refused" in section
-    assert found["cause"] in section
-    assert found["temporal_url"] in section
-    for action in found["actions"]:
+    assert explanation["cause"] in section
+    assert explanation["temporal_url"] in section
+    for action in explanation["actions"]:
         assert action["href"] is None or f'href="{action["href"]}"' in section
-    assert section.count("<li>") == len(found["actions"])
+    assert section.count("<li>") == len(explanation["actions"])
 
 
 # Live runs
@@ -292,13 +296,13 @@ async def test_the_page_of_a_failed_run_explains_it(troubled: Api, client: Clien
 async def waits(api: Api, run_id: str, kind: str, *, alone: bool = False) -> dict[str, Any]:
     """The explanation, once the first thing that the run waits for is of this kind; ``alone``: and the only one.
 
-    For a moment a request is there while the model's activity, which opened it, is still to be taken note of.
+    For a moment there is a request while the model's activity, which opened it, still counts as running.
     """
 
     async def look() -> dict[str, Any] | None:
-        found = await explained(api, run_id)
-        kinds = [each["kind"] for each in found["waits_for"]]
-        return found if (kinds if alone else kinds[:1]) == [kind] else None
+        explanation = await explained(api, run_id)
+        kinds = [each["kind"] for each in explanation["waits_for"]]
+        return explanation if (kinds if alone else kinds[:1]) == [kind] else None
 
     return await until(look, f"run that waits for {kind}")
 
@@ -314,11 +318,11 @@ async def waits(api: Api, run_id: str, kind: str, *, alone: bool = False) -> dic
 async def test_a_live_run_says_what_it_waits_for(troubled: Api, scene: str, kind: str, says: str) -> None:
     """A person (with the request), a tool that runs, a model that has not answered: each since when, and what to do."""
     started = await troubled.start(scene)
-    found = await waits(troubled, started["id"], kind, alone=True)
-    [reason] = found["waits_for"]
-    assert (found["cause"], reason["says"], found["failure"]) == (says, says, None)
+    explanation = await waits(troubled, started["id"], kind, alone=True)
+    [reason] = explanation["waits_for"]
+    assert (explanation["cause"], reason["says"], explanation["failure"]) == (says, says, None)
     assert started["created_at"] <= reason["since"]
-    [action] = found["actions"]
+    [action] = explanation["actions"]
     if kind == "person":
         assert action["href"] == f"/requests/{reason['request_id']}"
     else:
@@ -330,13 +334,13 @@ async def test_a_live_run_says_what_it_waits_for(troubled: Api, scene: str, kind
 
 
 async def test_a_held_run_says_who_holds_it(troubled: Api) -> None:
-    """A pause comes before whatever else the run waits for, and counts as standing still at once."""
+    """A pause comes before anything else that the run waits for, and counts as stalled at once."""
     request = await troubled.request(await troubled.start("tool_raised"))
     await troubled.operator.post(f"/api/v1/runs/{request['run_id']}/pause", json={"reason": "lunch"})
-    found = await waits(troubled, request["run_id"], "paused")
-    assert [each["kind"] for each in found["waits_for"]] == ["paused", "person"]
-    assert found["cause"] == f"It is paused by ada-{troubled.name}: lunch"
-    assert found["actions"][0]["command"] == f"turngate resume {request['run_id']}"
+    explanation = await waits(troubled, request["run_id"], "paused")
+    assert [each["kind"] for each in explanation["waits_for"]] == ["paused", "person"]
+    assert explanation["cause"] == f"It is paused by ada-{troubled.name}: lunch"
+    assert explanation["actions"][0]["command"] == f"turngate resume {request['run_id']}"
     stuck = (await troubled.operator.get("/api/v1/stuck-runs")).json()["items"]
     assert [each["run"]["id"] for each in stuck] == [request["run_id"]]
     await troubled.operator.post(f"/api/v1/runs/{request['run_id']}/interrupt", json={})
@@ -344,7 +348,7 @@ async def test_a_held_run_says_who_holds_it(troubled: Api) -> None:
 
 
 async def test_a_run_that_has_not_waited_long_is_not_stuck(troubled: Api) -> None:
-    """One that a person was only just asked about is listed when nothing may take long; those that ended never are."""
+    """With a limit of zero, a run that has just asked a person is listed; ended runs never are."""
     request = await troubled.request(await troubled.start("tool_raised"))
     assert (await troubled.operator.get("/api/v1/stuck-runs")).json()["items"] == []
     now = (await troubled.operator.get("/api/v1/stuck-runs?still_for_seconds=0")).json()
@@ -374,18 +378,18 @@ async def started_long_ago(api: Api, run_id: str) -> None:
 
 
 async def test_a_run_without_a_worker_or_a_workflow_says_so(idle: Api, client: Client) -> None:
-    """Nobody polls its queue; then its workflow is gone, which it is not taken for as long as it has just been started."""
+    """No worker polls its queue; later its workflow is gone, which a run that has just started is not accused of."""
     started = await idle.start("hello")
-    found = await waits(idle, started["id"], "no_worker")
-    assert idle.stack.task_queue in found["cause"]
-    assert found["waits_for"][0]["since"] is not None
-    assert found["actions"][0]["command"] == "turngate worker APP"
+    explanation = await waits(idle, started["id"], "no_worker")
+    assert idle.stack.task_queue in explanation["cause"]
+    assert explanation["waits_for"][0]["since"] is not None
+    assert explanation["actions"][0]["command"] == "turngate worker APP"
     await client.get_workflow_handle(started["id"]).terminate()
     assert (await explained(idle, started["id"]))["waits_for"] == []
     await started_long_ago(idle, started["id"])
-    found = await explained(idle, started["id"])
-    assert [each["kind"] for each in found["waits_for"]] == ["workflow_gone"]
-    assert found["actions"][0]["command"] == f"turngate recover {started['id']}"
+    explanation = await explained(idle, started["id"])
+    assert [each["kind"] for each in explanation["waits_for"]] == ["workflow_gone"]
+    assert explanation["actions"][0]["command"] == f"turngate recover {started['id']}"
     assert (await idle.stack.services.gateway.look("run_that_never_was")).state == "gone"
 
 
@@ -402,21 +406,21 @@ class TooLate(Gateway):
         return await super().look(run_id)
 
 
-async def test_a_run_that_ends_meanwhile_is_not_taken_for_lost(idle: Api, client: Client) -> None:
-    """Its workflow is rightly gone: it is explained as ended, and it is in no list of stuck runs."""
+async def test_a_run_that_ends_meanwhile_is_not_lost(idle: Api, client: Client) -> None:
+    """Its workflow is rightly gone: it is explained as ended, and no list of stalled runs has it."""
     services = replace(idle.stack.services, gateway=TooLate(client, idle.stack.database))
     first, second = await idle.start("hello"), await idle.start("hello")
     for each in (first, second):
         await client.get_workflow_handle(each["id"]).terminate()
         await started_long_ago(idle, each["id"])
     assert (await explain.explain(services, first["id"])).cause == "It was interrupted."
-    found = await stalled.stuck_page(services, limit=50, before=None, still_for=timedelta(0))
-    assert found.items == []
+    page = await stalled.stuck_page(services, limit=50, before=None, still_for=timedelta(0))
+    assert page.items == []
 
 
 async def test_a_temporal_that_is_away_is_no_error(api: Api, cut_off: Api) -> None:
-    """What the store knows is told, and that nobody can look at the workflow."""
-    asked = await api.gated()
-    found = await explained(cut_off, asked["run_id"])
-    assert [each["kind"] for each in found["waits_for"]] == ["person", "temporal_away"]
+    """The explanation has what the store knows, and says that the workflow can't be looked at."""
+    request = await api.gated()
+    explanation = await explained(cut_off, request["run_id"])
+    assert [each["kind"] for each in explanation["waits_for"]] == ["person", "temporal_away"]
     assert (await api.operator.get("/api/v1/runs/none/explanation")).status_code == 404

@@ -39,7 +39,7 @@ async def begun(api: Api, *steps: dict) -> runs.Run:
 
 
 async def test_a_run_is_printed_or_written_as_a_fixture(office: Api, export: Export, tmp_path: Path) -> None:
-    """The same text twice, in the terminal and in the file: what was decided, by whom as a role, and what came of it."""
+    """Terminal and file have the same text: what was decided, by whom as a role, and what happened to the calls."""
     run = await begun(office, step(("pay", {"cents": 5}), words="I pay."))
     assert "still live: export it when it has ended" in (await export(run.id)).output
     await office.stack.decide(await office.stack.request(run), "reject", message="Not today.")
@@ -58,15 +58,15 @@ async def test_a_run_is_printed_or_written_as_a_fixture(office: Api, export: Exp
 
 
 async def test_a_run_that_cannot_be_played_again_is_refused_with_the_reason(office: Api, export: Export) -> None:
-    """A sub-agent's answer, a wait, a hand-off and an interrupt are refused by name; so is a run there is not."""
+    """A sub-agent's answer, a wait, a hand-off and an interrupt are refused by name; so is a run that does not exist."""
     inner = task(step())
     cases = (
         (("researcher", {"task": inner}), "was answered by a sub-agent's run"),
         (("wait_until", {"seconds": 0}), "held the run on a timer"),
         (("hand_off", {"agent": "researcher"}), "handed the run over to another agent"),
     )
-    for made, says in cases:
-        run = await begun(office, step(made))
+    for call, says in cases:
+        run = await begun(office, step(call))
         await office.stack.ended(run)
         refused = await export(run.id)
         assert (refused.exit_code, says in " ".join(refused.output.split())) == (1, True), refused.output

@@ -56,7 +56,7 @@ class Outside:
         source: str = "shop",
         **tool: Any,
     ) -> ExternalCallView:
-        """``turn`` empty: one of the call's own, so that it repeats no other test's."""
+        """With an empty ``turn``, the call has a turn of its own, so that it repeats no other test's."""
         order = ExternalCallOrder(
             source=source,
             tool_call_id=call_id or secrets.token_hex(6),
@@ -69,21 +69,21 @@ class Outside:
 
     async def become(self, call: ExternalCallView, state: ExternalState) -> ExternalCallView:
         async def look() -> ExternalCallView | None:
-            found = await self.sender.get_external_call(call.id)
-            return found if found.state == state else None
+            call_now = await self.sender.get_external_call(call.id)
+            return call_now if call_now.state == state else None
 
         return await until(look, f"call {state}")
 
-    async def asked(self, call: ExternalCallView, state: ExternalState = "waiting") -> RequestDetail:
-        found = await self.become(call, state)
-        assert found.request is not None
-        return await self.operator.get_request(found.request.id)
+    async def request_of(self, call: ExternalCallView, state: ExternalState = "waiting") -> RequestDetail:
+        call_now = await self.become(call, state)
+        assert call_now.request is not None
+        return await self.operator.get_request(call_now.request.id)
 
     async def decide(self, call: ExternalCallView, verb: Any = "approve", **more: Any) -> None:
-        request = await self.asked(call)
+        request = await self.request_of(call)
         await self.operator.decide(request.id, DecisionOrder(verb=verb, digest=request.digest, **more))
 
-    async def told(self, call: ExternalCallView) -> list[str]:
+    async def event_types(self, call: ExternalCallView) -> list[str]:
         async with self.database.read() as conn:
             return [event.type for event in await events.after(conn, 0, run_id=call.id)]
 
@@ -107,10 +107,10 @@ async def outside(client: Client, tmp_path_factory: pytest.TempPathFactory) -> A
     await database.close()
 
 
-async def test_an_approved_call_is_handed_out_with_its_very_bytes(outside: Outside) -> None:
-    """It waits in the ordinary inbox under its source's name; after the approval the sender gets its bytes, and reports."""
+async def test_an_approved_call_is_handed_out_byte_for_byte(outside: Outside) -> None:
+    """It waits in the ordinary inbox with its source's name; after the approval the sender gets its bytes, and reports."""
     call = await outside.send(raw_input='{"cents":  5}')
-    request = await outside.asked(call)
+    request = await outside.request_of(call)
     assert (request.agent, request.tool_name, request.input) == ("external-shop", "refund", '{"cents":  5}')
     assert request.agent_words == "The customer asked for it."
     waiting = asyncio.create_task(outside.sender.get_external_call(call.id, wait=10))
@@ -135,12 +135,12 @@ async def test_an_approved_call_is_handed_out_with_its_very_bytes(outside: Outsi
         return run if run is not None and run.status == "completed" else None
 
     await until(ended, "end of the run")
-    told = await outside.told(call)
-    assert [told.count(each) for each in ("request.opened", "execution.started", "execution.finished")] == [1, 1, 1]
+    types = await outside.event_types(call)
+    assert [types.count(each) for each in ("request.opened", "execution.started", "execution.finished")] == [1, 1, 1]
 
 
 async def test_i3_a_once_call_is_handed_out_to_one_attempt(outside: Outside) -> None:
-    """Ten attempts at the same moment: one gets it, nine are told so; the one may ask again, no report of another counts."""
+    """Of ten attempts at once, one gets it and nine read so; the one may fetch it again, and no other's report counts."""
     call = await outside.send(wait=10, name="look")
     assert call.state == "ready"
     tries = [f"attempt-{n}" for n in range(10)]
@@ -152,20 +152,20 @@ async def test_i3_a_once_call_is_handed_out_to_one_attempt(outside: Outside) -> 
             return refused.error_code
         return attempt if started.run else None
 
-    found = await asyncio.gather(*map(start, tries))
-    assert found.count("already_started") + found.count(None) == len(tries) - 1
-    (winner,) = [each for each in found if each in tries]
+    winners = await asyncio.gather(*map(start, tries))
+    assert winners.count("already_started") + winners.count(None) == len(tries) - 1
+    (winner,) = [each for each in winners if each in tries]
     assert await start(winner) == winner
     loser = next(each for each in tries if each != winner)
     with pytest.raises(ConflictError) as refused:
         await outside.sender.report_external_call(call.id, attempt=loser, result=Ok(value={}))
     assert refused.value.error_code == "not_started"
     await outside.sender.report_external_call(call.id, attempt=winner, result=Ok(value={}))
-    assert (await outside.told(call)).count("execution.started") == 1
+    assert (await outside.event_types(call)).count("execution.started") == 1
 
 
-async def test_a_call_that_may_be_repeated_goes_to_whoever_asks_last(outside: Outside) -> None:
-    """After the first attempt was lost another gets an idempotent call at once, under the same key."""
+async def test_a_call_that_may_be_repeated_goes_to_the_last_attempt(outside: Outside) -> None:
+    """After the first attempt was lost, another gets an idempotent call at once, with the same key."""
     call = await outside.send("look", wait=10, effect="idempotent")
     keys = set()
     for attempt in ("attempt-1", "attempt-2"):
@@ -178,7 +178,7 @@ async def test_a_call_that_may_be_repeated_goes_to_whoever_asks_last(outside: Ou
 
 
 async def test_the_same_call_again_is_the_same_call(outside: Outside) -> None:
-    """The id again finds the first call and its answer; with other content it is refused."""
+    """The id again returns the first call and its answer; with other content it is refused."""
     first = await outside.send(call_id="call_1")
     assert (await outside.send(call_id="call_1")).id == first.id
     with pytest.raises(ConflictError) as refused:
@@ -193,7 +193,7 @@ async def test_the_same_call_again_is_the_same_call(outside: Outside) -> None:
 
 @pytest.mark.parametrize("turn", ["turn-1", None])
 async def test_i12_what_a_person_rejected_is_not_asked_again(outside: Outside, turn: str | None) -> None:
-    """The same call under a new id is closed with the person's words, in its turn, or for a while where none is named."""
+    """The same call with a new id is closed with the person's words, within its turn, or for a while if it names none."""
     source = f"shop-{secrets.token_hex(3)}"
     first = await outside.send(turn=turn, source=source)
     await outside.decide(first, "reject", message="Ask for a photo.")
@@ -205,22 +205,22 @@ async def test_i12_what_a_person_rejected_is_not_asked_again(outside: Outside, t
             "no one was asked again. An operator rejected this call. They said: Ask for a photo." in again.result.reason
         )
         assert (await outside.sender.start_external_call(again.id, attempt="attempt-1")).run is None
-    for asked in (
+    for call in (
         await outside.send(raw_input='{"cents": 6}', turn=turn, source=source),
         await outside.send(turn="turn-2", source=source),
         await outside.send(turn=turn, source=f"{source}-2"),
     ):
-        await outside.become(asked, "waiting")
+        await outside.become(call, "waiting")
     async with outside.database.read() as conn:
         last = await external_calls.get(conn, again.id)
         assert last is not None
         later = as_text(now() + timedelta(seconds=1))
-        stands = await external_calls.rejected_before(conn, last, since=later)
-        assert (stands is not None) == (turn is not None), "without a turn it stands for a while only"
+        rejection = await external_calls.rejected_before(conn, last, since=later)
+        assert (rejection is not None) == (turn is not None), "without a turn it applies for a while only"
 
 
 async def test_i6_an_edited_call_is_handed_out_as_it_was_edited(outside: Outside) -> None:
-    """What runs is the operator's text; arguments that do not fit the sender's schema are refused."""
+    """The operator's text runs; arguments that do not fit the sender's schema are refused."""
     call = await outside.send()
     with pytest.raises(InvalidInputError):
         await outside.decide(call, "edit", args='{"cents": "many"}')
@@ -240,17 +240,17 @@ async def test_i6_an_edited_call_is_handed_out_as_it_was_edited(outside: Outside
     ],
 )
 async def test_i2_what_is_refused_is_never_handed_out(outside: Outside, name: str, raw_input: str, kind: str) -> None:
-    """Denied by a rule, not fitting its schema, unanswered in time: the call is done, and starting it gives nothing to run."""
+    """Denied by a rule, not fitting its schema, unanswered in time: the call is done, and starting it returns nothing to run."""
     call = await outside.send(name, raw_input, wait=10)
     assert (call.state, getattr(call.result, "kind", None)) == ("done", kind)
     assert (await outside.sender.start_external_call(call.id, attempt="attempt-1")).run is None
-    assert "execution.started" not in await outside.told(call)
+    assert "execution.started" not in await outside.event_types(call)
 
 
 async def test_i2_a_call_that_waits_cannot_be_started(outside: Outside) -> None:
-    """Before the answer there is nothing to redeem, for nobody; another program's credential never gets it."""
+    """Before the answer no attempt can redeem the call; another program's credential never gets it."""
     call = await outside.send()
-    await outside.asked(call)
+    await outside.request_of(call)
     with pytest.raises(ConflictError) as refused:
         await outside.sender.start_external_call(call.id, attempt="attempt-1")
     assert refused.value.error_code == "not_ready"
@@ -263,16 +263,16 @@ async def test_i2_a_call_that_waits_cannot_be_started(outside: Outside) -> None:
 async def test_i10_who_sends_calls_cannot_decide_them(outside: Outside) -> None:
     """The sender's credential is refused at the inbox."""
     call = await outside.send()
-    request = await outside.asked(call)
+    request = await outside.request_of(call)
     with pytest.raises(ForbiddenError):
         await outside.sender.decide(request.id, DecisionOrder(verb="approve", digest=request.digest))
 
 
 async def test_i3_a_once_call_without_a_report_is_asked_about(outside: Outside) -> None:
-    """Its time over, a person says what happened; until then it starts nowhere. What never happened may be started again."""
+    """After its time, a person says what happened; until then it starts nowhere. A call that never happened may start again."""
     call = await outside.send("look", wait=10, timeout_seconds=1)
     assert (await outside.sender.start_external_call(call.id, attempt="attempt-1")).run is not None
-    request = await outside.asked(call, "unknown")
+    request = await outside.request_of(call, "unknown")
     assert request.kind == "outcome"
     with pytest.raises(ConflictError) as late:
         await outside.sender.report_external_call(call.id, attempt="attempt-1", result=Ok(value={}))
@@ -289,8 +289,8 @@ async def test_i3_a_once_call_without_a_report_is_asked_about(outside: Outside) 
     assert done.result == Ok(value={"n": 1})
 
 
-async def test_a_sender_that_does_not_know_has_a_person_asked_at_once(outside: Outside) -> None:
-    """No deadline is waited for; open calls are listed for their sender alone, so that it may go on after a restart."""
+async def test_a_sender_that_does_not_know_asks_a_person_at_once(outside: Outside) -> None:
+    """No deadline has to pass; only their sender sees the open calls, so that it can continue after a restart."""
     call = await outside.send("look", wait=10)
     await outside.sender.start_external_call(call.id, attempt="attempt-1")
     unsure = await outside.sender.report_external_call(call.id, attempt="attempt-1", result=None)
@@ -301,7 +301,7 @@ async def test_a_sender_that_does_not_know_has_a_person_asked_at_once(outside: O
 
 
 async def test_a_read_without_a_report_is_a_time_out(outside: Outside) -> None:
-    """Nobody is asked about a call that changes nothing."""
+    """No one is asked about a call that changes nothing."""
     call = await outside.send("look", wait=10, timeout_seconds=1, effect="read")
     await outside.sender.start_external_call(call.id, attempt="attempt-1")
     done = await outside.become(call, "done")
@@ -310,9 +310,9 @@ async def test_a_read_without_a_report_is_a_time_out(outside: Outside) -> None:
 
 
 async def test_an_interrupt_ends_a_call_that_waits(outside: Outside) -> None:
-    """Its sender gives it up: the request leaves the inbox, the call is closed."""
+    """When its sender gives a call up, the request leaves the inbox and the call is closed."""
     call = await outside.send()
-    request = await outside.asked(call)
+    request = await outside.request_of(call)
     await outside.sender.interrupt(call.id, reason="The client gave up.")
     done = await outside.become(call, "done")
     assert isinstance(done.result, Failure)
@@ -321,7 +321,7 @@ async def test_an_interrupt_ends_a_call_that_waits(outside: Outside) -> None:
 
 
 async def test_no_report_speaks_in_the_engines_name(outside: Outside) -> None:
-    """A failure of the sender's own is kept as it is; one of a refusal's kind is not taken (I12)."""
+    """A failure of the sender's own is stored as it is; a failure of a refusal's kind is rejected (I12)."""
     call = await outside.send("look", wait=10)
     await outside.sender.start_external_call(call.id, attempt="attempt-1")
     with pytest.raises(InvalidInputError):
@@ -331,8 +331,8 @@ async def test_no_report_speaks_in_the_engines_name(outside: Outside) -> None:
     assert done.result == own
 
 
-async def test_a_source_is_no_agent_to_start_or_talk_to(outside: Outside) -> None:
-    """Only a call that was sent makes such a run."""
+async def test_a_source_is_no_agent_to_start_or_send_messages_to(outside: Outside) -> None:
+    """Only a call from outside creates such a run."""
     with pytest.raises(InvalidInputError):
         await outside.sender.start_run(agent="external-shop", text="go")
     call = await outside.send("look", wait=10)
@@ -341,7 +341,7 @@ async def test_a_source_is_no_agent_to_start_or_talk_to(outside: Outside) -> Non
 
 
 async def test_a_schema_that_cannot_be_used_is_refused(outside: Outside) -> None:
-    """It would be no gate: arguments are checked before anybody is asked."""
+    """It would be no gate, because arguments are checked before anyone is asked."""
     for schema in ({"type": "string"}, {"type": "object", "properties": 5}, {"type": "object", "$ref": "http://x/y"}):
         tool = ExternalTool(name="t", parameters=schema)
         order = ExternalCallOrder(source="shop", tool_call_id="c", tool=tool, input="{}")

@@ -1,4 +1,4 @@
-"""Forking over HTTP and in the terminal: a new conversation goes on from a closed step, and nothing else changes."""
+"""Forking over HTTP and in the terminal: a new conversation continues after a closed step, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from turngate.wire.orders import StartOrder
 ADA = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
 
 
-async def shown(api: Api, path: str) -> dict[str, Any]:
+async def fetch(api: Api, path: str) -> dict[str, Any]:
     answer = await api.operator.get(f"/api/v1{path}")
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -44,18 +44,18 @@ async def forked(api: Api, run_id: str, *, key: str | None = None, **body: Any) 
 
 async def finished(api: Api, run_id: str) -> dict[str, Any]:
     async def look() -> dict[str, Any] | None:
-        run = await shown(api, f"/runs/{run_id}")
+        run = await fetch(api, f"/runs/{run_id}")
         return run if run["status"] != "running" else None
 
     return await until(look, f"end of {run_id}")
 
 
 async def request_of(api: Api, run_id: str) -> dict[str, Any]:
-    """The run's pending request, once there is one."""
+    """The run's pending request, once it is there."""
     async with api.stack.database.read() as conn:
         run = await runs.get(conn, run_id)
     assert run is not None
-    return await shown(api, f"/requests/{(await api.stack.request(run)).id}")
+    return await fetch(api, f"/requests/{(await api.stack.request(run)).id}")
 
 
 async def approved(api: Api, run_id: str) -> None:
@@ -64,7 +64,7 @@ async def approved(api: Api, run_id: str) -> None:
 
 
 async def conversation(api: Api, run: dict[str, Any]) -> list[dict[str, Any]]:
-    return (await shown(api, f"/conversations/{run['conversation_id']}/messages"))["items"]
+    return (await fetch(api, f"/conversations/{run['conversation_id']}/messages"))["items"]
 
 
 async def rows(engine: Stack, table: Table) -> set[tuple[Any, ...]]:
@@ -82,8 +82,8 @@ async def paid_twice(office: Api) -> dict[str, Any]:
     return done
 
 
-async def test_a_fork_goes_on_after_a_closed_step(office: Api, world: World) -> None:
-    """After step 1 the fork takes step 2 anew, asks again, and says where it comes from: in run, list and first event."""
+async def test_a_fork_continues_after_a_closed_step(office: Api, world: World) -> None:
+    """After step 1 the fork repeats step 2, asks again, and says where it comes from: in run, list and first event."""
     run = await paid_twice(office)
     answer = await forked(office, run["id"], text="Once more.", step=1)
     assert answer.status_code == 201, answer.text
@@ -98,7 +98,7 @@ async def test_a_fork_goes_on_after_a_closed_step(office: Api, world: World) -> 
     for view in (
         fork,
         done,
-        next(each for each in (await shown(office, "/runs"))["items"] if each["id"] == fork["id"]),
+        next(each for each in (await fetch(office, "/runs"))["items"] if each["id"] == fork["id"]),
     ):
         assert (view["forked_from_run_id"], view["forked_from_step"]) == (run["id"], 1)
     async with office.stack.database.read() as conn:
@@ -109,7 +109,7 @@ async def test_a_fork_goes_on_after_a_closed_step(office: Api, world: World) -> 
 
 
 async def test_a_fork_shares_its_past_and_touches_nothing(office: Api) -> None:
-    """Nothing is copied and nothing changes: every row there was is still there, and what is new belongs to the fork."""
+    """Nothing is copied and nothing changes: every earlier row is still there, and every new row belongs to the fork."""
     run = await paid_twice(office)
     tables = [table for table in metadata.sorted_tables if table.name != "event_counter"]
     before = {table.name: await rows(office.stack, table) for table in tables}
@@ -120,19 +120,19 @@ async def test_a_fork_shares_its_past_and_touches_nothing(office: Api) -> None:
         assert before[table.name] <= await rows(office.stack, table), table.name
         if "run_id" in table.c:
             assert {row[list(table.c).index(table.c.run_id)] for row in new} <= {fork["id"]}, table.name
-    past, told = await conversation(office, run), await conversation(office, fork)
-    assert [each["id"] for each in told[: len(past)]] == [each["id"] for each in past]
-    assert [(each["role"], each["run_id"]) for each in told[len(past) :]] == [
+    past, conversation_now = await conversation(office, run), await conversation(office, fork)
+    assert [each["id"] for each in conversation_now[: len(past)]] == [each["id"] for each in past]
+    assert [(each["role"], each["run_id"]) for each in conversation_now[len(past) :]] == [
         ("user", fork["id"]),
         ("assistant", fork["id"]),
     ]
-    assert (fork["forked_from_step"], told[len(past)]["parent_id"]) == (3, past[-1]["id"])
+    assert (fork["forked_from_step"], conversation_now[len(past)]["parent_id"]) == (3, past[-1]["id"])
 
 
-async def test_a_fork_may_begin_afresh_over_http_and_in_the_terminal(
+async def test_a_fork_may_start_from_a_summary_over_http_and_in_the_terminal(
     office: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its beginning says that a summary is asked for. The world's model writes none, which is told, and the past is shared."""
+    """Its start asks for a summary. This model writes none, which the events say, and the past is shared."""
     run = await paid_twice(office)
     token = await token_for(office.stack.database, "cli", "admin")
     monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
@@ -146,16 +146,16 @@ async def test_a_fork_may_begin_afresh_over_http_and_in_the_terminal(
     async with office.stack.database.read() as conn:
         stored = await runs.get(conn, over_http)
     assert stored is not None
-    told = await office.stack.events(stored)
-    assert told[0].payload["forked_from"] == {"run_id": run["id"], "step": 3, "summarise": True}
-    assert told[1].type == "context.compaction_skipped"
+    recorded = await office.stack.events(stored)
+    assert recorded[0].payload["forked_from"] == {"run_id": run["id"], "step": 3, "summarise": True}
+    assert recorded[1].type == "context.compaction_skipped"
     past = await conversation(office, run)
-    shared = await conversation(office, await shown(office, f"/runs/{over_http}"))
+    shared = await conversation(office, await fetch(office, f"/runs/{over_http}"))
     assert [each["id"] for each in shared[: len(past)]] == [each["id"] for each in past]
 
 
 async def test_a_running_run_is_forked_at_a_closed_step(office: Api, world: World) -> None:
-    """While step 2 waits for a person, the fork leaves after step 1, the newest closed one; both go their own way."""
+    """While step 2 waits for a person, the fork leaves after step 1, the newest closed one; run and fork continue apart."""
     run = await office.start(task(step(("pay", {"cents": 1})), step(("pay", {"cents": 2}))))
     await approved(office, run["id"])
     waiting = await request_of(office, run["id"])
@@ -166,28 +166,28 @@ async def test_a_running_run_is_forked_at_a_closed_step(office: Api, world: Worl
     assert open_step.json()["detail"].endswith("has no closed step 2 to fork from: its one closed step is 1")
     assert (await office.decide(await request_of(office, fork["id"]), "reject")).status_code == 200
     assert (await finished(office, fork["id"]))["status"] == "completed"
-    assert (await shown(office, f"/requests/{waiting['id']}"))["status"] == "pending"
+    assert (await fetch(office, f"/requests/{waiting['id']}"))["status"] == "pending"
     assert (await office.decide(waiting)).status_code == 200
     assert (await finished(office, run["id"]))["status"] == "completed"
     assert world.paid == [1, 2]
 
 
-async def test_a_fork_is_forked_in_its_turn(office: Api) -> None:
-    """A fork's steps count from 1; its fork shares both pasts. The answer of a ``finish`` call is part of the past."""
+async def test_a_fork_can_be_forked(office: Api) -> None:
+    """A fork's steps count from 1; its fork shares both pasts. The answer that a control call gave is part of the past."""
     run = await office.start(task(step(("finish", {"answer": "It is 42."}))))
     await finished(office, run["id"])
     first = await finished(office, (await forked(office, run["id"], text="Why?")).json()["id"])
     second = await finished(office, (await forked(office, first["id"], text="Really?", step=1)).json()["id"])
-    told = await conversation(office, second)
-    assert [each["role"] for each in told] == [
+    messages = await conversation(office, second)
+    assert [each["role"] for each in messages] == [
         "user", "assistant", "tool", "assistant", "user", "assistant", "user", "assistant",
     ]  # fmt: skip
-    assert told[3]["parts"][0]["text"] == "It is 42."
-    assert [each["run_id"] for each in told] == [run["id"]] * 4 + [first["id"]] * 2 + [second["id"]] * 2
+    assert messages[3]["parts"][0]["text"] == "It is 42."
+    assert [each["run_id"] for each in messages] == [run["id"]] * 4 + [first["id"]] * 2 + [second["id"]] * 2
 
 
-async def test_another_agent_and_model_may_go_on(office: Api, tmp_path: Any) -> None:
-    """What is left out is as in the run; another agent comes with its own model."""
+async def test_another_agent_and_model_may_continue(office: Api, tmp_path: Any) -> None:
+    """What is left out stays as in the run; another agent comes with its own model."""
     start = await office.start(task(), workspace=str(tmp_path), model="scripted:other")
     run = await finished(office, start["id"])
     same, other, named = [
@@ -213,7 +213,7 @@ async def test_another_agent_and_model_may_go_on(office: Api, tmp_path: Any) -> 
         ({"text": " \n"}, "/text"),
         ({"text": "a\x00"}, "/text"),
         ({}, "/text"),
-        ({"text": "x", "agent": "nobody"}, "/agent"),
+        ({"text": "x", "agent": "missing"}, "/agent"),
         ({"text": "x", "model": "nocolon"}, "/model"),
         ({"text": "x", "workspace": "relative"}, "/workspace"),
         ({"text": "x", "tools": ["pay", "nope"]}, "/tools"),
@@ -235,10 +235,10 @@ async def test_what_does_not_fit_is_422_and_changes_nothing(api: Api, body: dict
     assert [await rows(api.stack, table) for table in (runs_table, messages_table, conversations, events)] == before
 
 
-async def test_a_fork_has_what_it_was_given_of_its_own(
+async def test_a_fork_may_have_its_own_instructions_tools_and_policy(
     api: Api, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over HTTP and by `turngate fork`: only an admin may give a policy; run, events, terminal and page show what it has."""
+    """Over HTTP and by `turngate fork`: only an admin may set a policy; run, events, terminal and page display all three."""
     run = await finished(api, (await api.start("hello"))["id"])
     refused = await forked(api, run["id"], text="x", policy="")
     assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
@@ -251,17 +251,17 @@ async def test_a_fork_has_what_it_was_given_of_its_own(
     rules, words = tmp_path / "rules.toml", tmp_path / "words.txt"
     rules.write_text('[[rule]]\nname = "open"\nverdict = "allow"\ntools = ["pay"]\nreason = "\u202e<b>"\n')
     words.write_text("Be \u202e<b>bold.")
-    given = ["--tools", "pay,ask_person", "--instructions", str(words), "--policy", str(rules), "--url", api.url]
-    told = await asyncio.to_thread(CliRunner().invoke, app, ["fork", run["id"], "pay 5", *given])
-    assert told.exit_code == 0, told.output
-    assert "has its own instructions, tools (pay, ask_person), policy (" in told.stdout
-    fork_id = told.stdout.split()[1]
-    shown_run = await shown(api, f"/runs/{fork_id}")
+    options = ["--tools", "pay,ask_person", "--instructions", str(words), "--policy", str(rules), "--url", api.url]
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["fork", run["id"], "pay 5", *options])
+    assert result.exit_code == 0, result.output
+    assert "has its own instructions, tools (pay, ask_person), policy (" in result.stdout
+    fork_id = result.stdout.split()[1]
+    shown_run = await fetch(api, f"/runs/{fork_id}")
     assert (shown_run["own"]["tools"], shown_run["own"]["policy"]) == (["pay", "ask_person"], rules.read_text())
     assert shown_run["steps"][0]["calls"][0]["verdict"]["rule"] == "open"
-    assert (await shown(api, f"/runs/{run['id']}"))["own"] is None
+    assert (await fetch(api, f"/runs/{run['id']}"))["own"] is None
     rules.write_text("[[rule]]\nname = 1\n")
-    wrong = await asyncio.to_thread(CliRunner().invoke, app, ["fork", run["id"], "x", *given])
+    wrong = await asyncio.to_thread(CliRunner().invoke, app, ["fork", run["id"], "x", *options])
     assert (wrong.exit_code, f"{rules}:1" in wrong.output) == (2, True)
 
     services = api.stack.services
@@ -276,7 +276,7 @@ async def test_a_fork_has_what_it_was_given_of_its_own(
     assert "<b>bold" not in page
 
 
-async def test_a_missing_step_is_answered_with_those_there_are(office: Api) -> None:
+async def test_a_missing_step_is_answered_with_the_closed_steps(office: Api) -> None:
     """The message lists the closed steps, or says why there are none; an unknown run is 404."""
     run = await paid_twice(office)
     assert "its closed steps are 1 to 3" in (await forked(office, run["id"], text="x", step=9)).json()["detail"]
@@ -288,7 +288,7 @@ async def test_a_missing_step_is_answered_with_those_there_are(office: Api) -> N
 
 
 async def test_only_who_may_start_runs_may_fork(api: Api) -> None:
-    """A token that may only read gets 403, a stranger 401, a page of another site 403."""
+    """A token that may only read gets 403, a stranger 401, another site's page 403."""
     run = await finished(api, (await api.start("hello"))["id"])
     reader = await token_for(api.stack.database, "reader", "requests:read")
     path = f"/api/v1/runs/{run['id']}/fork"
@@ -298,8 +298,8 @@ async def test_only_who_may_start_runs_may_fork(api: Api) -> None:
     assert (await api.operator.post(path, json={"text": "x"}, headers=elsewhere)).status_code == 403
 
 
-async def test_the_same_key_makes_one_fork(api: Api) -> None:
-    """Idempotency-Key: ten at once make one fork; another step or text under it is 409, as is a plain run."""
+async def test_the_same_key_starts_one_fork(api: Api) -> None:
+    """Idempotency-Key: ten at once start one fork; another step or text with it is 409, and so is a plain run."""
     run = await finished(api, (await api.start("hello"))["id"])
     key = secrets.token_hex(8)
     answers = await asyncio.gather(*(forked(api, run["id"], key=key, text="x") for _ in range(10)))
@@ -313,8 +313,8 @@ async def test_the_same_key_makes_one_fork(api: Api) -> None:
     assert reused.status_code == 409
 
 
-async def test_the_same_key_means_the_same_fork_when_the_run_has_gone_on(office: Api) -> None:
-    """Without a step the newest is meant; sent again after the next step has closed, it is still the first fork."""
+async def test_the_same_key_means_the_same_fork_after_further_steps(office: Api) -> None:
+    """Without a step the newest one counts; sent again after the next step has closed, the key still means the first fork."""
     run = await office.start(task(step(("pay", {"cents": 1})), step(("pay", {"cents": 2}))))
     await approved(office, run["id"])
     await request_of(office, run["id"])
@@ -334,7 +334,7 @@ async def test_without_temporal_nothing_is_forked(cut_off: Api, api: Api) -> Non
 
 
 async def recorded(api: Api, run: dict[str, Any]) -> runs.Run:
-    """A fork of this run that is in the store only, as a crash would leave it."""
+    """A fork of this run that is only in the store, as after a crash."""
     order = await start_run.checked_order(StartOrder(agent="agent", input="x"), by="ada")
     async with api.stack.database.write() as conn:
         published, source = await agents.get(conn, "agent"), await runs.get(conn, run["id"])
@@ -344,8 +344,8 @@ async def recorded(api: Api, run: dict[str, Any]) -> runs.Run:
         return await record(conn, ADA, published, replace(order, forked_from=point))
 
 
-async def test_a_fork_that_did_not_start_is_taken_back_alone(api: Api) -> None:
-    """Temporal went away in between: the fork's rows go, with its conversation, and the past that it shared stays."""
+async def test_a_fork_that_did_not_start_is_removed_alone(api: Api) -> None:
+    """Temporal went away in between: the fork's rows and conversation are removed, and the shared past stays."""
     run = await finished(api, (await api.start("hello"))["id"])
     before = [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)]
     fork = await recorded(api, run)
@@ -374,10 +374,10 @@ async def test_page_and_terminal_say_where_a_fork_comes_from(api: Api, monkeypat
         return answer.stdout
 
     run = await finished(api, (await api.start("hello"))["id"])
-    told = await printed("fork", run["id"], "And now?", "--step", "1", "--model", "scripted:other")
-    assert f"⇒ forked from run {run['id']} after step 1" in told
-    assert f"{api.url}/runs/{run['id']}" in told
-    assert "completed after 1 step" in told
+    output = await printed("fork", run["id"], "And now?", "--step", "1", "--model", "scripted:other")
+    assert f"⇒ forked from run {run['id']} after step 1" in output
+    assert f"{api.url}/runs/{run['id']}" in output
+    assert "completed after 1 step" in output
     fork_id = (await printed("fork", run["id"], "Again.", "--no-watch")).strip()
     assert (await finished(api, fork_id))["forked_from_run_id"] == run["id"]
     listed = {line.split("\t")[0]: line.split("\t") for line in (await printed("runs")).splitlines()}

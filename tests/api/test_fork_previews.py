@@ -1,4 +1,4 @@
-"""What a fork would do, said beforehand: over HTTP, in the terminal and on its page, which starts it without a script."""
+"""What a fork would do, before it starts: over HTTP, in the terminal and on its page, which starts it without a script."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from api.test_fork import approved, finished, request_of, shown
+from api.test_fork import approved, fetch, finished, request_of
 from sqlalchemy import func, select
 from support.api_server import Api, session_for, token_for
 from support.html_forms import PostedPage
@@ -23,7 +23,7 @@ from turngate.store.tables import events
 
 
 async def paid_asked_and_read(office: Api) -> dict[str, Any]:
-    """Three steps: a payment, another beside a log, a rejected one; the fork leaves after the first."""
+    """Three steps: a payment, another one beside a log, a rejected one; the fork leaves after the first."""
     run = await office.start(
         task(
             step(("pay", {"cents": 1})),
@@ -56,65 +56,65 @@ async def browsing(api: Api) -> AsyncIterator[httpx.AsyncClient]:
         yield browser
 
 
-async def test_a_preview_says_what_is_used_again_and_what_runs_anew(
+async def test_a_plan_says_what_is_reused_and_what_may_run_again(
     office: Api, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recorded results up to the step, effects that stay (a sub-agent's, too), calls behind it with those that happened."""
+    """Recorded results up to the step, effects that stay (a sub-agent's too), and the later calls, with those that happened."""
     run = await paid_asked_and_read(office)
     token = await token_for(office.stack.database, "cli", "runs:write")
     monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
     async with office.stack.database.read() as conn:
         before = (await conn.execute(select(func.count()).select_from(events))).scalar_one()
-    found = await shown(office, f"/runs/{run['id']}/fork?step=1&agent=researcher&tools=pay")
-    assert (found["step"], found["dry"], found["messages"], found["needs_admin"]) == (1, False, 3, False)
-    assert [(each["tool_name"], each["decision"], each["result"]) for each in found["reused"]] == [
+    plan = await fetch(office, f"/runs/{run['id']}/fork?step=1&agent=researcher&tools=pay")
+    assert (plan["step"], plan["dry"], plan["messages"], plan["needs_admin"]) == (1, False, 3, False)
+    assert [(each["tool_name"], each["decision"], each["result"]) for each in plan["reused"]] == [
         ("pay", "approved", "ok")
     ]
-    assert found["effects"] == [{"tool_name": "pay", "effect": "once", "calls": 3, "unknown": 0}]
-    assert [(each["step"], each["tool_name"], each["result"], each["happened"]) for each in found["again"]] == [
+    assert plan["effects"] == [{"tool_name": "pay", "effect": "once", "calls": 3, "unknown": 0}]
+    assert [(each["step"], each["tool_name"], each["result"], each["happened"]) for each in plan["again"]] == [
         (2, "pay", "ok", True),
         (2, "read_log", "ok", False),
         (3, "pay", "rejected", False),
         (4, "researcher", "ok", False),
     ]
-    differs = {each["name"]: (each["was"], each["will_be"]) for each in found["differences"]}
+    differs = {each["name"]: (each["was"], each["will_be"]) for each in plan["differences"]}
     assert differs["agent"] == ("agent", "researcher")
     assert differs["model"] == ("scripted:test", "scripted:acting")
     assert differs["tools"][1] == "pay"
     assert set(differs) == {"agent", "model", "instructions", "tools"}
-    newest = await shown(office, f"/runs/{run['id']}/fork")
+    newest = await fetch(office, f"/runs/{run['id']}/fork")
     assert (newest["step"], newest["again"], newest["differences"]) == (5, [], [])
 
-    summed = await shown(office, f"/runs/{run['id']}/fork?step=1&summarise=true")
+    summed = await fetch(office, f"/runs/{run['id']}/fork?step=1&summarise=true")
     assert (summed["messages"], summed["replaced"], summed["replaced_by"]) == (0, 3, "new_summary")
     assert (newest["replaced"], newest["replaced_by"]) == (0, None)
 
-    for query, code in (("step=9", "no_such_step"), ("tools=nope", "unknown_tool"), ("agent=nobody", "unknown_agent")):
+    for query, code in (("step=9", "no_such_step"), ("tools=nope", "unknown_tool"), ("agent=missing", "unknown_agent")):
         refused = await office.operator.get(f"/api/v1/runs/{run['id']}/fork?{query}")
         assert (refused.status_code, refused.json()["code"]) == (422, code)
     assert (await office.operator.get("/api/v1/runs/run_none/fork")).status_code == 404
 
-    asked = ["fork", run["id"], "--step", "1", "--url", office.url]
-    told = await asyncio.to_thread(CliRunner().invoke, app, [*asked, "--preview", "--policy", "rules.toml"])
-    assert told.exit_code == 0, told.output
-    lines = [" ".join(line.split()) for line in told.stdout.splitlines()]
+    command = ["fork", run["id"], "--step", "1", "--url", office.url]
+    result = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--preview", "--policy", "rules.toml"])
+    assert result.exit_code == 0, result.output
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert "pay 3 calls, once" in lines
     assert (
         'step 2 pay {"cents": 2} asked, approved, ok it has happened; if the model makes it again, it may happen twice'
         in lines
     )
     assert "policy → rules.toml" in lines
-    told = await asyncio.to_thread(CliRunner().invoke, app, [*asked, "--preview", "--summarise"])
-    assert "the model reads a summary of the 3 messages of the past, which a model writes first" in told.stdout
-    assert "calls of that past, none of which runs again: 1" in told.stdout
-    assert (await asyncio.to_thread(CliRunner().invoke, app, asked)).exit_code == 2  # no message
+    result = await asyncio.to_thread(CliRunner().invoke, app, [*command, "--preview", "--summarise"])
+    assert "the model reads a summary of the 3 messages of the past, which a model writes first" in result.stdout
+    assert "calls of that past, none of which runs again: 1" in result.stdout
+    assert (await asyncio.to_thread(CliRunner().invoke, app, command)).exit_code == 2  # no message
     async with office.stack.database.read() as conn:
         assert (await conn.execute(select(func.count()).select_from(events))).scalar_one() == before
     assert world.paid == [1, 2, 4]
 
 
 async def test_the_page_looks_first_and_starts_by_a_button(office: Api) -> None:
-    """Without a script: the run's page leads there, "Look again" starts nothing, a wrong tool is said beside its control."""
+    """Without a script, the run's page links it, "Look again" starts nothing, and a wrong tool is reported at its control."""
     run = await paid_asked_and_read(office)
     async with browsing(office) as browser:
         assert f'href="/runs/{run["id"]}/fork?step=1"' in (await browser.get(f"/runs/{run['id']}")).text
@@ -131,7 +131,7 @@ async def test_the_page_looks_first_and_starts_by_a_button(office: Api) -> None:
         assert (await browser.post(path, data={**typed, "step": "x", "tools": ""})).status_code == 422
         started = await browser.post(path, data={**typed, "tools": "pay, read_log"})
         assert started.status_code == 303, started.text
-        fork = await shown(office, started.headers["location"])
+        fork = await fetch(office, started.headers["location"])
         assert (fork["forked_from_step"], fork["own"]["tools"], fork["started_by"]) == (1, ["pay", "read_log"], "eve")
         twice = await browser.post(path, data={**typed, "tools": "pay, read_log"})
         assert twice.headers["location"] == started.headers["location"]

@@ -1,4 +1,4 @@
-"""Grants over HTTP: made by themselves, listed, previewed, revoked; and from a terminal."""
+"""Grants over HTTP: created by themselves, listed, previewed, revoked; and from a terminal."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ async def post(client: httpx.AsyncClient, key: str | None = None, **body: Any) -
     return await client.post("/api/v1/grants", json={**FOR_AGENT, **body}, headers=headers)
 
 
-async def told(api: Api) -> list[str]:
+async def audited(api: Api) -> list[str]:
     async with api.stack.database.read() as conn:
         assert await events.chain_break(conn, events.SYSTEM) is None
-        found = await events.after(conn, 0, run_id=events.SYSTEM)
-    return [each.type for each in found if each.type.startswith("grant.")]
+        recorded = await events.after(conn, 0, run_id=events.SYSTEM)
+    return [each.type for each in recorded if each.type.startswith("grant.")]
 
 
-async def test_a_grant_is_made_listed_and_revoked(idle: Api) -> None:
-    """201 with the pattern in words; it stands in the list until it is revoked, once; every change is audited once."""
-    made = await post(idle.operator, key="g1", max_uses=3, note="batch", expires_after_seconds=60)
-    assert made.status_code == 201, made.text
-    grant = made.json()
+async def test_a_grant_is_created_listed_and_revoked(idle: Api) -> None:
+    """201 with the pattern in words; it is listed until it is revoked, once; every change is audited once."""
+    created = await post(idle.operator, key="g1", max_uses=3, note="batch", expires_after_seconds=60)
+    assert created.status_code == 201, created.text
+    grant = created.json()
     assert (grant["says"], grant["uses"], grant["max_uses"], grant["ended"]) == (
         "pay with cents exactly 5, any note, and no other argument",
         0,
@@ -67,25 +67,25 @@ async def test_a_grant_is_made_listed_and_revoked(idle: Api) -> None:
     for path in ("/api/v1/grants/none", "/api/v1/grants/none?x=1"):
         assert (await idle.operator.delete(path)).status_code == 404
     assert (await idle.agent.get("/api/v1/grants/none")).status_code == 404
-    assert await told(idle) == ["grant.created"] * 3 + ["grant.revoked"]
+    assert await audited(idle) == ["grant.created"] * 3 + ["grant.revoked"]
 
 
 @pytest.mark.parametrize(("column", "value", "ended"), [("uses", 1, "used_up"), ("expires_at", None, "expired")])
 async def test_what_ended_by_itself_cannot_be_revoked(idle: Api, column: str, value: Any, ended: str) -> None:
     """409 says how it ended."""
-    made = (await post(idle.operator)).json()
+    grant = (await post(idle.operator)).json()
     async with idle.stack.database.write() as conn:
         past = as_text(now() - timedelta(seconds=1))
         await conn.execute(update(tables.grants).values(**{column: value or past}))
-    refused = await idle.operator.delete(f"/api/v1/grants/{made['id']}")
+    refused = await idle.operator.delete(f"/api/v1/grants/{grant['id']}")
     assert (refused.status_code, refused.json()["ended"]) == (409, ended)
-    assert (await idle.agent.get(f"/api/v1/grants/{made['id']}")).json()["ended"] == ended
+    assert (await idle.agent.get(f"/api/v1/grants/{grant['id']}")).json()["ended"] == ended
 
 
 async def test_i10_who_may_grant_what(idle: Api) -> None:
-    """I10: an agent's token makes and revokes none; an operator none for everyone; an admin does."""
-    made = (await post(idle.operator)).json()
-    for refused in (await post(idle.agent), await idle.agent.delete(f"/api/v1/grants/{made['id']}")):
+    """I10: an agent's token creates and revokes none; an operator none for everyone; an admin does."""
+    grant = (await post(idle.operator)).json()
+    for refused in (await post(idle.agent), await idle.agent.delete(f"/api/v1/grants/{grant['id']}")):
         assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
     everyone = {"scope": "everyone", "agent": None}
     by_operator = await post(idle.operator, **everyone)
@@ -93,7 +93,7 @@ async def test_i10_who_may_grant_what(idle: Api) -> None:
     admin = await token_for(idle.stack.database, "root", "admin")
     body = {**FOR_AGENT, **everyone}
     assert (await idle.stranger.post("/api/v1/grants", json=body, headers=admin)).status_code == 201
-    assert await told(idle) == ["grant.created"] * 2
+    assert await audited(idle) == ["grant.created"] * 2
 
 
 UNFIT: list[tuple[dict[str, Any], str]] = [
@@ -101,7 +101,7 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"run_id": "run_1"}, "/run_id"),
     ({"scope": "run", "agent": None}, "/run_id"),
     ({"scope": "run", "agent": None, "run_id": "run_none"}, "/run_id"),
-    ({"agent": "nobody"}, "/agent"),
+    ({"agent": "missing"}, "/agent"),
     ({"pattern": {"fixed": {"a": 1}, "open": ["a"]}}, "/pattern"),
     ({"pattern": {"open": ["a", "a"]}}, "/pattern"),
     ({"max_uses": 0}, "/max_uses"),
@@ -114,7 +114,7 @@ TAKEN_APART = ['{"a": 1, "a": 2}', '{"a": {"b": 1, "b": 2}}', '{"a": 1e999}', '{
 
 
 async def test_a_grant_that_does_not_fit_is_refused(idle: Api) -> None:
-    """422 with the place, also for a name given twice and for numbers that are no JSON; nothing is kept."""
+    """422 with the place, also for a name twice and for numbers that are no JSON; nothing is stored."""
     for body, pointer in UNFIT:
         refused = await post(idle.operator, **body)
         assert refused.status_code == 422, refused.text
@@ -125,11 +125,11 @@ async def test_a_grant_that_does_not_fit_is_refused(idle: Api) -> None:
         refused = await idle.operator.post("/api/v1/grants", content=text, headers=headers)
         assert refused.status_code == 422, refused.text
     assert (await idle.agent.get("/api/v1/grants?status=all")).json()["items"] == []
-    assert await told(idle) == []
+    assert await audited(idle) == []
 
 
 async def test_a_preview_says_what_would_be_granted(api: Api) -> None:
-    """The exact pattern in words and JSON, and how many recorded calls of the tool it means, by scope."""
+    """The exact pattern in words and JSON, and how many recorded calls of the tool it covers, by scope."""
     await api.decide(await api.gated("pay 777"), "reject")
     request = await api.gated("pay 777")
 
@@ -164,8 +164,8 @@ async def _ended(api: Api, run_id: str) -> bool:
     return (await api.agent.get(f"/api/v1/runs/{run_id}")).json()["status"] != "running"
 
 
-async def test_a_grant_is_given_and_taken_back_in_a_terminal(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`decide --grant` shows the exact pattern, saves nothing unasked; `grants` lists it, `grants revoke` ends it."""
+async def test_a_grant_is_created_and_revoked_in_a_terminal(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`decide --grant` prints the exact pattern and saves nothing unasked; `grants` lists it, `grants revoke` ends it."""
     token = await token_for(api.stack.database, f"clerk-{api.name}", "admin")
     monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
 
@@ -197,18 +197,18 @@ async def test_a_grant_is_given_and_taken_back_in_a_terminal(api: Api, monkeypat
     assert grant_id in (await run("grants", "--all", "--json")).stdout
 
 
-async def test_the_client_speaks_of_grants(idle: Api) -> None:
+async def test_the_client_covers_grants(idle: Api) -> None:
     """Every method, and our own errors with their details."""
     token = (await token_for(idle.stack.database, "root", "admin"))["Authorization"].removeprefix("Bearer ")
     wanted = WantedGrant(pattern=GrantPattern(tool="pay", fixed={"cents": 0.5}), scope="everyone", max_uses=2, note="é")
     async with TurngateClient(idle.url, token=token) as client:
-        made = await client.create_grant(wanted, idempotency_key="one")
-        assert (await client.create_grant(wanted, idempotency_key="one")).id == made.id
-        assert (made.pattern, made.max_uses, made.note) == (wanted.pattern, 2, "é")
-        assert (await client.get_grant(made.id)).used_by == []
-        assert [each.id async for each in client.iter_grants(limit=1)] == [made.id]
-        assert (await client.revoke_grant(made.id)).ended == "revoked"
+        grant = await client.create_grant(wanted, idempotency_key="one")
+        assert (await client.create_grant(wanted, idempotency_key="one")).id == grant.id
+        assert (grant.pattern, grant.max_uses, grant.note) == (wanted.pattern, 2, "é")
+        assert (await client.get_grant(grant.id)).used_by == []
+        assert [each.id async for each in client.iter_grants(limit=1)] == [grant.id]
+        assert (await client.revoke_grant(grant.id)).ended == "revoked"
         with pytest.raises(ConflictError) as late:
-            await client.revoke_grant(made.id)
+            await client.revoke_grant(grant.id)
         assert (late.value.error_code, late.value.details["ended"]) == ("grant_ended", "revoked")
         assert (await client.list_grants()).items == []

@@ -1,4 +1,4 @@
-"""The inbox over HTTP under its filters, and the views people save of it."""
+"""The inbox over HTTP with its filters, and the views that people save of it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SOON = as_text(AT + timedelta(hours=1))
 
 @pytest.fixture
 async def desk(sqlite: Database) -> AsyncIterator[Desk]:
-    async with desk_on(sqlite) as made:
-        run, other = await made.run(), await made.run("run_2")
+    async with desk_on(sqlite) as desk:
+        run, other = await desk.run(), await desk.run("run_2")
         for place, changes in enumerate(
             (
                 {"claimed_by": "ann", "claimed_until": SOON},
@@ -30,13 +30,13 @@ async def desk(sqlite: Database) -> AsyncIterator[Desk]:
                 {"rule": "four-eyes"},
             )
         ):
-            await made.put(run, "abcde"[place], created_at=as_text(AT + timedelta(seconds=place)), **changes)
+            await desk.put(run, "abcde"[place], created_at=as_text(AT + timedelta(seconds=place)), **changes)
         for place, name in enumerate("fgh"):
-            await made.put(other, name, created_at=as_text(AT + timedelta(minutes=1, seconds=place)))
+            await desk.put(other, name, created_at=as_text(AT + timedelta(minutes=1, seconds=place)))
         async with sqlite.write() as conn:
             await requests.settle(conn, "g", status="rejected", at=AT, by="ann", verb="reject", decision_id="x")
             await requests.settle(conn, "h", status="expired", at=AT + timedelta(seconds=1))
-        yield made
+        yield desk
 
 
 async def listed(client: httpx.AsyncClient, query: str, *, limit: int) -> str:
@@ -52,7 +52,7 @@ async def listed(client: httpx.AsyncClient, query: str, *, limit: int) -> str:
 
 
 async def test_each_filter_lists_and_counts_the_same(desk: Desk) -> None:
-    """Under every filter the count is the length of the list, whatever its pages; ``me`` is whoever asks."""
+    """With every filter the count is the length of the list, over all pages; ``me`` is the person who asks."""
     ann = await desk.person("ann")
     for query, expected in {
         "": "abcdef",
@@ -80,15 +80,15 @@ async def test_each_filter_lists_and_counts_the_same(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "query", ["status=open", "kind=x", "risk=huge", "parked=perhaps", "tool=", "agent=%00", "rule=" + "a" * 256]
 )
-async def test_a_filter_that_is_none_is_refused(desk: Desk, query: str) -> None:
+async def test_an_invalid_filter_is_refused(desk: Desk, query: str) -> None:
     """422 for list and count alike; nothing reaches the database."""
     ann = await desk.person("ann")
     for path in ("/api/v1/requests", "/api/v1/requests/count"):
         assert (await ann.get(f"{path}?{query}")).status_code == 422
 
 
-async def test_views_are_saved_under_names_by_each_for_themselves(desk: Desk) -> None:
-    """Saved, listed, replaced and removed; kept in plain form; another person's are out of sight."""
+async def test_each_person_saves_views_of_their_own(desk: Desk) -> None:
+    """Saved, listed, replaced and removed; stored in plain form; no one sees another person's."""
     ann, bob = await desk.person("ann"), await desk.person("bob")
     saved = await ann.put("/api/v1/views/My%20queue", json={"query": "?status=pending&claimed=me&tool="})
     assert (saved.status_code, saved.json()["name"], saved.json()["query"]) == (200, "My queue", "claimed=me")
@@ -120,8 +120,8 @@ async def test_views_are_saved_under_names_by_each_for_themselves(desk: Desk) ->
         ("v" * 101, ""),
     ],
 )
-async def test_a_view_that_is_none_is_refused(desk: Desk, name: str, query: str) -> None:
-    """422 for conditions the inbox does not know and for names nobody could read; nothing is saved."""
+async def test_an_invalid_view_is_refused(desk: Desk, name: str, query: str) -> None:
+    """422 for conditions that the inbox does not know and for unreadable names; nothing is saved."""
     ann = await desk.person("ann")
     assert (await ann.put(f"/api/v1/views/{name}", json={"query": query})).status_code == 422
     assert (await ann.get("/api/v1/views")).json()["items"] == []

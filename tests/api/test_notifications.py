@@ -1,4 +1,4 @@
-"""Notifications from end to end: events of a real store to real receivers, by the API process's own loop; its log and page."""
+"""Notifications from end to end: events of a real store to real receivers, sent by the API process; their log and page."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ async def gateway() -> Gateway:
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as made:
-        yield made
+    async with receiving() as receiver:
+        yield receiver
 
 
 @dataclass
@@ -82,7 +82,7 @@ async def process(url: str, *channels: Channel) -> AsyncIterator[None]:
 
 
 async def begun(database: Database, *names: str) -> None:
-    """Wait until these channels listen: a new one is told from now on."""
+    """Wait until these channels listen: a new one only gets later events."""
 
     async def look() -> bool:
         async with database.read() as conn:
@@ -91,17 +91,17 @@ async def begun(database: Database, *names: str) -> None:
     await until(look, f"cursor of {', '.join(names)}")
 
 
-async def told_requests(database: Database, channel: str = "ops") -> Counter[str]:
+async def notified_requests(database: Database, channel: str = "ops") -> Counter[str]:
     """How often each request is in the channel's outbox."""
     async with database.read() as conn:
-        found = await deliveries.page(conn, limit=10_000, channel=channel)
-    payloads = [Payload.model_validate_json(each.payload) for each in found]
+        page = await deliveries.page(conn, limit=10_000, channel=channel)
+    payloads = [Payload.model_validate_json(each.payload) for each in page]
     assert all(payload.more == 0 for payload in payloads)
     return Counter(item.request_id or "" for payload in payloads for item in payload.items)
 
 
 async def test_an_opened_request_reaches_a_webhook(database: Database, receiver: Receiver):
-    """Within a moment, verified as a receiver would, with a link and nothing that an agent wrote; the log says so."""
+    """Within a moment, verified as a receiver would, with a link and without any text of an agent; the log says so."""
     secret = "whsec_" + "A" * 32
     async with database.write() as conn:
         await new_run(conn, "run_1")
@@ -119,16 +119,16 @@ async def test_an_opened_request_reaches_a_webhook(database: Database, receiver:
             page = (await site.http.get("/api/v1/notifications/deliveries", headers=site.reader)).json()
             return next((each for each in page["items"] if each["status"] == "delivered"), None)
 
-        shown = await until(look, "delivered notification")
-    assert shown["id"] == got.headers["webhook-id"]
-    assert (shown["title"], shown["events"]) == ("Approval needed: refund (high risk)", 1)
-    assert shown["tries"][0]["answer"] == "204 No Content"
+        delivery = await until(look, "delivered notification")
+    assert delivery["id"] == got.headers["webhook-id"]
+    assert (delivery["title"], delivery["events"]) == ("Approval needed: refund (high risk)", 1)
+    assert delivery["tries"][0]["answer"] == "204 No Content"
 
 
 async def test_a_hanging_receiver_delays_no_other_channel_and_no_page(
     sqlite: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
-    """While one holds all of its senders and has answered nobody, the other has been told all and the inbox answers."""
+    """While one receiver holds all of its senders and answers none, the other gets everything and the inbox answers."""
     monkeypatch.setattr(http_post, "TIMEOUT_SECONDS", 600)
     monkeypatch.setattr(send_delivery, "SEND_WITHIN", timedelta(minutes=10))
     receiver.answer = None
@@ -146,7 +146,7 @@ async def test_a_hanging_receiver_delays_no_other_channel_and_no_page(
 
 
 async def test_a_burst_is_one_message_and_a_digest(sqlite: Database, receiver: Receiver):
-    """The first at once, the rest together when the window is over."""
+    """The first is sent at once, the rest together at the end of the window."""
     async with sqlite.write() as conn:
         await new_run(conn, "run_1")
     async with process(sqlite.url, webhook_channel(receiver, window=0.5)):
@@ -158,8 +158,8 @@ async def test_a_burst_is_one_message_and_a_digest(sqlite: Database, receiver: R
     assert digest["data"]["url"] == "https://turngate.example/"
 
 
-async def test_two_processes_tell_each_event_once(database: Database, receiver: Receiver):
-    """They share the work; nothing is told twice, nothing is left out."""
+async def test_two_processes_send_each_event_once(database: Database, receiver: Receiver):
+    """They share the work; nothing is sent twice, nothing is left out."""
     async with database.write() as conn:
         await new_run(conn, "run_1")
     channel = webhook_channel(receiver)
@@ -176,7 +176,7 @@ async def test_two_processes_tell_each_event_once(database: Database, receiver: 
 async def test_i5_killed_at_any_point_nothing_is_lost(
     database: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
-    """Processes die while events come in; whoever comes next goes on. In the outbox once each, at the receiver at least once."""
+    """Processes die while events come in; the next one continues. Each is once in the outbox, at least once at the receiver."""
     monkeypatch.setattr(
         send_delivery, "CLAIM_FOR", send_delivery.SEND_WITHIN / 100
     )  # what a dead sender held is free in 0.3 s
@@ -200,21 +200,21 @@ async def test_i5_killed_at_any_point_nothing_is_lost(
             return received == set(opened_ids) and rest is None
 
         await until(look, "everything at its receiver", seconds=60)
-    assert await told_requests(database) == Counter(opened_ids)
+    assert await notified_requests(database) == Counter(opened_ids)
     by_id = {each.headers["webhook-id"]: each.json["data"]["request_id"] for each in receiver.received}
     assert len(by_id) == 12
 
 
 async def test_the_log_is_paged_filtered_and_for_readers(sqlite: Database):
-    """Newest first by cursor; by channel and status; no scope to read requests, no log."""
-    made = []
+    """Newest first by cursor; by channel and status; without the scope to read requests there is no log."""
+    ids = []
     async with sqlite.write() as conn:
         for n in range(5):
             payload = Payload(test=True).model_dump_json(exclude_defaults=True)
             each = deliveries.new_delivery(
                 f"ch{n % 2}", seqs=(n, n), payload=payload, status="failed" if n else "waiting", due=now(), at=now()
             )
-            made.append(each.id)
+            ids.append(each.id)
             await deliveries.add(conn, [each])
     path = "/api/v1/notifications/deliveries"
     async with api(sqlite) as site:
@@ -225,7 +225,7 @@ async def test_the_log_is_paged_filtered_and_for_readers(sqlite: Database):
             seen += [each["id"] for each in page["items"]]
             if (cursor := page["next_cursor"]) is None:
                 break
-        assert seen == made[::-1]
+        assert seen == ids[::-1]
         for params, wanted in (
             ({"channel": "ch0"}, [4, 2, 0]),
             ({"status": "failed"}, [4, 3, 2, 1]),
@@ -233,7 +233,7 @@ async def test_the_log_is_paged_filtered_and_for_readers(sqlite: Database):
             ({"channel": "nope"}, []),
         ):
             page = (await site.http.get(path, params=params, headers=site.reader)).json()
-            assert [each["id"] for each in page["items"]] == [made[n] for n in wanted]
+            assert [each["id"] for each in page["items"]] == [ids[n] for n in wanted]
         starter = await token_for(sqlite, "bot", "runs:write")
         assert (await site.http.get(path, headers=starter)).json()["code"] == "missing_scope"
         assert (await site.http.get(path, params={"status": "lost"}, headers=site.reader)).status_code == 422
@@ -241,7 +241,7 @@ async def test_the_log_is_paged_filtered_and_for_readers(sqlite: Database):
 
 
 async def test_only_an_admin_sends_again(sqlite: Database, receiver: Receiver):
-    """403 for others; it is sent by the loop; once delivered 409, never known 404."""
+    """403 for others; the loop sends it; once delivered 409, unknown 404."""
     receiver.answers = [answer(410)]
     async with sqlite.write() as conn:
         await new_run(conn, "run_1")
@@ -269,7 +269,7 @@ async def test_only_an_admin_sends_again(sqlite: Database, receiver: Receiver):
 
 
 async def test_the_page_shows_the_log_and_lets_an_admin_send_again(sqlite: Database, receiver: Receiver):
-    """Escaped and marked; the button is an admin's, by form and token, and works without JavaScript."""
+    """Escaped and marked; only an admin has the button, by form and token, and it works without JavaScript."""
     receiver.answers = [answer(410, HOSTILE)]
     async with sqlite.write() as conn:
         await new_run(conn, "run_1")
@@ -297,7 +297,7 @@ async def test_the_page_shows_the_log_and_lets_an_admin_send_again(sqlite: Datab
             async with sqlite.read() as conn:
                 (failed,) = await deliveries.page(conn, limit=1)
             path = f"/notifications/{failed.id}/retry?status=failed"
-            assert (await site.http.post(path, headers=origin)).status_code == 403  # no form token, or no admin
+            assert (await site.http.post(path, headers=origin)).status_code == 403  # no form token, or not an admin
         token = page.text.partition('name="csrf_token" value="')[2].partition('"')[0]
         sent = await site.http.post(path, data={"csrf_token": token}, headers=origin)
         assert (sent.status_code, sent.headers["location"]) == (303, "/notifications?status=failed")

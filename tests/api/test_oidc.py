@@ -1,4 +1,4 @@
-"""Logging in by an OpenID provider: the whole way at a real one, and everything that must not get in."""
+"""Logging in by an OpenID provider: the whole way with a real one, and everything that must not get in."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CALLBACK = "/login/oidc/callback"
 
 @pytest.fixture(scope="session")
 def port() -> int:
-    """Where Turngate serves: the provider sends browsers to registered addresses only."""
+    """The port that Turngate serves on: the provider redirects browsers to registered addresses only."""
     return choose_port()
 
 
@@ -40,8 +40,8 @@ def port() -> int:
 def provider(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
     """One provider for the session."""
     log = tmp_path_factory.mktemp("provider") / "log"
-    with running_provider(f"http://127.0.0.1:{port}{CALLBACK}", log) as made:
-        yield made
+    with running_provider(f"http://127.0.0.1:{port}{CALLBACK}", log) as provider:
+        yield provider
 
 
 @pytest.fixture
@@ -58,13 +58,13 @@ def settings(provider: Provider) -> OidcSettings:
 
 @pytest.fixture
 async def door(sqlite: Database, port: int, settings: OidcSettings) -> AsyncIterator[Door]:
-    async with door_on(sqlite, port, oidc=settings) as made:
-        yield made
+    async with door_on(sqlite, port, oidc=settings) as door:
+        yield door
 
 
 @asynccontextmanager
 async def at_the_provider(door: Door, provider: Provider, name: str) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
-    """A browser that has been at the provider as ``name``, and the address it was sent back to."""
+    """A browser that logged in at the provider as ``name``, and the address that it was redirected to."""
     async with door.browser() as browser:
         assert "/login/oidc" in (await browser.get("/login")).text
         sent = await browser.get("/login/oidc")
@@ -78,12 +78,12 @@ async def refusal(browser: httpx.AsyncClient, url: str) -> tuple[int, str]:
     return answer.status_code, answer.text
 
 
-async def test_somebody_comes_in_by_the_provider(door: Door, provider: Provider) -> None:
-    """From the log-in page over the provider's own pages to a session, with the role that the groups give; and again."""
+async def test_a_person_logs_in_by_the_provider(door: Door, provider: Provider) -> None:
+    """From the log-in page over the provider's own pages to a session, with the role of the groups; and again."""
     async with door.browser() as browser:
-        asked = parse_qs(urlsplit((await browser.get("/login/oidc")).headers["location"]).query)
-    assert asked["code_challenge_method"] == ["S256"]
-    assert {"state", "nonce", "code_challenge"} <= set(asked)
+        query = parse_qs(urlsplit((await browser.get("/login/oidc")).headers["location"]).query)
+    assert query["code_challenge_method"] == ["S256"]
+    assert {"state", "nonce", "code_challenge"} <= set(query)
     for _ in range(2):
         async with at_the_provider(door, provider, "ida") as (browser, back):
             answer = await browser.get(back)
@@ -98,8 +98,8 @@ async def test_somebody_comes_in_by_the_provider(door: Door, provider: Provider)
     assert kinds == ["user.added", "session.opened", "session.opened"]
 
 
-async def test_a_name_that_a_local_user_has_stays_theirs(door: Door, provider: Provider) -> None:
-    """Somebody of the same name comes in under another one, and not into the local user's account."""
+async def test_a_local_user_keeps_their_name(door: Door, provider: Provider) -> None:
+    """A person of the same name gets another one, and not the local user's account."""
     await added(door.database, "ida", "admin")
     async with at_the_provider(door, provider, "ida") as (browser, back):
         await browser.get(back)
@@ -107,8 +107,8 @@ async def test_a_name_that_a_local_user_has_stays_theirs(door: Door, provider: P
     assert (me["name"], me["role"]) == ("Ida@127.0.0.1", "operator")
 
 
-async def test_who_has_no_role_is_told_why(door: Door, provider: Provider) -> None:
-    """Without the claim, or with none of its values: refused, no user made, and the page says what to do."""
+async def test_a_person_without_a_role_learns_why(door: Door, provider: Provider) -> None:
+    """Without the claim, or with none of its values: refused, no user is created, and the page says what to do."""
     for name, has in (("nora", "nothing"), ("gus", "guests")):
         async with at_the_provider(door, provider, name) as (browser, back):
             code, page = await refusal(browser, back)
@@ -121,7 +121,7 @@ async def test_who_has_no_role_is_told_why(door: Door, provider: Provider) -> No
 
 
 async def test_a_disabled_person_stays_out(door: Door, provider: Provider) -> None:
-    """The provider still knows them; this Turngate does not let them in."""
+    """The provider still knows them, but Turngate does not let them in."""
     async with at_the_provider(door, provider, "ida") as (browser, back):
         await browser.get(back)
     async with door.database.write() as conn:
@@ -132,8 +132,8 @@ async def test_a_disabled_person_stays_out(door: Door, provider: Provider) -> No
     assert "disabled" in page
 
 
-async def test_another_browser_cannot_end_a_log_in(door: Door, provider: Provider) -> None:
-    """Without the cookie that began it, with another's, with another state: refused, so nobody is logged in as another."""
+async def test_another_browser_cannot_finish_a_log_in(door: Door, provider: Provider) -> None:
+    """Without the cookie that started it, with another's, or with another state: refused, so no one is logged in as another."""
     async with at_the_provider(door, provider, "ida") as (browser, back), door.browser() as stranger:
         assert (await refusal(stranger, back))[0] == 403
         await stranger.get("/login/oidc")
@@ -147,7 +147,7 @@ async def test_another_browser_cannot_end_a_log_in(door: Door, provider: Provide
 
 
 async def test_a_code_is_good_once(door: Door, provider: Provider) -> None:
-    """The same way back a second time, with the same cookie, opens no second session."""
+    """The same redirect a second time, with the same cookie, opens no second session."""
     async with at_the_provider(door, provider, "ida") as (browser, back):
         cookie = browser.cookies["turngate_oidc"]
         assert (await browser.get(back)).status_code == 303
@@ -158,8 +158,8 @@ async def test_a_code_is_good_once(door: Door, provider: Provider) -> None:
     assert "did not take the code" in page
 
 
-async def test_a_refusal_of_the_provider_and_an_answer_of_another_one_are_said(door: Door, provider: Provider) -> None:
-    """The person said no there, or the answer names another issuer (RFC 9207), or none although this one names itself."""
+async def test_a_refusal_of_the_provider_or_anothers_answer_is_reported(door: Door, provider: Provider) -> None:
+    """The person refused there, or the answer names another issuer (RFC 9207), or none although this provider names itself."""
     async with at_the_provider(door, provider, "ida") as (browser, back):
         state = parse_qs(urlsplit(back).query)["state"][0]
         answers = {
@@ -168,13 +168,13 @@ async def test_a_refusal_of_the_provider_and_an_answer_of_another_one_are_said(d
             f"?state={state}&code=x&iss=https://evil.example": "from another provider",
             f"?state={state}&code=x": "from another provider",
         }
-        for query, said in answers.items():
+        for query, message in answers.items():
             code, page = await refusal(browser, f"{CALLBACK}{query}")
-            assert (code, said in page) == (403, True), page
+            assert (code, message in page) == (403, True), page
 
 
 async def test_a_token_for_another_client_is_refused(provider: Provider, port: int, settings: OidcSettings) -> None:
-    """A real ID token of the same provider, made for another client, with another nonce, or touched: none of them is one."""
+    """A real ID token of the same provider that is for another client, has another nonce or was changed is refused."""
     others = OidcProvider(replace(settings, client_id="other"))
     ours = OidcProvider(settings)
     url, cookie = await others.begin(f"http://127.0.0.1:{port}{CALLBACK}")
@@ -208,7 +208,7 @@ def claims_of(payload: str) -> dict[str, Any]:
 
 
 async def test_the_provider_must_be_who_the_settings_say(provider: Provider, settings: OidcSettings) -> None:
-    """Another spelling of the issuer, nobody there, no provider there: told as a setting to mend, nobody gets in."""
+    """Another spelling of the issuer, no server or no provider there: reported as a setting to fix, and no one gets in."""
     for issuer in (f"{provider.issuer}/", provider.issuer.replace("127.0.0.1", "localhost"), "http://127.0.0.1:1"):
         with pytest.raises(UnavailableError):
             await OidcProvider(replace(settings, issuer=issuer)).begin("http://127.0.0.1/x")
@@ -228,7 +228,7 @@ async def test_a_token_endpoint_that_does_not_answer_is_unavailable(
 
 
 async def test_without_a_provider_there_is_no_such_way_in(sqlite: Database) -> None:
-    """No link on the page, 404 to begin, 403 to end."""
+    """No link on the page, 404 to start, 403 to finish."""
     async with door_on(sqlite) as door, door.browser() as browser:
         assert "/login/oidc" not in (await browser.get("/login")).text
         assert (await browser.get("/login/oidc")).status_code == 404
@@ -242,8 +242,8 @@ PLAIN = OidcSettings(issuer="https://login.example", client_id="turngate", clien
 def signed(key: Any = KEY, alg: str = "RS256", **changes: Any) -> str:
     at = int(time.time())
     claims = {"iss": PLAIN.issuer, "aud": "turngate", "sub": "ida", "nonce": "n", "iat": at, "exp": at + 300, **changes}
-    kept = {name: value for name, value in claims.items() if value is not None}
-    return jwt.encode({"alg": alg, "kid": "one"}, kept, key, algorithms=[alg])
+    present = {name: value for name, value in claims.items() if value is not None}
+    return jwt.encode({"alg": alg, "kid": "one"}, present, key, algorithms=[alg])
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def signed(key: Any = KEY, alg: str = "RS256", **changes: Any) -> str:
     ],
 )
 async def test_an_id_token_is_for_this_log_in_and_now(changes: dict[str, Any], *, good: bool) -> None:
-    """Issuer, audience, party, nonce and times, with a minute for clocks that differ (numbers here: seconds from now)."""
+    """Issuer, audience, party, nonce and times, with a minute for clocks that differ (numbers are seconds from now)."""
     at = int(time.time())
     moved = {name: at + value if isinstance(value, int) else value for name, value in changes.items()}
     metadata = _Metadata(document={}, keys=KeySet([KEY]), read_at=0)
@@ -283,7 +283,7 @@ async def test_an_id_token_is_for_this_log_in_and_now(changes: dict[str, Any], *
 
 
 async def test_an_id_token_is_signed_by_a_key_of_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by another key, and not by HMAC with the client's secret; a key that is new at the provider is found."""
+    """Not by another key, and not by HMAC with the client's secret; a key that is new at the provider is fetched."""
     from joserfc.jwk import OctKey  # noqa: PLC0415 - only here
 
     stranger = RSAKey.generate_key(2048, parameters={"kid": "one"})
@@ -305,8 +305,8 @@ async def test_an_id_token_is_signed_by_a_key_of_the_provider(monkeypatch: pytes
     assert read == [True]
 
 
-def test_the_highest_role_that_a_claim_gives_counts() -> None:
-    """A text or a list, at the top or nested; anything else gives none; the default is for those without."""
+def test_the_highest_role_of_a_claim_counts() -> None:
+    """A text or a list, at the top or nested; anything else gives no role; the default is for people without one."""
     settings = replace(
         PLAIN,
         admin_values=frozenset({"root"}),
@@ -326,7 +326,7 @@ def test_the_highest_role_that_a_claim_gives_counts() -> None:
 
 
 def test_a_name_is_taken_from_the_first_claim_that_can_be_one() -> None:
-    """Empty and hostile ones are passed over; the subject is the last resort."""
+    """Empty and hostile ones are skipped; the subject is the last resort."""
     assert wanted_name({"preferred_username": "a\u202eb", "email": "ida@example.com", "sub": "1"}) == "ida@example.com"
     assert wanted_name({"preferred_username": "", "sub": "1"}) == "1"
     with pytest.raises(ForbiddenError):

@@ -37,16 +37,16 @@ async def test_the_file_is_what_the_app_serves(api: Api) -> None:
 
 
 def test_it_is_openapi_3_1(document: dict[str, Any]) -> None:
-    """Version 3.1, and every reference leads somewhere."""
+    """Version 3.1, and every reference resolves."""
     assert document["openapi"].startswith("3.1")
 
     def follow(value: Any) -> None:
         if isinstance(value, dict):
             if isinstance(reference := value.get("$ref"), str):
-                found: Any = document
+                target: Any = document
                 for name in reference.removeprefix("#/").split("/"):
-                    assert name in found, f"{reference} leads nowhere"
-                    found = found[name]
+                    assert name in target, f"{reference} leads nowhere"
+                    target = target[name]
             for each in value.values():
                 follow(each)
         elif isinstance(value, list):
@@ -63,7 +63,7 @@ def test_every_endpoint_is_described(document: dict[str, Any]) -> None:
     for name, operation in operations(document):
         assert operation["summary"], name
         assert len(operation["tags"]) == 1, name
-        assert operation["tags"][0] in {tag for tag, _said in TAGS}, f"{name}: describe its tag in openapi.TAGS"
+        assert operation["tags"][0] in {tag for tag, _text in TAGS}, f"{name}: describe its tag in openapi.TAGS"
         assert "_api_" not in operation["operationId"], name
         for parameter in operation.get("parameters", ()):
             assert parameter.get("description"), f"{name}: say what {parameter['name']} is (v1/parameters.py)"
@@ -94,7 +94,7 @@ def test_every_endpoint_of_the_api_says_who_may_and_what_may_go_wrong(document: 
 
 
 def test_the_order_does_not_depend_on_the_routers(document: dict[str, Any]) -> None:
-    """Paths, schemas and answers by name: an endpoint more is a few lines more, and nothing else moves."""
+    """Paths, schemas and answers are sorted by name: another endpoint adds a few lines, and nothing else moves."""
     turned = {**document, "paths": dict(reversed(document["paths"].items()))}
     assert exported(turned) == exported(document)
     assert list(json.loads(exported(document))["paths"]) == sorted(document["paths"])

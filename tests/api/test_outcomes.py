@@ -70,16 +70,16 @@ SCENES: dict[str, ModelResponse | ModelError] = {
 
 @dataclass(frozen=True)
 class Ended:
-    """``told``: with what belongs to it; PERSON stands for who interrupted it. ``last``: how the terminal's last line begins."""
+    """``words``: with details, where PERSON is the one who interrupted it. ``last``: the start of the terminal's last line."""
 
     status: str
     error_class: str
-    told: str
+    words: str
     last: str
     exit_code: int = 1
 
 
-PERSON = "(somebody)"
+PERSON = "(person)"
 EXPECTED = {
     "completed": Ended("completed", "", "completed", "completed after 1 step", 0),
     "budget": Ended("failed", "token_cap", "budget: token_cap", "failed after 1 step (budget: token_cap): The run used 10 "),
@@ -96,15 +96,15 @@ EXPECTED = {
 
 
 class Scenes:
-    """Says what the scene says that the run was started with."""
+    """Answers as the scene says that the run was started with."""
 
     name = "scripted:test"
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
-        said = SCENES[next(message.text for message in request.messages if message.text in SCENES)]
-        if isinstance(said, ModelError):
-            raise said
-        return said
+        response = SCENES[next(message.text for message in request.messages if message.text in SCENES)]
+        if isinstance(response, ModelError):
+            raise response
+        return response
 
     async def aclose(self) -> None:
         return None
@@ -112,7 +112,7 @@ class Scenes:
 
 @pytest.fixture(scope="module")
 async def ending(client: Client, sqlite_template, tmp_path_factory) -> AsyncIterator[Api]:
-    """An API whose runs end as they are told."""
+    """An API whose runs end as their scene says."""
     file = shutil.copy(sqlite_template, tmp_path_factory.mktemp("ending") / "turngate.db")
     database = Database(f"sqlite:///{file}")
     tight = {"budget": Limits(tokens=1), "step_cap": Limits(steps=1)}
@@ -122,9 +122,9 @@ async def ending(client: Client, sqlite_template, tmp_path_factory) -> AsyncIter
     ]
     async with (
         stack(client, database, look, buy, pay, model=Scenes(), limits=LIMITS, agents=agents) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as made,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as api,
     ):
-        yield made
+        yield api
     await database.close()
 
 
@@ -144,7 +144,7 @@ async def played(api: Api, scene: str) -> runs.Run:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is looked at once for all scenes: the runs, and their list by API, in the terminal and as a page."""
+    """What is fetched once for all scenes: the runs, and their list by API, in the terminal and as a page."""
 
     runs: dict[str, runs.Run]
     listed: list[dict]
@@ -181,10 +181,10 @@ async def terminal(api: Api, token: str, *words: str) -> Result:
 
 @pytest.mark.parametrize("scene", EXPECTED)
 async def test_an_outcome_is_the_same_everywhere(ending: Api, seen: Seen, scene: str) -> None:
-    """One run that ended so, looked at from every side."""
+    """One run with this outcome, seen from every side."""
     run, expected, person = seen.runs[scene], EXPECTED[scene], f"ada-{ending.name}"
     by = person if scene == "interrupted" else None
-    told, last = (text.replace(PERSON, person) for text in (expected.told, expected.last))
+    words, last = (text.replace(PERSON, person) for text in (expected.words, expected.last))
 
     async def got(path: str) -> dict:
         answer = await ending.operator.get(f"/api/v1{path}")
@@ -192,7 +192,7 @@ async def test_an_outcome_is_the_same_everywhere(ending: Api, seen: Seen, scene:
         return answer.json()
 
     # The API: a run, a list of them, an explanation, a comparison.
-    shown = [
+    views = [
         await got(f"/runs/{run.id}"),
         next(each for each in seen.listed if each["id"] == run.id),
         (await got(f"/runs/{run.id}/explanation"))["run"],
@@ -200,31 +200,31 @@ async def test_an_outcome_is_the_same_everywhere(ending: Api, seen: Seen, scene:
             "run"
         ],
     ]
-    as_one = {(each["status"], each["outcome"], each["error_class"], each["ended_by"]) for each in shown}
+    as_one = {(each["status"], each["outcome"], each["error_class"], each["ended_by"]) for each in views}
     assert as_one == {(expected.status, scene, expected.error_class, by)}
-    # The stream, and what is sent outside.
+    # The stream, and what is sent out.
     stream = (await ending.operator.get(f"/api/v1/runs/{run.id}/events")).text
-    said = [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line.startswith("data: ")]
-    assert [each["payload"]["outcome"] for each in said if each.get("type") == "run.ended"] == [scene]
+    sent = [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line.startswith("data: ")]
+    assert [each["payload"]["outcome"] for each in sent if each.get("type") == "run.ended"] == [scene]
     async with ending.stack.database.read() as conn:
         item = await item_of(conn, (await events.newest(conn, run.id, "run.ended", limit=1))[0])
     assert item is not None
     assert (item.outcome, item.error_class, item.ended_by) == (scene, expected.error_class or None, by)
-    assert dict(facts(item)).get("Outcome") == (None if scene == "completed" else told)
+    assert dict(facts(item)).get("Outcome") == (None if scene == "completed" else words)
     assert Payload(items=(item,)).count == 1
     # The terminal.
     watched = await terminal(ending, seen.token, "watch", run.id)
     assert watched.exit_code == expected.exit_code, watched.output
     assert any(line.startswith(last) for line in watched.stdout.splitlines()), watched.stdout
     [row] = [line for line in seen.printed.splitlines() if run.id in line]
-    assert told in row
-    assert f"outcome {told}" in (await terminal(ending, seen.token, "explain", run.id)).stdout
+    assert words in row
+    assert f"outcome {words}" in (await terminal(ending, seen.token, "explain", run.id)).stdout
     exported = await terminal(ending, seen.token, "export", run.id)
-    if scene == "interrupted":  # an instant cannot be played again
+    if scene == "interrupted":  # an interrupt at some instant can't be repeated
         assert exported.exit_code == 1
     else:
         assert json.loads(exported.stdout)["ended"]["outcome"] == scene
     # The pages.
     of_run = (await seen.browser.get(f"/runs/{run.id}")).text.partition("<h1>")[2]
     for page in (of_run, seen.page.partition(f'href="/runs/{run.id}"')[2]):
-        assert told in html.unescape(page[:700]).replace("<bdi>", "").replace("</bdi>", "")
+        assert words in html.unescape(page[:700]).replace("<bdi>", "").replace("</bdi>", "")

@@ -1,4 +1,4 @@
-"""Stored rules over HTTP: read, changed by admins only, one change at a time, and asked why."""
+"""Stored rules over HTTP: read, changed by admins only, one change at a time, and explained."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ async def put(client: httpx.AsyncClient, source: str, version: int, comment: str
 async def audited(database: Database) -> list[dict[str, Any]]:
     async with database.read() as conn:
         assert await events.chain_break(conn, events.SYSTEM) is None
-        told = await events.after(conn, 0, run_id=events.SYSTEM)
-    return [each.payload for each in told if each.type == "policy.changed"]
+        recorded = await events.after(conn, 0, run_id=events.SYSTEM)
+    return [each.payload for each in recorded if each.type == "policy.changed"]
 
 
 async def test_rules_are_stored_in_versions_and_each_change_is_audited(idle: Api, admin: httpx.AsyncClient) -> None:
@@ -68,7 +68,7 @@ async def test_rules_are_stored_in_versions_and_each_change_is_audited(idle: Api
     first = await put(admin, ONE, 0, "no payments")
     assert first.status_code == 200, first.text
     assert (first.json()["version"], first.json()["changed_by"], first.json()["source"]) == (1, "root", ONE)
-    assert (await put(admin, ONE, 0, "no payments")).json() == first.json()  # its answer was lost: sent again
+    assert (await put(admin, ONE, 0, "no payments")).json() == first.json()  # its answer was lost, so it is sent again
     assert (await put(admin, ONE, 1)).json() == first.json()  # nothing to change
     changed = ONE.replace("deny", "ask") + TWO
     assert (await put(admin, changed, 1)).json()["version"] == 2
@@ -84,8 +84,12 @@ async def test_rules_are_stored_in_versions_and_each_change_is_audited(idle: Api
         {"version": 3, "by": "root", "added": [], "removed": [], "changed": []},
         {"version": 4, "by": "root", "added": [], "removed": ["two"], "changed": ["one"]},
     ]
-    told = await audited(idle.stack.database)
-    assert (told[2]["reordered"], told[3]["reverted_to"], told[0]["digest"]) == (True, 1, first.json()["digest"])
+    changes = await audited(idle.stack.database)
+    assert (changes[2]["reordered"], changes[3]["reverted_to"], changes[0]["digest"]) == (
+        True,
+        1,
+        first.json()["digest"],
+    )
     newest = (await idle.agent.get("/api/v1/policy/versions?limit=3")).json()
     older = (await idle.agent.get("/api/v1/policy/versions", params={"cursor": newest["next_cursor"]})).json()
     assert [each["version"] for each in (*newest["items"], *older["items"])] == [4, 3, 2, 1]
@@ -94,7 +98,7 @@ async def test_rules_are_stored_in_versions_and_each_change_is_audited(idle: Api
 
 
 async def test_i10_only_an_admin_changes_rules(idle: Api) -> None:
-    """I10: neither an agent's token nor an operator; and reading takes requests:read."""
+    """I10: neither an agent's token nor an operator; reading takes requests:read."""
     starter = await token_for(idle.stack.database, "starter-bot", "runs:write")
     for client, options in ((idle.agent, {}), (idle.operator, {}), (idle.stranger, {"headers": starter})):
         refused = await client.put("/api/v1/policy", json={"source": ONE, "if_version": 0}, **options)
@@ -159,11 +163,11 @@ async def explained(api: Api, **body: Any) -> dict[str, Any]:
     return answer.json()
 
 
-async def test_policy_is_asked_why(idle: Api, admin: httpx.AsyncClient) -> None:
-    """The stored rules before the file's, the tool as its worker published it, grants, and rules that are only tried."""
-    told = await explained(idle, tool="pay")
-    assert (told["answer"], told["rule"], told["agent"]) == ("ask", "tool:ask", "agent")
-    assert [(each["name"], each["source"], each["why"]) for each in told["rules"]] == [
+async def test_the_policy_is_explained(idle: Api, admin: httpx.AsyncClient) -> None:
+    """The stored rules before the file's, the tool as its worker published it, grants, and rules that are only tried out."""
+    explanation = await explained(idle, tool="pay")
+    assert (explanation["answer"], explanation["rule"], explanation["agent"]) == ("ask", "tool:ask", "agent")
+    assert [(each["name"], each["source"], each["why"]) for each in explanation["rules"]] == [
         ("four-eyes", "file", "it is about the tools pay_shared")
     ]
     shared = await explained(idle, tool="pay_shared", agent="agent")
@@ -181,30 +185,30 @@ async def test_policy_is_asked_why(idle: Api, admin: httpx.AsyncClient) -> None:
     )
     assert (await explained(idle, tool="pay"))["rule"] == "two"
     assert (await explained(idle, tool="pay", unattended="deny"))["rule"] == "unattended"
-    unknown = await explained(idle, tool="refund", agent="nobody")
+    unknown = await explained(idle, tool="refund", agent="missing")
     assert unknown["answer"] == "depends"
-    assert any("nobody" in note for note in unknown["notes"])
+    assert any("missing" in note for note in unknown["notes"])
     assert any("refund" in note for note in unknown["notes"])
 
 
 async def test_an_explanation_counts_grants_and_reads_arguments_as_the_engine_does(idle: Api) -> None:
-    """A standing grant is the answer; a number keeps its digits; an argument given twice is refused; nothing changes."""
+    """A standing grant is the answer; a number keeps its digits; an argument twice is refused; nothing changes."""
     pattern = GrantPattern(tool="pay", fixed={"cents": 5, "rate": 0.1})
-    wanted = WantedGrant(pattern=pattern, scope="everyone", max_uses=1)
-    made = await grants.create(idle.stack.services, ADMIN, wanted)
+    order = WantedGrant(pattern=pattern, scope="everyone", max_uses=1)
+    grant = await grants.create(idle.stack.services, ADMIN, order)
 
-    async def asked(args: str) -> dict[str, Any]:
+    async def explain_args(args: str) -> dict[str, Any]:
         body, headers = f'{{"tool": "pay", "args": {args}}}', {"Content-Type": "application/json"}
         answer = await idle.agent.post("/api/v1/policy/explain", content=body, headers=headers)
         return answer.json()
 
-    told = await asked('{"cents": 5, "rate": 0.10}')
-    assert (told["answer"], told["grant_id"]) == ("allow", made.id)
-    assert (await asked('{"cents": 5, "rate": 0.1000000000000000001}'))["grant_id"] is None
-    assert (await asked('{"cents": 5, "cents": 6}'))["status"] == 422
+    answer = await explain_args('{"cents": 5, "rate": 0.10}')
+    assert (answer["answer"], answer["grant_id"]) == ("allow", grant.id)
+    assert (await explain_args('{"cents": 5, "rate": 0.1000000000000000001}'))["grant_id"] is None
+    assert (await explain_args('{"cents": 5, "cents": 6}'))["status"] == 422
     async with idle.stack.database.read() as conn:
-        told = await events.after(conn, 0, run_id=events.SYSTEM)
-    assert [each.type for each in told if each.type.startswith(("grant.", "policy."))] == ["grant.created"]
+        answer = await events.after(conn, 0, run_id=events.SYSTEM)
+    assert [each.type for each in answer if each.type.startswith(("grant.", "policy."))] == ["grant.created"]
 
 
 async def test_a_file_in_the_workspace_allows_nothing_there(idle: Api, tmp_path: Any) -> None:
@@ -223,10 +227,10 @@ async def test_a_file_in_the_workspace_allows_nothing_there(idle: Api, tmp_path:
 
 
 async def test_shadow_rules_are_reported(idle: Api) -> None:
-    """Counts by rule and answer with the newest calls; one rule, or since a time; what has no shadow is not counted."""
+    """Counts by rule and answer with the newest calls; one rule, or since a time; calls without a shadow are not counted."""
     run = await idle.start("pay 5")
     shadows = [("deny", "soon")] * 30 + [("ask", "later"), None]
-    made = [
+    verdicts = [
         Verdict(
             answer="allow",
             rule="r",
@@ -242,7 +246,7 @@ async def test_shadow_rules_are_reported(idle: Api) -> None:
             repeat_key="", disposition="run", verdict=verdict.model_dump_json(exclude_defaults=True), digest="",
             policy_version="", effect="once",
         )
-        for place, verdict in enumerate(made)
+        for place, verdict in enumerate(verdicts)
     ]  # fmt: skip
     async with idle.stack.database.write() as conn:
         await calls.insert_planned(conn, rows)
@@ -264,12 +268,12 @@ async def test_shadow_rules_are_reported(idle: Api) -> None:
 
 async def stored_run(api: Api, run_id: str) -> runs.Run:
     async with api.stack.database.read() as conn:
-        found = await runs.get(conn, run_id)
-    assert found is not None
-    return found
+        run = await runs.get(conn, run_id)
+    assert run is not None
+    return run
 
 
-async def test_the_client_speaks_of_policy(idle: Api) -> None:
+async def test_the_client_covers_policy(idle: Api) -> None:
     """Every method, and our own errors with their details."""
     token = (await token_for(idle.stack.database, "root", "admin"))["Authorization"].removeprefix("Bearer ")
     async with TurngateClient(idle.url, token=token) as client:
@@ -289,7 +293,7 @@ async def test_the_client_speaks_of_policy(idle: Api) -> None:
         assert (await client.get_shadow_report(rule="x")).changes == []
 
 
-async def test_rules_are_stored_and_looked_at_in_a_terminal(
+async def test_rules_are_stored_and_read_in_a_terminal(
     idle: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`policy set`, `show`, `history`, `revert`, `explain` and `shadow` against the running API."""
@@ -310,10 +314,10 @@ async def test_rules_are_stored_and_looked_at_in_a_terminal(
     assert "version 3 is in force, with the rules of version 1" in await run("revert", "1")
     assert (await run("show", "--source")).strip() == ONE.strip()
     assert "two" in await run("show", "--version", "2")
-    shown = await run("show")
-    assert "version 3 by root" in shown
-    assert "four-eyes" in shown
+    output = await run("show")
+    assert "version 3 by root" in output
+    assert "four-eyes" in output
     assert [line.split("\t")[0] for line in (await run("history")).splitlines()] == ["3", "2", "1"]
-    told = await run("explain", "--tool", "pay", "--args", '{"cents": 5}')
-    assert "▶ deny  one (stored)" in told
+    output = await run("explain", "--tool", "pay", "--args", '{"cents": 5}')
+    assert "▶ deny  one (stored)" in output
     assert "no shadow rule would have changed anything" in await run("shadow")

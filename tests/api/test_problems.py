@@ -29,7 +29,7 @@ async def test_unknown_paths_and_methods_are_problems(api: Api) -> None:
 
 
 async def test_parameters_are_not_guessed_at(api: Api) -> None:
-    """422 for what no store can hold, what is no key, no cursor, no instant; each names its parameter."""
+    """422 for what no store can hold, and for what is no key, cursor or instant; each names its parameter."""
     for path, headers, name in (
         ("/api/v1/runs/a%00b", {}, "run_id"),
         ("/api/v1/requests?run_id=a%00b", {}, "run_id"),
@@ -62,7 +62,7 @@ async def test_every_answer_carries_the_security_headers(api: Api) -> None:
 
 
 async def test_a_body_that_is_too_large_is_refused_unread(api: Api) -> None:
-    """413 by its length; 411 when the length is not said."""
+    """413 by its length; 411 without a length."""
     big = await api.agent.post("/api/v1/runs", content=b"x" * (2 * 1024 * 1024 + 1))
     assert (big.status_code, big.json()["code"]) == (413, "too_large")
 
@@ -73,7 +73,7 @@ async def test_a_body_that_is_too_large_is_refused_unread(api: Api) -> None:
 
 
 async def test_health(api: Api, cut_off: Api) -> None:
-    """/livez only says that the process lives; /readyz is 503 naming Temporal when that is away."""
+    """/livez only says that the process lives; /readyz is 503 and names Temporal if that is away."""
     assert (await api.stranger.get("/livez")).json() == {"status": "alive"}
     assert (await api.stranger.get("/readyz")).json() == {"status": "ready", "store": True, "temporal": True}
     assert (await cut_off.stranger.get("/livez")).status_code == 200
@@ -100,7 +100,7 @@ async def test_a_bug_is_a_problem_without_our_insides() -> None:
 
 
 async def test_pages_get_pages() -> None:
-    """A browser outside /api gets the rendered page, and at a 401 is sent to the login; /api keeps its problems."""
+    """A browser outside /api gets the rendered page, and a redirect to the log-in instead of 401; /api keeps its problems."""
     app = FastAPI()
     install_problems(
         app, lambda _request, status, title, detail, _details: problem_response(status, "page", title + detail, {})
@@ -114,14 +114,14 @@ async def test_pages_get_pages() -> None:
 
 
 def test_an_errors_status_follows_the_tree() -> None:
-    """A subclass has its parent's status unless it has its own; an unplaced error is 500."""
+    """A subclass has its parent's status unless it has its own; an error without a place is 500."""
     assert status_of(UnavailableError("x")) == 503
     assert status_of(DuplicateToolNameError("a", "b", "c")) == 500
     assert status_of(TurngateError("x")) == 500
 
 
 def test_details_never_hide_the_problems_own_members() -> None:
-    """A detail named ``status`` is kept under another name."""
+    """A detail named ``status`` gets another name."""
     body = problem_response(410, "run_ended", "gone", {"status": "cancelled"}).body
     assert b'"status":410' in body
     assert b'"status_":"cancelled"' in body

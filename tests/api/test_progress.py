@@ -1,4 +1,4 @@
-"""Progress in the streams: beside the durable sequence, live, kept for whoever comes late, with sub-agents' runs."""
+"""Progress in the streams: beside the durable sequence, live, stored for late watchers, with sub-agents' runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Who(BaseModel):
 
 
 class Obedient:
-    """Calls ``talk`` with what the user says; then it is done."""
+    """Calls ``talk`` with what the user says, then ends."""
 
     name = "scripted:test"
 
@@ -53,7 +53,7 @@ class Obedient:
 
 @dataclass
 class Talk:
-    """An API whose agent's tool says what it is told to, until it is told to end. ``say[who]``: None ends the call."""
+    """An API whose agent's tool says what the test queues. ``say[who]``: None ends the call."""
 
     api: Api
     say: dict[str, asyncio.Queue[Any]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Talk:
         self.say[who] = asyncio.Queue()
         return str((await self.api.start(who))["id"])
 
-    async def kept(self, run_id: str, count: int) -> list[progress.Progress]:
+    async def stored(self, run_id: str, count: int) -> list[progress.Progress]:
         """The run's stored progress, once there is this much."""
 
         async def look() -> list[progress.Progress] | None:
@@ -73,7 +73,7 @@ class Talk:
         return await until(look, f"{count} rows of progress")
 
     async def adopt(self, child: str, parent: str) -> None:
-        """Make one run the other's sub-agent's, as far as watchers can tell."""
+        """Make one run the other's sub-agent's, as far as watchers can see."""
         async with self.api.stack.database.write() as conn:
             values = {"parent_run_id": parent, "path": "agent/helper"}
             await conn.execute(update(runs_table).where(runs_table.c.id == child).values(values))
@@ -85,9 +85,9 @@ async def talk(client: Client, sqlite: Database) -> AsyncIterator[Talk]:
 
     @tool(effect="read", ask=False, name="talk")
     async def talking(params: Who, ctx: ToolContext) -> str:
-        """Say what one is told to."""
-        while (said := await say[params.who].get()) is not None:
-            ctx.emit(said)
+        """Say what the test queues."""
+        while (word := await say[params.who].get()) is not None:
+            ctx.emit(word)
         return "said it all"
 
     async with (
@@ -100,21 +100,21 @@ async def talk(client: Client, sqlite: Database) -> AsyncIterator[Talk]:
 
 
 async def up_to(stream: AsyncIterator[ServerSentEvent], kind: str, payload: object = ...) -> list[ServerSentEvent]:
-    """What comes up to the first event of this name (and payload)."""
-    found = []
+    """The events up to the first one with this name (and payload)."""
+    collected = []
     async for sent in stream:
-        found.append(sent)
+        collected.append(sent)
         if sent.event == kind and (payload is ... or json.loads(sent.data)["payload"] == payload):
             break
-    return found
+    return collected
 
 
-def said_in(found: list[ServerSentEvent]) -> list[object]:
-    return [json.loads(sent.data)["payload"] for sent in found if sent.event == "progress"]
+def progress_of(collected: list[ServerSentEvent]) -> list[object]:
+    return [json.loads(sent.data)["payload"] for sent in collected if sent.event == "progress"]
 
 
 async def test_progress_has_no_id_and_leaves_the_sequence_alone(talk: Talk) -> None:
-    """Live, as ``event: progress``, between events whose ids and order are what they are without it."""
+    """Live, as ``event: progress``, between events whose ids and order are the same as without it."""
     run_id = await talk.start("x")
     async with watching(talk.api, f"/api/v1/runs/{run_id}/events") as stream:
         story = await up_to(stream, "execution.started")
@@ -123,78 +123,78 @@ async def test_progress_has_no_id_and_leaves_the_sequence_alone(talk: Talk) -> N
         talk.say["x"].put_nowait({"done": 1, "of": 2})
         talk.say["x"].put_nowait(None)
         story += await up_to(stream, "never")
-    told = [sent for sent in story if sent.event == "progress"]
-    # httpx-sse, like a browser, goes on reporting the last id it saw: what progress must not change.
-    at = story.index(told[0])
-    assert told[0].id == story[at - 1].id
-    assert json.loads(told[0].data) == {
+    progress_events = [sent for sent in story if sent.event == "progress"]
+    # httpx-sse, like a browser, continues to report the last id that it saw, which progress must not change.
+    at = story.index(progress_events[0])
+    assert progress_events[0].id == story[at - 1].id
+    assert json.loads(progress_events[0].data) == {
         "type": "call.progress",
         "run_id": run_id,
         "tool_call_id": "c1",
         "n": 1,
         "payload": "live",
         "dropped": 0,
-        "created_at": json.loads(told[0].data)["created_at"],
+        "created_at": json.loads(progress_events[0].data)["created_at"],
     }
-    assert said_in(story) == ["live", {"done": 1, "of": 2}]
+    assert progress_of(story) == ["live", {"done": 1, "of": 2}]
     assert [sent.event for sent in story[at:]][:3] == ["progress", "progress", "execution.finished"]
     durable = [json.loads(sent.data) for sent in story if sent.event != "progress"]
     assert [event["run_seq"] for event in durable] == list(range(1, len(durable) + 1))
     assert durable[-1]["type"] == "run.ended"
 
 
-async def test_who_comes_late_or_again_is_given_what_is_kept(talk: Talk) -> None:
-    """While the call runs, kept progress is sent on every connection, once; after its end it is not sent at all."""
+async def test_a_late_or_returning_watcher_gets_what_is_stored(talk: Talk) -> None:
+    """While the call runs, stored progress is sent once per connection; after its end it is not sent at all."""
     run_id = await talk.start("x")
     for word in ("one", "two"):
         talk.say["x"].put_nowait(word)
-    await talk.kept(run_id, 2)
+    await talk.stored(run_id, 2)
     path = f"/api/v1/runs/{run_id}/events"
     async with watching(talk.api, path) as stream:
         late = await up_to(stream, "progress", "two")
-    assert said_in(late) == ["one", "two"]
+    assert progress_of(late) == ["one", "two"]
     seen = max(int(sent.id) for sent in late)
     async with watching(talk.api, path, **{"Last-Event-ID": str(seen)}) as stream:
         again = await up_to(stream, "progress", "two")
         talk.say["x"].put_nowait("three")
         again += await up_to(stream, "progress")
-    assert said_in(again) == ["one", "two", "three"]
+    assert progress_of(again) == ["one", "two", "three"]
     assert [sent.event for sent in again] == ["progress"] * 3
     assert [json.loads(sent.data)["n"] for sent in again] == [1, 2, 3]
     talk.say["x"].put_nowait(None)
     async with watching(talk.api, path, **{"Last-Event-ID": str(seen)}) as stream:
         rest = await up_to(stream, "run.ended")
-    assert said_in(rest) in ([], ["one", "two", "three"])  # whether it had ended when we came
+    assert progress_of(rest) in ([], ["one", "two", "three"])  # whether it had ended when we came
     async with watching(talk.api, path) as stream:
         whole = await up_to(stream, "run.ended")
-    assert said_in(whole) == []
+    assert progress_of(whole) == []
 
 
-async def test_the_stream_of_everything_tells_whose_progress_one_wants(talk: Talk) -> None:
-    """By default everyone's; one run's by its id; none at all, while events go on."""
+async def test_the_stream_of_everything_may_choose_whose_progress(talk: Talk) -> None:
+    """By default everyone's; one run's by its id; or none at all, while events continue."""
     first, second = await talk.start("x"), await talk.start("y")
     for who, run_id in (("x", first), ("y", second)):
         talk.say[who].put_nowait(who)
-        await talk.kept(run_id, 1)
+        await talk.stored(run_id, 1)
     async with (
         watching(talk.api, "/api/v1/events") as all_of_it,
         watching(talk.api, f"/api/v1/events?progress={second}") as one,
         watching(talk.api, "/api/v1/events?progress=none") as none,
     ):
-        assert said_in(await up_to(all_of_it, "progress", "y")) == ["x", "y"]
+        assert progress_of(await up_to(all_of_it, "progress", "y")) == ["x", "y"]
         for who in ("x", "y"):
             talk.say[who].put_nowait(f"{who} again")
             talk.say[who].put_nowait(None)
             await up_to(all_of_it, "run.ended")
-        found = await up_to(one, "run.ended") + await up_to(one, "run.ended")
-        assert said_in(found) == ["y", "y again"]
+        collected = await up_to(one, "run.ended") + await up_to(one, "run.ended")
+        assert progress_of(collected) == ["y", "y again"]
         quiet = await up_to(none, "run.ended") + await up_to(none, "run.ended")
-        assert said_in(quiet) == []
-        assert [sent.event for sent in quiet] == [sent.event for sent in found if sent.event != "progress"]
+        assert progress_of(quiet) == []
+        assert [sent.event for sent in quiet] == [sent.event for sent in collected if sent.event != "progress"]
 
 
 async def test_a_run_is_watched_with_its_sub_agents_runs(talk: Talk) -> None:
-    """A child that starts while one watches is told too, each event under its own run; the parent's end ends the stream."""
+    """A child that starts while one watches is included, each event under its own run; the parent's end ends the stream."""
     parent = await talk.start("parent")
     async with watching(talk.api, f"/api/v1/runs/{parent}/events") as stream:
         story = await up_to(stream, "execution.started")
@@ -210,12 +210,12 @@ async def test_a_run_is_watched_with_its_sub_agents_runs(talk: Talk) -> None:
         story += await up_to(stream, "never")
     ids = [int(sent.id) for sent in story if sent.event != "progress"]
     assert ids == sorted(set(ids))
-    assert said_in(story) == ["from below", "still here"]
+    assert progress_of(story) == ["from below", "still here"]
     assert (story[-1].event, json.loads(story[-1].data)["run_id"]) == ("run.ended", parent)
 
 
-async def test_the_client_gives_each_word_once(talk: Talk) -> None:
-    """A stream that breaks is taken up again, and what is kept is sent again: the client tells it by its number."""
+async def test_the_client_returns_each_word_once(talk: Talk) -> None:
+    """After a broken stream, stored progress is sent again: the client recognises it by its number."""
     run_id = await talk.start("x")
     headers = await token_for(talk.api.stack.database, "cli", "requests:read")
     token = headers["Authorization"].removeprefix("Bearer ")
@@ -225,14 +225,14 @@ async def test_the_client_gives_each_word_once(talk: Talk) -> None:
         services = talk.api.stack.services
         return create_api_app(database=services.database, gateway=services.gateway, settings=ApiSettings())
 
-    def hear(told: Any) -> None:
-        if told.type == "call.progress":
-            seen.append(told.payload)
+    def receive(event: Any) -> None:
+        if event.type == "call.progress":
+            seen.append(event.payload)
 
     def follow(url: str) -> None:
         with SyncTurngateClient(url, token=token) as client:
-            for told in client.follow_events(run_id):
-                hear(told)
+            for event in client.follow_events(run_id):
+                receive(event)
 
     async def seen_up_to(word: str) -> None:
         await until(lambda: asyncio.sleep(0, word in seen), word)
@@ -254,7 +254,7 @@ async def test_the_client_gives_each_word_once(talk: Talk) -> None:
 async def test_the_command_line_shows_it_under_the_call(
     talk: Talk, capsys: pytest.CaptureFixture[str], *, as_json: bool
 ) -> None:
-    """In lines of their own that no character can leave; a sub-agent's behind its path; with --json as lines of JSON."""
+    """In lines of their own that no character can leave; a sub-agent's after its path; with --json as lines of JSON."""
     parent, child = await talk.start("parent"), await talk.start("child")
     await talk.adopt(child, parent)
     headers = await token_for(talk.api.stack.database, "cli", "requests:read", "runs:write")
@@ -268,23 +268,23 @@ async def test_the_command_line_shows_it_under_the_call(
     talk.say["child"].put_nowait(HOSTILE)
     talk.say["parent"].put_nowait({"done": 1})
     for run_id in (parent, child):
-        await talk.kept(run_id, 1)
+        await talk.stored(run_id, 1)
 
-    async def shown() -> bool:
+    async def is_printed() -> bool:
         nonlocal printed
         printed += capsys.readouterr().out
         return "all good" in printed and "done" in printed
 
     printed = ""
-    await until(shown, "line of progress")
+    await until(is_printed, "line of progress")
     for who in ("child", "parent"):
         talk.say[who].put_nowait(None)
     await asyncio.wait_for(watcher, 20)
     printed += capsys.readouterr().out
     lines = printed.splitlines()
     if as_json:
-        said = [line for line in map(json.loads, lines) if line.get("type") == "call.progress"]
-        assert {line["run_id"]: line["payload"] for line in said} == {parent: {"done": 1}, child: HOSTILE}
+        progress_lines = [line for line in map(json.loads, lines) if line.get("type") == "call.progress"]
+        assert {line["run_id"]: line["payload"] for line in progress_lines} == {parent: {"done": 1}, child: HOSTILE}
         return
     assert '    talk: {"done": 1}' in lines
     assert "agent \u203a helper │     talk: ⟨U+001B⟩[2Kall good⟨U+202E⟩ ⏎ second" in lines

@@ -1,4 +1,4 @@
-"""How often somebody may ask: the buckets by a clock of our own, then the API and the log-in page."""
+"""How often a principal may ask: the buckets by a clock of our own, then the API and the log-in page."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 3)), max_size=60))
-def test_no_key_ever_gets_more_than_burst_and_rate(asked: list[tuple[str, float]]) -> None:
-    """Over any story: what was let through is at most the burst and what the time since the start has added."""
+def test_no_key_ever_gets_more_than_burst_and_rate(attempts: list[tuple[str, float]]) -> None:
+    """Over any sequence, at most the burst and what the time since the start has added is let through."""
     clock = Clock()
     buckets = Buckets(per_second=2, burst=3, clock=clock)
     passed = dict.fromkeys("ab", 0)
-    for key, pause in asked:
+    for key, pause in attempts:
         clock.now += pause
         passed[key] += buckets.take(key) == 0
         assert passed[key] <= 3 + 2 * (clock.now - 1_000.0) + 1e-6
 
 
 def test_names_without_end_do_not_fill_the_memory() -> None:
-    """Only so many keys are kept; those that asked last stay limited."""
+    """Only so many keys are stored; the latest ones stay limited."""
     buckets = Buckets(per_second=0.001, burst=1, clock=Clock(), max_keys=100)
     for number in range(5_000):
         buckets.take(f"name {number}")
@@ -60,7 +60,7 @@ def test_names_without_end_do_not_fill_the_memory() -> None:
 
 
 def test_a_right_log_in_does_not_count() -> None:
-    """An office of two hundred behind one address comes in at nine; the twenty-first wrong guess waits."""
+    """An office of two hundred with one address logs in at nine; the twenty-first wrong guess waits."""
     limits = RateLimits(RateLimitSettings(), clock=Clock())
     for number in range(200):
         limits.count_login("10.0.0.1", f"user {number}")
@@ -76,8 +76,8 @@ def test_a_right_log_in_does_not_count() -> None:
         limits.count_login("10.0.0.3", "ANN")
 
 
-async def test_who_asks_too_often_is_told_when_to_come_back(sqlite: Database) -> None:
-    """429 as a problem with Retry-After, for that principal only; without a limit nobody is."""
+async def test_a_principal_that_asks_too_often_learns_when_to_retry(sqlite: Database) -> None:
+    """429 as a problem with Retry-After, for that principal only; without a limit, for no one."""
     headers = [await token_for(sqlite, name, "requests:read") for name in ("busy", "calm")]
     async with (
         door_on(sqlite, rate_limits=RateLimitSettings(per_second=0.01, burst=3)) as door,
@@ -96,7 +96,7 @@ async def test_who_asks_too_often_is_told_when_to_come_back(sqlite: Database) ->
 
 
 async def test_guessing_a_password_is_slowed_and_audited(sqlite: Database) -> None:
-    """After five wrong ones under a name even the right one waits; each try that was looked at is told."""
+    """After five wrong ones for a name even the right one waits; each try that was checked is in the log."""
     async with door_on(sqlite) as door, door.browser() as browser:
         await door.add("ann")
         assert [(await log_in(browser, "ann", "wrong")).status_code for _ in range(5)] == [403] * 5

@@ -1,7 +1,7 @@
 """The life of a request against a pure model of it: any people, any order, through the real API, worker and Temporal.
 
-The model says what each action is answered and what the request is afterwards. What several people do at the same time
-has to be explained by some order of theirs.
+The model gives the answer to each action and the request after it. Some order of the people must explain what several
+of them do at the same time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ EXAMPLES, STEPS = 25, 16
 
 @dataclass(frozen=True)
 class Terms:
-    """What a rule asks for, as far as the model knows of it."""
+    """What a rule requires, as far as the model knows."""
 
     kind: str = "approval"
     quorum: int = 1
@@ -89,10 +89,10 @@ class Terms:
 
 @dataclass(frozen=True)
 class Sent:
-    """One decision as somebody sends it. ``body``: beyond verb and digest.
+    """One decision as a person sends it. ``body``: beyond verb and digest.
 
-    ``fits``: who refuses its content: the ``body`` itself, unread; the ``edge``, by the schema; the ``worker``, by the
-    tool's own types; nobody (``yes``).
+    ``fits``: where its content is refused: as ``body``, unread; at the ``edge``, by the schema; by the ``worker``, by the
+    tool's own types; nowhere (``yes``).
     """
 
     who: str
@@ -105,7 +105,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Life:
-    """A request as the model has it. ``taken``: decision id → what was sent, and the status it was answered."""
+    """A request as the model has it. ``taken``: decision id → what was sent, and the status of its answer."""
 
     terms: Terms
     status: str = "pending"
@@ -135,7 +135,7 @@ class Life:
         return (200, status), after
 
     def _refusal(self, sent: Sent, known: tuple[Sent, str] | None) -> tuple[int, str] | None:
-        """What it is refused for: the first of these, in the order in which they are looked at."""
+        """The reason for its refusal: the first of these, in the order in which they are checked."""
         late = (410, "run_ended") if self.status == "cancelled" else (409, "already_decided")
         always = [
             (PEOPLE[sent.who] == "viewer", (403, "missing_scope")),
@@ -202,7 +202,7 @@ CONTENT: dict[str, list[tuple[dict[str, Any], str]]] = {
     "reject": [({}, "yes"), ({"message": "No."}, "yes"), ({"message": 5}, "body")],
     "respond": [({"message": "I did it."}, "yes"), ({"message": " "}, "edge")],
 }
-ANSWERS = [({"args": {"answer": "Go on."}}, "yes"), ({"args": {"answer": 5}}, "edge"), ({}, "edge")]
+ANSWERS = [({"args": {"answer": "Do it."}}, "yes"), ({"args": {"answer": 5}}, "edge"), ({}, "edge")]
 
 
 @st.composite
@@ -211,7 +211,7 @@ def new_decisions(draw: st.DrawFn, kind: str = "approval") -> Sent:
     if kind == "question" and verb == "approve":
         verb = draw(st.sampled_from(["approve", "respond"]))
     choices = ANSWERS if kind == "question" and verb == "respond" else CONTENT[verb]
-    # What fits comes first, and oftener than not: a life of refusals alone shows little.
+    # What fits comes first and more often than not: a life of refusals alone proves little.
     body, fits = draw(st.sampled_from([choices[0], choices[0], *choices]))
     stale = draw(st.integers(0, 9)) == 0
     who = draw(st.sampled_from([*DECIDERS, *PEOPLE]))
@@ -222,7 +222,7 @@ def new_decisions(draw: st.DrawFn, kind: str = "approval") -> Sent:
 
 
 class Asking:
-    """Asks for a payment or puts a question, as the last user message says; then it is done."""
+    """Asks for a payment or puts a question, as the last user message says, then ends."""
 
     name = "scripted:test"
 
@@ -266,11 +266,11 @@ class House:
         headers = {"Idempotency-Key": sent.key}
         url = f"/api/v1/requests/{request.id}/decisions"
         answer = await self.clients[sent.who].post(url, json=body, headers=headers)
-        said = answer.json()
+        reply = answer.json()
         if answer.status_code == 200:
-            return (200, said["status"]), said
-        code = said["code"] if said["code"] == "verb_not_allowed" or answer.status_code != 422 else "refused"
-        return (answer.status_code, code), said
+            return (200, reply["status"]), reply
+        code = reply["code"] if reply["code"] == "verb_not_allowed" or answer.status_code != 422 else "refused"
+        return (answer.status_code, code), reply
 
 
 class RequestLife(RuleBasedStateMachine):
@@ -288,24 +288,24 @@ class RequestLife(RuleBasedStateMachine):
         self.tried: list[Sent] = []
         self.run, self.request = self.on_loop(self.house.open(terms))
 
-    def judge(self, by: str, wanted: tuple[int, str], got: tuple[int, str], said: dict[str, Any]) -> None:
-        assert got == wanted, said
+    def judge(self, by: str, wanted: tuple[int, str], got: tuple[int, str], reply: dict[str, Any]) -> None:
+        assert got == wanted, reply
         if wanted[1] == "already_decided":
             winner = self.life.winner
             assert winner is not None
-            assert (said["decided_by"], said["verb"], said["decision_id"]) == (winner.who, winner.verb, winner.key)
+            assert (reply["decided_by"], reply["verb"], reply["decision_id"]) == (winner.who, winner.verb, winner.key)
         if wanted[1] == "claimed":
-            assert said["claimed_by"] not in {None, by}
+            assert reply["claimed_by"] not in {None, by}
 
     def settled(self) -> None:
-        """After the end of the request, wait for that of its run, so that what comes next comes late."""
+        """After the end of the request, wait for the end of its run, so that later actions come late."""
         if self.life.status != "pending":
             self.on_loop(self.house.engine.ended(self.run))
 
     def send(self, sent: Sent) -> None:
         wanted, after = self.life.decide(sent)
-        got, said = self.on_loop(self.house.decide(self.request, sent))
-        self.judge(sent.who, wanted, got, said)
+        got, reply = self.on_loop(self.house.decide(self.request, sent))
+        self.judge(sent.who, wanted, got, reply)
         self.life = after
         self.tried.append(sent)
         self.settled()
@@ -317,13 +317,13 @@ class RequestLife(RuleBasedStateMachine):
     @precondition(lambda self: self.tried)
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
-        """The same decision under the same id once more, whatever it was answered."""
+        """The same decision with the same id once more, whatever its answer was."""
         self.send(data.draw(st.sampled_from(self.tried)))
 
     @precondition(lambda self: self.tried)
     @rule(data=st.data())
     def reuse(self, data: st.DataObject) -> None:
-        """Another decision under an id that was used."""
+        """Another decision with a used id."""
         used = data.draw(st.sampled_from(self.tried))
         sent = replace(data.draw(new_decisions(self.life.terms.kind)), key=used.key)
         self.send(sent)
@@ -331,14 +331,14 @@ class RequestLife(RuleBasedStateMachine):
     @precondition(lambda self: self.life.status == "pending")
     @rule(data=st.data(), count=st.integers(2, 3))
     def at_once(self, data: st.DataObject, count: int) -> None:
-        """Several people at the same time: their answers are those of some order of theirs."""
+        """Several people at the same time: their answers fit some order of the people."""
         crowd = [data.draw(new_decisions(self.life.terms.kind)) for _ in range(count)]
 
         async def all_of_them() -> list[tuple[tuple[int, str], dict[str, Any]]]:
             return list(await asyncio.gather(*(self.house.decide(self.request, sent) for sent in crowd)))
 
         answers = self.on_loop(all_of_them())
-        got = {sent.key: answer for sent, (answer, _said) in zip(crowd, answers, strict=True)}
+        got = {sent.key: answer for sent, (answer, _reply) in zip(crowd, answers, strict=True)}
         for order in itertools.permutations(crowd):
             life, wanted = self.life, {}
             for sent in order:
@@ -348,14 +348,14 @@ class RequestLife(RuleBasedStateMachine):
                 break
         else:
             pytest.fail(f"no order explains {got} of {crowd}")
-        for sent, (answer, said) in zip(crowd, answers, strict=True):
-            self.judge(sent.who, answer, answer, said)
+        for sent, (answer, reply) in zip(crowd, answers, strict=True):
+            self.judge(sent.who, answer, answer, reply)
             self.tried.append(sent)
         self.settled()
 
     @rule(who=st.sampled_from(list(PEOPLE)), doing=st.sampled_from(["claim", "claim", "release", "comment"]))
     def around(self, who: str, doing: str) -> None:
-        """Take it on, give it back, or say something about it, before its end or after."""
+        """Claim it, release it, or comment on it, before its end or after."""
         url = f"/api/v1/requests/{self.request.id}"
         if doing == "comment":
             answer = self.on_loop(self.house.clients[who].post(f"{url}/comments", json={"text": "Looks odd."}))
@@ -364,15 +364,15 @@ class RequestLife(RuleBasedStateMachine):
         wanted, after = self.life.claim(who) if doing == "claim" else self.life.release(who)
         method = "POST" if doing == "claim" else "DELETE"
         answer = self.on_loop(self.house.clients[who].request(method, f"{url}/claim"))
-        said = answer.json() if answer.content else {}
-        word = said.get("claimed_by", "") if answer.status_code == 200 else said.get("code", "")
-        self.judge(who, wanted, (answer.status_code, word), said)
+        reply = answer.json() if answer.content else {}
+        word = reply.get("claimed_by", "") if answer.status_code == 200 else reply.get("code", "")
+        self.judge(who, wanted, (answer.status_code, word), reply)
         self.life = after
 
     @precondition(lambda self: len(self.tried) > 3)
     @rule()
     def interrupt(self) -> None:
-        """Stop the run: what waits ends with it, and what has ended stays as it is."""
+        """Stop the run: open requests end with it, and ended ones stay as they are."""
         answer = self.on_loop(self.house.clients[STARTER].post(f"/api/v1/runs/{self.run.id}/interrupt", json={}))
         if self.life.status != "pending":
             assert (answer.status_code, answer.json()["code"]) == (409, "run_ended"), answer.text
@@ -383,7 +383,7 @@ class RequestLife(RuleBasedStateMachine):
 
     @invariant()
     def the_store_agrees(self) -> None:
-        """One winner, who is the model's; what ran is what was shown or edited, at most once."""
+        """One winner, who is the model's; what ran is what was displayed or edited, at most once."""
         self.on_loop(self._the_store_agrees())
 
     async def _the_store_agrees(self) -> None:
@@ -409,14 +409,14 @@ class RequestLife(RuleBasedStateMachine):
             assert execution.decision_id == request.decision_id
             assert execution.digest == (content.digest if edited and content else request.digest)
             assert edited is (execution.digest != request.digest)
-        told = [event for event in await self.house.engine.events(self.run) if event.type.startswith("request.")]
-        decided = [event.payload["decision_id"] for event in told if event.type == "request.decided"]
+        recorded = [event for event in await self.house.engine.events(self.run) if event.type.startswith("request.")]
+        decided = [event.payload["decision_id"] for event in recorded if event.type == "request.decided"]
         assert decided == ([] if winner is None else [winner.key])
-        once = [event for event in told if event.type == "request.approved_once"]
+        once = [event for event in recorded if event.type == "request.approved_once"]
         assert len(once) == len(life.approved_by) - (life.status == "approved" and life.terms.needed > 1)
 
     def teardown(self) -> None:
-        """End it one way or the other: each call has one result, and the conversation can go on."""
+        """End it one way or the other: each call has one result, and the conversation can continue."""
         if not hasattr(self, "request"):
             return
         self.on_loop(self._teardown())
@@ -428,9 +428,9 @@ class RequestLife(RuleBasedStateMachine):
         ended = await engine.ended(self.run)
         assert ended.status == ("interrupted" if self.life.status in {"pending", "cancelled"} else "completed")
         async with engine.database.read() as conn:
-            (made,) = await calls.of_run(conn, self.run.id)
+            (call,) = await calls.of_run(conn, self.run.id)
             path = [stored.message for stored in await messages.path_to(conn, ended.head_message_id)]
-        assert made.result is not None
+        assert call.result is not None
         assert is_reconciled(path)
 
 
@@ -475,7 +475,7 @@ async def test_i4_a_requests_life_is_what_the_model_says(house: House) -> None:
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
-        # What it finds is told as it was found: trying ever shorter lives of a real engine takes minutes.
+        # A failure is reported as it happened: trying ever shorter lives of a real engine takes minutes.
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
         print_blob=True,
@@ -484,9 +484,9 @@ async def test_i4_a_requests_life_is_what_the_model_says(house: House) -> None:
 
 
 async def test_i4_the_id_of_a_counted_approval_is_refused_for_another_approval(house: House) -> None:
-    """I4: bob's approval counts; vic may not decide and reuses its id in vain; then bob sends another one under it.
+    """I4: bob's approval counts; vic may not decide and reuses its id in vain; then bob sends another one with it.
 
-    The random test found this. That vic sent the id changes nothing, before or after bob: a viewer's decision is refused
+    The random test discovered this. That vic sent the id changes nothing, before or after bob: a viewer's decision is refused
     before anything is read or stored.
     """
     approval = Sent("bob", "approve", "")
@@ -515,8 +515,8 @@ async def test_i4_the_id_of_a_counted_approval_is_refused_for_another_approval(h
         assert answers == [refused, (200, "pending"), refused, reused, (200, "pending")]
 
 
-async def test_i4_a_crowd_has_one_winner_per_request_and_tells_every_loser(client: Client, sqlite: Database) -> None:
-    """I4: 20 people decide the same 50 requests at once: one wins each, 19 are told who; what was allowed ran once."""
+async def test_i4_a_crowd_has_one_winner_per_request_whom_every_loser_sees(client: Client, sqlite: Database) -> None:
+    """I4: 20 people decide the same 50 requests at once: one wins each, 19 learn who; what was allowed ran once."""
     answers = await decided_by(Crowd(people=20, runs=10, calls=5), client, sqlite)
     assert len(answers.won) == 50
-    assert sum(len(told) for told in answers.lost.values()) == 50 * 19
+    assert sum(len(losers) for losers in answers.lost.values()) == 50 * 19

@@ -42,7 +42,7 @@ async def counts(api: Api) -> tuple[int, ...]:
 
 
 async def test_a_run_is_started_and_ends(api: Api, tmp_path: Path) -> None:
-    """201 with its Location; it reads back with what was asked for, and completes."""
+    """201 with its Location; it reads back with what was ordered, and completes."""
     answer = await api.agent.post(
         "/api/v1/runs",
         json={"agent": "agent", "input": "hello", "workspace": str(tmp_path), "model": "scripted:other"},
@@ -65,12 +65,12 @@ async def test_the_same_key_starts_one_run(api: Api) -> None:
     assert len({answer.json()["id"] for answer in answers}) == 1
     other = await api.agent.post("/api/v1/runs", json={**body, "input": "bye"}, headers=headers)
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_key_reused")
-    somebody_else = await api.operator.post("/api/v1/runs", json=body, headers=headers)
-    assert somebody_else.status_code == 409
+    another_person = await api.operator.post("/api/v1/runs", json=body, headers=headers)
+    assert another_person.status_code == 409
 
 
-async def test_a_conversation_goes_on(api: Api) -> None:
-    """The next run of a conversation sees the first one's messages; while one is live another is 409 run_live."""
+async def test_a_conversation_continues(api: Api) -> None:
+    """The next run of a conversation reads the first one's messages; while one is live, another is 409 run_live."""
     request = await api.gated()
     path = f"/api/v1/runs/{request['run_id']}/messages"
     conversation = (await api.agent.get(f"/api/v1/runs/{request['run_id']}")).json()["conversation_id"]
@@ -91,8 +91,8 @@ async def test_a_conversation_goes_on(api: Api) -> None:
     assert (await api.agent.get("/api/v1/conversations/conv_none/messages")).status_code == 404
 
 
-async def test_a_live_run_takes_messages_and_is_held_and_let_go_on(api: Api) -> None:
-    """202 with the live run; it shows what waits for it and who holds it; an ended one is 409, nonsense is 422."""
+async def test_a_live_run_takes_messages_and_is_paused_and_resumed(api: Api) -> None:
+    """202 with the live run; it lists what waits for it and who paused it; an ended one is 409, nonsense is 422."""
     request = await api.gated()
     path = f"/api/v1/runs/{request['run_id']}"
     sent = await api.agent.post(f"{path}/messages", json={"input": "hurry", "while_running": "inject"})
@@ -102,12 +102,12 @@ async def test_a_live_run_takes_messages_and_is_held_and_let_go_on(api: Api) -> 
     assert (await api.agent.post(f"{path}/pause", json={"reason": "lunch"})).status_code == 202
 
     async def held() -> dict[str, Any] | None:
-        found = (await api.agent.get(path)).json()
-        return found if found["paused_at"] is not None else None
+        run = (await api.agent.get(path)).json()
+        return run if run["paused_at"] is not None else None
 
-    shown = await until(held, "held run")
-    assert (shown["status"], shown["pause_reason"]) == ("running", "lunch")
-    assert [each["text"] for each in shown["waiting_messages"]] == ["hurry"]
+    paused = await until(held, "held run")
+    assert (paused["status"], paused["pause_reason"]) == ("running", "lunch")
+    assert [each["text"] for each in paused["waiting_messages"]] == ["hurry"]
     assert (await api.decide(request)).status_code == 200
     assert (await api.agent.post(f"{path}/resume")).status_code == 202
     assert (await finished(api, request["run_id"]))["waiting_messages"] == []
@@ -120,7 +120,7 @@ async def test_a_live_run_takes_messages_and_is_held_and_let_go_on(api: Api) -> 
 @pytest.mark.parametrize(
     ("body", "pointer"),
     [
-        ({"agent": "nobody", "input": "x"}, "/agent"),
+        ({"agent": "missing", "input": "x"}, "/agent"),
         ({"agent": "agent", "input": " "}, "/input"),
         ({"agent": "agent", "input": "x" * 100_001}, "/input"),
         ({"agent": "agent", "input": "a\x00"}, "/input"),
@@ -135,7 +135,7 @@ async def test_a_live_run_takes_messages_and_is_held_and_let_go_on(api: Api) -> 
 async def test_a_run_that_cannot_be_started_is_422_and_leaves_nothing(
     api: Api, body: dict[str, Any], pointer: str
 ) -> None:
-    """422 with a pointer; no run, message or conversation is made."""
+    """422 with a pointer; no run, message or conversation is created."""
     before = await counts(api)
     answer = await api.agent.post("/api/v1/runs", json=body)
     assert answer.status_code == 422, answer.text
@@ -143,9 +143,9 @@ async def test_a_run_that_cannot_be_started_is_422_and_leaves_nothing(
     assert await counts(api) == before
 
 
-async def test_an_unknown_agent_is_told_the_agents_there_are(api: Api) -> None:
-    """The message lists them, and GET /agents shows them."""
-    answer = await api.agent.post("/api/v1/runs", json={"agent": "nobody", "input": "x"})
+async def test_an_unknown_agent_is_answered_with_the_known_ones(api: Api) -> None:
+    """The message lists them, and so does GET /agents."""
+    answer = await api.agent.post("/api/v1/runs", json={"agent": "missing", "input": "x"})
     assert "the agents are: agent" in answer.json()["detail"]
     listed = (await api.agent.get("/api/v1/agents")).json()["items"]
     assert [(agent["name"], agent["tools"]) for agent in listed] == [("agent", ["pay", "pay_shared", "ask_person"])]
@@ -182,7 +182,7 @@ async def test_with_temporal_away_nothing_starts_and_nothing_is_left(cut_off: Ap
 
 
 async def test_a_live_run_is_not_interrupted_with_temporal_away(api: Api, cut_off: Api) -> None:
-    """503, and the run goes on."""
+    """503, and the run continues."""
     request = await api.gated()
     answer = await cut_off.agent.post(f"/api/v1/runs/{request['run_id']}/interrupt", json={})
     assert answer.status_code == 503
@@ -190,8 +190,8 @@ async def test_a_live_run_is_not_interrupted_with_temporal_away(api: Api, cut_of
     assert (await finished(api, request["run_id"]))["status"] == "completed"
 
 
-async def test_a_start_that_fails_halfway_is_taken_back(api: Api, cut_off: Api) -> None:
-    """Temporal lost between the check and the start: run, message and conversation go, the head moves back."""
+async def test_a_start_that_fails_halfway_is_undone(api: Api, cut_off: Api) -> None:
+    """Temporal lost between the check and the start: run, message and conversation are removed, the head moves back."""
     run = await api.start("hello")
     await finished(api, run["id"])
     async with api.stack.database.read() as conn:
@@ -246,7 +246,7 @@ async def test_lists_are_paged_by_cursor(api: Api) -> None:
         keys = [(item["created_at"], item["id"]) for item in seen]
         assert keys == sorted(set(keys), reverse=newest_first)
         assert set(started) <= {item.get("run_id", item["id"]) for item in seen}
-        # The last one has characters that no cursor has, which the document says: it is refused before it is read.
+        # The last one has characters that no cursor has, as the document says: it is refused before it is read.
         bad = {"x": "bad_cursor", "bm90IGEgY3Vyc29y": "bad_cursor", "fHw": "bad_cursor", "!!!": "invalid_input"}
         for cursor, code in bad.items():
             answer = await api.operator.get(path, params={"cursor": cursor})
@@ -267,13 +267,13 @@ async def test_the_inbox_filters_and_counts(api: Api) -> None:
     assert (await api.operator.get("/api/v1/requests/count")).json()["count"] == before["count"] - 1
     assert (await api.operator.get("/api/v1/requests", params=mine)).json()["items"] == []
     for status, expected in (("rejected", 1), ("all", 1), ("approved", 0)):
-        found = (await api.operator.get("/api/v1/requests", params={**mine, "status": status})).json()["items"]
-        assert len(found) == expected
+        matches = (await api.operator.get("/api/v1/requests", params={**mine, "status": status})).json()["items"]
+        assert len(matches) == expected
     assert (await api.operator.get("/api/v1/requests", params={"status": "wrong"})).status_code == 422
 
 
-async def test_a_request_shows_what_is_needed_to_decide_it(api: Api) -> None:
-    """The exact call, its manifest, why it was gated, the agent's words, and the conversation up to the call."""
+async def test_a_request_has_what_is_needed_to_decide_it(api: Api) -> None:
+    """The exact call, its manifest, the reason for the gate, the agent's words, and the conversation up to the call."""
     request = await api.gated()
     assert (request["tool_name"], request["input"], request["kind"]) == ("pay", '{"cents": 5}', "approval")
     assert request["manifest"]["parameters"]["properties"]["cents"]["type"] == "integer"

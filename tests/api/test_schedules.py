@@ -33,20 +33,20 @@ async def post(client: httpx.AsyncClient, key: str | None = None, **body: Any) -
     return await client.post("/api/v1/schedules", json=whole, headers=headers)
 
 
-async def told(api: Api, schedule_id: str) -> list[tuple[str, str | None]]:
+async def audited(api: Api, schedule_id: str) -> list[tuple[str, str | None]]:
     async with api.stack.database.read() as conn:
-        found = await events.after(conn, 0, run_id=events.SYSTEM, limit=5_000)
-    return [(each.type, each.payload.get("by")) for each in found if each.payload.get("schedule_id") == schedule_id]
+        recorded = await events.after(conn, 0, run_id=events.SYSTEM, limit=5_000)
+    return [(each.type, each.payload.get("by")) for each in recorded if each.payload.get("schedule_id") == schedule_id]
 
 
-async def test_a_schedule_is_made_held_fired_and_deleted(api: Api) -> None:
-    """Each change is answered with the schedule as it is then, takes effect in Temporal, and is in the log with its author."""
+async def test_a_schedule_is_created_paused_fired_and_deleted(api: Api) -> None:
+    """Each change returns the schedule as it is then, takes effect in Temporal, and is in the log with its author."""
     name, key = named(), secrets.token_hex(4)
-    made = await post(api.agent, key, name=name, notes="n", unattended="deny")
-    assert made.status_code == 201, made.text
-    schedule = made.json()
+    created = await post(api.agent, key, name=name, notes="n", unattended="deny")
+    assert created.status_code == 201, created.text
+    schedule = created.json()
     path = f"/api/v1/schedules/{schedule['id']}"
-    assert made.headers["Location"] == path
+    assert created.headers["Location"] == path
     assert (schedule["in_force"], schedule["says"]) == (True, "at 0 8 1 jan * (Europe/Berlin)")
     assert [each[4:] for each in schedule["next_fires"]] == ["-01-01T07:00:00.000000+00:00"] * 5
     assert (await post(api.agent, key, name=name, notes="n", unattended="deny")).json()["id"] == schedule["id"]
@@ -79,7 +79,7 @@ async def test_a_schedule_is_made_held_fired_and_deleted(api: Api) -> None:
     assert (await api.agent.get(f"/api/v1/schedules/{name}")).status_code == 404
     assert (await api.agent.get(path)).json()["opened"] == 1
     bot, ada = f"bot-{api.name}", f"ada-{api.name}"
-    assert await told(api, schedule["id"]) == [
+    assert await audited(api, schedule["id"]) == [
         ("schedule.created", bot),
         ("schedule.paused", ada),
         ("schedule.fired", ada),
@@ -89,7 +89,7 @@ async def test_a_schedule_is_made_held_fired_and_deleted(api: Api) -> None:
 
 
 async def test_schedules_are_listed_in_pages(idle: Api) -> None:
-    """Newest first, without deleted ones; the cursor goes on where the page ended."""
+    """Newest first, without deleted ones; the cursor continues where the page ended."""
     ids = [(await post(idle.agent)).json()["id"] for _ in range(3)]
     first = (await idle.operator.get("/api/v1/schedules?limit=2")).json()
     rest = (await idle.operator.get("/api/v1/schedules", params={"cursor": first["next_cursor"]})).json()
@@ -102,7 +102,7 @@ async def test_schedules_are_listed_in_pages(idle: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pointer", "said", "body"),
+    ("pointer", "message", "body"),
     [
         ("/timetable/cron", "minute: 61", {"timetable": {"cron": "61 * * * *"}}),
         ("/timetable", "either", {"timetable": {}}),
@@ -110,27 +110,29 @@ async def test_schedules_are_listed_in_pages(idle: Api) -> None:
         ("/timetable/starts_at", "RFC 3339", {"timetable": {"every_seconds": 5, "starts_at": "tomorrow"}}),
         ("/timetable/ends_at", "a string", {"timetable": {"every_seconds": 5, "ends_at": 5}}),
         ("/timetable/time_zone", "Europe/Berlin", {"timetable": {"cron": "0 8 * * *", "time_zone": "CEST/x"}}),
-        ("/agent", "there is no agent", {"agent": "nobody"}),
+        ("/agent", "there is no agent", {"agent": "missing"}),
         ("/overlap", "one live run", {"conversation": "continue", "overlap": "allow"}),
         ("/catch_up_seconds", "10", {"catch_up_seconds": 1}),
         ("/name", "pattern", {"name": "a b"}),
     ],
 )
-async def test_what_does_not_fit_is_told_by_its_place(api: Api, pointer: str, said: str, body: dict[str, Any]) -> None:
-    """422 with the pointer of what does not fit; nothing was saved."""
+async def test_what_does_not_fit_is_reported_with_its_place(
+    api: Api, pointer: str, message: str, body: dict[str, Any]
+) -> None:
+    """422 with a pointer to the member that does not fit; nothing was saved."""
     name = named()
     refused = await post(api.agent, **{"name": name, **body})
     assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json")
     (problem,) = refused.json()["errors"]
     assert problem["pointer"] == pointer
-    assert said in problem["message"]
+    assert message in problem["message"]
     assert (await api.agent.get(f"/api/v1/schedules/{name}")).status_code == 404
 
 
-async def test_a_schedule_is_changed_by_who_has_seen_it(api: Api) -> None:
-    """What is given changes, in Temporal too; an older revision is refused, and so is what does not fit beside the rest."""
-    made = (await post(api.agent, conversation="continue", notes="n")).json()
-    path = f"/api/v1/schedules/{made['id']}"
+async def test_only_the_newest_revision_of_a_schedule_can_be_changed(api: Api) -> None:
+    """The sent members change, in Temporal too; an older revision is refused, and so is a member that does not fit the rest."""
+    schedule = (await post(api.agent, conversation="continue", notes="n")).json()
+    path = f"/api/v1/schedules/{schedule['id']}"
     new = {
         "revision": 1,
         "name": named(),
@@ -139,8 +141,8 @@ async def test_a_schedule_is_changed_by_who_has_seen_it(api: Api) -> None:
         "overlap": "buffer_one",
     }
     changed = (await api.operator.patch(path, json=new)).json()
-    kept = ("agent", "notes", "conversation_id", "created_by", "unattended")
-    assert {name: changed[name] for name in kept} == {name: made[name] for name in kept}
+    unchanged = ("agent", "notes", "conversation_id", "created_by", "unattended")
+    assert {name: changed[name] for name in unchanged} == {name: schedule[name] for name in unchanged}
     assert (changed["revision"], changed["name"], changed["input"], changed["says"], changed["overlap"]) == (
         *(2, new["name"], "more", "every 1d", "buffer_one"),
     )
@@ -154,14 +156,14 @@ async def test_a_schedule_is_changed_by_who_has_seen_it(api: Api) -> None:
     assert (taken.status_code, taken.json()["code"]) == (409, "name_taken")
     same = (await api.agent.patch(path, json={"revision": 2, "notes": "n"})).json()
     assert same["revision"] == 2
-    assert await told(api, made["id"]) == [
+    assert await audited(api, schedule["id"]) == [
         ("schedule.created", f"bot-{api.name}"),
         ("schedule.changed", f"ada-{api.name}"),
     ]
 
 
 async def test_a_schedule_takes_the_scope_of_runs(api: Api) -> None:
-    """Who may only read sees them, and changes nothing."""
+    """A token that may only read sees them, and changes nothing."""
     schedule = (await post(api.agent)).json()
     reader = await token_for(api.stack.database, named(), "requests:read")
     path = f"/api/v1/schedules/{schedule['id']}"
@@ -173,20 +175,20 @@ async def test_a_schedule_takes_the_scope_of_runs(api: Api) -> None:
 
 
 async def test_a_schedule_can_be_changed_while_temporal_is_away(api: Api, cut_off: Api) -> None:
-    """It is stored, and said not to be in force; only a run is refused, with nothing changed."""
-    made = (await post(cut_off.agent)).json()
-    path = f"/api/v1/schedules/{made['id']}"
-    assert (made["in_force"], made["next_fires"]) == (None, [])
+    """It is stored, and marked as not in force; only a run is refused, with nothing changed."""
+    schedule = (await post(cut_off.agent)).json()
+    path = f"/api/v1/schedules/{schedule['id']}"
+    assert (schedule["in_force"], schedule["next_fires"]) == (None, [])
     assert (await cut_off.agent.post(f"{path}/pause")).json()["paused_by"] == f"bot-{api.name}"
     assert (await cut_off.agent.post(f"{path}/run")).status_code == 503
     seen = (await api.agent.get(path)).json()
     assert (seen["paused_by"], seen["opened"]) == (f"bot-{api.name}", 0)
     assert (await cut_off.agent.get("/api/v1/schedules")).json()["items"][0]["in_force"] is None
-    resumed = (await api.agent.post(f"{path}/resume")).json()  # a change while it is there brings all of it
+    resumed = (await api.agent.post(f"{path}/resume")).json()  # a change while Temporal is there brings all of it
     assert (resumed["in_force"], len(resumed["next_fires"])) == (True, 5)
 
 
-async def test_the_client_speaks_of_schedules(api: Api) -> None:
+async def test_the_client_covers_schedules(api: Api) -> None:
     """Every method, and our own errors with their details."""
     token = (await token_for(api.stack.database, named(), "runs:write"))["Authorization"].removeprefix("Bearer ")
     name = named()
@@ -194,19 +196,19 @@ async def test_the_client_speaks_of_schedules(api: Api) -> None:
         wanted = ScheduleOrder(
             name=name, agent="agent", input="pay 3", timetable=Timetable(every_seconds=86_400), conversation="continue"
         )
-        made = await client.create_schedule(wanted)
-        assert (made.conversation_id or "").startswith("conv_")
+        schedule = await client.create_schedule(wanted)
+        assert (schedule.conversation_id or "").startswith("conv_")
         run = await client.run_schedule(name)
         with pytest.raises(ConflictError) as live:
             await client.run_schedule(name)
         assert (live.value.error_code, live.value.details["run_id"]) == ("run_live", run.id)
         await api.request({"id": run.id})
         await client.interrupt(run.id)
-        assert made.id in [each.id async for each in client.iter_schedules(limit=5)]
+        assert schedule.id in [each.id async for each in client.iter_schedules(limit=5)]
         assert (await client.change_schedule(name, ScheduleChange(notes="n"), revision=1)).revision == 2
         assert (await client.pause_schedule(name, reason="x")).pause_reason == "x"
         assert (await client.resume_schedule(name)).paused_at is None
-        assert [each.outcome for each in (await client.get_schedule(made.id)).fires] == ["opened"]
+        assert [each.outcome for each in (await client.get_schedule(schedule.id)).fires] == ["opened"]
         assert (await client.delete_schedule(name)).deleted_at is not None
         with pytest.raises(NotFoundError):
             await client.get_schedule(name)
@@ -214,7 +216,7 @@ async def test_the_client_speaks_of_schedules(api: Api) -> None:
 
 
 async def test_a_schedule_in_a_terminal(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made with a span or an expression, shown, held, let go on, fired and deleted; a typo names its option and its field."""
+    """Created with a span or an expression, listed, paused, resumed, fired and deleted; a typo names its option and field."""
     token = await token_for(api.stack.database, f"cli-{api.name}", "runs:write")
     monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
     name = named()
@@ -222,7 +224,7 @@ async def test_a_schedule_in_a_terminal(api: Api, monkeypatch: pytest.MonkeyPatc
     async def run(*words: str) -> Any:
         return await asyncio.to_thread(CliRunner().invoke, app, ["schedule", *words, "--url", api.url])
 
-    for wrong, said in {
+    for wrong, message in {
         ("--cron", "61 * * * *"): "--cron: minute: 61 is not 0 to 59",
         ("--cron", "* * *"): "--cron: five fields",
         ("--every", "soon"): "--every soon: write it like",
@@ -234,15 +236,19 @@ async def test_a_schedule_in_a_terminal(api: Api, monkeypatch: pytest.MonkeyPatc
     }.items():
         refused = await run("create", name, "hello", *wrong)
         assert refused.exit_code in {1, 2}
-        assert said in refused.output
-    made = await run(
+        assert message in refused.output
+    created = await run(
         "create", name, "hello", "--cron", "0 8 1 1 *", "--overlap", "buffer-one", "--conversation", "continue"
     )
-    assert made.exit_code == 0, made.output
-    assert "fires       at 0 8 1 1 * (UTC)" in made.output
-    assert "one waits for the end of the run before" in made.output
-    shown = json.loads((await run("show", name, "--json")).stdout)
-    assert (shown["overlap"], shown["catch_up_seconds"], shown["created_by"]) == ("buffer_one", 600, f"cli-{api.name}")
+    assert created.exit_code == 0, created.output
+    assert "fires       at 0 8 1 1 * (UTC)" in created.output
+    assert "one waits for the end of the run before" in created.output
+    schedule = json.loads((await run("show", name, "--json")).stdout)
+    assert (schedule["overlap"], schedule["catch_up_seconds"], schedule["created_by"]) == (
+        "buffer_one",
+        600,
+        f"cli-{api.name}",
+    )
     (line,) = [line for line in (await run("list")).stdout.splitlines() if line.startswith(name)]
     assert line.split("\t")[1:3] == ["agent", "at 0 8 1 1 * (UTC)"]
     changed = await run("change", name, "--every", "2d", "--jitter", "1h", "--notes", "seldom")
@@ -250,7 +256,7 @@ async def test_a_schedule_in_a_terminal(api: Api, monkeypatch: pytest.MonkeyPatc
     assert "need --cron or --every" in (await run("change", name, "--jitter", "1h")).output
     fired = await run("run", name, "--watch")
     assert (fired.exit_code, "Done." in fired.output) == (0, True), fired.output
-    assert f"opened by schedule {shown['id']}: no one attends it" in fired.output
+    assert f"opened by schedule {schedule['id']}: no one attends it" in fired.output
     assert "is held by" in (await run("pause", name, "--reason", "later")).output
     assert "held        by" in (await run("show", name)).output
     assert "continues; next at" in (await run("resume", name)).output
@@ -258,11 +264,11 @@ async def test_a_schedule_in_a_terminal(api: Api, monkeypatch: pytest.MonkeyPatc
     assert "is deleted; it opened 1 run(s), which stay" in gone.output
     assert (await run("show", name)).exit_code == 1
     listed = await asyncio.to_thread(CliRunner().invoke, app, ["runs", "--url", api.url])
-    assert f"by schedule {shown['id']}: hello" in listed.stdout
+    assert f"by schedule {schedule['id']}: hello" in listed.stdout
 
 
 async def test_a_fire_of_the_clock_reaches_the_run_list(api: Api) -> None:
-    """Nobody asks: a second later there is a run, with its schedule's name on it, and the schedule is stopped."""
+    """A second later there is a run without anyone asking, with its schedule's name, and the schedule is paused."""
     schedule = (await post(api.agent, timetable={"every_seconds": 1})).json()
     path = f"/api/v1/schedules/{schedule['id']}"
 

@@ -1,4 +1,4 @@
-"""The running API against its own document: schemathesis makes two thousand requests of it and finds nothing.
+"""The running API against its own document: schemathesis makes two thousand requests and reports no failure.
 
 As part of the suite it makes those that the document itself leads to (each bound, each left-out member, each wrong type)
 and follows links; ``SCHEMATHESIS_EXAMPLES=50 pytest tests/api/test_schemathesis.py`` also makes that many at random for each
@@ -59,7 +59,7 @@ expected-statuses = ["2xx", "401", "403", "404", "409", "410"]
 expected-statuses = ["400", "401", "403", "404", "405", "409", "413", "422", "429"]
 
 # What no schema says: an edit fits the tool's schema; which steps of a run are closed is its state; a scope goes with a run
-# or an agent; no request stands twice among many; TOML, filters, names, timetables and tools' schemas have rules of their own.
+# or an agent; no request is twice among many; TOML, filters, names, timetables and tools' schemas have rules of their own.
 [[operations]]
 include-operation-id = [
     "decide_request", "decide_requests", "fork_run", "create_grant", "put_policy", "explain_policy", "save_view",
@@ -93,15 +93,15 @@ calls = {{ values = {calls} }}
 
 @pytest.fixture
 async def own_api(client: Client, sqlite: Database) -> AsyncIterator[Api]:
-    """An engine and an API that nobody else uses: an admin's requests change its policy, too."""
+    """An engine and an API for this test alone, because an admin's requests change its policy too."""
     async with (
         stack(client, sqlite, *TOOLS, model=TextScript(), policy=POLICY) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as made,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as api,
     ):
-        yield made
+        yield api
 
 
-async def test_schemathesis_finds_nothing(own_api: Api, tmp_path: Path) -> None:
+async def test_schemathesis_reports_no_failure(own_api: Api, tmp_path: Path) -> None:
     """All its checks, on requests that fit the document and on requests that do not; every endpoint is tried."""
     api = own_api
     decided = await api.gated("pay 6")
@@ -129,22 +129,22 @@ async def test_schemathesis_finds_nothing(own_api: Api, tmp_path: Path) -> None:
         "cursor": page["next_cursor"],
         "digests": {each["id"]: each["digest"] for each in known},
     }
-    said, code = await ran_schemathesis(file, meaningful)
+    output, code = await ran_schemathesis(file, meaningful)
     await no_more_fires(api)
-    assert code == 0, said
+    assert code == 0, output
     operations = sum(len(methods) for methods in json.loads(DOCUMENT.read_text())["paths"].values())
-    assert f"Tested: {operations}" in said, said
+    assert f"Tested: {operations}" in output, output
 
 
 async def no_more_fires(api: Api) -> None:
-    """Delete the schedules it made: other tests use the same Temporal."""
-    while found := (await api.agent.get("/api/v1/schedules?limit=200")).json()["items"]:
-        for each in found:
+    """Delete the schedules that it created: other tests use the same Temporal."""
+    while schedules := (await api.agent.get("/api/v1/schedules?limit=200")).json()["items"]:
+        for each in schedules:
             await api.agent.delete(f"/api/v1/schedules/{each['id']}")
 
 
 async def ran_schemathesis(config: Path, known: dict[str, Any]) -> tuple[str, int | None]:
-    """Run its command in a process of its own; return what it said and its exit code."""
+    """Run its command in a process of its own; return its output and exit code."""
     command = "from schemathesis.cli import schemathesis; schemathesis()"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", command, "--config-file", str(config)),
@@ -154,5 +154,5 @@ async def ran_schemathesis(config: Path, known: dict[str, Any]) -> tuple[str, in
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _nothing = await process.communicate()
-    return said.decode(errors="replace"), process.returncode
+    output, _nothing = await process.communicate()
+    return output.decode(errors="replace"), process.returncode

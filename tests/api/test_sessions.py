@@ -21,8 +21,8 @@ from turngate.store.tables import sessions as session_rows
 
 @pytest.fixture
 async def door(sqlite: Database) -> AsyncIterator[Door]:
-    async with door_on(sqlite, session_idle=timedelta(minutes=30)) as made:
-        yield made
+    async with door_on(sqlite, session_idle=timedelta(minutes=30)) as door:
+        yield door
 
 
 async def browser_of(door: Door, name: str, user_agent: str = "") -> tuple[httpx.AsyncClient, str]:
@@ -63,7 +63,7 @@ async def test_a_person_sees_and_ends_their_own_sessions_only(door: Door) -> Non
 
 
 async def test_the_account_page_ends_sessions_by_forms(door: Door) -> None:
-    """One of one's own, then all others, only with the form's token; what a browser calls itself is shown inert."""
+    """One session, then all others, only with the form's token; a browser's own description is escaped."""
     here, secret = await browser_of(door, "ann", "<b>here</b>\u202e")
     others = [(await browser_of(door, name))[0] for name in ("ann", "ann", "bob")]
     sent = {"csrf_token": form_token(secret)}
@@ -91,14 +91,14 @@ async def test_the_account_page_ends_sessions_by_forms(door: Door) -> None:
 
 
 async def test_the_account_page_is_for_browsers(door: Door) -> None:
-    """A token has no account page: a machine may have the name that a link gave somebody."""
+    """A token has no account page, because a machine may have the name that a link gave a person."""
     headers = await token_for(door.database, "ann", "requests:read")
     async with door.browser(headers=headers) as browser:
         assert (await browser.get("/account")).status_code == 403
 
 
-async def test_a_session_that_rests_too_long_is_over_and_a_used_one_is_not(door: Door) -> None:
-    """The setting's half hour counts from the last request, which is noted."""
+async def test_a_session_ends_when_it_is_idle_too_long(door: Door) -> None:
+    """The setting's half hour counts from the last request, whose time is stored."""
     browser, _ = await browser_of(door, "ann")
 
     async def rest(minutes: int) -> int:
@@ -115,17 +115,17 @@ async def test_a_session_that_rests_too_long_is_over_and_a_used_one_is_not(door:
         assert await rest(31) == 401
 
 
-async def test_an_admin_makes_and_revokes_tokens(door: Door) -> None:
-    """The secret is shown once; what it may do is checked; it works until it is revoked, at once."""
+async def test_an_admin_creates_and_revokes_tokens(door: Door) -> None:
+    """The secret is in one answer only; what the token may do is checked; it works until it is revoked, at once."""
     headers = await token_for(door.database, "root", "admin")
     async with door.browser(headers=headers) as admin, door.browser() as stranger:
 
         async def make(**body: object) -> httpx.Response:
             return await admin.post("/api/v1/tokens", json={"name": "ci", "scopes": ["runs:write"], **body})
 
-        made = await make(expires_in_seconds=3_600)
-        assert made.status_code == 201
-        token = made.json()
+        created = await make(expires_in_seconds=3_600)
+        assert created.status_code == 201
+        token = created.json()
         assert token["expires_at"] < as_text(now() + timedelta(minutes=61))
         bearer = {"Authorization": f"Bearer {token['secret']}"}
         assert (await stranger.get("/api/v1/me", headers=bearer)).json()["machine"] is True
@@ -151,8 +151,8 @@ async def test_an_admin_makes_and_revokes_tokens(door: Door) -> None:
     assert kinds == ["token.issued", "token.issued", "token.revoked"]
 
 
-async def test_over_the_api_nobody_makes_a_token_in_anothers_name(door: Door) -> None:
-    """An admin binds a token to themself, then it acts as they do; to somebody else they cannot: decisions carry names."""
+async def test_no_one_creates_a_token_in_anothers_name(door: Door) -> None:
+    """A token that an admin binds to themself acts as they do; they can't bind one to another person: decisions carry names."""
     await added(door.database, "Ann", "admin")
     await added(door.database, "bob")
     browser, _ = await browser_of(door, "Ann")
@@ -164,7 +164,7 @@ async def test_over_the_api_nobody_makes_a_token_in_anothers_name(door: Door) ->
         bearer = {"Authorization": f"Bearer {answer.json()['secret']}"}
         me = (await stranger.get("/api/v1/me", headers=bearer)).json()
         assert (me["name"], me["role"], me["machine"], me["scopes"]) == ("Ann", "admin", False, sorted(both))
-        # A token of theirs is as good as themself, within its scopes, and its last use is noted.
+        # Their own token may do what they may, within its scopes, and its last use is stored.
         async with door.database.read() as conn:
-            (kept,) = await tokens.listed(conn)
-        assert kept.last_used_at is not None
+            (stored,) = await tokens.listed(conn)
+        assert stored.last_used_at is not None

@@ -1,4 +1,4 @@
-"""SIGTERM ends the server although somebody watches."""
+"""SIGTERM ends the server although a client watches."""
 
 from __future__ import annotations
 

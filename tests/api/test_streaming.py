@@ -1,4 +1,4 @@
-"""What models say in the streams: live and late, each word once, by client and command line; and not for who wants none."""
+"""What models say in the streams: live and late, each word once, by client and command line; never to a client without deltas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from turngate.wire.events import DeltaView
 
 @dataclass
 class Talk:
-    """An API whose agent's model says what it is told to, word by word. ``say[who]``: None ends the answer, an error fails."""
+    """An API whose agent's model says what the test queues, word by word. ``say[who]``: None ends the answer, an error fails."""
 
     api: Api
     say: dict[str, asyncio.Queue[Any]] = field(default_factory=dict)
@@ -88,59 +88,59 @@ async def talk(client: Client, sqlite: Database) -> AsyncIterator[Talk]:
 
 
 async def up_to(stream: AsyncIterator[ServerSentEvent], end: str) -> list[ServerSentEvent]:
-    """What comes up to the event of this name, or up to these words."""
-    found = []
+    """The events up to the first one with this name, or up to these words."""
+    collected = []
     async for sent in stream:
-        found.append(sent)
-        if sent.event == end or heard(found).endswith(end):
+        collected.append(sent)
+        if sent.event == end or words_of(collected).endswith(end):
             break
-    return found
+    return collected
 
 
-def heard(found: list[ServerSentEvent]) -> str:
-    said = [json.loads(sent.data) for sent in found if sent.event == "delta"]
-    return "".join(delta["text"] for each in said for delta in each["deltas"])
+def words_of(collected: list[ServerSentEvent]) -> str:
+    payloads = [json.loads(sent.data) for sent in collected if sent.event == "delta"]
+    return "".join(delta["text"] for each in payloads for delta in each["deltas"])
 
 
-async def test_who_comes_late_or_again_hears_each_word_once(talk: Talk) -> None:
-    """On every connection what was said so far, then the rest, without ids; after the end nothing but the message."""
+async def test_a_late_or_returning_watcher_gets_each_word_once(talk: Talk) -> None:
+    """Each connection gets the words so far, then the rest, without ids; after the end nothing but the message."""
     run_id = await talk.start("x")
     path = f"/api/v1/runs/{run_id}/events"
     async with watching(talk.api, path) as first, watching(talk.api, f"{path}?deltas=false") as quiet:
         talk.say["x"].put_nowait("one ")
         live = await up_to(first, "one ")
-        (told,) = [sent for sent in live if sent.event == "delta"]
-        assert told.id == live[live.index(told) - 1].id  # unchanged: no id of its own
-        said = json.loads(told.data)
-        assert said == {
+        (event,) = [sent for sent in live if sent.event == "delta"]
+        assert event.id == live[live.index(event) - 1].id  # unchanged: no id of its own
+        payload = json.loads(event.data)
+        assert payload == {
             "type": "response.delta",
             "run_id": run_id,
             "step": 1,
-            "attempt": said["attempt"],
+            "attempt": payload["attempt"],
             "n": 1,
             "deltas": [{"kind": "text", "part": 0, "text": "one ", "tool_name": ""}],
             "reset": None,
             "dropped": 0,
-            "created_at": said["created_at"],
+            "created_at": payload["created_at"],
         }
         talk.say["x"].put_nowait("two ")
         await talk.stored(run_id, "two ")
-        async with watching(talk.api, path, **{"Last-Event-ID": told.id}) as late:
-            assert heard(await up_to(late, "two ")) == "one two "
+        async with watching(talk.api, path, **{"Last-Event-ID": event.id}) as late:
+            assert words_of(await up_to(late, "two ")) == "one two "
             talk.say["x"].put_nowait("three")
-            assert heard(await up_to(late, "three")) == "three"
+            assert words_of(await up_to(late, "three")) == "three"
         async with watching(talk.api, f"/api/v1/events?deltas={run_id}") as all_of_it:
-            assert heard(await up_to(all_of_it, "three")) == "one two three"
-            assert heard(await up_to(first, "three")) == "two three"
+            assert words_of(await up_to(all_of_it, "three")) == "one two three"
+            assert words_of(await up_to(first, "three")) == "two three"
             talk.say["x"].put_nowait(None)
             assert [sent.event for sent in await up_to(all_of_it, "run.ended")] == ["step.responded", "run.ended"]
         assert "delta" not in {sent.event for sent in await up_to(quiet, "run.ended")}
     async with watching(talk.api, path) as after:
-        assert heard(await up_to(after, "run.ended")) == ""
+        assert words_of(await up_to(after, "run.ended")) == ""
 
 
-async def test_the_stream_of_everything_tells_whose_words_one_wants(talk: Talk) -> None:
-    """By default nobody's; everyone's, or one run's by its id."""
+async def test_the_stream_of_everything_may_choose_whose_words(talk: Talk) -> None:
+    """By default no one's; everyone's, or one run's by its id."""
     first, second = await talk.start("x"), await talk.start("y")
     for who, run_id in (("x", first), ("y", second)):
         talk.say[who].put_nowait(f"{who}.")
@@ -150,16 +150,16 @@ async def test_the_stream_of_everything_tells_whose_words_one_wants(talk: Talk) 
         watching(talk.api, "/api/v1/events?deltas=all") as every,
         watching(talk.api, f"/api/v1/events?deltas={second}") as one,
     ):
-        assert heard(await up_to(every, "y.")) == "x.y."
+        assert words_of(await up_to(every, "y.")) == "x.y."
         for who in ("x", "y"):
             talk.say[who].put_nowait(None)
             await up_to(every, "run.ended")
-        assert heard(await up_to(one, "run.ended") + await up_to(one, "run.ended")) == "y."
-        assert heard(await up_to(none, "run.ended") + await up_to(none, "run.ended")) == ""
+        assert words_of(await up_to(one, "run.ended") + await up_to(one, "run.ended")) == "y."
+        assert words_of(await up_to(none, "run.ended") + await up_to(none, "run.ended")) == ""
 
 
-async def test_the_client_gives_each_word_once(talk: Talk) -> None:
-    """Over a stream that breaks and is taken up again; without being asked it gives none."""
+async def test_the_client_returns_each_word_once(talk: Talk) -> None:
+    """Over a stream that breaks and is resumed; without the option it returns no words."""
     run_id = await talk.start("x")
     headers = await token_for(talk.api.stack.database, "cli", "requests:read")
     token = headers["Authorization"].removeprefix("Bearer ")
@@ -168,10 +168,10 @@ async def test_the_client_gives_each_word_once(talk: Talk) -> None:
 
     def follow(url: str) -> list[str]:
         with SyncTurngateClient(url, token=token) as api_client:
-            for told in api_client.follow_events(run_id, with_deltas=True):
-                if isinstance(told, DeltaView):
-                    seen.extend(delta.text for delta in told.deltas)
-            return [told.type for told in api_client.follow_events(run_id)]
+            for event in api_client.follow_events(run_id, with_deltas=True):
+                if isinstance(event, DeltaView):
+                    seen.extend(delta.text for delta in event.deltas)
+            return [event.type for event in api_client.follow_events(run_id)]
 
     async def seen_up_to(words: str) -> None:
         await until(lambda: asyncio.sleep(0, "".join(seen) == words), words)
@@ -215,7 +215,7 @@ completed after 1 step
 async def test_the_command_line_prints_words_as_they_come(
     talk: Talk, capsys: pytest.CaptureFixture[str], *, live: bool
 ) -> None:
-    """On a terminal each line once, behind the margin that is the agent's; else complete messages only."""
+    """On a terminal each line once, after the agent's margin; elsewhere complete messages only."""
     run_id = await talk.start("x")
     headers = await token_for(talk.api.stack.database, "cli", "requests:read", "runs:write")
     link = ApiLink(url=talk.api.url, token=headers["Authorization"].removeprefix("Bearer "), data_dir=None)
@@ -225,7 +225,7 @@ async def test_the_command_line_prints_words_as_they_come(
         with link.client() as api_client:
             Watch(link, api_client, run_id, live=live).to_the_end()
 
-    async def shown(text: str) -> None:
+    async def wait_for(text: str) -> None:
         async def look() -> bool:
             nonlocal printed
             printed += capsys.readouterr().out
@@ -234,19 +234,19 @@ async def test_the_command_line_prints_words_as_they_come(
         await until(look, f"printed {text!r}")
 
     watcher = asyncio.create_task(asyncio.to_thread(watch))
-    await shown("model scripted:test\n")
+    await wait_for("model scripted:test\n")
     for words in ("Half a ", BROKEN, "\n\nHello\x1b[2K", "\nall "):
         if words is BROKEN and live:
-            await shown("Half a")
+            await wait_for("Half a")
         elif words is BROKEN:
             await talk.stored(run_id, "Half a ")
         talk.say["x"].put_nowait(words)
         await asyncio.sleep(0)
     if live:
-        await shown("all")  # its line is open
+        await wait_for("all")  # its line is open
     else:
         await talk.stored(run_id, "all ")
-    for last in ("the rest\n", None):  # what comes with the end need not be told before it
+    for last in ("the rest\n", None):  # what comes with the end need not be sent before it
         talk.say["x"].put_nowait(last)
     await asyncio.wait_for(watcher, 20)
     printed += capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What the API shows of sub-agents, control calls, malformed responses and approvals that were asked for again."""
+"""What the API says about sub-agents, control calls, malformed responses and repeated approval requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turngate.store.requests import requests
 from turngate.store.runs import runs
 
 
-async def shown(api: Api, path: str) -> dict[str, Any]:
+async def fetch(api: Api, path: str) -> dict[str, Any]:
     answer = await api.operator.get(f"/api/v1{path}")
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -21,54 +21,54 @@ async def shown(api: Api, path: str) -> dict[str, Any]:
 
 async def stored(engine: Stack, run_id: str) -> runs.Run:
     async with engine.database.read() as conn:
-        found = await runs.get(conn, run_id)
-    assert found is not None
-    return found
+        run = await runs.get(conn, run_id)
+    assert run is not None
+    return run
 
 
 async def ended(api: Api, run_id: str) -> dict[str, Any]:
     await api.stack.ended(await stored(api.stack, run_id))
-    return await shown(api, f"/runs/{run_id}")
+    return await fetch(api, f"/runs/{run_id}")
 
 
 async def waiting(api: Api) -> dict[str, Any]:
     """The one request in the inbox, once it is there."""
 
     async def look() -> dict[str, Any] | None:
-        found = await shown(api, "/requests")
-        return next(iter(found["items"]), None)
+        page = await fetch(api, "/requests")
+        return next(iter(page["items"]), None)
 
     return await until(look, "request in the inbox")
 
 
-async def test_a_sub_agents_request_and_run_show_where_they_belong(office: Api) -> None:
-    """Two agents deep: the inbox item and the run have the path; run, call and parent lead to each other."""
+async def test_a_sub_agents_request_and_run_say_where_they_belong(office: Api) -> None:
+    """Two agents deep: the inbox item and the run have the path; run, call and parent link to each other."""
     deepest = task(step(("pay", {"cents": 5})))
     middle = task(step(("clerk", {"task": deepest})))
     top = await office.start(task(step(("researcher", {"task": middle}))))
     item = await waiting(office)
     assert (item["path"], item["agent"]) == ("agent/researcher/clerk", "clerk")
-    request = await shown(office, f"/requests/{item['id']}")
+    request = await fetch(office, f"/requests/{item['id']}")
     assert request["run"]["path"] == "agent/researcher/clerk"
-    lowest = await shown(office, f"/runs/{item['run_id']}")
+    lowest = await fetch(office, f"/runs/{item['run_id']}")
     parent = lowest["parent"]
     assert (parent["run_id"], parent["tool_call_id"]) == (lowest["parent_run_id"], lowest["parent_tool_call_id"])
     assert (parent["tool_name"], parent["agents"]) == ("clerk", "agent \u203a researcher")
-    above = await shown(office, f"/runs/{parent['run_id']}")
+    above = await fetch(office, f"/runs/{parent['run_id']}")
     call = above["steps"][parent["step"] - 1]["calls"][parent["place"] - 1]
     assert call["tool_call_id"] == parent["tool_call_id"]
     assert call["child_run_id"] == lowest["id"]
     assert above["parent"]["run_id"] == top["id"]
-    assert (await shown(office, f"/runs/{top['id']}"))["parent"] is None
-    listed = {run["id"]: run for run in (await shown(office, "/runs"))["items"]}
+    assert (await fetch(office, f"/runs/{top['id']}"))["parent"] is None
+    listed = {run["id"]: run for run in (await fetch(office, "/runs"))["items"]}
     assert listed[lowest["id"]]["parent_run_id"] == above["id"]
     assert listed[top["id"]]["path"] == "agent"
     assert (await office.decide(request)).status_code == 200
     assert (await ended(office, top["id"]))["status"] == "completed"
 
 
-async def test_a_finished_run_has_the_signals_answer(office: Api) -> None:
-    """The last response made the call and is not the answer; what the call gave is."""
+async def test_a_finished_run_has_the_control_calls_answer(office: Api) -> None:
+    """The last response made the call and is not the answer; the call's own text is."""
     run = await office.start(task(step(("finish", {"answer": "It is 42."}), words="I will end this.")))
     done = await ended(office, run["id"])
     assert done["final_text"] == "It is 42."
@@ -77,11 +77,11 @@ async def test_a_finished_run_has_the_signals_answer(office: Api) -> None:
 
 
 async def test_a_wait_says_until_when(office: Api) -> None:
-    """A wait for some seconds is shown as the instant at which it is over, while it lasts and afterwards."""
+    """A wait for some seconds is reported as the instant of its end, while it lasts and afterwards."""
     run = await office.start(task(step(("wait_until", {"seconds": 3600}))))
 
     async def look() -> dict[str, Any] | None:
-        steps = (await shown(office, f"/runs/{run['id']}"))["steps"]
+        steps = (await fetch(office, f"/runs/{run['id']}"))["steps"]
         call = steps[0]["calls"][0] if steps and steps[0]["calls"] else None
         return call if call and call["signal"] else None
 
@@ -94,7 +94,7 @@ async def test_a_wait_says_until_when(office: Api) -> None:
 
 
 async def test_a_hand_off_takes_the_path_along(office: Api) -> None:
-    """After a hand-off, who asks is the agent that goes on; the call says to whom, and the model switch to which."""
+    """After a hand-off, the agent that continues is the one that asks; the call says to whom, and the model switch to which."""
     steps = (
         step(("switch_model", {"model": "scripted:other"})),
         step(("hand_off", {"agent": "researcher"})),
@@ -103,9 +103,9 @@ async def test_a_hand_off_takes_the_path_along(office: Api) -> None:
     run = await office.start(task(*steps))
     item = await waiting(office)
     assert item["path"] == "researcher/clerk"
-    above = await shown(office, f"/runs/{run['id']}")
+    above = await fetch(office, f"/runs/{run['id']}")
     assert (above["agent"], above["path"]) == ("researcher", "researcher")
-    assert [made["calls"][0]["signal"] for made in above["steps"][:2]] == [
+    assert [each["calls"][0]["signal"] for each in above["steps"][:2]] == [
         {"signal": "switch_model", "model": "scripted:other"},
         {"signal": "hand_off", "agent": "researcher"},
     ]
@@ -113,7 +113,7 @@ async def test_a_hand_off_takes_the_path_along(office: Api) -> None:
     await ended(office, run["id"])
 
 
-async def test_a_response_that_nothing_can_be_made_of_shows_what_the_model_was_told(office: Api) -> None:
+async def test_an_unusable_response_comes_with_its_corrective_message(office: Api) -> None:
     """The step has the corrective message; a good step has none."""
     run = await office.start(task(step(malformed="an unclosed brace")))
     first, second = (await ended(office, run["id"]))["steps"]
@@ -122,48 +122,48 @@ async def test_a_response_that_nothing_can_be_made_of_shows_what_the_model_was_t
     assert second["corrective"] is None
 
 
-async def test_an_approval_that_no_longer_holds_leads_to_its_successor(office: Api, world: World) -> None:
-    """The world changed after the approval: the new request names the old one, and the other way round."""
+async def test_an_approval_that_no_longer_holds_links_to_its_successor(office: Api, world: World) -> None:
+    """After the approval the state changed: the new request names the old one, and the other way round."""
     run = await office.start(task(step(("deploy", {}))))
-    first = await shown(office, f"/requests/{(await waiting(office))['id']}")
+    first = await fetch(office, f"/requests/{(await waiting(office))['id']}")
     assert (first["precondition"], first["instead_of"], first["replaced_by"]) == ('{"release": "r1"}', None, None)
     world.release = "r2"
     assert (await office.decide(first)).status_code == 200
-    again = await shown(office, f"/requests/{(await waiting(office))['id']}")
+    again = await fetch(office, f"/requests/{(await waiting(office))['id']}")
     assert (again["precondition"], again["instead_of"]) == ('{"release": "r2"}', first["id"])
     assert "changed before it could run" in again["reason"]
     assert first["earlier"] is None
     assert again["earlier"] == {
         "request_id": first["id"],
         "decided_by": again["earlier"]["decided_by"],
-        "decided_at": (await shown(office, f"/requests/{first['id']}"))["decided_at"],
+        "decided_at": (await fetch(office, f"/requests/{first['id']}"))["decided_at"],
         "precondition": '{"release": "r1"}',
     }
-    assert (await shown(office, f"/requests/{first['id']}"))["replaced_by"] == again["id"]
+    assert (await fetch(office, f"/requests/{first['id']}"))["replaced_by"] == again["id"]
     assert (await office.decide(again)).status_code == 200
     await ended(office, run["id"])
     assert world.deployed == ["r2"]
 
 
 async def test_a_tool_from_outside_says_where_it_comes_from(office: Api) -> None:
-    """The request carries the manifest's origin, as it was when it was asked for."""
+    """The request has the manifest's origin, as it was when the request was opened."""
     await office.start(task(step(("ledger_book", {}))))
     item = await waiting(office)
-    assert (await shown(office, f"/requests/{item['id']}"))["manifest"]["origin"] == ORIGIN
+    assert (await fetch(office, f"/requests/{item['id']}"))["manifest"]["origin"] == ORIGIN
 
 
-async def test_the_agents_list_tells_sub_agents_apart(office: Api) -> None:
+async def test_the_agents_list_marks_sub_agents(office: Api) -> None:
     """Each sub-agent names the agents that call it; the app's own name none."""
-    listed = {agent["name"]: agent["sub_agent_of"] for agent in (await shown(office, "/agents"))["items"]}
+    listed = {agent["name"]: agent["sub_agent_of"] for agent in (await fetch(office, "/agents"))["items"]}
     assert listed == {"agent": [], "researcher": ["agent"], "clerk": ["researcher"]}
 
 
 async def test_requests_of_one_call_are_those_of_its_kind(office: Api) -> None:
-    """A call's approvals are found by call and kind; another call's are not among them."""
+    """Approvals are listed by call and kind; another call's are not among them."""
     await office.start(task(step(("pay", {"cents": 1}), ("pay", {"cents": 2}))))
 
     async def look() -> list[dict[str, Any]] | None:
-        items = (await shown(office, "/requests"))["items"]
+        items = (await fetch(office, "/requests"))["items"]
         return items if len(items) == 2 else None
 
     for item in await until(look, "two requests"):

@@ -19,18 +19,18 @@ OFF = RateLimitSettings(logins_per_name=None, logins_per_address=None)
 
 @pytest.fixture
 async def door(sqlite: Database) -> AsyncIterator[Door]:
-    async with door_on(sqlite, rate_limits=OFF) as made:
-        yield made
+    async with door_on(sqlite, rate_limits=OFF) as door:
+        yield door
 
 
 def form_token_of(page: str) -> str:
-    found = re.search(r'name="csrf_token" value="([0-9a-f]+)"', page)
-    assert found is not None
-    return found.group(1)
+    match = re.search(r'name="csrf_token" value="([0-9a-f]+)"', page)
+    assert match is not None
+    return match.group(1)
 
 
 async def test_name_and_password_open_a_session(door: Door) -> None:
-    """In any spelling of the name; the session is the user's; a wrong one is refused in the same words for everyone."""
+    """In any spelling of the name; the session is the user's; a wrong password is refused in the same words for everyone."""
     await door.add("Ann", "viewer")
     await door.add("off")
     async with door.database.write() as conn:
@@ -65,7 +65,7 @@ async def test_name_and_password_open_a_session(door: Door) -> None:
     "typed", ["x" * 1025, "é" * 600, "\ud800" * 20, "\x00" * 20], ids=["long", "bytes", "half", "nul"]
 )
 async def test_a_hostile_password_is_a_wrong_one(door: Door, typed: str) -> None:
-    """Too long, half a character, NUL: refused like any other, and the server stands."""
+    """Too long, half a character, NUL: refused like any other, and the server stays up."""
     await door.add("ann")
     async with door.browser() as browser:
         body = b"name=ann&password=" + b"".join(b"%%%02X" % each for each in typed.encode("utf-8", "surrogatepass"))
@@ -74,16 +74,16 @@ async def test_a_hostile_password_is_a_wrong_one(door: Door, typed: str) -> None
     assert answer.status_code == 403
 
 
-async def test_another_site_cannot_log_somebody_in(door: Door) -> None:
-    """A form on another site that sends name and password is refused: nobody works in an account they did not choose."""
+async def test_another_site_cannot_log_a_person_in(door: Door) -> None:
+    """A form on another site that sends name and password is refused: no one works in an account that they did not choose."""
     await door.add("ann")
     async with door.browser(headers={"Sec-Fetch-Site": "cross-site"}) as browser:
         assert (await log_in(browser, "ann")).status_code == 403
         assert session_of(browser) is None
 
 
-async def test_a_log_in_makes_a_new_session_and_ends_the_one_before(door: Door) -> None:
-    """A session that was planted in the browser does not become the person's, and is over."""
+async def test_a_log_in_starts_a_new_session_and_ends_the_one_before(door: Door) -> None:
+    """A session that was planted in the browser does not become the person's, and ends."""
     await door.add("ann")
     async with door.database.write() as conn:
         planted = await sessions.begin(conn, "mallory")
@@ -95,14 +95,14 @@ async def test_a_log_in_makes_a_new_session_and_ends_the_one_before(door: Door) 
         assert fresh != planted
     async with door.database.read() as conn:
         assert await sessions.find(conn, planted) is None
-        found = await sessions.find(conn, fresh)
-    assert found is not None
-    assert (found.name, found.via) == ("ann", "password")
-    assert found.user_agent.startswith("python-httpx")
+        session = await sessions.find(conn, fresh)
+    assert session is not None
+    assert (session.name, session.via) == ("ann", "password")
+    assert session.user_agent.startswith("python-httpx")
 
 
-async def test_an_old_hash_is_made_anew_at_the_next_log_in(door: Door) -> None:
-    """Parameters that changed reach everyone who logs in, and the password stays the same."""
+async def test_an_old_hash_is_replaced_at_the_next_log_in(door: Door) -> None:
+    """Changed parameters reach everyone who logs in, and the password stays the same."""
     weak = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
     async with door.database.write() as conn:
         await users.add(conn, name="ann", role="viewer", password_hash=weak, by="boss")
@@ -116,7 +116,7 @@ async def test_an_old_hash_is_made_anew_at_the_next_log_in(door: Door) -> None:
 
 
 async def test_what_an_admin_changes_counts_with_the_next_request(door: Door) -> None:
-    """Another role, a disabled user, another password: no log-out is waited for."""
+    """Another role, a disabled user, another password: none of them waits for a log-out."""
     await door.add("ann", "admin")
     async with door.browser() as browser, door.browser() as second:
         await log_in(browser, "ann")
@@ -137,8 +137,8 @@ async def test_what_an_admin_changes_counts_with_the_next_request(door: Door) ->
         assert [await status(browser), await status(second)] == [401, 401]
 
 
-async def test_a_person_takes_another_password(door: Door) -> None:
-    """With the present one and a form of the page; too short and wrong are said; every other session ends."""
+async def test_a_person_changes_their_password(door: Door) -> None:
+    """With the present one and the page's form; too short and wrong are reported; every other session ends."""
     await door.add("ann")
     wanted = "another long password"
     async with door.browser() as browser, door.browser() as second:

@@ -1,4 +1,4 @@
-"""Results that the model is shown in part: whole over the API, in the client and in the terminal."""
+"""Results that the model gets in part: whole over the API, in the client and in the terminal."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CHARS = 50_000
 
 
 async def made_calls(api: Api, *calls_: tuple[str, Any]) -> tuple[str, list[dict[str, Any]]]:
-    """Run these calls in one step; return the run's id and the calls as the run shows them."""
+    """Run these calls in one step; return the run's id and its calls."""
     run = await api.start(task(step(*calls_)))
     async with api.stack.database.read() as conn:
         stored = await runs.get(conn, run["id"])
     assert stored is not None
     await api.stack.ended(stored)
-    shown = (await api.operator.get(f"/api/v1/runs/{run['id']}")).json()
-    return run["id"], shown["steps"][0]["calls"]
+    view = (await api.operator.get(f"/api/v1/runs/{run['id']}")).json()
+    return run["id"], view["steps"][0]["calls"]
 
 
 async def test_a_clipped_result_is_returned_whole(office: Api) -> None:
-    """The run says how much it shows; the result's own address has all of it, and what was not clipped as well."""
+    """The run says how much of it is there; the result's own address has all of it, also of a result that was not clipped."""
     run_id, (clipped, short) = await made_calls(office, ("read_log", {"chars": CHARS}), ("read_log", {"chars": 20}))
     assert clipped["in_part"] == {
         "shown_chars": len(clipped["result"]["value"]["head"]) + len(clipped["result"]["value"]["tail"]),
@@ -47,8 +47,8 @@ async def test_a_clipped_result_is_returned_whole(office: Api) -> None:
         assert answer.json() == {"result": {"tag": "ok", "value": {"value": log_of(chars)}}}
 
 
-async def test_no_number_of_a_whole_result_is_written_anew(office: Api) -> None:
-    """The stored text stands in the answer byte for byte: a reader that keeps digits finds the tool's."""
+async def test_no_number_of_a_whole_result_is_rewritten(office: Api) -> None:
+    """The answer has the stored text byte for byte: a reader that keeps digits gets the tool's."""
     run_id, (call,) = await made_calls(office, ("list_rows", {"chars": 500}))
     answer = await office.operator.get(f"/api/v1/runs/{run_id}/calls/{call['tool_call_id']}/result")
     whole = json.dumps({"rows": [{"n": n, "rate": 1.1} for n in range(500)], "more": None}, separators=(",", ":"))
@@ -56,7 +56,7 @@ async def test_no_number_of_a_whole_result_is_written_anew(office: Api) -> None:
 
 
 async def test_who_may_read_runs_may_read_results(office: Api) -> None:
-    """Nobody without a credential; a token that reads requests; not one without any of a run's scopes."""
+    """Not without a credential; with a token that reads requests; not with one that has none of a run's scopes."""
     run_id, (call,) = await made_calls(office, ("read_log", {"chars": 20}))
     path = f"/api/v1/runs/{run_id}/calls/{call['tool_call_id']}/result"
     assert (await office.stranger.get(path)).status_code == 401
@@ -85,12 +85,12 @@ async def test_what_is_not_there_is_a_404_problem(office: Api) -> None:
 
 
 @pytest.mark.parametrize("call_id", ["a/b", "call 1?x=2#y", "ünï%2F", "..%", "result"])
-async def test_any_id_a_provider_gives_finds_its_call(office: Api, call_id: str) -> None:
+async def test_any_id_of_a_provider_leads_to_its_call(office: Api, call_id: str) -> None:
     """Slashes, question marks, percent signs and letters of any kind in a call's id lead to its result."""
-    run_id, (made,) = await made_calls(office, ("read_log", {"chars": 20}))
+    run_id, (call,) = await made_calls(office, ("read_log", {"chars": 20}))
     failed = Failure(kind="busy", reason="Later.", fields={"tried": 3})
     async with office.stack.database.write() as conn:
-        first = await calls.get(conn, run_id, made["tool_call_id"])
+        first = await calls.get(conn, run_id, call["tool_call_id"])
         assert first is not None
         row = {**vars(first), "tool_call_id": call_id, "position": 1, "result": failed.model_dump_json()}
         await calls.insert_planned(conn, [calls.Call(**row)])

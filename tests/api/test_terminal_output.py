@@ -1,4 +1,4 @@
-"""What `turngate watch`, `runs`, `requests` and `decide` print of sub-agents, control calls and results in part."""
+"""What `turngate watch`, `runs`, `requests` and `decide` print about sub-agents, control calls and results in part."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ async def begun(api: Api, text: str) -> runs.Run:
     return run
 
 
-async def test_signals_and_malformed_responses_are_told_in_words(office: Api, printed: Printed) -> None:
-    """A wait says until when, a switch and a hand-off who goes on, a malformed response what the model is told."""
+async def test_control_calls_and_malformed_responses_are_printed_in_words(office: Api, printed: Printed) -> None:
+    """A wait says until when, a switch and a hand-off who continues, a malformed response what the model reads about it."""
     steps = (
         step(("wait_until", {"seconds": 0})),
         step(malformed="a brace\x1b[31m is missing"),
@@ -49,25 +49,25 @@ async def test_signals_and_malformed_responses_are_told_in_words(office: Api, pr
     )
     run = await begun(office, task(*steps))
     await office.stack.ended(run)
-    told = await printed("watch", run.id)
-    assert "⏲ waits until 2" in told
-    assert "this response could not be used; the model gets this answer:" in told
-    assert "┊ Your last response could not be parsed: a brace⟨U+001B⟩[31m is missing" in told
-    assert "⇒ model scripted:other continues instead of scripted:test" in told
-    assert "⇒ handed over from agent to researcher, who continues" in told
-    assert "\x1b" not in told
+    output = await printed("watch", run.id)
+    assert "⏲ waits until 2" in output
+    assert "this response could not be used; the model gets this answer:" in output
+    assert "┊ Your last response could not be parsed: a brace⟨U+001B⟩[31m is missing" in output
+    assert "⇒ model scripted:other continues instead of scripted:test" in output
+    assert "⇒ handed over from agent to researcher, who continues" in output
+    assert "\x1b" not in output
 
 
 async def test_a_finished_runs_answer_is_printed(office: Api, printed: Printed) -> None:
-    """The answer of a ``finish`` call is at the end, and the last step's words where they were said."""
+    """A control call's answer is at the end, and the last step's words are where the model said them."""
     run = await begun(office, task(step(("finish", {"answer": "It is 42."}), words="I end this.")))
     await office.stack.ended(run)
-    told = (await printed("watch", run.id)).splitlines()
-    assert told.index("  │ I end this.") < told.index("  │ It is 42.")
+    lines = (await printed("watch", run.id)).splitlines()
+    assert lines.index("  │ I end this.") < lines.index("  │ It is 42.")
 
 
-async def test_a_run_is_held_spoken_to_and_let_go_on(office: Api, printed: Printed) -> None:
-    """`pause`, `send` and `resume` say what they did and how to follow; `watch` tells who held it, why, and who spoke."""
+async def test_a_run_is_paused_gets_a_message_and_is_resumed(office: Api, printed: Printed) -> None:
+    """`pause`, `send` and `resume` say what they did and how to follow; `watch` says who paused it, why, and who wrote."""
     run = await begun(office, task(step(("pay", {"cents": 5}))))
     await office.stack.request(run)
     assert f"{run.id} holds" in await printed("pause", run.id, "--reason", "lunch\x1b[31m")
@@ -80,7 +80,7 @@ async def test_a_run_is_held_spoken_to_and_let_go_on(office: Api, printed: Print
     assert f"{run.id} resumes" in await printed("resume", run.id)
     await office.stack.interrupt(run)
     await office.stack.ended(run)
-    told = await printed("watch", run.id)
+    output = await printed("watch", run.id)
     for line in (
         "⇒ cli holds the run: lunch⟨U+001B⟩[31m",
         "⇒ cli sent a message; the agent reads it before the next step",
@@ -88,11 +88,11 @@ async def test_a_run_is_held_spoken_to_and_let_go_on(office: Api, printed: Print
         "⇒ cli resumes the run",
         "⇒ model scripted:other continues instead of scripted:test, switched by cli",
     ):
-        assert line in told
+        assert line in output
 
 
 async def test_a_sub_agents_lines_carry_its_path(office: Api, printed: Printed, world: World) -> None:
-    """Lists and stories show the path of agents; the request is decided by its id as any other."""
+    """Lists and stories print the path of agents; the request is decided by its id like any other."""
     run = await begun(office, task(step(("researcher", {"task": task(step(("pay", {"cents": 9})))}))))
     child = await office.stack.started_below(run)
     request = await office.stack.request(child)
@@ -104,51 +104,51 @@ async def test_a_sub_agents_lines_carry_its_path(office: Api, printed: Printed, 
     decided = await printed("decide", request.id, "approve")
     assert "agent agent \u203a researcher" in decided
     await office.stack.ended(run)
-    told = await printed("watch", run.id)
-    assert f"↳ answered by its own run: {child.id}" in told
-    assert "agent \u203a researcher │   ⏸ pay waits for approval" in told
+    output = await printed("watch", run.id)
+    assert f"↳ answered by its own run: {child.id}" in output
+    assert "agent \u203a researcher │   ⏸ pay waits for approval" in output
     assert world.paid == [9]
 
 
 async def test_where_a_tool_comes_from_is_printed_before_the_decision(office: Api, printed: Printed) -> None:
     """Origin and precondition are lines of the request."""
     booking = await office.stack.request(await begun(office, task(step(("ledger_book", {})))))
-    told = await printed("decide", booking.id, "reject")
-    assert f"comes from mcp server ledger<b>, server version 1.2, manifest digest {'ab' * 32}" in told
+    output = await printed("decide", booking.id, "reject")
+    assert f"comes from mcp server ledger<b>, server version 1.2, manifest digest {'ab' * 32}" in output
     deploying = await office.stack.request(await begun(office, task(step(("deploy", {})))))
     assert 'depends on {"release": "r1"}' in await printed("decide", deploying.id, "reject")
 
 
 async def test_what_changed_since_an_approval_is_printed(office: Api, printed: Printed, world: World) -> None:
-    """Asked again, a person sees whose approval it was, what it depended on then and now; nothing of it moves the cursor."""
+    """The second request says whose approval it replaces, and what that depended on then and now; nothing moves the cursor."""
     run = await begun(office, task(step(("deploy", {}))))
     first = await office.stack.request(run)
     world.release = "r2\x1b[2J"
     await printed("decide", first.id, "approve")
     again = await office.stack.request(run)
-    told = (await printed("decide", again.id, "reject")).splitlines()
-    assert any(line.startswith(f"  instead of the approval {first.id} by cli at ") for line in told)
-    at = told.index("  what changed since that approval")
-    assert '    -  "release": "r1"' in told[at:]
-    assert any(line.startswith('    +  "release": "r2') for line in told[at:])
-    assert "\x1b" not in "".join(told)
+    lines = (await printed("decide", again.id, "reject")).splitlines()
+    assert any(line.startswith(f"  instead of the approval {first.id} by cli at ") for line in lines)
+    at = lines.index("  what changed since that approval")
+    assert '    -  "release": "r1"' in lines[at:]
+    assert any(line.startswith('    +  "release": "r2') for line in lines[at:])
+    assert "\x1b" not in "".join(lines)
     await office.stack.ended(run)
 
 
 async def test_a_result_in_part_names_the_command_that_prints_it(office: Api, printed: Printed) -> None:
-    """The story says how much is shown; the command it names prints all of it."""
+    """The story says how much is printed; the command that it names prints all of it."""
     run = await begun(office, task(step(("read_log", {"chars": 5_000}))))
     await office.stack.ended(run)
-    told = await printed("watch", run.id)
-    line = next(line for line in told.splitlines() if "shown in part (1,000 of " in line)
+    output = await printed("watch", run.id)
+    line = next(line for line in output.splitlines() if "shown in part (1,000 of " in line)
     command = line.partition("all of it: turngate ")[2].split()
     assert len(await printed(*command)) == 5_001
 
 
 async def test_a_tool_name_that_a_model_made_up_is_inert(office: Api, printed: Printed) -> None:
-    """Nobody declared it, so it may hold anything; the terminal gets markers."""
+    """No toolkit declared it, so it may contain anything; the terminal gets markers."""
     run = await begun(office, task(step(("no\x1b[2Jsuch", {}))))
     await office.stack.ended(run)
-    told = await printed("watch", run.id)
-    assert "✗ no⟨U+001B⟩[2Jsuch unknown_tool" in told
-    assert "\x1b" not in told
+    output = await printed("watch", run.id)
+    assert "✗ no⟨U+001B⟩[2Jsuch unknown_tool" in output
+    assert "\x1b" not in output

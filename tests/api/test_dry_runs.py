@@ -1,4 +1,4 @@
-"""Dry replays over HTTP, in the terminal and on the pages: started, summed up, told apart from runs that did something."""
+"""Dry runs over HTTP, in the terminal and on the pages: started, summarised, and marked as different from real runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from api.test_comparisons import compared, outline
-from api.test_fork import approved, finished, shown
+from api.test_fork import approved, fetch, finished
 from api.test_fork_previews import browsing
 from support.api_server import Api, token_for
 from support.html_forms import PostedPage
@@ -43,11 +43,11 @@ async def paid_twice(office: Api) -> dict[str, Any]:
     return await finished(office, run["id"])
 
 
-async def test_a_replay_is_started_summed_up_and_told_apart(office: Api, world: World) -> None:
-    """All as recorded. Another policy judges otherwise, which is shown; no tool has run and nobody was asked."""
+async def test_a_dry_run_is_started_summarised_and_marked(office: Api, world: World) -> None:
+    """All as recorded. Another policy judges differently, which is reported; no tool ran and no one was asked."""
     run = await paid_twice(office)
     path = f"/api/v1/runs/{run['id']}/replay"
-    before = await shown(office, f"/runs/{run['id']}/replay?tools=pay")
+    before = await fetch(office, f"/runs/{run['id']}/replay?tools=pay")
     assert (before["dry"], before["step"], before["messages"], before["reused_total"]) == (True, None, 1, 2)
     assert [each["name"] for each in before["differences"]] == ["tools"]
 
@@ -64,26 +64,26 @@ async def test_a_replay_is_started_summed_up_and_told_apart(office: Api, world: 
     assert (replay["replay_of_run_id"], replay["forked_from_run_id"], replay["final_text"]) == (
         run["id"], None, "All done.",
     )  # fmt: skip
-    found = await compared(office, run, replay)
-    assert found["differs"] == ["policy"]
-    assert outline(found) == [(1, 1, [["verdict"]]), (2, 2, [["verdict"]]), (3, 3, [])]
-    report = found["replay"]
+    comparison = await compared(office, run, replay)
+    assert comparison["differs"] == ["policy"]
+    assert outline(comparison) == [(1, 1, [["verdict"]]), (2, 2, [["verdict"]]), (3, 3, [])]
+    report = comparison["replay"]
     assert (report["same"], report["matched"], report["diverged_total"], report["not_made_total"]) == (True, 2, 0, 0)
     assert [(each["was"], each["now"]) for each in report["verdicts"]] == [("ask", "allow")] * 2
     assert (await compared(office, replay, run))["replay"] == report
     assert world.paid == [1, 2]
-    assert (await shown(office, f"/requests?run_id={replay['id']}&status=all"))["items"] == []
+    assert (await fetch(office, f"/requests?run_id={replay['id']}&status=all"))["items"] == []
 
 
-async def test_terminal_and_pages_sum_a_replay_up(
+async def test_terminal_and_pages_summarise_a_dry_run(
     office: Api, world: World, tmp_path: Any, printed: Callable[..., Awaitable[str]]
 ) -> None:
-    """`turngate replay --dry` ends with 0 where all is as recorded; list, run page and comparison say that nothing ran."""
+    """`turngate replay --dry` ends with 0 if all is as recorded; list, run page and comparison say that nothing ran."""
     run = await paid_twice(office)
     rules = tmp_path / "rules.toml"
     rules.write_text(RULES)
-    told = await printed("replay", run["id"], "--dry", "--policy", str(rules))
-    lines = [" ".join(line.split()) for line in told.splitlines()]
+    output = await printed("replay", run["id"], "--dry", "--policy", str(rules))
+    lines = [" ".join(line.split()) for line in output.splitlines()]
     replay_id = lines[0].split()[1]
     summary = "dry run: 2 matched, 0 diverged, 0 recorded but not made, 2 judged differently; the end is the same"
     for line in (
@@ -92,8 +92,8 @@ async def test_terminal_and_pages_sum_a_replay_up(
         summary,
     ):
         assert line in lines
-    assert "pay (recorded)" in told
-    assert not {"\x1b", "\u202e"} & set(told)
+    assert "pay (recorded)" in output
+    assert not {"\x1b", "\u202e"} & set(output)
     beside = [" ".join(line.split()) for line in (await printed("compare", run["id"], replay_id)).splitlines()]
     assert summary in beside
     assert any(line.startswith("policy the app's ≠ [[rule]]") for line in beside)
@@ -116,19 +116,19 @@ async def test_terminal_and_pages_sum_a_replay_up(
     assert "<b>" not in compared_page
 
 
-async def test_a_replay_that_diverges_says_where(
+async def test_a_dry_run_that_diverges_says_where(
     office: Api, world: World, printed: Callable[..., Awaitable[str]]
 ) -> None:
-    """A tool that is left out: its call diverges, the recorded one was not made; exit code 4, and the run may go on."""
+    """Without a tool, its call diverges and the recorded one is missing; exit code 4, and the run may continue."""
     run = await paid_twice(office)
-    told = await printed("replay", run["id"], "--dry", "--step", "1", "--tools", "read_log", code=4)
-    lines = [" ".join(line.split()) for line in told.splitlines()]
+    output = await printed("replay", run["id"], "--dry", "--step", "1", "--tools", "read_log", code=4)
+    lines = [" ".join(line.split()) for line in output.splitlines()]
     assert "dry run: 0 matched, 1 diverged, 1 recorded but not made, 0 judged differently; the end is the same" in lines
     assert 'diverged step 1 pay {"cents": 2}' in lines
     assert 'not made step 2 pay {"cents": 2}' in lines
     report = json.loads(await printed("replay", run["id"], "--dry", "--tools", "", "--json", code=4))
     assert (report["same"], report["diverged_total"]) == (False, 2)
-    replay = await shown(office, f"/runs/{report['replay_run_id']}")
+    replay = await fetch(office, f"/runs/{report['replay_run_id']}")
     for answer in (
         await office.agent.post(f"/api/v1/runs/{replay['id']}/messages", json={"input": "more"}),
         await office.agent.post(f"/api/v1/runs/{replay['id']}/replay", json={"dry": True}),
@@ -149,15 +149,15 @@ async def test_a_replay_that_diverges_says_where(
         ({"dry": True, "text": "x"}, "/text"),
     ],
 )
-async def test_a_replay_that_does_not_fit_is_422(api: Api, body: dict[str, Any], pointer: str) -> None:
-    """It has to be said that it is dry; the rest as of a fork."""
+async def test_a_dry_run_that_does_not_fit_is_422(api: Api, body: dict[str, Any], pointer: str) -> None:
+    """The body must say that it is dry; the rest is as for a fork."""
     run = await finished(api, (await api.start("hello"))["id"])
     answer = await api.agent.post(f"/api/v1/runs/{run['id']}/replay", json=body)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer), answer.text
 
 
-async def test_who_may_replay_and_the_form_that_does(api: Api) -> None:
-    """Whoever may start runs, also with a policy; without a script the page looks first and then starts it."""
+async def test_who_may_start_a_dry_run_and_the_form_for_it(api: Api) -> None:
+    """Anyone who may start runs, also with a policy; without a script the page shows a preview first and then starts it."""
     run = await finished(api, (await api.start("hello"))["id"])
     reader = await token_for(api.stack.database, "reader", "requests:read")
     path = f"/api/v1/runs/{run['id']}/replay"
