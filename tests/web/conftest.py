@@ -49,14 +49,14 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # A new page goes into the process of the pages of the same site and context that are open: see `context_for`.
+    # A new page goes into the process of the open pages of the same site and context: see `context_for`.
     "--process-per-site",
 ]
 UPDATE_WAIT = timedelta(seconds=3)
 
 
 class Refund(BaseModel):
-    """One parameter of each type the edit form knows."""
+    """One parameter of each type that the edit form knows."""
 
     order: str = Field(description="The order's number, such as A-7.")
     cents: int = Field(description="Amount in cents.")
@@ -108,7 +108,7 @@ DIFF = """--- a/{path}
 
 @dataclass
 class Ran:
-    """What the tools were really called with, in order."""
+    """The arguments that the tools really ran with, in order."""
 
     calls: list[tuple[str, dict[str, Any]]]
 
@@ -168,7 +168,7 @@ POLICY = Policy(
 
 
 class WrittenModel:
-    """Does what the user's message says: a JSON list of ``[words, tool, raw arguments]``; then it is done."""
+    """Does what the user's message says, a JSON list of ``[words, tool, raw arguments]``, then ends."""
 
     name = "scripted:written"
 
@@ -194,7 +194,7 @@ class Server(uvicorn.Server):
 
 @dataclass
 class Site:
-    """The pages under test and the engine behind them. ``world``: what the tools of ``office`` act on."""
+    """The pages under test and their engine. ``world``: what the tools of ``office`` act on."""
 
     url: str
     stack: Stack
@@ -209,7 +209,7 @@ class Site:
         return await self.stack.request(await self.start(name, raw, words))
 
     async def lost(self, name: str, raw: str) -> requests.Request:
-        """A ``once`` call whose worker died while it ran: its execution row is there, and no result ever came."""
+        """A ``once`` call whose worker died while it ran: it has an execution row, and no result ever came."""
         request = await self.gated(name, raw)
         async with self.stack.database.write() as conn:
             await executions.begin(
@@ -226,23 +226,23 @@ class Site:
 
     async def run(self, request: requests.Request) -> runs.Run:
         async with self.stack.database.read() as conn:
-            found = await runs.get(conn, request.run_id)
-        assert found is not None
-        return found
+            run = await runs.get(conn, request.run_id)
+        assert run is not None
+        return run
 
     async def now(self, request: requests.Request) -> requests.Request:
         async with self.stack.database.read() as conn:
-            found = await requests.get(conn, request.id)
-        assert found is not None
-        return found
+            stored = await requests.get(conn, request.id)
+        assert stored is not None
+        return stored
 
     async def ended(self, request: requests.Request) -> calls.Call:
         """Wait for the end of the request's run; returns the request's call."""
         await self.stack.ended(await self.run(request))
         async with self.stack.database.read() as conn:
-            found = await calls.get(conn, request.run_id, request.tool_call_id)
-        assert found is not None
-        return found
+            call = await calls.get(conn, request.run_id, request.tool_call_id)
+        assert call is not None
+        return call
 
     async def session(self, name: str = "ada") -> str:
         async with self.stack.database.write() as conn:
@@ -273,9 +273,9 @@ async def site(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Asyn
     async with (
         stack(client, database, *tools_of(ran), model=WrittenModel(), policy=POLICY, working=False) as engine,
         engine.worker(max_cached_workflows=500),  # replaying is other tests' business
-        site_on(engine, ran, Gateway(client, update_wait=UPDATE_WAIT)) as made,
+        site_on(engine, ran, Gateway(client, update_wait=UPDATE_WAIT)) as site,
     ):
-        yield made
+        yield site
     await database.close()
 
 
@@ -285,9 +285,9 @@ async def idle_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
     ran = Ran([])
     async with (
         stack(client, sqlite, *tools_of(ran), model=WrittenModel(), policy=POLICY, working=False) as engine,
-        site_on(engine, ran, Gateway(client, update_wait=timedelta(milliseconds=300))) as made,
+        site_on(engine, ran, Gateway(client, update_wait=timedelta(milliseconds=300))) as site,
     ):
-        yield made
+        yield site
 
 
 @pytest.fixture
@@ -303,32 +303,32 @@ async def limited_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
     async with (
         stack(client, sqlite, *tools_of(ran), model=models, working=False) as engine,
         engine.worker(max_cached_workflows=500),
-        site_on(engine, ran, Gateway(client, update_wait=UPDATE_WAIT)) as made,
+        site_on(engine, ran, Gateway(client, update_wait=UPDATE_WAIT)) as site,
     ):
-        yield made
+        yield site
 
 
 @pytest.fixture(scope="session")
 async def office(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """Pages of an app whose agent has sub-agents, control calls, tools from outside and results too large to show."""
+    """Pages of an app whose agent has sub-agents, control calls, tools from outside and results too large to display."""
     database = Database(f"sqlite:///{tmp_path_factory.mktemp('office')}/turngate.db")
     await database.migrate()
     world = World()
     async with (
         stack(client, database, *world.tools(), model=Acting(), limits=LIMITS, working=False) as engine,
         engine.worker(max_cached_workflows=500),
-        site_on(engine, Ran([]), Gateway(client, update_wait=UPDATE_WAIT)) as made,
+        site_on(engine, Ran([]), Gateway(client, update_wait=UPDATE_WAIT)) as site,
     ):
-        yield replace(made, world=world)
+        yield replace(site, world=world)
     await database.close()
 
 
 @pytest.fixture
 async def cut_off(site: Site) -> AsyncIterator[Site]:
-    """The same store behind pages that cannot reach Temporal: a real client, and a port where nobody listens."""
+    """The same store with pages that can't reach Temporal: a real client, and a port where no server listens."""
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
-    async with site_on(site.stack, site.ran, Gateway(nowhere)) as made:
-        yield made
+    async with site_on(site.stack, site.ran, Gateway(nowhere)) as unreachable:
+        yield unreachable
 
 
 @pytest.fixture(scope="session")
@@ -346,13 +346,13 @@ OpenPage = Callable[..., Awaitable[Page]]
 
 @pytest.fixture(scope="session")
 async def contexts(browser: Browser) -> dict[str, BrowserContext]:
-    """Browser contexts by operator, site and options: making one costs more than most tests."""
+    """Browser contexts by operator, site and options: creating one costs more than most tests."""
     return {}
 
 
 @pytest.fixture
 async def open_page(browser: Browser, contexts: dict[str, BrowserContext], site: Site) -> AsyncIterator[OpenPage]:
-    """Open a page as a logged-in operator; after the test no page may have complained (CSP, errors, console)."""
+    """Open a page as a logged-in operator; after the test, no page may have complained (CSP, errors, console)."""
     pages: list[Page] = []
     complaints: list[str] = []
 
@@ -366,7 +366,7 @@ async def open_page(browser: Browser, contexts: dict[str, BrowserContext], site:
             cookie = {"name": SESSION_COOKIE, "value": await at.session(operator), "url": at.url, "httpOnly": True}
             await context.add_cookies([cookie])
             contexts[key] = context
-            # Stays open, and its process with it: a process of its own for each page costs more than what the page does.
+            # Stays open with its process: a process of its own for each page costs more than what the page does.
             await (await context.new_page()).goto("/livez")
         return context
 
@@ -374,7 +374,10 @@ async def open_page(browser: Browser, contexts: dict[str, BrowserContext], site:
         page = await (await context_for(operator, at, options)).new_page()
         pages.append(page)
         page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
-        page.on("console", lambda said: complaints.append(f"{page.url}: {said.text}") if _is_complaint(said) else None)
+        page.on(
+            "console",
+            lambda message: complaints.append(f"{page.url}: {message.text}") if _is_complaint(message) else None,
+        )
         await page.goto(path)
         if options.get("java_script_enabled", True) and operator:
             await page.wait_for_selector("html[data-ready]")
@@ -386,6 +389,6 @@ async def open_page(browser: Browser, contexts: dict[str, BrowserContext], site:
     assert complaints == []
 
 
-def _is_complaint(said: Any) -> bool:
-    # Chromium reports an error status of a page as "Failed to load resource"; tests that want one look at it themselves.
-    return said.type in {"error", "warning"} and "Failed to load resource" not in said.text
+def _is_complaint(message: Any) -> bool:
+    # Chromium reports an error status of a page as "Failed to load resource"; tests that want one check it themselves.
+    return message.type in {"error", "warning"} and "Failed to load resource" not in message.text

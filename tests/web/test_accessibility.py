@@ -1,4 +1,4 @@
-"""Every state of every page, looked at by axe-core: light and dark, wide and on the smallest phone."""
+"""Every state of every page, checked by axe-core: light and dark, wide and on the smallest phone."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ WIDER = "document.documentElement.scrollWidth - document.documentElement.clientW
 
 @pytest.fixture(scope="module")
 async def pages(browser, sqlite_template, tmp_path_factory):
-    """All pages full of ordinary words, in one browser page that walks through them."""
+    """All pages full of ordinary words, in one browser page that visits them."""
     folder = tmp_path_factory.mktemp("accessible")
     async with pages_of(Filling("Pay the invoice of March"), sqlite_template, folder / "pages") as served:
         html = {name: await served.html(state) for name, state in STATES.items()}
-    async with browse(browser, html) as made:
-        yield made
+    async with browse(browser, html) as pages:
+        yield pages
 
 
 async def grave_violations(page, options, part="html"):
-    found = await page.evaluate("([part, options]) => axe.run(part, options)", [part, options])
-    return [report(each) for each in found["violations"] if each["impact"] in GRAVE]
+    result = await page.evaluate("([part, options]) => axe.run(part, options)", [part, options])
+    return [report(each) for each in result["violations"] if each["impact"] in GRAVE]
 
 
 def report(violation):
@@ -52,7 +52,7 @@ def report(violation):
 
 
 @pytest.mark.parametrize("name", [*STATES, "help"])
-async def test_axe_finds_nothing_serious(pages, name):
+async def test_axe_reports_no_serious_violation(pages, name):
     """No violation of impact serious or critical in any state, in either look, and nothing scrolls sideways."""
     page = await pages.go("runs" if name == "help" else name)
     if name == "help":
@@ -67,8 +67,8 @@ async def test_axe_finds_nothing_serious(pages, name):
     assert pages.noted == []
 
 
-async def test_axe_would_find_something(pages):
-    """The check itself works: a field without a name, and grey on grey in the dark, are found."""
+async def test_axe_would_report_a_violation(pages):
+    """The check itself works: it reports a field without a name, and grey on grey in the dark."""
     page = await pages.go("login")
     await page.evaluate(AXE_SCRIPT)
     await page.evaluate(
@@ -85,7 +85,7 @@ async def test_axe_would_find_something(pages):
 
 
 async def test_a_stored_image_is_drawn_and_nothing_is_loaded(pages):
-    """Under the pages' own content policy: the image that is one, and no request for those that lie elsewhere."""
+    """Under the pages' own content policy: the real image is drawn, and images from elsewhere are not requested."""
     page = await pages.go("conversation")
     widths = await page.evaluate("[...document.querySelectorAll('main img')].map(each => each.naturalWidth)")
     assert widths == [1] * len(widths)

@@ -19,7 +19,7 @@ def reason_of(call):
 
 @SCRIPTED_OR_NOT
 async def test_approve_by_mouse(site, open_page, options):
-    """From the inbox to an approved call by three clicks; the tool runs with the arguments that were shown."""
+    """From the inbox to an approved call by three clicks; the tool runs with the displayed arguments."""
     order = f"mouse-{len(options)}"
     request = await site.gated("refund", json.dumps({"order": order, "cents": 7}))
     page = await open_page("/", **options)
@@ -56,7 +56,7 @@ async def test_approve_by_keyboard_takes_two_presses(site, open_page):
 
 
 async def test_a_never_approves_what_is_not_on_the_screen(site, open_page):
-    """While the call is scrolled away, `a` shows the call instead of arming the button, and arming keeps it in view."""
+    """While the call is scrolled away, `a` scrolls to the call instead of arming the button, and arming keeps it in view."""
     request = await site.gated("refund", json.dumps({"order": "far", "cents": 1}), "word\n" * 200)
     page = await open_page(f"/requests/{request.id}", viewport={"width": 700, "height": 500})
     await page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
@@ -73,9 +73,11 @@ async def test_a_never_approves_what_is_not_on_the_screen(site, open_page):
 
 
 async def test_keys_are_off_while_typing_and_can_be_switched_off(site, open_page):
-    """Letters typed into a field are letters, and the switch in the help keeps keys off in this browser."""
+    """Letters typed into a field are letters, and the switch in the help turns the keys off in this browser."""
     request = await site.gated("refund", '{"order": "typing", "cents": 1}')
-    page = await open_page(f"/requests/{request.id}", operator="kay")  # a browser of her own: the switch is remembered
+    page = await open_page(
+        f"/requests/{request.id}", operator="kay"
+    )  # a browser of her own, because it remembers the switch
     await page.keyboard.press("r")
     await page.keyboard.type("aa, e? jk")
     await expect(page.locator("#reject-message")).to_have_value("aa, e? jk")
@@ -90,7 +92,7 @@ async def test_keys_are_off_while_typing_and_can_be_switched_off(site, open_page
 
 @SCRIPTED_OR_NOT
 async def test_an_edit_changes_one_value_and_keeps_every_type(site, open_page, options):
-    """In a real browser: one field edited, and integer, number, null, text with lines, list and JSON arrive as they were."""
+    """In a real browser: one field is edited, and integer, number, null, text with lines, list and JSON arrive unchanged."""
     request = await site.gated("refund", ARGS)
     page = await open_page(f"/requests/{request.id}", **options)
     await page.locator("#edit > summary").click()
@@ -113,7 +115,7 @@ async def test_an_edit_changes_one_value_and_keeps_every_type(site, open_page, o
 
 
 async def test_an_edit_by_keyboard_and_of_raw_json(site, open_page):
-    """`e` opens the form; the raw editor takes any JSON that fits, and a misfit comes back with its text."""
+    """`e` opens the form; the raw editor takes any JSON that fits, and other text comes back with an error."""
     request = await site.gated("refund", '{"order": "raw", "cents": 1}')
     page = await open_page(f"/requests/{request.id}")
     await page.keyboard.press("e")
@@ -142,8 +144,8 @@ async def test_reject_with_a_reason(site, open_page, options):
     assert "Too much.\nAsk first." in result.reason
 
 
-async def test_answer_in_place_of_the_tool(site, open_page):
-    """A response stands for the result, and the tool does not run."""
+async def test_answer_instead_of_the_tool(site, open_page):
+    """The person's answer is the result, and the tool does not run."""
     request = await site.gated("refund", '{"order": "respond", "cents": 1}')
     page = await open_page(f"/requests/{request.id}", **NO_SCRIPT)
     await page.locator("#respond > summary").click()
@@ -167,7 +169,7 @@ async def test_a_question_is_answered_by_a_suggestion(site, open_page, options):
 
 
 async def test_a_question_is_answered_in_own_words_by_keyboard(site, open_page):
-    """Typing an answer picks "my own words"; a picked suggestion together with typed text is asked about, not guessed."""
+    """Typing an answer selects "my own words"; a selected suggestion with typed text is an error, not a guess."""
     request = await site.gated("ask_person", '{"question": "Which?", "choices": ["Europe", "Asia"]}')
     page = await open_page(f"/requests/{request.id}")
     await page.get_by_label("answer", exact=True).focus()
@@ -185,7 +187,7 @@ async def test_a_question_is_answered_in_own_words_by_keyboard(site, open_page):
 
 
 async def test_a_question_can_be_rejected(site, open_page):
-    """Not answering is an answer the agent gets told."""
+    """The agent reads that no answer was given, and why."""
     request = await site.gated("ask_person", '{"question": "Why?"}')
     page = await open_page(f"/requests/{request.id}")
     await page.get_by_role("button", name="Reject").click()
@@ -197,7 +199,7 @@ async def test_a_question_can_be_rejected(site, open_page):
     ("way", "options"), [("happened", NO_SCRIPT), ("rerun", {}), ("rerun", NO_SCRIPT), ("tell", {})]
 )
 async def test_an_unknown_outcome_is_resolved(site, open_page, options, way):
-    """It happened (with its result), it did not (it runs, after the tool's name is typed), or the agent is told."""
+    """It happened (with its result), it did not (it runs, after the tool's name is typed), or the agent decides what to do."""
     order = f"{way}-{len(options)}"
     request = await site.lost("refund", json.dumps({"order": order, "cents": 5}))
     page = await open_page(f"/requests/{request.id}", **options)
@@ -238,7 +240,7 @@ async def test_high_risk_wants_the_tools_name(site, open_page, options):
 
 
 async def test_the_keyboard_cannot_skip_the_confirmation(site, open_page):
-    """For a call of high risk `a` leads into the confirmation, where letters are letters."""
+    """For a call of high risk `a` moves to the confirmation, where letters are letters."""
     request = await site.gated("deploy", '{"target": "keys"}')
     page = await open_page(f"/requests/{request.id}")
     await page.keyboard.press("a")
@@ -248,7 +250,7 @@ async def test_the_keyboard_cannot_skip_the_confirmation(site, open_page):
 
 
 async def test_the_starter_may_be_barred(site, open_page):
-    """Where the rule wants another person, the starter sees why, and every button is off."""
+    """If the rule requires another person, the starter sees why, and every button is off."""
     request = await site.gated("edit_file", '{"path": "a", "old": "b", "new": "c"}')
     page = await open_page(f"/requests/{request.id}", operator="starter")
     await expect(page.locator("#decision")).to_contain_text("wants someone else to decide")

@@ -1,4 +1,4 @@
-"""Pages that bring themselves up to date, and never at the wrong moment."""
+"""Pages that update themselves, and never at the wrong moment."""
 
 import re
 
@@ -23,7 +23,7 @@ async def test_the_inbox_fills_by_itself(site, open_page):
 
 
 async def test_a_decided_request_shows_it_by_itself(site, open_page):
-    """Somebody else's decision appears on the open page."""
+    """Another person's decision appears on the open page."""
     request = await site.gated("refund", '{"order": "elsewhere", "cents": 1}')
     page = await open_page(f"/requests/{request.id}")
     await site.stack.decide(request, "reject", message="no")
@@ -31,7 +31,7 @@ async def test_a_decided_request_shows_it_by_itself(site, open_page):
     await site.ended(request)
 
 
-async def test_typed_text_is_never_swapped_away(site, open_page):
+async def test_an_update_never_removes_typed_text(site, open_page):
     """While a form holds typed text the page stays, and a bar offers the new state."""
     request = await site.gated("refund", '{"order": "typed", "cents": 1}')
     page = await open_page(f"/requests/{request.id}")
@@ -69,8 +69,8 @@ async def test_buttons_are_inert_just_after_a_swap(site, open_page):
     await site.ended(request)
 
 
-async def test_a_run_goes_by_on_its_page(site, open_page):
-    """The timeline follows the run to its answer; what the reader had open stays open."""
+async def test_a_runs_page_follows_the_run(site, open_page):
+    """The timeline follows the run to its answer; what the reader opened stays open."""
     request = await site.gated("refund", '{"order": "timeline", "cents": 1}')
     page = await open_page(f"/runs/{request.run_id}")
     await expect(page.locator(".title .chip")).to_have_text("running")
@@ -83,7 +83,7 @@ async def test_a_run_goes_by_on_its_page(site, open_page):
 
 
 async def test_the_module_knows_every_event_type(site, open_page):
-    """EventSource hears only the types it is told of, so the module names every type the engine writes."""
+    """EventSource only receives the types that it registers, so the module names every type that the engine writes."""
     page = await open_page("/")
     source = await (await page.request.get("/static/turngate.js")).text()
     request = await site.gated("refund", '{"order": "events", "cents": 1}')
@@ -94,8 +94,8 @@ async def test_the_module_knows_every_event_type(site, open_page):
     assert {kind for kind in written if f'"{kind}"' not in source} == set()
 
 
-async def test_what_a_running_tool_says_is_shown_as_it_comes(site, open_page):
-    """Under its call: what is kept at once and without JavaScript, the rest live, the last 20 lines, inert and visible."""
+async def test_a_running_tools_progress_appears_as_it_comes(site, open_page):
+    """Under its call: stored lines at once and without JavaScript, the rest live, the last 20 lines, escaped and visible."""
     request = await site.gated("refund", '{"order": "p", "cents": 1}')
     run_id, call_id = request.run_id, request.tool_call_id
     async with site.stack.database.write() as conn:
@@ -104,21 +104,21 @@ async def test_what_a_running_tool_says_is_shown_as_it_comes(site, open_page):
         )
     async with reporting(site.stack.database, run_id=run_id, tool_call_id=call_id) as emit:
         emit("<b>unpacking</b>\x1b[2K\u202e")
-        shown = "<b>unpacking</b>⟨U+001B⟩[2K⟨U+202E⟩"
+        escaped = "<b>unpacking</b>⟨U+001B⟩[2K⟨U+202E⟩"
         page = await open_page(f"/runs/{run_id}")
         lines = page.locator("#call-1-1 .progress li")
-        await expect(lines).to_have_text([shown])
+        await expect(lines).to_have_text([escaped])
         emit({"done": 3, "of": 10})
         emit("a\tb\nc<img src=x>\u200b" + "e\u0301" + "\u0301" * 5)
         live = "a⇥b⏎c<img src=x>⟨U+200B⟩" + "e" + "\u0301" * 4 + "⟨U+0301⟩" * 2
-        await expect(lines).to_have_text([shown, '{"done":3,"of":10}', live])
+        await expect(lines).to_have_text([escaped, '{"done":3,"of":10}', live])
         plain = await open_page(f"/runs/{run_id}", java_script_enabled=False)
-        # Server and module make the same of it.
+        # Server and module render it alike.
         assert await plain.locator("#call-1-1 .progress li").all_inner_texts() == await lines.all_inner_texts()
         for number in range(1, 31):
             emit(f"line {number}")
         await expect(lines).to_have_text([f"line {number}" for number in range(11, 31)])
-        # A swap of the page (here at another run's event) keeps what had come.
+        # An update of the page (here at another run's event) keeps the lines so far.
         await page.evaluate("document.querySelector('#main').dataset.state = 'older'")
         await site.gated("refund", '{"order": "meanwhile", "cents": 1}')
         await page.wait_for_selector("#main.settling")
@@ -129,24 +129,24 @@ async def test_what_a_running_tool_says_is_shown_as_it_comes(site, open_page):
     await expect(lines).to_have_count(0)
 
 
-async def test_what_the_model_says_is_shown_as_it_comes(site, open_page):
-    """Inert and visible, each word once, void when its attempt is, over a swap; then the stored message in its place."""
+async def test_the_models_words_appear_as_they_come(site, open_page):
+    """Escaped and visible, each word once, void if its attempt is, over an update; then the stored message replaces them."""
     request = await site.gated("refund", '{"order": "spoken", "cents": 1}')
     database, run_id = site.stack.database, request.run_id
 
     def words(text, part=0, kind="text", name=""):
         return DeltaBatch([Delta(kind=kind, part=part, text=text, tool_name=name)])
 
-    async def add(attempt, n, said):
+    async def add(attempt, n, spoken_deltas):
         async with database.write() as conn:
-            assert await deltas.append(conn, run_id, 2, attempt, n, said)
+            assert await deltas.append(conn, run_id, 2, attempt, n, spoken_deltas)
 
     async with database.write() as conn:
         attempt = await deltas.begin(conn, run_id, 2, words("<b>said</b>\x1b[2K\u202e"))
     page = await open_page(f"/runs/{run_id}")
     spoken = page.locator("[data-spoken]")
     text, hostile = spoken.locator(".spoken-text pre"), "<b>said</b>⟨U+001B⟩[2K⟨U+202E⟩"
-    await expect(text).to_have_text(hostile)  # what was said before one came
+    await expect(text).to_have_text(hostile)  # what the model said before the page was opened
     await add(attempt, 2, words("\nand more"))
     await add(attempt, 3, words('{"a": ', part=1, kind="tool-call", name="edit_file<i>"))
     await expect(spoken.locator(".spoken-tool-call")).to_contain_text("Calls edit_file<i>")
@@ -154,15 +154,15 @@ async def test_what_the_model_says_is_shown_as_it_comes(site, open_page):
     await site.gated("refund", '{"order": "meanwhile, too", "cents": 1}')
     await page.wait_for_selector("#main.settling")
     await expect(text).to_have_text(f"{hostile}\nand more")
-    assert await text.inner_text() == f"{hostile}\nand more"  # to_have_text makes one of all white space
+    assert await text.inner_text() == f"{hostile}\nand more"  # to_have_text collapses white space
     assert await spoken.locator(":is(b, i)").count() == 0
     async with database.write() as conn:
         await deltas.give_up(conn, run_id, 2, attempt, 4, "it broke off <u>")
     await expect(text).to_have_count(0)
     await expect(spoken.locator("[data-reset]")).to_have_text("Its earlier words are void: it broke off <u>")
     async with database.write() as conn:
-        await deltas.begin(conn, run_id, 2, words("anew"))
-    await expect(text).to_have_text("anew")
+        await deltas.begin(conn, run_id, 2, words("again"))
+    await expect(text).to_have_text("again")
     plain = await open_page(f"/runs/{run_id}", java_script_enabled=False)
     await expect(plain.locator("[data-spoken]")).to_be_hidden()
     await site.stack.decide(request, "approve")

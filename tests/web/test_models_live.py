@@ -1,4 +1,4 @@
-"""A run's model on its page: waited for, switched, heard; what a person does there is not disturbed while the run goes on."""
+"""A run's model on its page: its waits, switches and words; updates never disturb what a person does there."""
 
 import re
 
@@ -15,9 +15,9 @@ from turngate.store.runs import runs
 from turngate.wire.orders import ExternalCallOrder
 
 LISTEN = """() => {
-    window.heard = [];
+    window.announced = [];
     const line = document.querySelector('[data-say]');
-    new MutationObserver(() => window.heard.push(line.textContent)).observe(line, { childList: true });
+    new MutationObserver(() => window.announced.push(line.textContent)).observe(line, { childList: true });
 }"""
 TOP_OF_INPUT = "document.querySelector('#input').getBoundingClientRect().top"
 
@@ -26,8 +26,8 @@ def words(text, part=0, kind="text", name="", dropped=0):
     return DeltaBatch([Delta(kind=kind, part=part, text=text, tool_name=name)], dropped)
 
 
-async def test_a_wait_for_the_model_is_told_and_a_switch_ends_it(limited_site, open_page):
-    """Until when and why; the link unfolds the form; an unknown name is told the known ones; the timeline says who switched."""
+async def test_the_page_says_that_the_model_waits_and_a_switch_ends_it(limited_site, open_page):
+    """It says until when and why; a link opens the form; an unknown name gets the known ones; the timeline says who did it."""
     run = await limited_site.stack.start("go")
     page = await open_page(f"/runs/{run.id}", at=limited_site)
     waits = page.locator("#waits")
@@ -49,7 +49,7 @@ async def test_a_wait_for_the_model_is_told_and_a_switch_ends_it(limited_site, o
 
 
 async def test_a_run_is_started_and_retried_with_a_model_of_choice(limited_site, open_page):
-    """From the page, too; a name that nobody knows is refused beside its control, with the known ones."""
+    """From the page too; an unknown name is refused at its control, with the known ones."""
     page = await open_page("/runs/new", at=limited_site)
     await page.locator("#input").fill("go")
     await page.locator("#model").fill("nosuch")
@@ -68,29 +68,29 @@ async def test_a_run_is_started_and_retried_with_a_model_of_choice(limited_site,
     await expect(page.locator(".final")).to_contain_text("Done.")
 
 
-async def test_what_the_model_said_stands_in_a_page_without_javascript(idle_site, open_page):
-    """All of it once; with the module the same words come live instead, and no word is there twice."""
+async def test_a_page_without_javascript_has_the_models_words(idle_site, open_page):
+    """All of them once; with the module the same words come live instead, and no word is there twice."""
     run = await idle_site.stack.start("go")
     async with idle_site.stack.database.write() as conn:
         attempt = await deltas.begin(conn, run.id, 1, words("<i>First</i>, "))
         await deltas.append(conn, run.id, 1, attempt, 2, words("then\nthis.\u202e"))
         await deltas.append(conn, run.id, 1, attempt, 3, words('{"a"', 1, "tool-call", "pay", dropped=7))
     plain = await open_page(f"/runs/{run.id}", at=idle_site, java_script_enabled=False)
-    said = plain.locator("[data-spoken]")
-    await expect(said.locator("h2")).to_have_text("Step 1 the model is answering")
-    assert await said.locator("pre").all_inner_texts() == ["<i>First</i>, then\nthis.⟨U+202E⟩", '{"a"']
-    await expect(said.locator("noscript > .dim")).to_have_text("Some of it is not shown.")
+    spoken = plain.locator("[data-spoken]")
+    await expect(spoken.locator("h2")).to_have_text("Step 1 the model is answering")
+    assert await spoken.locator("pre").all_inner_texts() == ["<i>First</i>, then\nthis.⟨U+202E⟩", '{"a"']
+    await expect(spoken.locator("noscript > .dim")).to_have_text("Some of it is not shown.")
     page = await open_page(f"/runs/{run.id}", at=idle_site)
-    said = page.locator("[data-spoken]")
-    await expect(said.locator("pre:visible")).to_have_count(2)
-    assert await said.locator("pre:visible").all_inner_texts() == ["<i>First</i>, then\nthis.⟨U+202E⟩", '{"a"']
-    await expect(said.locator(".spoken-tool-call")).to_contain_text("Some of it is not shown")
+    spoken = page.locator("[data-spoken]")
+    await expect(spoken.locator("pre:visible")).to_have_count(2)
+    assert await spoken.locator("pre:visible").all_inner_texts() == ["<i>First</i>, then\nthis.⟨U+202E⟩", '{"a"']
+    await expect(spoken.locator(".spoken-tool-call")).to_contain_text("Some of it is not shown")
     await page.reload()
-    await expect(said.locator(".spoken-text pre")).to_have_text("<i>First</i>, then this.⟨U+202E⟩")
+    await expect(spoken.locator(".spoken-text pre")).to_have_text("<i>First</i>, then this.⟨U+202E⟩")
 
 
-async def test_the_end_of_a_long_answer_is_followed_unless_somebody_reads_above(idle_site, open_page):
-    """The text scrolls in a box of its own, and nothing below it runs away from somebody who writes there."""
+async def test_the_end_of_a_long_answer_is_followed_unless_the_reader_scrolls_up(idle_site, open_page):
+    """The text scrolls in a box of its own, and nothing below it moves away from a person who writes there."""
     run = await idle_site.stack.start("go")
 
     async def say(n, text):
@@ -115,14 +115,14 @@ async def test_the_end_of_a_long_answer_is_followed_unless_somebody_reads_above(
     assert await box.evaluate("each => each.scrollTop") == 30
 
 
-async def test_the_timeline_goes_on_while_somebody_writes_to_the_run(site, open_page):
-    """Text, focus and caret stay, in the same place of the screen; a run that ends meanwhile shows the bar instead."""
+async def test_the_timeline_continues_while_a_person_writes_to_the_run(site, open_page):
+    """Text, focus and caret stay, in the same place of the screen; if the run ends meanwhile, the bar appears instead."""
     request = await site.gated("refund", '{"order": "write", "cents": 1}')
     page = await open_page(f"/runs/{request.run_id}", viewport={"width": 1000, "height": 500})
     field = page.locator("#input")
     await field.fill("half a sent")
     await field.evaluate("each => each.setSelectionRange(2, 5)")
-    # Not every browser keeps places by itself, as Chromium does.
+    # Not every browser keeps the scroll position by itself, as Chromium does.
     await page.evaluate("document.documentElement.style.overflowAnchor = 'none'")
     top = await page.evaluate(TOP_OF_INPUT)
     await send_message.send(
@@ -139,8 +139,8 @@ async def test_the_timeline_goes_on_while_somebody_writes_to_the_run(site, open_
     await site.ended(request)
 
 
-async def test_a_selection_is_not_taken_away(site, open_page):
-    """While somebody copies from a run's page the bar offers the new state; it comes by itself when nothing is selected."""
+async def test_an_update_keeps_the_selection(site, open_page):
+    """While a person copies from a run's page, the bar offers the new state; without a selection it comes by itself."""
     request = await site.gated("refund", '{"order": "copied", "cents": 1}')
     page = await open_page(f"/runs/{request.run_id}")
     await page.evaluate("getSelection().selectAllChildren(document.querySelector('#call-1-1'))")
@@ -155,24 +155,24 @@ async def test_a_selection_is_not_taken_away(site, open_page):
     await site.ended(request)
 
 
-async def test_a_screen_reader_hears_what_matters_once(site, open_page):
-    """That a person is waited for, and how it ended: no word for each step or each swap between."""
-    request = await site.gated("refund", '{"order": "heard", "cents": 1}')
+async def test_a_screen_reader_announces_what_matters_once(site, open_page):
+    """It says that a person is needed, and how the run ended: no word for each step or update in between."""
+    request = await site.gated("refund", '{"order": "announced", "cents": 1}')
     page = await open_page(f"/runs/{request.run_id}")
     await page.evaluate(LISTEN)
     await send_message.send(site.stack.services, person("bob"), request.run_id, text="Later.", while_running="queue")
     await page.wait_for_selector("#waiting-title")
-    assert await page.evaluate("window.heard") == []
+    assert await page.evaluate("window.announced") == []
     await site.stack.decide(request, "approve")
     await expect(page.locator(".final")).to_be_visible()
-    heard = await page.evaluate("window.heard")
-    assert heard[-1:] == ["The run is completed."]
-    assert heard[:-1] in ([], ["The run continues."])
+    announced = await page.evaluate("window.announced")
+    assert announced[-1:] == ["The run is completed."]
+    assert announced[:-1] in ([], ["The run continues."])
     await site.ended(request)
 
 
-async def test_what_is_looked_at_stays_when_the_answer_comes_above_it(site, open_page):
-    """The agent's answer is put on top of the page; the call that a person reads stays in its place on the screen."""
+async def test_a_call_stays_in_place_when_the_answer_comes_above_it(site, open_page):
+    """The agent's answer appears at the top of the page; the call that a person reads stays in its place on the screen."""
     request = await site.gated("refund", '{"order": "anchored", "cents": 1}')
     page = await open_page(f"/runs/{request.run_id}", viewport={"width": 1000, "height": 300})
     await page.locator("#call-1-1").evaluate("each => each.scrollIntoView({ block: 'start' })")
@@ -185,7 +185,7 @@ async def test_what_is_looked_at_stays_when_the_answer_comes_above_it(site, open
 
 
 async def test_a_fork_that_begins_with_a_summary_is_started_from_the_page(site, open_page):
-    """What it means is said before; the new run says that it began so, and its first message is the summary."""
+    """The page says first what it means; the new run says that it started so, and its first message is the summary."""
     run = await site.start("look", '{"target": "the shop"}', words="I look at all of it, and say much about it. " * 20)
     await site.stack.ended(run)
     page = await open_page(f"/runs/{run.id}/fork?step=1")
@@ -205,8 +205,8 @@ async def test_a_fork_that_begins_with_a_summary_is_started_from_the_page(site, 
     await expect(page.locator(".message").nth(1)).to_contain_text("And now?")
 
 
-async def test_a_call_from_outside_is_decided_by_its_source(site, open_page):
-    """The inbox and the request say which program asks; approving lets it run, and its page offers no talk with an agent."""
+async def test_the_page_of_a_call_from_outside_names_its_source(site, open_page):
+    """The inbox and the request say which program asks; approving lets it run, and its page has no form for messages."""
     order = ExternalCallOrder(
         source="git",
         tool_call_id="push-1",

@@ -1,4 +1,4 @@
-"""What operators do besides deciding one call: filter, keep views, claim, talk, grant, decide several at once."""
+"""What operators do besides deciding one call: filter, save views, claim, comment, grant, decide several at once."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def refund(order: str, cents: int = 7) -> str:
     return json.dumps({"order": order, "cents": cents})
 
 
-async def test_the_filter_stands_in_the_url_and_counts_what_it_lists(site, open_page):
-    """A filtered page lists, counts and links what the filter means, and the badge stays that of everything pending."""
+async def test_the_filter_is_in_the_url_and_counts_what_it_lists(site, open_page):
+    """A filtered page lists, counts and links what the filter means, and the badge still counts everything pending."""
     request = await site.gated("shell", '{"argv": ["ls", "-la"]}')
     page = await open_page("/?tool=shell&risk=medium", **NO_SCRIPT)
     rows = page.locator("[data-rows] .row")
@@ -42,7 +42,7 @@ async def test_the_filter_stands_in_the_url_and_counts_what_it_lists(site, open_
 
 
 async def test_a_view_is_saved_and_removed(site, open_page):
-    """A filter is kept under a name and found again with one click; it can be removed; it is one's own."""
+    """A filter is saved with a name and reopened with one click; it can be removed; only its owner has it."""
     page = await open_page("/?tool=edit_file&claimed=nobody", **NO_SCRIPT)
     await page.locator("#saved summary").click()
     await page.get_by_label("Save this view as").fill("free edits")
@@ -56,8 +56,8 @@ async def test_a_view_is_saved_and_removed(site, open_page):
     await expect(page.get_by_role("link", name="free edits")).to_have_count(0)
 
 
-async def test_a_claim_holds_others_off_until_they_take_it_over(site, open_page):
-    """While ada has claimed a request bob is told so, and his decision is refused, until he takes the claim over."""
+async def test_a_claim_keeps_others_off_until_they_take_it_over(site, open_page):
+    """While ada has claimed a request, bob's page says so and his decision is refused, until he takes the claim over."""
     request = await site.gated("refund", refund("claimed"))
     page = await open_page(f"/requests/{request.id}")
     await page.get_by_role("button", name="Claim it").click()
@@ -75,7 +75,7 @@ async def test_a_claim_holds_others_off_until_they_take_it_over(site, open_page)
 
 
 async def test_comments_are_for_people(site, open_page):
-    """What one says the other reads, with nothing hidden in it; the agent never does."""
+    """One person's comment reaches the other, with hidden characters made visible; the agent never reads it."""
     request = await site.gated("refund", refund("talk"))
     page = await open_page(f"/requests/{request.id}", **NO_SCRIPT)
     await page.get_by_label("Comment for other people").fill("Ask <b>sales</b> \u202efirst")
@@ -86,13 +86,13 @@ async def test_comments_are_for_people(site, open_page):
     call = await site.ended(request)
     assert isinstance(call.settled_result, Ok)
     async with site.stack.database.read() as conn:
-        told = (await conn.execute(select(messages.c.parts))).scalars().all()
-    assert any("talk" in parts for parts in told)
-    assert not any("sales" in parts for parts in told)
+        parts_of_messages = (await conn.execute(select(messages.c.parts))).scalars().all()
+    assert any("talk" in parts for parts in parts_of_messages)
+    assert not any("sales" in parts for parts in parts_of_messages)
 
 
-async def test_a_grant_shows_its_pattern_before_it_is_saved(site, open_page):
-    """The first press shows the exact pattern and decides nothing; one that is changed after is shown again; then it is kept."""
+async def test_a_grant_displays_its_pattern_before_it_is_saved(site, open_page):
+    """The first press displays the exact pattern and decides nothing; a changed one is displayed again; then it is saved."""
     request = await site.gated("refund", refund("granted", 5))
     page = await open_page(f"/requests/{request.id}", **NO_SCRIPT)
     await page.locator("#grant summary").click()
@@ -125,7 +125,7 @@ async def test_a_grant_shows_its_pattern_before_it_is_saved(site, open_page):
 
 @pytest.mark.parametrize("options", [{}, NO_SCRIPT], ids=["script", "no-script"])
 async def test_several_are_decided_at_once_after_a_look_at_each(site, open_page, options):
-    """Picked requests are shown whole, then approved together; one that somebody else decided meanwhile tells so."""
+    """Selected requests are displayed whole, then approved together; one that another person decided meanwhile says so."""
     mark = f"bulk-{len(options)}"
     waiting = [await site.gated("refund", refund(f"{mark}-{number}")) for number in range(3)]
     page = await open_page("/?tool=refund", **options)
@@ -145,7 +145,7 @@ async def test_several_are_decided_at_once_after_a_look_at_each(site, open_page,
 
 
 async def test_x_selects_the_marked_request(site, open_page):
-    """`x` ticks the marked row, and ticks it off again."""
+    """`x` selects the marked row, and unselects it again."""
     request = await site.gated("refund", refund("pick by key"))
     page = await open_page("/?tool=refund")
     boxes = page.locator(f'input[name="pick-{request.id}"]')
@@ -161,7 +161,7 @@ async def test_x_selects_the_marked_request(site, open_page):
 
 
 async def test_a_grant_is_revoked_on_its_page(site, open_page):
-    """The banner leads to what stands; after the button nothing stands any more, and the list of all says who ended it."""
+    """The banner links to the active grants; the button ends this one, and the list of all says who did."""
     wanted = WantedGrant(pattern=GrantPattern(tool="refund", fixed={"order": "x"}), scope="everyone", max_uses=2)
     async with site.stack.database.write() as conn:
         await grants.create(conn, wanted, key="page", created_by="bob", run_id=None, agent=None, role="admin")
@@ -176,7 +176,7 @@ async def test_a_grant_is_revoked_on_its_page(site, open_page):
 
 
 async def test_an_admin_changes_the_stored_rules(site, open_page):
-    """The page explains a call; rules that cannot be read are refused with what was typed kept; good ones count at once."""
+    """The page explains a call; unreadable rules are refused and stay in the form; good ones apply at once."""
     page = await open_page("/policy?tool=deploy&args=%7B%22target%22%3A%22x%22%7D", operator="root", **NO_SCRIPT)
     await expect(page.locator("#explanation")).to_contain_text("releases")
     await page.goto("/policy")

@@ -1,4 +1,4 @@
-"""What a page says when a decision does not win, and that nothing typed is lost by it."""
+"""What a page says when a decision does not win; nothing typed is lost."""
 
 import re
 
@@ -15,7 +15,7 @@ async def form_of(page, action):
 
 
 def is_decision(answer) -> bool:
-    """Tell a decision's answer from what the page posts by itself, such as that somebody looks at it."""
+    """Whether this answers a decision, and not what the page posts by itself, such as a person's presence."""
     return answer.request.method == "POST" and not answer.url.endswith("/presence")
 
 
@@ -33,7 +33,7 @@ async def test_a_double_submit_is_one_decision(site, open_page):
 
 
 async def test_a_double_click_is_one_decision(site, open_page):
-    """Two clicks in a row end on the approved request, not on an error."""
+    """Two clicks in a row lead to the approved request, not to an error."""
     request = await site.gated("refund", '{"order": "clicks", "cents": 1}')
     page = await open_page(f"/requests/{request.id}")
     await page.locator("[data-approve]").dblclick()
@@ -43,7 +43,7 @@ async def test_a_double_click_is_one_decision(site, open_page):
 
 
 async def test_the_loser_sees_the_winner_and_what_was_typed(site, open_page):
-    """409: who was first and what they decided, with the loser's own words kept on the page."""
+    """409: who was first and what they decided, with the loser's own words still on the page."""
     request = await site.gated("refund", '{"order": "race", "cents": 1}')
     page = await open_page(f"/requests/{request.id}", operator="bob", **NO_SCRIPT)
     await page.locator("#reject-message").fill("a long and careful reason")
@@ -57,8 +57,8 @@ async def test_the_loser_sees_the_winner_and_what_was_typed(site, open_page):
     await site.ended(request)
 
 
-async def test_a_misfit_is_said_beside_its_field_and_keeps_what_was_typed(site, open_page):
-    """422: the complaint stands at the control, every form keeps its text, and nothing was decided."""
+async def test_an_error_is_at_its_field_and_keeps_what_was_typed(site, open_page):
+    """422: the error is at the control, every form keeps its text, and nothing was decided."""
     request = await site.gated("refund", '{"order": "misfit", "cents": 1}')
     page = await open_page(f"/requests/{request.id}")
     await page.locator("#reject-message").fill("perhaps no")
@@ -80,7 +80,7 @@ async def test_a_misfit_is_said_beside_its_field_and_keeps_what_was_typed(site, 
 
 
 async def test_an_unchanged_edit_is_pointed_out(site, open_page):
-    """Sending the edit form as it is changes nothing, and says so."""
+    """Sending the edit form unchanged changes nothing, and the page says so."""
     request = await site.gated("refund", '{"order": "same", "cents": 1}')
     page = await open_page(f"/requests/{request.id}", **NO_SCRIPT)
     await page.locator("#edit > summary").click()
@@ -90,7 +90,7 @@ async def test_an_unchanged_edit_is_pointed_out(site, open_page):
 
 
 async def test_a_form_of_another_session_decides_nothing(site, open_page):
-    """A form token that is not this session's is refused with 403, and what was typed is still there."""
+    """A form token of another session is refused with 403, and the typed text is still there."""
     request = await site.gated("refund", '{"order": "token", "cents": 1}')
     page = await open_page(f"/requests/{request.id}")
     await page.evaluate("document.querySelectorAll('[name=csrf_token]').forEach(each => { each.value = 'stale' })")
@@ -131,7 +131,7 @@ async def test_temporal_away_says_try_again(site, cut_off, open_page):
 
 
 async def test_without_a_worker_a_decision_is_recorded(idle_site, open_page):
-    """202: the page says that it is recorded and waits; when a worker is back it takes effect and the page shows it."""
+    """202: the page says that it is recorded and waits; with a worker it takes effect and the page says so."""
     async with idle_site.stack.worker():
         request = await idle_site.gated("refund", '{"order": "idle", "cents": 1}')
     page = await open_page(f"/requests/{request.id}", at=idle_site)
@@ -141,13 +141,13 @@ async def test_without_a_worker_a_decision_is_recorded(idle_site, open_page):
     await expect(page.locator("#attempt")).to_contain_text("No worker is running right now")
     await expect(page.locator("[data-approve]")).to_be_disabled()
     async with idle_site.stack.worker():
-        # Temporal may have handed the task to the worker that just stopped: it is given out again after 10 s.
+        # Temporal may have handed the task to the worker that just stopped: another gets it after 10 s.
         await expect(page.locator("#decision")).to_contain_text("Approved by ada", timeout=25_000)
         await idle_site.ended(request)
 
 
 async def test_a_request_that_ended_shows_how(site, open_page):
-    """A cancelled request shows that it was, has every button off, and leads to the next one."""
+    """A cancelled request says so, has every button off, and links to the next one."""
     request = await site.gated("refund", '{"order": "ended", "cents": 1}')
     await site.stack.interrupt(await site.run(request))
     await site.ended(request)
@@ -162,7 +162,7 @@ async def test_a_request_that_ended_shows_how(site, open_page):
     assert other.status == "pending"
 
 
-async def test_what_is_not_there_is_a_page(open_page):
+async def test_a_missing_page_is_a_page(open_page):
     """404 is a page with a way back, for requests, runs and any other address."""
     page = await open_page("/")
     for path in ("/requests/rq_none", "/runs/run_none", "/nowhere"):

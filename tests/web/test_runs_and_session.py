@@ -15,7 +15,7 @@ async def run_of(site, run_id):
         return await runs.get(conn, run_id)
 
 
-async def test_a_run_is_started_interrupted_and_talked_on(site, open_page):
+async def test_a_run_is_started_interrupted_and_continued(site, open_page):
     """By forms alone: start a run, interrupt it with a reason, send the next message, read the answer."""
     page = await open_page("/runs/new", **NO_SCRIPT)
     await page.get_by_label("What should it do?").fill(json.dumps(["ok", "refund", '{"order": "form", "cents": 1}']))
@@ -66,7 +66,7 @@ async def test_a_run_is_started_interrupted_and_talked_on(site, open_page):
 
 
 async def test_a_timeline_keeps_decision_and_execution_apart(site, open_page):
-    """Rule, request, decision, edited arguments, execution and result each stand on their own."""
+    """Rule, request, decision, edited arguments, execution and result are separate entries."""
     request = await site.gated("refund", '{"order": "apart", "cents": 500}', "words of the agent")
     await site.stack.decide(request, "edit", args='{"order": "apart", "cents": 5}')
     await site.ended(request)
@@ -79,7 +79,7 @@ async def test_a_timeline_keeps_decision_and_execution_apart(site, open_page):
 
 
 async def test_lists_are_filtered_and_paged_by_url(site, open_page):
-    """Status tabs are links; a list longer than a page leads on by a cursor, and no item is shown twice or left out."""
+    """Status tabs are links; a list longer than a page continues by a cursor, and each item is there exactly once."""
     for index in range(3):
         await site.gated("refund", json.dumps({"order": f"page-{index}", "cents": 1}))
     page = await open_page("/", **NO_SCRIPT)
@@ -106,7 +106,7 @@ async def test_an_empty_inbox_says_what_to_do(idle_site, open_page):
 
 
 async def test_a_login_link_works_once_and_only_by_its_button(site, open_page):
-    """Looking at the link changes nothing; the button logs in; the link is used up then; logging out ends the session."""
+    """Opening the link changes nothing; the button logs in and uses the link up; logging out ends the session."""
     async with site.stack.database.write() as conn:
         secret = await access.issue_link(conn, "eve")
     page = await open_page(f"/login?link={secret}", operator="", **NO_SCRIPT)

@@ -10,7 +10,7 @@ from support.planted_text import PIXEL, Filling
 from turngate.domain.text.hidden_text import is_hidden
 
 LONG = "x" * 400
-SHOWN = [
+PAGES = [
     *("inbox", "approval", "approval with a diff", "approval of a command", "question", "rejected", "run running"),
     *("run completed", "result", "new run", "grants", "audit", "not found"),
     *("run retrying", "conversation", "external call", "fork summarised"),
@@ -43,18 +43,18 @@ async def hostile_pages(browser, sqlite_template, tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     texts = [f"{each} {LONG}" for each in (EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON)]
     async with pages_of(Filling(*texts), sqlite_template, folder / "pages") as served:
-        html = {name: await served.html(STATES[name]) for name in SHOWN}
-    async with browse(browser, html, bypass_csp=True, viewport={"width": 320, "height": 640}) as made:
-        await made.page.add_init_script(OWNED)
-        yield made
+        html = {name: await served.html(STATES[name]) for name in PAGES}
+    async with browse(browser, html, bypass_csp=True, viewport={"width": 320, "height": 640}) as pages:
+        await pages.page.add_init_script(OWNED)
+        yield pages
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", PAGES)
 async def test_hostile_text_does_nothing_and_fits_320_pixels(hostile_pages, name):
-    """With every hostile text in every field no script runs, no dialog opens, no request leaves, no element or link is made.
+    """With every hostile text in every field no script runs, no dialog opens, no request leaves, no element or link appears.
 
-    Each hidden character is spelled out. Nothing scrolls sideways, long words and all; every control has a name, every id
-    is its own.
+    Each hidden character is spelled out. Nothing scrolls sideways, even long words; every control has a name, every id
+    is unique.
     """
     page = await hostile_pages.go(name)
     await page.evaluate(POINT_AT_ALL)
@@ -78,7 +78,7 @@ async def test_a_wide_table_scrolls_in_its_own_box(hostile_pages):
 
 
 async def test_the_call_comes_first(site, open_page):
-    """Call, why, effect, the agent's words, the decision, then what others say of it: for eyes and screen readers."""
+    """Call, why, effect, the agent's words, the decision, then the comments: for eyes and screen readers."""
     request = await site.gated("refund", '{"order": "order", "cents": 1}')
     page = await open_page(f"/requests/{request.id}")
     order = await page.evaluate("[...document.querySelectorAll('.request > section')].map(each => each.classList[0])")
@@ -87,8 +87,8 @@ async def test_the_call_comes_first(site, open_page):
     await expect(page.locator(".effect")).to_contain_text("scripted model")
 
 
-async def test_a_diff_and_a_command_are_shown_as_such(site, open_page):
-    """A diff has its added and removed lines marked; a command shows each word by itself."""
+async def test_a_diff_and_a_command_are_marked_up(site, open_page):
+    """A diff has its added and removed lines marked; a command has each word apart."""
     edit = await site.gated("edit_file", '{"path": "n.txt", "old": "was", "new": "is"}')
     page = await open_page(f"/requests/{edit.id}")
     await expect(page.locator(".diff .added .code")).to_have_text("+is")

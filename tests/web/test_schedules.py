@@ -1,4 +1,4 @@
-"""A schedule on its pages: what it will do and did, held, fired, let go on and deleted by form."""
+"""A schedule on its pages: what it will do and did; paused, fired, resumed and deleted by form."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from turngate.wire.orders import ScheduleOrder
 NO_SCRIPT = {"java_script_enabled": False}
 
 
-async def made(site, name, timetable, task, **changes):
+async def created(site, name, timetable, task, **changes):
     wanted = ScheduleOrder(name=name, agent="agent", input=task, timetable=timetable, **changes)
     return await schedule_service.create(site.stack.services, STARTER, wanted)
 
 
-async def test_a_schedule_is_steered_by_forms(site, open_page):
-    """Without JavaScript: found in the list, held with a reason, fired all the same, let go on, deleted; its run names it."""
+async def test_a_schedule_is_controlled_by_forms(site, open_page):
+    """Without JavaScript: listed, paused with a reason, fired all the same, resumed, deleted; its run names it."""
     seldom = Timetable(cron="0 8 1 1 *")
-    schedule = await made(site, "yearly", seldom, json.dumps(["ok", "look", '{"name": "x"}']), notes="<b>n</b>")
+    schedule = await created(site, "yearly", seldom, json.dumps(["ok", "look", '{"name": "x"}']), notes="<b>n</b>")
     page = await open_page("/schedules", **NO_SCRIPT)
     await page.get_by_role("link", name="yearly").click()
     await expect(page.locator(".fires li")).to_have_count(5)
@@ -48,9 +48,9 @@ async def test_a_schedule_is_steered_by_forms(site, open_page):
     await expect(page.locator(f'a[href="/schedules/{schedule.id}"]')).to_have_count(0)
 
 
-async def test_a_fire_shows_up_by_itself(site, open_page):
-    """The page is open when the clock fires: the run is there without a reload; one more is refused, and told which is live."""
-    schedule = await made(
+async def test_a_fire_appears_by_itself(site, open_page):
+    """The page is open when the clock fires: the run appears without a reload; another fire is refused and names the live run."""
+    schedule = await created(
         site, "often", Timetable(every_seconds=2), json.dumps(["ok", "refund", '{"order": "s", "cents": 1}'])
     )
     page = await open_page(f"/schedules/{schedule.id}")
@@ -58,14 +58,14 @@ async def test_a_fire_shows_up_by_itself(site, open_page):
     run_id = await page.locator("tbody a").last.inner_text()
 
     async def refused() -> bool:
-        """Press the button; for a moment after the page was brought up to date it takes no press."""
+        """Press the button; for a moment after an update of the page it takes no press."""
         await page.get_by_role("button", name="Run now").click()
         await page.wait_for_load_state()
         return await page.locator("p.warn").count() > 0
 
     await until(refused, "answer to the press")
     await expect(page.locator("p.warn")).to_contain_text(f"{run_id} is still live")
-    await page.goto(f"/schedules/{schedule.id}")  # what an answer says stays until somebody asks for more
+    await page.goto(f"/schedules/{schedule.id}")  # the answer's message stays until the page is loaded again
     await expect(page.locator("tbody")).to_contain_text(f"run {run_id} was still live")
     await schedule_service.delete(site.stack.services, STARTER, schedule.id)
     await expect(page.locator(".title .chip")).to_have_text("deleted")

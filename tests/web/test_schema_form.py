@@ -1,4 +1,4 @@
-"""The form of a schema in a real browser: what is not sent is out of the way, and the keyboard is where the work is."""
+"""The form of a schema in a real browser: fields that are not sent are hidden, and the keyboard is where the work is."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ async def pages(browser, sqlite_template, tmp_path_factory):
     folder = tmp_path_factory.mktemp("form")
     async with pages_of(Filling("words"), sqlite_template, folder / "pages") as served:
         html = {name: await served.html(STATES[name]) for name in NAMES}
-    async with browse(browser, html) as made:
-        yield made
+    async with browse(browser, html) as pages:
+        yield pages
 
 
 async def test_only_the_chosen_type_is_seen(pages):
-    """Of a choice of types the fields of the chosen one are there; another click, and those of the other are."""
+    """For a choice of types the chosen one's fields are visible; another click replaces them."""
     page = await pages.go("approval")
     either = page.get_by_role("group", name="either", exact=True)
     fields = either.locator(".of-variant")
@@ -32,8 +32,8 @@ async def test_only_the_chosen_type_is_seen(pages):
     await expect(fields.nth(1).get_by_role("textbox")).to_be_visible()
 
 
-async def test_what_is_left_out_shows_no_fields(pages):
-    """A list that is not to be sent hides its rows, and brings them back when it is."""
+async def test_a_member_that_is_left_out_has_no_fields(pages):
+    """A list that is not sent hides its rows, and brings them back when it is."""
     page = await pages.go("approval")
     rows = page.locator("#edit-3 > .members")
     await expect(rows.get_by_role("group").first).to_be_visible()
@@ -44,7 +44,7 @@ async def test_what_is_left_out_shows_no_fields(pages):
 
 
 async def test_the_keyboard_is_in_the_new_row(pages):
-    """After a row was added the new one has the focus, and Tab leads into its first field."""
+    """After a row is added, the new one has the focus, and Tab leads into its first field."""
     page = await pages.go("approval with a row more")
     row = page.get_by_role("group", name="rows 3", exact=True)
     await expect(row).to_be_focused()
@@ -53,7 +53,7 @@ async def test_the_keyboard_is_in_the_new_row(pages):
 
 
 async def test_enter_never_removes_a_row(pages):
-    """Enter in a field sends the form as its own button does, although buttons for rows stand before that one."""
+    """Enter in a field sends the form like its own button, although row buttons come before that one."""
     page = await pages.go("approval")
     pressed = await page.evaluate(
         """() => {
@@ -65,8 +65,8 @@ async def test_enter_never_removes_a_row(pages):
     assert await page.locator("[data-form=edit] button[name=row]").count() > 2
 
 
-async def test_a_complaint_is_read_with_its_field(pages):
-    """What does not fit stands at its field, is part of what a screen reader says of it, and keeps what was typed."""
+async def test_an_error_is_read_with_its_field(pages):
+    """An error is at its field, is part of what a screen reader says about it, and keeps what was typed."""
     page = await pages.go("approval with an invalid edit")
     field = page.locator("#edit-1")
     await expect(field).to_have_value("many")

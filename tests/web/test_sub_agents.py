@@ -1,4 +1,4 @@
-"""Sub-agents, control calls, tools from outside and results in part, as the pages show them."""
+"""Sub-agents, control calls, tools from outside and results in part, as the pages display them."""
 
 from playwright.async_api import expect
 from support.sub_agent_app import log_of, step, task
@@ -19,8 +19,8 @@ async def ran(office, *steps):
     return await office.stack.ended(await office.stack.start(task(*steps)))
 
 
-async def test_a_sub_agents_gate_is_found_decided_and_traced(office, open_page):
-    """The inbox shows the path; the request is decided; the child's run leads to its parent's call, and back."""
+async def test_a_sub_agents_request_is_decided_and_traced(office, open_page):
+    """The inbox has the path; the request is decided; the child's run links to its parent's call, and back."""
     run = await office.stack.start(task(step(("researcher", {"task": task(step(("pay", {"cents": 750})))}))))
     child = await office.stack.started_below(run)
     request = await office.stack.request(child)
@@ -44,8 +44,8 @@ async def test_a_sub_agents_gate_is_found_decided_and_traced(office, open_page):
     await page.wait_for_url(f"**/runs/{child.id}")
 
 
-async def test_signals_are_said_in_words(office, open_page):
-    """Hand-off, model switch and the end by ``finish``; the answer is that call's, the last step's words stay its own."""
+async def test_control_calls_are_in_words(office, open_page):
+    """Hand-off, model switch and the end by a control call; the answer is the call's, the last step's words stay its own."""
     run = await ran(
         office,
         step(("switch_model", {"model": "scripted:other"})),
@@ -70,7 +70,7 @@ async def test_signals_are_said_in_words(office, open_page):
 
 
 async def test_a_result_in_part_leads_to_the_whole(office, open_page):
-    """The run says how much it shows; the whole is read page by page, nothing of it a link or an element, and saved."""
+    """The run says how much it displays; the whole is read page by page, nothing in it is a link or an element, and saved."""
     run = await ran(office, step(("read_log", {"chars": CHARS})))
     page = await open_page(f"/runs/{run.id}", at=office, java_script_enabled=False)
     await page.locator("#details-1-1 > summary").click()
@@ -100,8 +100,8 @@ async def test_a_result_in_part_leads_to_the_whole(office, open_page):
     await expect(page.locator("main")).to_contain_text("Characters 40,001 to 40,500")
 
 
-async def test_what_a_call_depends_on_and_comes_from_is_shown(office, open_page):
-    """Origin and precondition stand on the request's page as text."""
+async def test_a_calls_origin_and_precondition_are_on_its_page(office, open_page):
+    """Origin and precondition are on the request's page as text."""
     booking = await office.stack.start(task(step(("ledger_book", {}))))
     page = await open_page(f"/requests/{(await office.stack.request(booking)).id}", at=office)
     await expect(page.locator(".origin")).to_contain_text("MCP serverledger<b>")
@@ -111,8 +111,8 @@ async def test_what_a_call_depends_on_and_comes_from_is_shown(office, open_page)
     await expect(page.locator(".why")).to_contain_text('"release": "r1"')
 
 
-async def test_what_changed_since_an_approval_is_shown(office, open_page):
-    """Asked again, a person sees old and new value line by line, whose approval it was, and a way there and back."""
+async def test_a_page_says_what_changed_since_an_approval(office, open_page):
+    """The second request has old and new value line by line, whose approval it replaces, and links there and back."""
     run = await office.stack.start(task(step(("deploy", {}))))
     first = await office.stack.request(run)
     office.world.release = "<b>r2</b>"
@@ -131,7 +131,7 @@ async def test_what_changed_since_an_approval_is_shown(office, open_page):
 
 
 async def test_a_person_starts_the_apps_own_agents_first(office, open_page):
-    """Sub-agents are in the list, marked and behind; the agent that is picked already is the app's own."""
+    """Sub-agents come last in the list, marked; the app's own agent is selected."""
     page = await open_page("/runs/new", at=office)
     options = await page.locator("#agent option").all_text_contents()
     assert options == [

@@ -17,12 +17,12 @@ from turngate.store.database import Database
 
 @pytest.fixture(scope="session")
 async def driven_api(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
-    """The API with a worker behind it, and a model that streams."""
+    """The API with a worker, and a model that streams."""
     database = Database(f"sqlite:///{tmp_path_factory.mktemp('drivers')}/turngate.db")
     await database.migrate()
     async with (
         stack(client, database, *TOOLS, model=Talker(), policy=POLICY) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as made,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as api,
     ):
-        yield made
+        yield api
     await database.close()

@@ -1,4 +1,4 @@
-"""``turngate acp`` as an editor meets it: the protocol package's own client side, and a process at the other end."""
+"""``turngate acp`` as an editor uses it: the protocol package's own client side, and a process at the other end."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ async def token(driven_api: Api) -> str:
 
 @pytest.fixture(scope="module")
 async def desk(driven_api: Api, token: str, project: Path) -> AsyncIterator[Desk]:
-    async with process_at(driven_api, token, project) as made:
-        yield made
+    async with process_at(driven_api, token, project) as desk:
+        yield desk
 
 
 async def test_a_prompt_is_answered_with_thoughts_and_words_each_once(driven_api: Api, desk: Desk) -> None:
-    """The first word is there before the model says the second, and is not said again; the project is the run's workspace."""
+    """The first word arrives before the model says the second, and only once; the project is the run's workspace."""
     await desk.fresh()
     GO.clear()
     prompted = asyncio.create_task(desk.prompt("hold on *there*"))
@@ -54,7 +54,7 @@ async def test_a_prompt_is_answered_with_thoughts_and_words_each_once(driven_api
 
 
 async def test_a_gate_is_a_question_in_the_editor(driven_api: Api, desk: Desk) -> None:
-    """It shows the exact call and its diff, hidden characters marked; the answer runs it, under the person's name."""
+    """It has the exact call and its diff, hidden characters marked; the answer runs it, in the person's name."""
     await desk.fresh()
     assert await desk.prompt("write *x*") == "end_turn"
     ((call, options),) = desk.editor.questions
@@ -72,8 +72,8 @@ async def test_a_gate_is_a_question_in_the_editor(driven_api: Api, desk: Desk) -
     assert desk.editor.text_of("agent_message_chunk").endswith("All done.")
 
 
-async def test_always_is_a_grant_whose_exact_pattern_was_shown(driven_api: Api, desk: Desk) -> None:
-    """Nobody grants more than they read: the option's name is the pattern, and the grant is that."""
+async def test_always_is_a_grant_whose_exact_pattern_was_displayed(driven_api: Api, desk: Desk) -> None:
+    """No one grants more than they read: the option's name is the pattern, and the grant is that."""
     await desk.fresh("always")
     assert await desk.prompt("pay 31") == "end_turn"
     name = desk.editor.questions[0][1]["always"].name
@@ -84,7 +84,7 @@ async def test_always_is_a_grant_whose_exact_pattern_was_shown(driven_api: Api, 
 
 
 async def test_a_rejection_reaches_the_agent(driven_api: Api, desk: Desk) -> None:
-    """Reject is a decision like any: the call fails in the editor, and nothing ran."""
+    """Reject is a decision like any other: the call fails in the editor, and nothing ran."""
     await desk.fresh("reject")
     assert await desk.prompt("pay 32") == "end_turn"
     (updates,) = desk.editor.calls().values()
@@ -92,8 +92,8 @@ async def test_a_rejection_reaches_the_agent(driven_api: Api, desk: Desk) -> Non
     assert (await the_run(driven_api))["steps"][0]["calls"][0]["execution"] == "not_started"
 
 
-async def test_what_is_decided_elsewhere_is_not_asked_any_more(driven_api: Api, desk: Desk) -> None:
-    """The page was first: the turn goes on, the editor's question is taken back, and its late answer changes nothing."""
+async def test_a_decision_elsewhere_withdraws_the_question(driven_api: Api, desk: Desk) -> None:
+    """The page was first: the turn continues, the editor's question is withdrawn, and its late answer changes nothing."""
     await desk.fresh(held=True)
     prompted = asyncio.create_task(desk.prompt("pay 33"))
     await desk.question()
@@ -102,16 +102,16 @@ async def test_what_is_decided_elsewhere_is_not_asked_any_more(driven_api: Api, 
     assert await prompted == "end_turn"
     assert "rejected by ada-" in desk.editor.call_text()
     assert "not today" in desk.editor.call_text()
-    (asked,) = [each["id"] for each in desk.messages if each.get("method") == "session/request_permission"][-1:]
+    (question_id,) = [each["id"] for each in desk.messages if each.get("method") == "session/request_permission"][-1:]
     (withdrawn,) = [each["params"] for each in desk.messages if each.get("method") == "$/cancel_request"]
-    assert withdrawn == {"requestId": asked}
+    assert withdrawn == {"requestId": question_id}
     desk.editor.go.set()
     assert await desk.prompt("still there?") == "end_turn"
     assert (await driven_api.operator.get(f"/api/v1/requests/{request['id']}")).json()["status"] == "rejected"
 
 
-async def test_an_answer_that_is_refused_is_told_and_ends_nothing(driven_api: Api, desk: Desk) -> None:
-    """Somebody else has claimed the request: the editor's answer gets a 409, which its user reads; theirs counts."""
+async def test_a_refused_answer_is_reported_and_ends_nothing(driven_api: Api, desk: Desk) -> None:
+    """Another person has claimed the request: the editor's answer gets a 409, which its user reads; theirs counts."""
     await desk.fresh(held=True)
     prompted = asyncio.create_task(desk.prompt("pay 34"))
     await desk.question()
@@ -128,7 +128,7 @@ async def test_an_answer_that_is_refused_is_told_and_ends_nothing(driven_api: Ap
 
 
 async def test_a_dismissed_question_leaves_the_gate_open(driven_api: Api, desk: Desk) -> None:
-    """Closing the editor's dialog decides nothing: the turn waits for whoever answers on the page."""
+    """Closing the editor's dialog decides nothing: the turn waits for an answer on the page."""
     await desk.fresh("dismiss")
     prompted = asyncio.create_task(desk.prompt("pay 37"))
     await until(lambda: asyncio.sleep(0, "Left open" in desk.editor.call_text()), "note that it was left open")
@@ -138,7 +138,7 @@ async def test_a_dismissed_question_leaves_the_gate_open(driven_api: Api, desk: 
 
 
 async def test_a_sub_agents_gate_is_asked_in_the_same_session(driven_api: Api, desk: Desk) -> None:
-    """Under the names of the agents that lead to it; its words are thoughts, and its call has an id of its own."""
+    """With the names of the agents that lead to it; its words are thoughts, and its call has an id of its own."""
     await desk.fresh()
     assert await desk.prompt("helper pay 39") == "end_turn"
     assert [call.title for call, _options in desk.editor.questions] == ["agent \u203a helper: pay"]
@@ -147,7 +147,7 @@ async def test_a_sub_agents_gate_is_asked_in_the_same_session(driven_api: Api, d
 
 
 async def test_cancel_interrupts_the_run(driven_api: Api, desk: Desk) -> None:
-    """The prompt is answered with what the protocol wants, the gate is closed, and the conversation goes on."""
+    """The prompt gets the protocol's answer, the gate is closed, and the conversation continues."""
     await desk.fresh("dismiss", held=True)
     prompted = asyncio.create_task(desk.prompt("pay 35"))
     await desk.question()
@@ -165,7 +165,7 @@ async def test_cancel_interrupts_the_run(driven_api: Api, desk: Desk) -> None:
     ("text", "where"), [("wire 5", "typed out"), ("ask_person Why?", "give it at")], ids=["high risk", "question"]
 )
 async def test_what_takes_more_than_a_click_can_only_be_rejected_here(desk: Desk, text: str, where: str) -> None:
-    """The editor has no place for a typed confirmation or an answer in words: it says where there is one."""
+    """The editor can't take a typed confirmation or an answer in words: it says where to give it."""
     await desk.fresh("reject")
     assert await desk.prompt(text) == "end_turn"
     ((call, options),) = desk.editor.questions
@@ -174,8 +174,8 @@ async def test_what_takes_more_than_a_click_can_only_be_rejected_here(desk: Desk
     assert "/requests/rq_" in call.content[-1].content.text
 
 
-async def test_a_result_is_shown_as_it_is(desk: Desk) -> None:
-    """A tool's Markdown is text in a fence, and a call that nobody had to decide asks nothing."""
+async def test_a_result_is_text(desk: Desk) -> None:
+    """A tool's Markdown is text in a fence, and a call without a gate asks nothing."""
     await desk.fresh()
     assert await desk.prompt("look ```here") == "end_turn"
     assert not desk.editor.questions
@@ -184,7 +184,7 @@ async def test_a_result_is_shown_as_it_is(desk: Desk) -> None:
 
 
 async def test_a_session_is_loaded_by_another_process(driven_api: Api, desk: Desk, token: str, project: Path) -> None:
-    """After a restart of the editor the conversation is told again, and the next prompt goes on with it."""
+    """After a restart the editor gets the conversation again, and the next prompt continues it."""
     await desk.fresh()
     assert await desk.prompt("look here") == "end_turn"
     before = await the_run(driven_api)
@@ -204,7 +204,7 @@ async def test_a_session_is_loaded_by_another_process(driven_api: Api, desk: Des
 
 
 async def test_a_prompt_joins_the_live_run_of_a_loaded_conversation(driven_api: Api, desk: Desk) -> None:
-    """A run that began elsewhere waits at its gate: the editor that loads its conversation is asked, and says more."""
+    """A run that started elsewhere waits at its gate: the editor that loads its conversation is asked, and sends a message."""
     run = await driven_api.start("pay 38")
     request = await driven_api.request(run)
     await desk.fresh(held=True)
@@ -216,11 +216,11 @@ async def test_a_prompt_joins_the_live_run_of_a_loaded_conversation(driven_api: 
     assert await prompted == "end_turn"
     whole = (await driven_api.operator.get(f"/api/v1/runs/{run['id']}")).json()
     assert whole["steps"][0]["calls"][0]["requests"][0]["id"] == request["id"]
-    assert [told["text"] for step in whole["steps"] for told in step["told"]] == ["and say hello"]
+    assert [message["text"] for step in whole["steps"] for message in step["told"]] == ["and say hello"]
 
 
 async def test_i10_an_editor_with_an_agents_token_is_asked_nothing(driven_api: Api, tmp_path: Path) -> None:
-    """Without the scope to decide there is no question to answer; the gate waits for somebody who may."""
+    """Without the scope to decide there is no question to answer; the gate waits for a person who may decide."""
     bot = await secret(driven_api, "acp-bot", "runs:write", "requests:read")
     serve = partial(serve_acp, agent="agent", model=None, sessions=tmp_path)
     async with (
@@ -238,9 +238,9 @@ async def test_i10_an_editor_with_an_agents_token_is_asked_nothing(driven_api: A
 
 
 async def test_in_a_terminal_it_says_who_it_is_or_what_is_wrong(driven_api: Api, token: str, tmp_path: Path) -> None:
-    """Whoever tries the editor's command by hand sees that it works, or why not; Ctrl-D ends it."""
+    """A person who tries the editor's command by hand sees that it works, or why not; Ctrl-D ends it."""
     env = environment(driven_api, token, tmp_path)
-    for options, told, code in [
+    for options, message, code in [
         ((), f"speaks .* for agent as ada-.* at {driven_api.url}", 0),
         (("--agent", "x"), "no agent 'x'", 2),
     ]:
@@ -250,7 +250,7 @@ async def test_in_a_terminal_it_says_who_it_is_or_what_is_wrong(driven_api: Api,
         )
         os.close(slave)
         screen = Screen(master)
-        await asyncio.to_thread(screen.wait_for, told)
+        await asyncio.to_thread(screen.wait_for, message)
         os.write(master, b"\x04")
         async with asyncio.timeout(DEADLINE_SECONDS):
             assert await process.wait() == code

@@ -1,4 +1,4 @@
-"""Answers in words, in an editor that can have a form filled in."""
+"""Answers in words, in an editor that has forms."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ async def desk(driven_api: Api, tmp_path_factory: pytest.TempPathFactory) -> Asy
     serve = partial(serve_acp, agent="agent", model=None, sessions=project)
     async with (
         inside(driven_api, await owner_token(driven_api), serve) as (reader, writer, _served),
-        desk_on(reader, writer, project, forms=True) as made,
+        desk_on(reader, writer, project, forms=True) as desk,
     ):
-        yield made
+        yield desk
 
 
 async def decision(api: Api) -> dict[str, Any]:
@@ -36,7 +36,7 @@ async def decision(api: Api) -> dict[str, Any]:
 
 
 async def test_a_question_is_answered_in_the_editor(driven_api: Api, desk: Desk) -> None:
-    """The question is shown in a fence, its answer's schema is the form, and what was typed is what the agent reads."""
+    """The question is in a fence, its answer's schema is the form, and the agent reads what was typed."""
     await desk.fresh()
     desk.editor.filled = {"answer": "blue ü"}
     assert await desk.prompt("ask_person Which ```colour?") == "end_turn"
@@ -47,7 +47,7 @@ async def test_a_question_is_answered_in_the_editor(driven_api: Api, desk: Desk)
     assert (await decision(driven_api))["result"]["value"] == {"answer": "blue ü"}
 
 
-async def test_who_declines_to_answer_may_reject_and_say_why(driven_api: Api, desk: Desk) -> None:
+async def test_a_person_who_declines_to_answer_may_reject_and_say_why(driven_api: Api, desk: Desk) -> None:
     """Declining decides nothing by itself; the words of a rejection reach the agent."""
     await desk.fresh("reject")
     desk.editor.filled = "decline"
@@ -65,11 +65,11 @@ async def test_a_high_risk_is_approved_by_the_tools_name_alone(driven_api: Api, 
     desk.editor.filled = {"name": "wire"}
     assert await desk.prompt("wire 62") == "end_turn"
     assert (await decision(driven_api))["status"] == "approved"
-    for typed, told in [({"name": "wires"}, "not the tool's name"), ("cancel", "Left open")]:
+    for typed, message in [({"name": "wires"}, "not the tool's name"), ("cancel", "Left open")]:
         await desk.fresh()
         desk.editor.filled = typed
         prompted = asyncio.create_task(desk.prompt("wire 63"))
-        await until(lambda told=told: asyncio.sleep(0, told in desk.editor.call_text()), told)
+        await until(lambda message=message: asyncio.sleep(0, message in desk.editor.call_text()), message)
         request = await driven_api.request(await the_run(driven_api))
         assert request["status"] == "pending"
         assert (await driven_api.decide(request, "reject")).status_code == 200
@@ -89,8 +89,8 @@ async def test_a_high_risk_is_approved_by_the_tools_name_alone(driven_api: Api, 
         {"properties": {"a": True}},
     ],
 )
-def test_an_answer_of_more_than_plain_fields_is_left_to_the_page(schema: dict[str, Any]) -> None:
-    """The page's form knows all of JSON Schema; an editor's half a form would send half an answer."""
+def test_an_answer_of_more_than_plain_fields_is_given_on_the_page(schema: dict[str, Any]) -> None:
+    """The page's form knows all of JSON Schema; an editor's half of a form would send half an answer."""
     assert form_of(schema) is None
 
 

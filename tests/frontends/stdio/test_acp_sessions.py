@@ -1,4 +1,4 @@
-"""Sessions in an editor: closed, resumed, watched again, with another model; and what an editor may send besides."""
+"""Sessions in an editor: closed, resumed, watched again, with another model; and what else an editor may send."""
 
 from __future__ import annotations
 
@@ -22,34 +22,32 @@ from turngate.wire.orders import DecisionOrder
 
 @pytest.fixture(scope="module")
 async def desk(driven_api: Api, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
-    """An editor at a driver in this process."""
-    kept, project = tmp_path_factory.mktemp("kept"), tmp_path_factory.mktemp("project")
-    serve = partial(serve_acp, agent=None, model=None, sessions=kept)
+    """An editor with a driver in this process."""
+    sessions, project = tmp_path_factory.mktemp("kept"), tmp_path_factory.mktemp("project")
+    serve = partial(serve_acp, agent=None, model=None, sessions=sessions)
     async with (
         inside(driven_api, await owner_token(driven_api), serve) as (reader, writer, _served),
-        desk_on(reader, writer, project) as made,
+        desk_on(reader, writer, project) as desk,
     ):
-        yield made
+        yield desk
 
 
-async def test_a_prompt_that_is_taken_back_is_cancelled(
-    driven_api: Api, desk: Desk, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Editors end a request by its id, too: the run is interrupted, and nothing unknown is an error in our log."""
+async def test_a_withdrawn_prompt_is_cancelled(driven_api: Api, desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    """Editors also end a request by its id: the run is interrupted, and nothing unknown is an error in our log."""
     await desk.fresh(held=True)
     prompted = asyncio.create_task(desk.prompt("pay 51"))
     await desk.question()
-    asked = [each["id"] for each in desk.messages if each.get("method") == "session/prompt"][-1]
+    prompt_id = [each["id"] for each in desk.messages if each.get("method") == "session/prompt"][-1]
     conn = desk.connection._conn
-    await conn.send_notification("$/cancel_request", {"requestId": "nobody's"})
+    await conn.send_notification("$/cancel_request", {"requestId": "unknown"})
     await conn.send_notification("$/made_up", {})
-    await conn.send_notification("$/cancel_request", {"requestId": asked})
+    await conn.send_notification("$/cancel_request", {"requestId": prompt_id})
     assert await prompted == "cancelled"
     assert (await the_run(driven_api))["outcome"] == "interrupted"
     assert "$/made_up" not in caplog.text
 
 
-async def test_a_dialog_that_cancelling_closed_is_not_told_of_other_places(driven_api: Api, desk: Desk) -> None:
+async def test_a_cancelled_dialog_mentions_no_other_place(driven_api: Api, desk: Desk) -> None:
     """An editor answers its open questions with `cancelled` when it cancels: its request ends, and is not left open."""
     await desk.fresh("dismiss", held=True)
     prompted = asyncio.create_task(desk.prompt("pay 52"))
@@ -62,7 +60,7 @@ async def test_a_dialog_that_cancelling_closed_is_not_told_of_other_places(drive
 
 
 async def test_a_closed_session_is_cancelled_and_resumed_later(driven_api: Api, desk: Desk) -> None:
-    """Closing stops what runs; resuming tells nothing again, and the conversation goes on."""
+    """Closing stops the run; resuming repeats nothing, and the conversation continues."""
     await desk.fresh(held=True)
     prompted = asyncio.create_task(desk.prompt("pay 53"))
     await desk.question()
@@ -107,11 +105,11 @@ async def test_a_live_run_is_watched_without_a_word_to_it(driven_api: Api, desk:
 
 
 async def test_a_session_has_the_model_that_was_chosen(driven_api: Api, desk: Desk) -> None:
-    """In the next run, or at once in the live one; what somebody else switches is shown; others are refused."""
+    """In the next run, or at once in the live one; another person's switch appears; unknown models are refused."""
     await desk.fresh()
     chosen = partial(desk.connection.set_config_option, config_id="model", session_id=desk.session_id)
-    made = await desk.connection.new_session(cwd=str(desk.directory), mcp_servers=[])
-    (option,) = made.config_options
+    session = await desk.connection.new_session(cwd=str(desk.directory), mcp_servers=[])
+    (option,) = session.config_options
     assert (option.category, option.current_value) == ("model", "scripted:test")
     assert "scripted:test" in {each.value for each in option.options}
     with pytest.raises(RequestError, match=r"was not offered; these are: .*scripted:test"):
@@ -128,8 +126,8 @@ async def test_a_session_has_the_model_that_was_chosen(driven_api: Api, desk: De
         ),
         "the switched model",
     )
-    shown = desk.editor.updates[-1].config_options[0]
-    assert shown.current_value == "scripted:other"
+    option_now = desk.editor.updates[-1].config_options[0]
+    assert option_now.current_value == "scripted:other"
     back = await chosen(value="scripted:test")
     assert back.config_options[0].current_value == "scripted:test"
     assert (await the_run(driven_api))["model"] == "scripted:test"
@@ -143,7 +141,7 @@ async def test_a_session_has_the_model_that_was_chosen(driven_api: Api, desk: De
 
 
 async def test_a_session_has_a_title(desk: Desk) -> None:
-    """Its first prompt on one line, told once."""
+    """Its first prompt on one line, sent once."""
     await desk.fresh()
     for text in ("look here,\n\tnow", "look there"):
         assert await desk.prompt(text) == "end_turn"
@@ -151,8 +149,8 @@ async def test_a_session_has_a_title(desk: Desk) -> None:
     assert titles == ["look here, now"]
 
 
-async def test_a_change_is_shown_once_and_leads_to_its_place(desk: Desk) -> None:
-    """The diff of a decided call stands there once, without what was needed to decide it; its result is told as it is."""
+async def test_a_change_appears_once_and_links_to_its_place(desk: Desk) -> None:
+    """The diff of a decided call appears once, without what was needed to decide it; its result is unchanged."""
     await desk.fresh()
     assert await desk.prompt("write x") == "end_turn"
     (updates,) = desk.editor.calls().values()
@@ -166,17 +164,17 @@ async def test_a_change_is_shown_once_and_leads_to_its_place(desk: Desk) -> None
 
 
 @pytest.mark.parametrize("session_id", ["../../etc/passwd", "a b", "", "conv_none"])
-async def test_a_session_that_is_none_is_refused(desk: Desk, session_id: str) -> None:
+async def test_an_invalid_session_id_is_refused(desk: Desk, session_id: str) -> None:
     """Its name reaches neither a file nor an address."""
     with pytest.raises(RequestError, match=r"there is no (session|conversation)"):
         await desk.connection.load_session(cwd="/", session_id=session_id, mcp_servers=[])
 
 
-async def test_what_is_wrong_is_told_when_a_session_begins(driven_api: Api, tmp_path: Path) -> None:
-    """An editor shows errors of its requests, and nobody a process that ended: it starts whatever is wrong."""
+async def test_an_error_is_reported_when_a_session_starts(driven_api: Api, tmp_path: Path) -> None:
+    """An editor displays errors of its requests, but not a process that ended: so it starts in any case."""
     token = await owner_token(driven_api)
-    for agent, url, told in [
-        ("nobody", None, "give --agent one of"),
+    for agent, url, message in [
+        ("missing", None, "give --agent one of"),
         (None, "http://127.0.0.1:1", "turngate up"),
     ]:
         serve = partial(serve_acp, agent=agent, model=None, sessions=tmp_path)
@@ -184,7 +182,7 @@ async def test_what_is_wrong_is_told_when_a_session_begins(driven_api: Api, tmp_
             inside(driven_api, token, serve, url=url) as (reader, writer, _served),
             desk_on(reader, writer, tmp_path) as lost,
         ):
-            with pytest.raises(RequestError, match=told):
+            with pytest.raises(RequestError, match=message):
                 await lost.fresh()
 
 
@@ -197,8 +195,8 @@ async def person(api: Api, name: str) -> str:
         return await tokens.issue(conn, name=f"{name}-editor", scopes=scopes, owner=name)
 
 
-async def test_one_approval_of_two_says_that_it_waits_on(driven_api: Api, tmp_path: Path) -> None:
-    """Whoever allowed it in the editor reads why nothing happens yet; a second person lets it run."""
+async def test_one_approval_of_two_says_that_it_still_waits(driven_api: Api, tmp_path: Path) -> None:
+    """The person who approved in the editor reads why nothing happens yet; a second person lets it run."""
     people = [await person(driven_api, name) for name in ("eve", "joe")]
     serve = partial(serve_acp, agent="agent", model=None, sessions=tmp_path)
     async with (

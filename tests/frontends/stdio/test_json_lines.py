@@ -1,4 +1,4 @@
-"""``turngate run --json`` as a shell user meets it: lines of JSON, pipes, exit codes."""
+"""``turngate run --json`` as a shell user uses it: lines of JSON, pipes, exit codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def env(driven_api: Api, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 async def started(env: dict[str, str], directory: Path, command: str) -> Process:
-    """A shell's pipeline with our command in it; ``pipefail`` shows the exit code of whatever failed in it."""
+    """A shell's pipeline with our command in it; with ``pipefail`` the exit code is that of the failed part."""
     script = f"set -o pipefail; {command.replace('turngate', str(TURNGATE), 1)}"
     return await asyncio.create_subprocess_exec(
         "bash", "-c", script, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env, cwd=directory, limit=2**22
@@ -38,7 +38,7 @@ async def test_every_line_is_an_event_and_the_last_the_outcome(
     async with asyncio.timeout(DEADLINE_SECONDS):
         async for line in process.stdout:
             lines.append(json.loads(line))
-            if lines[-1]["type"] == "request.opened":  # only a line that was flushed lets this go on
+            if lines[-1]["type"] == "request.opened":  # only a line that was flushed lets this continue
                 request = await driven_api.request({"id": lines[-1]["run_id"]})
                 assert (await driven_api.decide(request)).status_code == 200
         assert await process.wait() == 0
@@ -52,7 +52,7 @@ async def test_every_line_is_an_event_and_the_last_the_outcome(
 
 
 async def test_live_text_is_lines_too(env: dict[str, str], tmp_path: Path) -> None:
-    """The first word is a line before the model says the second; what is kept nowhere has no ``seq``."""
+    """The first word is a line before the model says the second; a line that is stored nowhere has no ``seq``."""
     GO.clear()
     process = await started(env, tmp_path, 'turngate run "hold on" --json')
     async with asyncio.timeout(DEADLINE_SECONDS):
@@ -66,12 +66,12 @@ async def test_live_text_is_lines_too(env: dict[str, str], tmp_path: Path) -> No
     assert lines[-1]["run"]["final_text"] == "You said: hold on"
 
 
-async def test_head_ends_it_quietly_and_ctrl_c_leaves_the_run(
+async def test_head_ends_it_silently_and_ctrl_c_leaves_the_run(
     driven_api: Api, env: dict[str, str], tmp_path: Path
 ) -> None:
-    """A reader that goes away is noticed though the run waits at its gate, and nobody talks of it.
+    """A closed output is noticed although the run waits at its gate, and it is no error.
 
-    SIGINT exits 130, and says on stderr how to come back.
+    SIGINT exits 130, and prints on stderr how to come back.
     """
     piped = await started(env, tmp_path, 'turngate run "pay 42" --json | head -1')
     left = await asyncio.create_subprocess_exec(
@@ -81,8 +81,8 @@ async def test_head_ends_it_quietly_and_ctrl_c_leaves_the_run(
         while json.loads(await left.stdout.readline())["type"] != "request.opened":
             pass
         left.send_signal(signal.SIGINT)
-        _rest, said = await left.communicate()
-        assert (left.returncode, b"turngate watch run_" in said) == (130, True)
+        _rest, errors = await left.communicate()
+        assert (left.returncode, b"turngate watch run_" in errors) == (130, True)
         out, err = await piped.communicate()
     assert json.loads(out)["type"] == "run.started"
     assert (piped.returncode, err) == (128 + signal.SIGPIPE, b"")

@@ -1,4 +1,4 @@
-"""``turngate rpc`` as a program meets it: a process that speaks JSON-RPC 2.0, one message a line."""
+"""``turngate rpc`` as a program uses it: a process that speaks JSON-RPC 2.0, one message a line."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ NO_PARAMS: dict[str, Any] = {}
 
 def _event(kind: str, watch_id: str) -> Callable[[dict[str, Any]], bool]:
     def wanted(message: dict[str, Any]) -> bool:
-        told = message.get("params", NO_PARAMS)
-        return told.get("watch_id") == watch_id and told.get("event", NO_PARAMS).get("type") == kind
+        params = message.get("params", NO_PARAMS)
+        return params.get("watch_id") == watch_id and params.get("event", NO_PARAMS).get("type") == kind
 
     return wanted
 
 
 @pytest.fixture(scope="module")
 async def rpc(driven_api: Api, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Driver]:
-    """A connection of somebody who may start runs and decide."""
+    """A connection of a person who may start runs and decide."""
     directory = tmp_path_factory.mktemp("rpc")
     env = environment(driven_api, await owner_token(driven_api), directory)
-    async with driver("rpc", env=env, cwd=directory) as made:
-        yield made
+    async with driver("rpc", env=env, cwd=directory) as connection:
+        yield connection
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,8 @@ async def rpc(driven_api: Api, tmp_path_factory: pytest.TempPathFactory) -> Asyn
         ('{"jsonrpc": "2.0", "id": 4, "method": "run.get", "params": {"run_id": 5}}', -32602, 4),
     ],
 )
-async def test_what_is_no_proper_request_has_its_error_and_its_id(
-    rpc: Driver, line: str, code: int, known: Any
-) -> None:
-    """Each kind of nonsense gets the code that JSON-RPC has for it, and the connection goes on."""
+async def test_an_invalid_request_has_its_error_and_its_id(rpc: Driver, line: str, code: int, known: Any) -> None:
+    """Each kind of nonsense gets JSON-RPC's code for it, and the connection continues."""
     await rpc.send(line)
     refused = await rpc.until(lambda message: "error" in message)
     assert (refused["error"]["code"], refused["id"]) == (code, known)
@@ -73,7 +71,7 @@ async def test_what_is_no_proper_request_has_its_error_and_its_id(
 
 
 async def test_a_batch_is_answered_in_one_list(driven_api: Api) -> None:
-    """As in the specification: what is wrong is an error of its own; notifications have no answer, nor has a batch of them."""
+    """As in the specification: a wrong entry is an error of its own; a notification has no answer, nor has a batch of them."""
     async with inside(driven_api, await owner_token(driven_api), serve_rpc) as (reader, writer, _served):
         listed = {"jsonrpc": "2.0", "method": "agents.list"}
         unknown = {"jsonrpc": "2.0", "method": "none"}
@@ -93,15 +91,15 @@ async def test_a_batch_is_answered_in_one_list(driven_api: Api) -> None:
     assert "scripted:test" in {each["name"] for each in single["result"]}
 
 
-async def test_a_reader_that_has_gone_ends_it_also_while_nothing_is_told(driven_api: Api, tmp_path: Path) -> None:
-    """A program that dies while its run waits at a gate leaves no process behind, though our stdin is still open."""
+async def test_a_reader_that_has_gone_ends_it_without_any_output(driven_api: Api, tmp_path: Path) -> None:
+    """A program that dies while its run waits at a gate leaves no process, even though our stdin is still open."""
     run = await driven_api.start("pay 10")
     process = await asyncio.create_subprocess_exec(
         TURNGATE, "rpc", stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=tmp_path,
         env=environment(driven_api, await owner_token(driven_api), tmp_path),
     )  # fmt: skip
-    asked = {"jsonrpc": "2.0", "id": 1, "method": "run.watch", "params": {"run_id": run["id"]}}
-    process.stdin.write(json.dumps(asked).encode() + b"\n")
+    watch_request = {"jsonrpc": "2.0", "id": 1, "method": "run.watch", "params": {"run_id": run["id"]}}
+    process.stdin.write(json.dumps(watch_request).encode() + b"\n")
     while b"request.opened" not in await asyncio.wait_for(process.stdout.readline(), 15):
         pass
     process._transport.get_pipe_transport(1).close()
@@ -111,13 +109,13 @@ async def test_a_reader_that_has_gone_ends_it_also_while_nothing_is_told(driven_
 
 
 async def test_wrong_params_are_named(rpc: Driver) -> None:
-    """Whoever mistyped a parameter reads which, as a JSON pointer."""
+    """The error names a mistyped parameter as a JSON pointer."""
     refused = await rpc.ask("run.start", agent="agent", inpt="go")
     assert {each["pointer"] for each in refused["error"]["data"]["errors"]} == {"/input", "/inpt"}
 
 
 async def test_a_gated_run_is_driven_to_its_end(rpc: Driver) -> None:
-    """Started, watched with its live text, decided by the digest that was shown, and read: all over one pipe."""
+    """Started, watched with its live text, decided by the displayed digest, and read: all over one pipe."""
     run = (await rpc.ask("run.start", agent="agent", input="pay 5"))["result"]
     watch = (await rpc.ask("run.watch", run_id=run["id"]))["result"]
     await rpc.until(_event("request.opened", watch["watch_id"]))
@@ -142,29 +140,29 @@ async def test_a_gated_run_is_driven_to_its_end(rpc: Driver) -> None:
     )
 
 
-async def test_a_watcher_hears_the_model_while_it_speaks(rpc: Driver) -> None:
-    """The first word is told before the model says the second; the stored answer comes as ever."""
+async def test_a_watcher_gets_the_models_words_as_they_come(rpc: Driver) -> None:
+    """The first word arrives before the model says the second; the stored answer comes as always."""
     GO.clear()
     run = (await rpc.ask("run.start", agent="agent", input="hold on"))["result"]
     watch = (await rpc.ask("run.watch", run_id=run["id"], progress=False))["result"]
-    told = await rpc.until(
+    delta = await rpc.until(
         lambda message: (
             message.get("method") == "run.delta" and "You" in json.dumps(message["params"]["delta"]["deltas"])
         )
     )
-    assert told["params"]["watch_id"] == watch["watch_id"]
+    assert delta["params"]["watch_id"] == watch["watch_id"]
     GO.set()
     await rpc.until(_event("run.ended", watch["watch_id"]))
     assert (await rpc.ask("run.get", run_id=run["id"]))["result"]["final_text"] == "You said: hold on"
 
 
-async def test_a_watch_tells_nothing_before_its_client_knows_it(driven_api: Api) -> None:
-    """However slowly the answer is read: events that nobody can place would be lost."""
+async def test_a_watch_sends_nothing_before_its_client_knows_it(driven_api: Api) -> None:
+    """However slowly the answer is read: an event of an unknown watch would be lost."""
     run = await driven_api.start("pay 4")
-    told: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
-        told.append(message)
+        messages.append(message)
 
     async with TurngateClient(driven_api.url, token=await owner_token(driven_api)) as client:
         watches = Watches(client, send)
@@ -173,17 +171,17 @@ async def test_a_watch_tells_nothing_before_its_client_knows_it(driven_api: Api)
             if each.type == "request.opened":
                 break
         await client.get_run(run["id"])
-        assert told == []
+        assert messages == []
         watches.begin(begun.watch_id)
-        await until(lambda: asyncio.sleep(0, told), "event of the watch")
+        await until(lambda: asyncio.sleep(0, messages), "event of the watch")
         await watches.close()
 
 
-async def test_a_run_is_held_told_more_and_stopped(rpc: Driver) -> None:
-    """Pause, resume, send and interrupt are the API's own, and so are their refusals: as problem documents."""
+async def test_a_run_is_paused_gets_a_message_and_is_stopped(rpc: Driver) -> None:
+    """Pause, resume, send and interrupt are the API's own, and so are their refusals: problem documents."""
     run = (await rpc.ask("run.start", agent="agent", input="pay 6"))["result"]
     watch = (await rpc.ask("run.watch", run_id=run["id"], deltas=False))["result"]
-    for method, params, told in [
+    for method, params, event in [
         ("run.pause", {"reason": "tea"}, "run.paused"),
         ("run.resume", {}, "run.resumed"),
         ("run.switch_model", {"model": "scripted:other"}, "run.model_switched"),
@@ -191,7 +189,7 @@ async def test_a_run_is_held_told_more_and_stopped(rpc: Driver) -> None:
         ("run.interrupt", {"reason": "enough"}, "run.ended"),
     ]:
         assert (await rpc.ask(method, run_id=run["id"], **params))["result"]["id"] == run["id"]
-        await rpc.until(_event(told, watch["watch_id"]))
+        await rpc.until(_event(event, watch["watch_id"]))
     assert not (await rpc.ask("run.unwatch", watch_id=watch["watch_id"] + "x"))["result"]["stopped"]
     listed = (await rpc.ask("run.list", status="interrupted", limit=1))["result"]["items"]
     assert [each["id"] for each in listed] == [run["id"]]
@@ -218,7 +216,7 @@ async def test_i10_a_token_that_may_not_decide_does_not_over_rpc_either(driven_a
 
 
 async def test_a_pipe_gets_every_answer_before_the_end(driven_api: Api, tmp_path: Path) -> None:
-    """``… | turngate rpc`` as a shell user writes it: all is answered but the notification, then it exits 0."""
+    """``… | turngate rpc`` as a shell user writes it: all but the notification is answered, then it exits 0."""
     lines = [
         {"jsonrpc": "2.0", "method": "agents.list"},
         {"jsonrpc": "2.0", "id": "run", "method": "run.start", "params": {"agent": "agent", "input": "pay 9"}},
@@ -237,7 +235,7 @@ async def test_a_pipe_gets_every_answer_before_the_end(driven_api: Api, tmp_path
 
 
 def _check_description(document: dict[str, Any], run: dict[str, Any]) -> None:
-    """It names every method, says its version, and its schemas are schemas that answers fit."""
+    """It names every method and its version, and the answers fit its schemas."""
     assert document["info"]["x-protocol-version"] == 1
     methods = {each["name"]: each for each in document["methods"]}
     assert {"run.start", "run.watch", "requests.decide", "rpc.discover"} <= methods.keys()
@@ -249,10 +247,10 @@ def _check_description(document: dict[str, Any], run: dict[str, Any]) -> None:
     assert [*Draft202012Validator(answer).iter_errors({})]
 
 
-async def test_a_wrong_address_says_the_fix(driven_api: Api) -> None:
-    """Nobody reads a stack trace because a server is down: each request is answered with what to do."""
+async def test_a_wrong_address_gets_the_fix(driven_api: Api) -> None:
+    """A server that is down causes no stack trace: each request gets an answer that says what to do."""
     async with inside(driven_api, "none", serve_rpc, url="http://127.0.0.1:1") as (reader, writer, _served):
         lost = Driver(reader, writer)
-        told = (await lost.ask("agents.list"))["error"]
-        assert told["code"] == -32053
-        assert "turngate up" in told["message"]
+        error = (await lost.ask("agents.list"))["error"]
+        assert error["code"] == -32053
+        assert "turngate up" in error["message"]

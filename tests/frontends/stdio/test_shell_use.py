@@ -1,4 +1,4 @@
-"""``turngate run`` in a shell's pipelines and files: what goes to which stream, and who is told that a run waits."""
+"""``turngate run`` in a shell's pipelines and files: what goes to which stream, and who learns that a run waits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def done(process: Process) -> tuple[int, str, str]:
 
 
 async def test_commands_end_as_other_tools_do(env: dict[str, str]) -> None:
-    """Quiet prints the answer alone, also of a task that comes on stdin; a closed output is no error, and no traceback."""
+    """Quiet prints the answer alone, also for a task on stdin; a closed output is no error, and causes no traceback."""
     commands = {
         "printf 'hello *you*' | turngate run --quiet": (0, "You said: hello *you*\n"),
         "turngate run -q 'hello there' >&-": (0, ""),
@@ -58,12 +58,12 @@ async def test_commands_end_as_other_tools_do(env: dict[str, str]) -> None:
         assert (code, out, err) == (*wanted, ""), command
 
 
-async def test_a_quiet_run_says_on_stderr_that_it_waits(driven_api: Api, env: dict[str, str]) -> None:
-    """Whoever wonders why no answer comes reads where to decide; a run without an answer says why, and exits as it ended."""
+async def test_a_quiet_run_prints_on_stderr_that_it_waits(driven_api: Api, env: dict[str, str]) -> None:
+    """Stderr says where to decide while the run waits; a run without an answer says why, and exits as it ended."""
     process = await begun(env, "turngate run -q 'pay 71'")
-    told = (await asyncio.wait_for(process.stderr.readline(), DEADLINE_SECONDS)).decode()
+    line = (await asyncio.wait_for(process.stderr.readline(), DEADLINE_SECONDS)).decode()
     request = await driven_api.request({"id": (await newest(driven_api))["id"]})
-    assert told == f"⏸ waits for an operator: pay  {driven_api.url}/requests/{request['id']}\n"
+    assert line == f"⏸ waits for an operator: pay  {driven_api.url}/requests/{request['id']}\n"
     interrupted = await driven_api.operator.post(f"/api/v1/runs/{request['run_id']}/interrupt", json={"reason": "tea"})
     assert interrupted.status_code == 202
     code, out, err = await done(process)
@@ -75,7 +75,7 @@ async def test_a_quiet_run_says_on_stderr_that_it_waits(driven_api: Api, env: di
 async def test_a_story_in_a_file_says_on_the_terminal_that_it_waits(
     driven_api: Api, env: dict[str, str], tmp_path: Path
 ) -> None:
-    """Stdout is a file that nobody looks at: the terminal has the address, without colours where none are wanted."""
+    """Stdout is a file, so the terminal gets the address, without colours if they are turned off."""
     master, slave = pty.openpty()
     with (tmp_path / "story.txt").open("wb") as story:
         process = await asyncio.create_subprocess_exec(
@@ -83,8 +83,8 @@ async def test_a_story_in_a_file_says_on_the_terminal_that_it_waits(
         )
     os.close(slave)
     screen = Screen(master)
-    found = await asyncio.to_thread(screen.wait_for, r"waits for an operator: pay  \S+/requests/(rq_\w+)")
-    request = (await driven_api.operator.get(f"/api/v1/requests/{found[1]}")).json()
+    match = await asyncio.to_thread(screen.wait_for, r"waits for an operator: pay  \S+/requests/(rq_\w+)")
+    request = (await driven_api.operator.get(f"/api/v1/requests/{match[1]}")).json()
     assert (await driven_api.decide(request)).status_code == 200
     async with asyncio.timeout(DEADLINE_SECONDS):
         assert await process.wait() == 0
@@ -116,7 +116,7 @@ async def newest(api: Api) -> dict[str, str]:
 
 
 def test_a_task_is_read_from_stdin_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Line ends stay; what is no text, or nothing, is refused by what is wrong with it; an argument is taken first."""
+    """Line ends stay; text that is not UTF-8, or empty, is refused with the reason; an argument comes first."""
 
     def coming(content: bytes) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
@@ -125,14 +125,14 @@ def test_a_task_is_read_from_stdin_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
     assert task_text("-") == "ü\r\n"
     coming(b"from stdin")
     assert task_text("from here") == "from here"
-    for content, told in [(b"ab\xff", "not UTF-8 text, at byte 2"), (b" \n", "stdin is empty")]:
+    for content, message in [(b"ab\xff", "not UTF-8 text, at byte 2"), (b" \n", "stdin is empty")]:
         coming(content)
-        with pytest.raises(InvalidInputError, match=told):
+        with pytest.raises(InvalidInputError, match=message):
             task_text(None)
 
 
-def test_without_a_task_a_terminal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody sits before a command that seems to hang: it says both ways to give a task."""
+def test_without_a_task_the_command_does_not_wait_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command must not seem to hang: it says both ways to pass a task."""
     master, slave = pty.openpty()
     with os.fdopen(slave, encoding="utf-8") as terminal:
         monkeypatch.setattr(sys, "stdin", terminal)
@@ -142,23 +142,23 @@ def test_without_a_task_a_terminal_is_not_waited_for(monkeypatch: pytest.MonkeyP
 
 
 def test_two_ways_to_print_a_run_contradict_each_other() -> None:
-    """It is said before anything is started."""
+    """It is an error before anything starts."""
     refused = CliRunner().invoke(main.app, ["run", "-q", "--json", "hello"])
     assert (refused.exit_code, "choose one" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["run", "watch"])
-def test_every_exit_code_stands_in_the_help(command: str) -> None:
+def test_every_exit_code_is_in_the_help(command: str) -> None:
     """A script's author reads them there."""
-    said = CliRunner().invoke(main.app, [command, "--help"], env={"COLUMNS": "400"}).stdout
+    help_text = CliRunner().invoke(main.app, [command, "--help"], env={"COLUMNS": "400"}).stdout
     for code in ("0 completed", "1 failed", "2 the command", "3 interrupted", "130 left", "141 left"):
-        assert code in said
+        assert code in help_text
 
 
-async def test_who_loses_sight_of_a_run_is_told_how_to_come_back(
+async def test_a_lost_connection_says_how_to_come_back(
     driven_api: Api, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The API went away for good: the run is durable, and the way back names the address that was given."""
+    """The API went away for good: the run is durable, and the way back names the address of the command."""
     monkeypatch.setattr(event_stream, "GIVE_UP_SECONDS", 0.1)
     run = await driven_api.start("pay 73")
     request = await driven_api.request(run)
@@ -168,15 +168,15 @@ async def test_who_loses_sight_of_a_run_is_told_how_to_come_back(
         follower = asyncio.create_task(
             asyncio.to_thread(follow, link, client, run["id"], output=Output.STORY, stream=False)
         )
-        said: list[str] = []
+        output: list[str] = []
 
         async def waits() -> bool:
-            said.append(capfd.readouterr().out)
-            return request["id"] in "".join(said)
+            output.append(capfd.readouterr().out)
+            return request["id"] in "".join(output)
 
         await until(waits, "gate in the story")
     with client, pytest.raises(UnavailableError, match="no Turngate answers"):
         await follower
-    told = capfd.readouterr().err
-    assert "The connection is lost; the run continues" in told
-    assert f"turngate watch --url {link.url} {run['id']}" in told
+    errors = capfd.readouterr().err
+    assert "The connection is lost; the run continues" in errors
+    assert f"turngate watch --url {link.url} {run['id']}" in errors

@@ -1,4 +1,4 @@
-"""What an editor is shown, as values: exact arguments, fences, diffs, and why a turn stopped."""
+"""What an editor displays, as values: exact arguments, fences, diffs, and why a turn stopped."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def text_of(content: show.Content) -> str:
 
 @given(st.dictionaries(st.text(max_size=3), JSON, max_size=3))
 def test_indented_arguments_are_the_same_arguments(value: dict[str, Any]) -> None:
-    """Reading is made easier, nothing else."""
+    """Reading gets easier, and nothing else changes."""
     assert json.loads(show._indented(json.dumps(value))) == value
 
 
 @pytest.mark.parametrize(
-    ("raw", "shown", "decoded"),
+    ("raw", "rendered", "decoded"),
     [
         ('{"a": 1.10}', '{\n  "a": 1.10\n}', '{"a": 1.10}'),
         ('{"a": 1, "a": 2}', '{\n  "a": 1,\n  "a": 2\n}', '{"a": 1, "a": 2}'),
@@ -52,15 +52,15 @@ def test_indented_arguments_are_the_same_arguments(value: dict[str, Any]) -> Non
         ("{not json", "{not json", "{not json"),
     ],
 )
-def test_arguments_are_shown_token_by_token(raw: str, shown: str, decoded: Any) -> None:
-    """Digits, doubled members and nonsense stay as they were written; what cannot be decoded without loss is text."""
-    assert shown in text_of(show.arguments(raw))
+def test_arguments_are_rendered_token_by_token(raw: str, rendered: str, decoded: Any) -> None:
+    """Digits, doubled members and nonsense stay as written; what can't be decoded without loss is text."""
+    assert rendered in text_of(show.arguments(raw))
     assert show.as_json(raw) == decoded
 
 
 @given(st.text(alphabet="`~a\n\u202e\x1b", max_size=30))
 def test_no_value_closes_its_fence(text: str) -> None:
-    """However many back quotes it has; and nothing hidden is in it."""
+    """However many back quotes it has; hidden characters are made visible."""
     fence, *inside, end = show.fenced(text).split("\n")
     assert end == fence.removesuffix("text")
     assert not any(line.startswith(end) for line in inside)
@@ -71,16 +71,16 @@ LINES = st.lists(st.sampled_from(["a\n", "--- x\n", "+++ x\n", "@@ -1 +1 @@\n", 
 
 
 @given(LINES, LINES, st.booleans())
-def test_a_diffs_hunks_are_what_stood_there_and_what_will(old: list[str], new: list[str], ends: bool) -> None:
-    """Of any two texts with up to some lines: lines that look like headers, and a last line without its end, included."""
+def test_a_diffs_hunks_are_the_old_and_the_new_text(old: list[str], new: list[str], ends: bool) -> None:
+    """For any two texts, including lines that look like headers and a last line without its end."""
     before, after = "".join(old) + ("" if ends else "z"), "".join(new) + ("" if ends else "z")
-    found = hunks(unified_diff("d/f.txt", before, after, max_chars=10_000))
+    parsed = hunks(unified_diff("d/f.txt", before, after, max_chars=10_000))
     if before == after:
-        assert found is None
+        assert parsed is None
     else:
-        assert {hunk.path for hunk in found} == {"d/f.txt"}
-        assert all(hunk.before in before for hunk in found)
-        assert all(hunk.after in after for hunk in found)
+        assert {hunk.path for hunk in parsed} == {"d/f.txt"}
+        assert all(hunk.before in before for hunk in parsed)
+        assert all(hunk.after in after for hunk in parsed)
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_a_diffs_hunks_are_what_stood_there_and_what_will(old: list[str], new: l
     ],
     ids=["empty", "text", "cut", "clipped"],
 )
-def test_what_is_no_whole_diff_is_shown_as_its_text(text: str) -> None:
-    """An editor that drew half a diff would show a change that nobody makes."""
+def test_an_incomplete_diff_is_text(text: str) -> None:
+    """An editor that drew half a diff would display a change that does not exist."""
     assert hunks(text) is None
     assert all(each.type == "content" for each in show.preview("diff", text, directory="/p"))
 
 
-def test_a_new_file_has_no_text_before() -> None:
+def test_a_new_file_has_no_earlier_text() -> None:
     """The editor draws it as new."""
     assert hunks(unified_diff("f", None, "x\n", max_chars=100)) == [Hunk(path="f", line=1, before=None, after="x\n")]
 
@@ -132,15 +132,15 @@ def test_a_turn_stops_for_the_reason_that_its_run_had(status: Any, error_class: 
     assert failed.value.data["outcome"] == run.outcome
 
 
-def test_a_prompt_is_text_and_what_is_none_is_refused() -> None:
-    """Links go by their address; a picture is not dropped in silence."""
+def test_a_prompt_is_text_and_anything_else_is_refused() -> None:
+    """Links are sent as their address; a picture is not dropped silently."""
     assert prompt_text([text_block("see"), resource_link_block("a.py", "file:///a.py")]) == "see\na.py (file:///a.py)"
     with pytest.raises(RequestError, match="Invalid params"):
         prompt_text([image_block("AA==", "image/png")])
 
 
-class Told:
-    """An editor that keeps what it was told last."""
+class LastUpdate:
+    """An editor that keeps the last update that it got."""
 
     async def tell(self, *updates: Any) -> None:
         self.last = updates[-1]
@@ -156,12 +156,12 @@ class Told:
     ],
     ids=["the change itself", "no change shown", "refused", "edited"],
 )
-async def test_a_preview_stands_beside_no_other_change(changes: dict[str, Any], diffs: list[str]) -> None:
-    """A result that shows its change replaces what was to come; a preview of what did not run is not shown as what did."""
-    calls = Calls(told := Told(), "/p")
+async def test_a_preview_is_beside_no_other_change(changes: dict[str, Any], diffs: list[str]) -> None:
+    """A result with its change replaces the preview; a preview of a call that did not run is not displayed as a change."""
+    calls = Calls(editor := LastUpdate(), "/p")
     preview = show.preview("diff", CHANGE.replace("y\n", "new\n"), directory="/p")
     await calls.ask("run_1/c", kind="edit", preview=preview, question=[show.paragraph("Why?")], locations=[])
     view = {"tool_call_id": "c", "input": "{}", "edited_input": None, "in_part": None, **changes}
     await calls.settle("run_1", CallView.model_construct(**view))
-    assert [block.new_text for block in told.last.content if block.type == "diff"] == diffs
-    assert not [block for block in told.last.content if block.type == "content" and "Why?" in block.content.text]
+    assert [block.new_text for block in editor.last.content if block.type == "diff"] == diffs
+    assert not [block for block in editor.last.content if block.type == "content" and "Why?" in block.content.text]

@@ -1,4 +1,4 @@
-"""A model's words as an editor hears them, also when a response breaks off and is made again."""
+"""A model's words as an editor gets them, also when a response breaks off and is repeated."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from turngate.wire.events import DeltaView
 from turngate.wire.runs import StepView
 
 
-class Heard:
-    """The editor's end: what it was told, as text."""
+class Transcript:
+    """The editor's end: what it got, as text."""
 
     def __init__(self) -> None:
         self.words = self.thoughts = ""
@@ -24,13 +24,13 @@ class Heard:
                 self.words += update.content.text
 
 
-def heard_by(heard: Heard) -> Turn:
-    turn = Turn(None, heard, None, None, set(), None)
+def turn_into(transcript: Transcript) -> Turn:
+    turn = Turn(None, transcript, None, None, set(), None)
     turn._run_id = "run_1"
     return turn
 
 
-def said(*deltas: Delta, attempt: int = 1, reset: str | None = None, run_id: str = "run_1") -> DeltaView:
+def delta_view(*deltas: Delta, attempt: int = 1, reset: str | None = None, run_id: str = "run_1") -> DeltaView:
     return DeltaView(
         run_id=run_id,
         step=1,
@@ -54,48 +54,48 @@ def step(text: str, reasoning: str = "") -> StepView:
     )  # fmt: skip
 
 
-async def test_what_was_heard_is_not_said_again() -> None:
-    """Of a complete response only the rest is told, of its words and of its thoughts."""
-    turn = heard_by(heard := Heard())
-    await turn._speak(said(word("Let", "reasoning"), word("Good "), word('{"a"', "tool-call")))
+async def test_words_that_were_streamed_are_not_repeated() -> None:
+    """Only the rest of a complete response is sent, both of its words and of its thoughts."""
+    turn = turn_into(transcript := Transcript())
+    await turn._speak(delta_view(word("Let", "reasoning"), word("Good "), word('{"a"', "tool-call")))
     await turn._say(step("Good morning", "Let me"), "")
-    assert (heard.words, heard.thoughts) == ("Good morning", "Let me")
+    assert (transcript.words, transcript.thoughts) == ("Good morning", "Let me")
 
 
-async def test_a_response_that_is_made_again_says_so() -> None:
-    """Nobody takes two attempts for one text; nothing is announced when nothing was heard yet."""
+async def test_a_repeated_response_says_so() -> None:
+    """The user can't take two attempts for one text; nothing is announced if nothing was sent yet."""
     for change in ({"attempt": 2}, {"reset": "the stream broke"}):
-        turn = heard_by(heard := Heard())
-        await turn._speak(said(reset="a fresh start"))
-        await turn._speak(said(word("Good mor")))
-        await turn._speak(said(word("Good evening"), **change))
+        turn = turn_into(transcript := Transcript())
+        await turn._speak(delta_view(reset="a fresh start"))
+        await turn._speak(delta_view(word("Good mor")))
+        await turn._speak(delta_view(word("Good evening"), **change))
         await turn._say(step("Good evening"), "")
-        assert heard.words == f"Good mor{AGAIN}Good evening"
+        assert transcript.words == f"Good mor{AGAIN}Good evening"
 
 
-async def test_a_response_that_was_stopped_is_not_made_again() -> None:
-    """Whoever cancels in the editor is not told of another attempt, which nobody makes."""
-    turn = heard_by(heard := Heard())
-    await turn._speak(said(word("Good mor")))
-    await turn._speak(said(reset="interrupted"))
-    assert heard.words == "Good mor"
-    await turn._speak(said(reset="once more", attempt=2))
+async def test_a_stopped_response_is_not_repeated() -> None:
+    """A user who cancels in the editor reads of no further attempt, because there is none."""
+    turn = turn_into(transcript := Transcript())
+    await turn._speak(delta_view(word("Good mor")))
+    await turn._speak(delta_view(reset="interrupted"))
+    assert transcript.words == "Good mor"
+    await turn._speak(delta_view(reset="once more", attempt=2))
     await turn._say(step("Good evening"), "")
-    assert heard.words == f"Good mor{AGAIN}Good evening"
+    assert transcript.words == f"Good mor{AGAIN}Good evening"
 
 
-async def test_words_that_were_lost_on_the_way_are_said_in_full() -> None:
-    """A gap in what was heard is made good with the stored response, which is the one that counts."""
-    turn = heard_by(heard := Heard())
-    await turn._speak(said(word("od morning")))
+async def test_words_that_were_lost_are_sent_in_full() -> None:
+    """A gap in the words is filled with the stored response, which is the one that counts."""
+    turn = turn_into(transcript := Transcript())
+    await turn._speak(delta_view(word("od morning")))
     await turn._say(step("Good morning"), "")
-    assert heard.words.endswith("Good morning")
-    assert "In full" in heard.words
+    assert transcript.words.endswith("Good morning")
+    assert "In full" in transcript.words
 
 
-async def test_a_sub_agent_thinks() -> None:
-    """Its words are told as thoughts behind its name, and not word by word: two that talk at once cannot be read."""
-    turn = heard_by(heard := Heard())
-    await turn._speak(said(word("Psst"), run_id="run_2"))
+async def test_a_sub_agents_words_are_thoughts() -> None:
+    """Its words are thoughts after its name, and come whole: two agents that stream at once would be unreadable."""
+    turn = turn_into(transcript := Transcript())
+    await turn._speak(delta_view(word("Psst"), run_id="run_2"))
     await turn._say(step("I looked."), "agent \u203a helper")
-    assert (heard.words, heard.thoughts) == ("", "agent \u203a helper: I looked.\n\n")
+    assert (transcript.words, transcript.thoughts) == ("", "agent \u203a helper: I looked.\n\n")

@@ -17,11 +17,11 @@ from turngate.store.database import Database
 
 @pytest.fixture
 async def api(client: Client, sqlite: Database) -> AsyncIterator[Api]:
-    """The API with a worker behind it, an inbox of the test's own, and a model that streams."""
+    """The API with a worker, an inbox of the test's own, and a model that streams."""
     async with (
         stack(client, sqlite, *TOOLS, model=Talker(), policy=POLICY, working=False) as engine,
-        # With its cache: two decisions at once on a worker without one wait for the timeout of a workflow task.
+        # With a cache: without one, two decisions at once on a worker wait for the time-out of a workflow task.
         engine.worker(max_cached_workflows=50),
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as made,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as api,
     ):
-        yield made
+        yield api

@@ -1,4 +1,4 @@
-"""What stands around a request in the terminal UI: comments, claims, approvals of several, and grants."""
+"""What is around a request in the terminal UI: comments, claims, approvals by several people, and grants."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SHARE = calling("share", {"street": "Rue", "floor": 1})
 async def test_people_talk_claim_and_approve_together(api: Api) -> None:
     """`w` comments and `c` claims, both seen by all; of two approvals the first is counted and named, the second runs it."""
     await added(api.stack.database, "grace")
-    shown = await api.gated(SHARE)
+    request = await api.gated(SHARE)
     async with person_at(api, size=(100, 40), name="desk", owner="grace", scopes=DESK) as person:
         await person.sees("0 of 2 approvals")
         await person.opens()
         await person.sees("0 of 2, by different people; one rejection ends it")
-        said = {"text": "careful\u202e [b]now[/b]"}
-        assert (await api.operator.post(f"/api/v1/requests/{shown['id']}/comments", json=said)).status_code == 201
+        comment = {"text": "careful\u202e [b]now[/b]"}
+        assert (await api.operator.post(f"/api/v1/requests/{request['id']}/comments", json=comment)).status_code == 201
         await person.sees("careful⟨U+202E⟩ [b]now[/b]")
         await person.press("w")
         await person.dialog_field(TextArea).fill("half a thought")
@@ -40,22 +40,22 @@ async def test_people_talk_claim_and_approve_together(api: Api) -> None:
         await person.sees("Counts as one of 2 approvals")
         await person.sees("1 of 2 approvals: grace")
         await person.sees("You cannot decide this: you approved it; one more person must approve it")
-        assert (await person.request(shown))["status"] == "pending"
+        assert (await person.request(request))["status"] == "pending"
         await person.twice("a")
         await person.until(lambda: not person.app.screen.refresher._is_running, "the answer")
-        assert (await person.request(shown))["approvals"] == 1
-        assert (await api.decide(shown)).status_code == 200
+        assert (await person.request(request))["approvals"] == 1
+        assert (await api.decide(request)).status_code == 200
         await person.sees(f"approved by ada-{api.name}")
-    told = (await api.operator.get(f"/api/v1/requests/{shown['id']}/comments")).json()["items"]
-    assert [(each["author"], each["text"]) for each in told] == [
-        (f"ada-{api.name}", said["text"]),
+    comments = (await api.operator.get(f"/api/v1/requests/{request['id']}/comments")).json()["items"]
+    assert [(each["author"], each["text"]) for each in comments] == [
+        (f"ada-{api.name}", comment["text"]),
         ("grace", "I know them."),
     ]
 
 
-async def test_a_grant_is_shown_before_it_is_saved(api: Api) -> None:
-    """`g` shows exactly what would run without asking; only then it can be saved; `3` lists it, with what it let through."""
-    shown = await api.gated(calling("write", {"text": "a\u202e[b]b[/b]"}))
+async def test_a_grant_is_displayed_before_it_is_saved(api: Api) -> None:
+    """`g` displays what would run without asking; only then it can be saved; `3` lists it, with the calls that it allowed."""
+    request = await api.gated(calling("write", {"text": "a\u202e[b]b[/b]"}))
     async with person_at(api, size=(100, 40)) as person:
         await person.sees("1 waits")
         await person.opens()
@@ -81,7 +81,7 @@ async def test_a_grant_is_shown_before_it_is_saved(api: Api) -> None:
         assert "in every run of this agent" in screen
         await person.twice("a")
         await person.sees("approved by ada")
-        assert (await person.decided(shown))["status"] == "approved"
+        assert (await person.decided(request))["status"] == "approved"
 
         await api.start("write whatever")
         await person.press("3")
@@ -94,12 +94,12 @@ async def test_a_grant_is_shown_before_it_is_saved(api: Api) -> None:
     ]
 
 
-async def test_a_grant_is_revoked_by_two_presses_on_that_very_one(api: Api) -> None:
-    """`r r` in the list ends the marked grant; when another one is marked by the second press, nothing is ended."""
+async def test_a_grant_is_revoked_by_two_presses_on_the_same_one(api: Api) -> None:
+    """`r r` in the list ends the marked grant; if another one is marked at the second press, nothing ends."""
     for text in ("one\u202e", "two"):
         pattern = {"fixed": {"text": text}, "open": []}
-        made = {"tool": "write", "pattern": pattern, "scope": "agent", "agent": "agent", "max_uses": 1}
-        answer = await api.operator.post("/api/v1/grants", json={**made, "expires_after_seconds": 600})
+        order = {"tool": "write", "pattern": pattern, "scope": "agent", "agent": "agent", "max_uses": 1}
+        answer = await api.operator.post("/api/v1/grants", json={**order, "expires_after_seconds": 600})
         assert answer.status_code == 201, answer.text
     async with person_at(api, size=(100, 40)) as person:
         await person.press("3")
@@ -120,12 +120,12 @@ async def test_a_grant_is_revoked_by_two_presses_on_that_very_one(api: Api) -> N
     assert (await api.operator.get("/api/v1/grants")).json()["items"] == []
 
 
-async def test_no_grant_for_what_is_decided_one_by_one(api: Api) -> None:
+async def test_no_grant_for_a_call_of_high_risk(api: Api) -> None:
     """For a call of high risk `g` says why there is no grant, and decides nothing."""
-    shown = await api.gated("wire 900")
+    request = await api.gated("wire 900")
     async with person_at(api) as person:
         await person.sees("1 waits")
         await person.opens()
         await person.press("g")
         await person.sees("each call of high risk needs its own")
-    assert (await person.request(shown))["status"] == "pending"
+    assert (await person.request(request))["status"] == "pending"

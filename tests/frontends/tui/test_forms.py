@@ -28,8 +28,8 @@ BOOKING = calling("book", STAY)
 
 
 async def test_an_edit_keeps_types_and_says_what_is_wrong_beside_its_field(api: Api) -> None:
-    """Each field has the control of its type; what does not fit is said beside it, here or by the API, and nothing is lost."""
-    shown = await api.gated(BOOKING)
+    """Each field has its type's control; an error is at its field, here or from the API, and nothing is lost."""
+    request = await api.gated(BOOKING)
     async with person_at(api, size=(100, 60)) as person:
         await person.sees("1 waits")
         await person.opens()
@@ -55,7 +55,7 @@ async def test_an_edit_keeps_types_and_says_what_is_wrong_beside_its_field(api: 
         await person.at(BREAKFAST)
         await person.press("space")
         await person.put(GUESTS, "Lin\nKay")
-        await person.put(f"{ADDRESS}-1", "2")  # typing into a field that was left out sends it
+        await person.put(f"{ADDRESS}-1", "2")  # typing into a field that is left out sends it
         await person.presses(f"add {EXTRAS}")
         await person.put(f"{EXTRAS}-1-key", "beds")
         await person.put(f"{EXTRAS}-1", "1")
@@ -66,7 +66,7 @@ async def test_an_edit_keeps_types_and_says_what_is_wrong_beside_its_field(api: 
         assert (await person.at(f"{EXTRAS}-1-key")).held == "beds", "what was typed is lost when the form is left"
         await person.press("ctrl+s")
         await person.sees("approved with edited arguments by ada")
-    args = (await person.decided(shown))["decision"]["args"]
+    args = (await person.decided(request))["decision"]["args"]
     assert json.loads(args) == STAY | {
         "nights": 4,
         "room": "suite",
@@ -82,7 +82,7 @@ async def test_an_edit_keeps_types_and_says_what_is_wrong_beside_its_field(api: 
 
 async def test_fields_and_raw_json_are_one_draft(api: Api) -> None:
     """F2 turns fields into JSON and back with what was typed; bad JSON stays where it is."""
-    shown = await api.gated(BOOKING)
+    request = await api.gated(BOOKING)
     async with person_at(api, size=(100, 60)) as person:
         await person.sees("1 waits")
         await person.opens()
@@ -112,13 +112,13 @@ async def test_fields_and_raw_json_are_one_draft(api: Api) -> None:
         assert (await person.at(NIGHTS)).held == "6"
         await person.press("ctrl+s")
         await person.sees("approved with edited arguments")
-    args = json.loads((await person.decided(shown))["decision"]["args"])
+    args = json.loads((await person.decided(request))["decision"]["args"])
     assert (args["nights"], "address" in args, args["hotel"]) == (6, False, STAY["hotel"])
 
 
 async def test_an_edit_of_high_risk_takes_the_typed_name(api: Api) -> None:
-    """An edit of a call of high risk is sent once its tool's name is typed; until then nothing is, and nothing is lost."""
-    shown = await api.gated("wire 900")
+    """An edit of a call of high risk is sent after its tool's name is typed; until then nothing is sent, and nothing is lost."""
+    request = await api.gated("wire 900")
     async with person_at(api) as person:
         await person.sees("HIGH wire")
         await person.opens()
@@ -132,19 +132,19 @@ async def test_an_edit_of_high_risk_takes_the_typed_name(api: Api) -> None:
         await person.press("escape")
         await person.sees("Not confirmed")
         assert (await person.at("field-0")).held == "800"
-        assert (await person.request(shown))["status"] == "pending"
+        assert (await person.request(request))["status"] == "pending"
         await person.press("ctrl+s")
         await person.sees("Type the tool's name")
         await person.dialog_field(Input).fill("wire")
         await person.press("enter")
         await person.sees("approved with edited arguments")
-    assert json.loads((await person.decided(shown))["decision"]["args"]) == {"cents": 800}
+    assert json.loads((await person.decided(request))["decision"]["args"]) == {"cents": 800}
 
 
 async def test_a_suggested_answer_fills_the_field(api: Api) -> None:
-    """An answer that a question suggests is picked, can be changed, and is sent as it then stands."""
+    """An answer that a question suggests is selected, can be changed, and is sent with the changes."""
     asks = {"question": "Which [i]colour[/i]?", "choices": ["Red", "Blue"]}
-    shown = await api.gated(calling("pick_one", asks))
+    request = await api.gated(calling("pick_one", asks))
     async with person_at(api) as person:
         await person.sees("1 waits")
         await person.opens("THE QUESTION")
@@ -154,4 +154,4 @@ async def test_a_suggested_answer_fills_the_field(api: Api) -> None:
         await person.types("!")
         await person.press("ctrl+s")
         await person.sees("answered by ada")
-    assert json.loads((await person.decided(shown))["decision"]["args"]) == {"answer": "Blue!"}
+    assert json.loads((await person.decided(request))["decision"]["args"]) == {"answer": "Blue!"}

@@ -1,4 +1,4 @@
-"""Every screen over rows that hold text made to deceive: nothing hidden, nothing obeyed, and what people must know is there."""
+"""Every screen over rows with text made to deceive: nothing hidden, nothing obeyed, and what people must know is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terminal UI as its user meets it: a process with a real terminal."""
+"""The terminal UI as its user uses it: a process with a real terminal."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from support.terminal_process import InTerminal
 
 
 async def test_the_command_decides_in_a_real_terminal(api: Api, tmp_path: Path) -> None:
-    """`turngate tui` shows the inbox by the environment of the other commands; keys decide, and `q` leaves with code 0."""
-    shown = await api.gated("pay 5")
+    """`turngate tui` opens the inbox with the other commands' environment; keys decide, and `q` leaves with code 0."""
+    request = await api.gated("pay 5")
     token = await secret(api, "grace", "requests:read", "requests:decide")
 
     def sit() -> int:
@@ -40,5 +40,5 @@ async def test_the_command_decides_in_a_real_terminal(api: Api, tmp_path: Path) 
         return terminal.exit_code()
 
     assert await asyncio.to_thread(sit) == 0
-    decided = (await api.operator.get(f"/api/v1/requests/{shown['id']}")).json()
+    decided = (await api.operator.get(f"/api/v1/requests/{request['id']}")).json()
     assert (decided["status"], decided["decided_by"]) == ("approved", "grace")

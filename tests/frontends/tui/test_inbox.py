@@ -1,4 +1,4 @@
-"""Requests in the terminal UI: what is shown, and what the keys decide."""
+"""Requests in the terminal UI: what the screen displays, and what the keys decide."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from turngate.frontends.tui.request_screen import RequestScreen
 from turngate.frontends.tui.widgets import ScrolledText
 
 
-async def test_calls_are_approved_rejected_and_edited_as_shown(api: Api) -> None:
-    """`a a` approves the call on screen, `r` rejects with a reason, `e` edits; bad input is said and stays."""
+async def test_calls_are_approved_rejected_and_edited_as_displayed(api: Api) -> None:
+    """`a a` approves the call on screen, `r` rejects with a reason, `e` edits; bad input gets an error and stays."""
     approved, rejected, edited = [await api.gated(f"pay {cents}") for cents in (5, 6, 7)]
     async with person_at(api) as person:
         await person.sees("3 wait for a person")
@@ -40,16 +40,16 @@ async def test_calls_are_approved_rejected_and_edited_as_shown(api: Api) -> None
         await person.press("n")
         await person.sees_ready('"cents": 7')
         await person.press("e")
-        asked = person.dialog_field(Input)
-        assert await asked.text() == "7"
-        await asked.fill("many")
+        field = person.dialog_field(Input)
+        assert await field.text() == "7"
+        await field.fill("many")
         await person.press("ctrl+s")
         await person.sees("Type a whole number")
         await person.press("escape")
         await person.press("e")
-        asked = person.dialog_field(Input)
-        assert await asked.text() == "many", "what was typed is lost when the form is left"
-        await asked.fill("70")
+        field = person.dialog_field(Input)
+        assert await field.text() == "many", "what was typed is lost when the form is left"
+        await field.fill("70")
         await person.press("ctrl+s")
         await person.sees("approved with edited arguments by ada")
         assert (await person.decided(edited))["decision"]["args"] == '{"cents": 70}'
@@ -58,7 +58,7 @@ async def test_calls_are_approved_rejected_and_edited_as_shown(api: Api) -> None
 
 
 async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Api) -> None:
-    """High risk takes the typed name, which cannot be pasted; keys that come at once, from a list or a call, do nothing."""
+    """High risk takes the typed name, which can't be pasted; keys that come at once, from a list or a call, do nothing."""
     pay, wire = await api.gated("pay 5"), await api.gated("wire 900")
     async with person_at(api) as person:
         await person.sees("2 wait for a person")
@@ -78,11 +78,11 @@ async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Ap
         await person.press("n")
         await person.sees_ready("HIGH")
         await person.press("a")
-        asked = person.dialog_field(Input)
-        (await asked.field()).post_message(events.Paste("wire"))
+        field = person.dialog_field(Input)
+        (await field.field()).post_message(events.Paste("wire"))
         await person.settled()
-        assert await asked.text() == ""
-        await asked.fill("wir")
+        assert await field.text() == ""
+        await field.fill("wir")
         await person.press("enter")
         await person.sees("Not its name")
         assert (await person.request(wire))["status"] == "pending"
@@ -92,11 +92,11 @@ async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Ap
 
 
 async def test_a_call_is_approved_only_when_all_of_it_was_on_screen(api: Api) -> None:
-    """`a` on a call that goes on below the screen shows the rest of it; only then a press counts. Hostile text is inert."""
+    """`a` on a call longer than the screen scrolls to the rest of it; only then a press counts. Hostile text is inert."""
     hostile = "a\u202eb\x1b[2J [link=x]y[/] [bold red]z[/]"
     lines = [f"line {place:02}" for place in range(40)]
     arguments = json.dumps({"text": hostile, **{line: place for place, line in enumerate(lines)}}, ensure_ascii=False)
-    shown = await api.gated(f"raw {json.dumps({'say': f'Trust me {hostile}', 'arguments': arguments})}")
+    request = await api.gated(f"raw {json.dumps({'say': f'Trust me {hostile}', 'arguments': arguments})}")
     async with person_at(api) as person:
         await person.sees("⟨U+202E⟩b")
         await person.opens()
@@ -118,16 +118,16 @@ async def test_a_call_is_approved_only_when_all_of_it_was_on_screen(api: Api) ->
             await person.press("space")
             await person.until(lambda before=before: reading.scroll_y > before or reading.was_read, "the next page")
         assert reading.was_read
-        assert (await person.request(shown))["status"] == "pending"
+        assert (await person.request(request))["status"] == "pending"
         await person.press("home")
         await person.until(lambda: reading.scroll_y == 0, "the call's beginning")
         await person.twice("a")
-        decision = (await person.decided(shown))["decision"]
+        decision = (await person.decided(request))["decision"]
         assert (decision["verb"], decision["decided_by"]) == ("approve", "ada")
 
 
 async def test_questions_are_answered_and_many_are_decided_together(api: Api) -> None:
-    """`s` answers a question in words; `x` chooses requests, which are shown whole and decided with one answer each."""
+    """`s` answers a question in words; `x` selects requests, which are displayed whole and decided with one answer each."""
     question = await api.gated("ask_person Which colour?")
     both = [await api.gated(f"pay {cents}") for cents in (8, 9)]
     async with person_at(api) as person:
@@ -149,25 +149,25 @@ async def test_questions_are_answered_and_many_are_decided_together(api: Api) ->
         assert [(await person.decided(each))["verb"] for each in both] == ["approve", "approve"]
 
 
-async def test_what_others_decide_is_said_and_nothing_typed_is_lost(api: Api) -> None:
-    """A request that somebody else decides says so, also above a dialog, which keeps its text; a claim refuses in words."""
-    shown, other, claimed = await api.gated("pay 5"), await api.gated("pay 6"), await api.gated("pay 7")
+async def test_others_decisions_appear_and_nothing_typed_is_lost(api: Api) -> None:
+    """The screen says who decided a request meanwhile, also above a dialog, which keeps its text; a claim refuses in words."""
+    request, other, claimed = await api.gated("pay 5"), await api.gated("pay 6"), await api.gated("pay 7")
     async with person_at(api) as person:
         await person.sees("3 wait")
         assert (await api.decide(other, "reject")).status_code == 200
         await person.sees("2 wait")
         await person.opens()
         await person.press("r")
-        asked = person.dialog_field(Input)
-        await asked.fill("my long reason")
-        assert (await api.decide(shown, "approve")).status_code == 200
+        field = person.dialog_field(Input)
+        await field.fill("my long reason")
+        assert (await api.decide(request, "approve")).status_code == 200
         await person.sees(f"approved by ada-{api.name}")
         await person.press("enter")
         await person.sees("Not decided")
-        assert await asked.text() == "my long reason"
+        assert await field.text() == "my long reason"
         await person.press("escape")
         await person.sees("THE DECISION")
-        assert person.app.session.drafts[shown["id"], "reject"] == "my long reason"
+        assert person.app.session.drafts[request["id"], "reject"] == "my long reason"
 
         assert (await api.operator.post(f"/api/v1/requests/{claimed['id']}/claim", json={})).status_code == 200
         await person.press("n")
@@ -183,8 +183,8 @@ async def test_what_others_decide_is_said_and_nothing_typed_is_lost(api: Api) ->
         assert (await person.decided(claimed))["decided_by"] == "ada"
 
 
-async def test_the_inbox_is_narrowed_and_next_goes_on_inside(api: Api) -> None:
-    """`/` shows only some requests, and says so; `n` then goes on among those; what is not drawn yet is not called empty."""
+async def test_the_inbox_is_filtered_and_next_stays_in_the_filter(api: Api) -> None:
+    """`/` filters the requests, and says so; `n` then continues among those; a list that is not drawn yet is not called empty."""
     await api.gated("pay 5")
     wires = [await api.gated(f"wire {cents}") for cents in (900, 901)]
     async with person_at(api, size=(100, 40)) as person:

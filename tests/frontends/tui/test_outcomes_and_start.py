@@ -20,8 +20,8 @@ from turngate.frontends.tui.app import TurngateTui
 from turngate.store.database import Database
 
 
-class Kept(httpx.AsyncBaseTransport):
-    """Passes on what is sent, and keeps the decisions."""
+class RecordingTransport(httpx.AsyncBaseTransport):
+    """Passes requests on, and records the decisions."""
 
     def __init__(self, to: httpx.AsyncBaseTransport) -> None:
         self.to, self.decisions, self.keys = to, [], []
@@ -33,18 +33,18 @@ class Kept(httpx.AsyncBaseTransport):
         return await self.to.handle_async_request(request)
 
 
-async def test_outcomes_are_answered_and_sent_again_as_the_same_decision(
+async def test_resolutions_are_sent_again_as_the_same_decision(
     sqlite: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`h`, `d` and `t` say what became of a call; without colour, risk and marks are words. What nobody took stays typed."""
+    """`h`, `d` and `t` say what happened to a call; without colour, risk and marks are words. An unsent text stays typed."""
     monkeypatch.setenv("NO_COLOR", "1")
     async with desk_on(sqlite) as desk:
         run = await desk.run()
         await desk.put(run, kind="outcome", risk="high", tool_name="pay", input='{"cents": 5}')
         header = await token_for(sqlite, "ada", "requests:read", "requests:decide")
-        kept = Kept(desk.transport)
+        recorder = RecordingTransport(desk.transport)
         token = header["Authorization"].removeprefix("Bearer ")
-        async with TurngateClient(URL, token=token, retries=Retries(attempts=1), transport=kept) as client:
+        async with TurngateClient(URL, token=token, retries=Retries(attempts=1), transport=recorder) as client:
             app = TurngateTui(client)
             async with app.run_test(size=(80, 24)) as pilot:
                 person = Person(app, pilot, None)
@@ -59,18 +59,18 @@ async def test_outcomes_are_answered_and_sent_again_as_the_same_decision(
                 await person.press("ctrl+s")
                 await person.sees("Send it again")
                 await person.press("ctrl+s")
-                await person.until(lambda: len(kept.decisions) == 2, "the decision again")
+                await person.until(lambda: len(recorder.decisions) == 2, "the decision again")
                 await person.press("escape", "d")
                 await person.dialog_field(Input).fill("pay")
                 await person.press("enter")
-                await person.until(lambda: len(kept.decisions) == 3, "third decision")
+                await person.until(lambda: len(recorder.decisions) == 3, "third decision")
                 await person.press("escape")
                 await person.twice("t")
-                await person.until(lambda: len(kept.decisions) == 4, "fourth decision")
-    assert [each["outcome"] for each in kept.decisions] == ["happened", "happened", "did_not_happen", "tell_model"]
-    assert kept.decisions[0]["args"] == {"receipt": 1.10}
-    assert len(set(kept.keys)) == 3
-    assert kept.keys[0] == kept.keys[1], "the same decision sent again has another key, so it may count twice"
+                await person.until(lambda: len(recorder.decisions) == 4, "fourth decision")
+    assert [each["outcome"] for each in recorder.decisions] == ["happened", "happened", "did_not_happen", "tell_model"]
+    assert recorder.decisions[0]["args"] == {"receipt": 1.10}
+    assert len(set(recorder.keys)) == 3
+    assert recorder.keys[0] == recorder.keys[1], "the same decision sent again has another key, so it may count twice"
 
 
 @pytest.mark.parametrize(("missing", "why"), [(False, "needs a terminal"), (True, "the extra 'tui' is not installed")])

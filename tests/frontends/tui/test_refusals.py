@@ -1,4 +1,4 @@
-"""What a person reads when Turngate does not take an answer: in words they can act on, and with what they typed in its place."""
+"""What a person reads when Turngate refuses an answer: words that say what to do, and their own text still in place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turngate.frontends.tui.problems import problem_words
 from turngate.store.access import tokens
 
 
-async def test_who_was_first_and_what_ended_is_said(api: Api) -> None:
+async def test_a_late_decision_says_who_was_first_or_what_ended(api: Api) -> None:
     """409 names who decided and when, 410 that the run ended; what was typed stays, in the dialog and after it."""
     taken, gone = await api.gated("pay 5"), await api.gated("pay 6")
     async with person_at(api, size=(120, 30)) as person:
@@ -49,9 +49,9 @@ async def test_who_was_first_and_what_ended_is_said(api: Api) -> None:
         assert person.app.session.forms[gone["id"], "edit"].typed["field-0"] == "600"
 
 
-async def test_a_token_that_may_not_or_no_longer_may_is_told_so(api: Api) -> None:
-    """A token that may only look is told so before it types; one that is revoked while its owner types is told what to do."""
-    shown = await api.gated("pay 5")
+async def test_a_token_without_the_right_to_decide_says_so(api: Api) -> None:
+    """A token that may only read says so before its owner types; one that is revoked meanwhile says what to do."""
+    request = await api.gated("pay 5")
     async with person_at(api, size=(120, 30), name="looker", scopes=["requests:read"]) as person:
         await person.sees("1 waits")
         await person.opens()
@@ -69,12 +69,12 @@ async def test_a_token_that_may_not_or_no_longer_may_is_told_so(api: Api) -> Non
         await person.sees("Turngate does not accept this token (any more)")
         await person.sees("turngate token NAME --scope")
         assert await person.dialog_field(Input).text() == "because"
-    assert (await person.request(shown))["status"] == "pending"
+    assert (await person.request(request))["status"] == "pending"
 
 
-async def test_what_nobody_answered_is_said_and_sent_again_as_the_same(api: Api) -> None:
-    """With the connection lost a decision says that nobody knows whether it arrived; sent again it counts once."""
-    shown = await api.gated("pay 5")
+async def test_an_unanswered_decision_is_sent_again_as_the_same(api: Api) -> None:
+    """With the connection lost, the screen says that the decision may have arrived; sent again it counts once."""
+    request = await api.gated("pay 5")
     services = {"database": api.stack.database, "gateway": api.stack.services.gateway}
     settings = ApiSettings(sse_ping=timedelta(milliseconds=300))
     async with contextlib.AsyncExitStack() as server, contextlib.AsyncExitStack() as seat:
@@ -94,7 +94,7 @@ async def test_what_nobody_answered_is_said_and_sent_again_as_the_same(api: Api)
         await person.press("enter")
         await person.sees("rejected by ada")
         await seat.aclose()
-    assert (await person.decided(shown))["decision"]["message"] == "too much"
+    assert (await person.decided(request))["decision"]["message"] == "too much"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_each_refusal_has_words_that_say_what_to_do(status: int, code: str, word
     response = httpx.Response(status, json=problem, headers={"Retry-After": "7"})
     try:
         check(response, "http://127.0.0.1")
-    except Exception as error:  # noqa: BLE001 - whichever of ours it is
-        said = problem_words(error)
-    assert words in said
-    assert "\u202e" not in said
+    except Exception as error:  # noqa: BLE001 - whichever of our errors it is
+        message = problem_words(error)
+    assert words in message
+    assert "\u202e" not in message

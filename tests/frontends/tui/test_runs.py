@@ -1,4 +1,4 @@
-"""Runs in the terminal UI: the timeline as it happens, the keys that steer it, and an API that goes away."""
+"""Runs in the terminal UI: the live timeline, the keys that control it, and an API that goes away."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from turngate.frontends.tui.texts import plain
 from turngate.wire.events import DeltaView, ProgressView
 
 
-async def test_a_run_is_followed_and_steered(api: Api) -> None:
-    """A run shows steps, calls, decisions, results and its outcome as they come; keys hold, message and interrupt it."""
+async def test_a_run_is_followed_and_controlled(api: Api) -> None:
+    """A run shows steps, calls, decisions, results and its outcome as they come; keys pause, message and interrupt it."""
     looked = await api.start("look [b]this[/b]")
     await api.gated("pay 5")
     async with person_at(api, size=(100, 30)) as person:
@@ -52,42 +52,42 @@ async def test_a_run_is_followed_and_steered(api: Api) -> None:
         await person.sees("Nothing waits")
 
 
-async def test_words_are_shown_while_they_are_said(api: Api) -> None:
-    """What the model says is on the screen before its response is stored, and once when it is; also for who joins late."""
+async def test_words_appear_while_the_model_says_them(api: Api) -> None:
+    """The model's words are on the screen before its response is stored, and once after that; late watchers see them too."""
     gate = asyncio.Event()
     api.stack.engine.models.model.hold = gate
     run = await api.start("listen [red]please[/red] \u202e")
-    said = "You said: listen [red]please[/red] ⟨U+202E⟩"
+    spoken = "You said: listen [red]please[/red] ⟨U+202E⟩"
     async with person_at(api) as person, person_at(api, name="eve") as late:
         await person.press("2")
         await person.sees("1 live")
         await person.press("enter")
-        screen = await person.sees(said)
+        screen = await person.sees(spoken)
         assert "is being said" in screen
         await late.press("2")
         await late.sees("1 live")
         await late.press("enter")
-        assert (await late.sees(said)).count("You said:") == 1
+        assert (await late.sees(spoken)).count("You said:") == 1
         gate.set()
         for each in (person, late):
             screen = await each.sees("OUTCOME completed")
             assert run["id"] in screen
             assert screen.count("You said:") <= 1
-            screen = await each.sees(f"│ {said}")
+            screen = await each.sees(f"│ {spoken}")
             assert screen.count("You said:") == 1
 
 
-def test_progress_that_is_told_again_is_shown_once() -> None:
-    """Every new connection tells the progress of running calls again; what was left out of it is counted."""
+def test_progress_that_comes_again_appears_once() -> None:
+    """Every new connection gets the progress of running calls again; lines that were left out are counted."""
     live_text = LiveText()
     for n, dropped in ((1, 0), (1, 0), (5, 3), (5, 3)):
-        said = {"tool_call_id": "c", "n": n, "payload": f"line {n}\u202e", "dropped": dropped, "run_id": "r"}
-        live_text.take_progress(ProgressView.model_validate({**said, "created_at": "2026-01-01T00:00:00Z"}))
+        line = {"tool_call_id": "c", "n": n, "payload": f"line {n}\u202e", "dropped": dropped, "run_id": "r"}
+        live_text.take_progress(ProgressView.model_validate({**line, "created_at": "2026-01-01T00:00:00Z"}))
     assert live_text.progress_of("c") == ("line 1⟨U+202E⟩", "… 3 not shown", "line 5⟨U+202E⟩")
 
 
-async def test_what_a_tool_says_is_shown_while_it_runs(api: Api) -> None:
-    """Progress of a running tool stands in the timeline as it comes, each line once, also for who joins late or anew."""
+async def test_a_tools_progress_appears_while_it_runs(api: Api) -> None:
+    """The timeline has each line of progress once, as it comes; late and returning watchers see them too."""
     DUG.clear()
     await api.start(calling("dig", {"street": "[b]Rue[/b]\u202e"}))
     async with person_at(api) as person:
@@ -107,8 +107,8 @@ async def test_what_a_tool_says_is_shown_while_it_runs(api: Api) -> None:
 
 
 async def test_a_message_says_when_it_is_read(api: Api) -> None:
-    """A message to a live run goes by the choice: in a run of its own, before the next step, or in place of what waits."""
-    shown = await api.gated("pay 5")
+    """A message to a live run does what was chosen: a run of its own, before the next step, or instead of what waits."""
+    request = await api.gated("pay 5")
     async with person_at(api, size=(110, 34)) as person:
         await person.sees("1 waits")
         await person.press("2")
@@ -121,19 +121,19 @@ async def test_a_message_says_when_it_is_read(api: Api) -> None:
         await person.press("enter", "down", "enter")
         await person.press("ctrl+s")
         await person.sees("to be read from ada: later, please")
-        run = (await api.operator.get(f"/api/v1/runs/{shown['run_id']}")).json()
+        run = (await api.operator.get(f"/api/v1/runs/{request['run_id']}")).json()
         assert [each["while_running"] for each in run["waiting_messages"]] == ["queue"]
         await person.press("m")
         await person.put("own-0", "look now")
         await person.at("own-1")
         await person.press("enter", "end", "enter")
         await person.press("ctrl+s")
-        await person.decided(shown)
-    assert (await person.request(shown))["status"] == "superseded"
+        await person.decided(request)
+    assert (await person.request(request))["status"] == "superseded"
 
 
 async def test_a_run_is_retried_and_forked(api: Api) -> None:
-    """`t` goes on where a run was interrupted; `f` shows what is used again before it starts a fork; both are shown then."""
+    """`t` continues where a run was interrupted; `f` says what is reused before it starts a fork; both then open."""
     await api.start("look here")
     async with person_at(api, size=(110, 34)) as person:
         await person.press("2")
@@ -153,7 +153,7 @@ async def test_a_run_is_retried_and_forked(api: Api) -> None:
         assert person.app.screen.run_id != first
         await person.sees("OUTCOME completed")
 
-        shown = await api.gated("pay 5")
+        request = await api.gated("pay 5")
         await person.press("u", "u", "2", "home", "enter")
         await person.sees("waits for approval")
         await person.press("s")
@@ -170,13 +170,13 @@ async def test_a_run_is_retried_and_forked(api: Api) -> None:
         await person.put("own-0", "scripted:test")
         await person.press("ctrl+s")
         await person.until(
-            lambda: getattr(person.app.screen, "run_id", first) not in {first, shown["run_id"]}, "the retry"
+            lambda: getattr(person.app.screen, "run_id", first) not in {first, request["run_id"]}, "the retry"
         )
         await person.sees("STEP 1")
 
 
 async def test_an_api_that_goes_away_comes_back(api: Api) -> None:
-    """While the API is away the screen says so and keeps what it shows; back on its address, it goes on by itself."""
+    """While the API is away, the screen says so and keeps its content; when it is back, the screen updates by itself."""
     first = await api.gated("pay 5")
     services = {"database": api.stack.database, "gateway": api.stack.services.gateway}
     settings = ApiSettings(sse_ping=timedelta(milliseconds=300))
@@ -199,8 +199,8 @@ async def test_an_api_that_goes_away_comes_back(api: Api) -> None:
         raise
 
 
-def test_another_attempt_makes_what_was_said_void() -> None:
-    """Words of an attempt that failed are taken away and said to be void; words told twice are shown once."""
+def test_another_attempt_makes_earlier_words_void() -> None:
+    """Words of a failed attempt are removed and called void; words that come twice appear once."""
     live_text = LiveText()
     for attempt, n, text, reset in (
         (1, 1, "one ", None),
@@ -221,11 +221,11 @@ def test_another_attempt_makes_what_was_said_void() -> None:
                 created_at="2026-01-01T00:00:00Z",
             )
         )
-        shown = "\n".join(each.text.plain for each in live_text.lines())
-        assert plain(shown) == shown
-        assert ("one two" in shown and "twotwo" not in shown) or attempt == 2 or n == 1
-    assert "new" in shown
-    assert "one" not in shown
-    assert "void: it broke" in shown
+        screen_text = "\n".join(each.text.plain for each in live_text.lines())
+        assert plain(screen_text) == screen_text
+        assert ("one two" in screen_text and "twotwo" not in screen_text) or attempt == 2 or n == 1
+    assert "new" in screen_text
+    assert "one" not in screen_text
+    assert "void: it broke" in screen_text
     live_text.forget(1)
     assert not list(live_text.lines())
