@@ -99,7 +99,7 @@ def blocks(body: Any, kind: str) -> list[Any]:
 async def test_i1_one_conversation_crosses_three_providers_and_back(
     client: Client, sqlite: Database, bench: Bench, server: FakeProvider
 ) -> None:
-    """OpenAI-compatible, Anthropic, a new worker, Google, Anthropic, a fork of it, OpenAI-compatible again.
+    """The order: OpenAI-compatible, Anthropic, a new worker, Google, Anthropic, a fork, OpenAI-compatible again.
 
     Every request holds every call once with its result, and only the receiving provider's own opaque fields, byte for byte.
     """

@@ -180,7 +180,7 @@ async def test_i1_an_interrupt_ends_what_waits_for_more(client: Client, database
 
 
 async def test_an_extension_of_time_counts_from_its_approval(client: Client, sqlite: Database, bench: Bench) -> None:
-    """However long a person takes, the run has the granted time before it; then it asks again, and says so."""
+    """However long a person takes, the run gets the whole granted time after the approval; then it asks again, and says so."""
     limits = Limits(wall_time=timedelta(seconds=1), when_used_up="ask")
     slow = LOOK.model_copy(update={"message": LOOK.message})
     model = ListModel(slow, slow, says("Done."))

@@ -130,7 +130,7 @@ async def test_i11_a_deploy_leaves_a_waiting_run_with_its_build(
 
 
 async def by_new_release(temporal: EmbeddedTemporal, run: runs.Run, capsys: pytest.CaptureFixture[str]) -> object:
-    """What `turngate replay-check` says of the run, and of nothing else, in a release whose workflow has changed."""
+    """Run `turngate replay-check` on this run alone, in a release whose workflow has changed."""
     settings = load_settings(temporal_address=temporal.address)
     check = partial(replay_check.replay_and_report, settings, every=False, limit=None, files=[], save=None)
     capsys.readouterr()
@@ -234,7 +234,7 @@ async def test_the_worker_command_brings_up_a_build_that_the_builds_command_make
 
 
 async def test_the_check_finds_the_open_runs(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Without a name the waiting runs are taken, also one that no worker has begun; one that has ended is not."""
+    """Without a name, waiting runs are checked, including one that no worker has begun; ended runs are not."""
     async with stack(client, sqlite, bench.pay, model=Script(says("Done.")), working=False) as engine:
         not_begun, ended = await engine.start(), await engine.start()
         await engine.workflow(ended).terminate()

@@ -98,7 +98,7 @@ def deciding_only(engine: Stack) -> Worker:
 
 
 def timed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator as there are many: its wrapper is no ``async def``, whatever it wraps."""
+    """A common kind of decorator: its wrapper is not an ``async def``, whatever it wraps."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -133,7 +133,7 @@ async def test_a_precondition_is_given_what_it_asks_for(
 async def test_i2_a_precondition_that_answers_after_its_time_does_not_count(
     client: Client, sqlite: Database, market: Market, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I2: what it says when it is stopped is said too late, also when it is what it was: the call does not run."""
+    """I2: an answer after the timeout is too late, even if the value is unchanged: the call does not run."""
     monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.2)
 
     async def holds_on(params: Sale) -> int:
@@ -199,7 +199,7 @@ class PriceGuard(Hooks):
 
 @pytest.mark.parametrize("denies", [False, True])
 async def test_i2_hooks_run_for_every_approval(client: Client, sqlite: Database, market: Market, denies: bool) -> None:
-    """I2: also for the one that was asked for again; after a hook's no the world is not looked at."""
+    """I2: also for a repeated request; after a hook's denial the precondition is not checked."""
     guard = PriceGuard(market, denies=denies)
     async with stack(client, sqlite, market.sell(), model=selling(), hooks=[guard]) as engine:
         run = await engine.start()

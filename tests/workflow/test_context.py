@@ -49,7 +49,7 @@ async def look() -> str:
 
 @tool(effect="read", ask=False)
 async def dump() -> str:
-    """Return more than is shown."""
+    """Return more than the model reads at once."""
     return "row " * 1_000
 
 
@@ -235,7 +235,7 @@ FAILING: dict[str, tuple[ModelResponse | Exception | float, str]] = {
 async def test_a_summariser_that_fails_is_skipped(
     client: Client, sqlite: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Told and not asked at each step: the conversation goes as it is, then without its oldest; later there is a summary."""
+    """Recorded, not retried at each step: the whole conversation is sent, then a trimmed one, later a summary."""
     monkeypatch.setattr(compaction, "STEPS_BEFORE_ANOTHER_TRY", 3)
     settings = {"compact_at": 0.5, "trim_at": 0.8, "summary_chars": 500, "summary_timeout": "PT0.2S"}
     models: dict[str, Any] = {}
@@ -274,7 +274,7 @@ async def test_a_refused_conversation_is_compacted_once_and_sent_again(client: C
 
 
 async def test_what_is_refused_whatever_is_cut_fails_the_run(client: Client, sqlite: Database) -> None:
-    """One forced cut and one more try, no loop: the run fails with the class, and its retry is given one more."""
+    """One forced cut and one more try, no loop: the run fails with the class, and its retry gets one more."""
     model, writer = Worker(6, limit=2_000), Writer()
     model.shrinks_to = 1
     async with engine_of(client, sqlite, keeper(window=None), worker=model, writer=writer) as engine:
@@ -314,7 +314,7 @@ async def test_results_shown_in_part_can_be_read_after_a_cut(client: Client, sql
 
 
 async def test_a_fork_may_begin_afresh_with_a_summary(client: Client, database: Database) -> None:
-    """It is the new conversation's first message, says who wrote it, and is written once; the old one stays as it is."""
+    """It is the new conversation's first message, names its writer, and is written once; the old conversation is unchanged."""
     model, writer = Worker(2), Writer()
     model.fails_at[3] = ModelError("busy", error_class="server_error", retryable=True, retry_after_seconds=0.01)
     async with engine_of(client, database, keeper(), worker=model, writer=writer) as engine:

@@ -127,7 +127,7 @@ async def test_of_two_that_finish_the_last_counts(client: Client, sqlite: Databa
 
 
 async def test_i5_a_signal_whose_answer_was_lost_is_answered_again(client: Client, sqlite: Database) -> None:
-    """I5: the attempt after a lost one says again that the run finishes, or how long it waits; nothing is taken twice."""
+    """I5: the attempt after a lost one returns the same finish or wait again; nothing counts twice."""
     model = ListModel(says(FINISHED, call("wait_until", '{"seconds": 60}', "w")))
     async with stack(client, sqlite, finish, wait_until, model=model, working=False) as engine:
         run = await engine.start()
@@ -367,7 +367,7 @@ async def test_i6_an_edit_is_read_as_the_signal_it_makes(client: Client, sqlite:
 
 
 async def test_signals_of_an_interrupted_step_change_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A hand-off or finish that was taken in a step that is interrupted has no effect: same agent, no answer."""
+    """A hand-off or finish in a step that is then interrupted has no effect: same agent, no answer."""
     step = says(call("hand_off", '{"agent": "expert"}', "h"), FINISHED, call("pay", '{"cents": 5}', "p"))
     cast = Cast(test=ListModel(step, says("Still me.")), expert=ListModel(says("never")))
     async with stack(

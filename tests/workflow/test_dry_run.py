@@ -194,10 +194,10 @@ async def test_i2_what_differs_is_closed_as_a_divergence(client: Client, sqlite:
 
 
 @pytest.mark.parametrize("disposition", ["run", "ask"])
-async def test_i2_redemption_refuses_every_call_of_a_dry_replay(
+async def test_i2_redemption_refuses_every_call_of_a_dry_run(
     client: Client, sqlite: Database, bench: Bench, disposition: str
 ) -> None:
-    """I2: whatever brings a call of one to the door, allowed or approved: its handler does not start."""
+    """I2: if a call of a dry run reaches the door, allowed or approved, its handler does not start."""
     model = Script(says(pay(5)), says("Done."))
     rules = Policy(rule=[Rule(name="open", verdict="allow", tools=["pay"])]) if disposition == "run" else None
     async with stack(client, sqlite, bench.pay, model=model, policy=rules, working=False) as engine:

@@ -61,7 +61,7 @@ class Fragile(BaseModel):
 
 
 class FormValue(BaseModel):
-    """Writes NaN as such, if one lets it."""
+    """Writes NaN unquoted, where the encoder allows it."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
@@ -347,7 +347,7 @@ async def nan_itself() -> FormValue:
 
 
 async def a_dict() -> Amount:
-    """Return a dict in place of the model."""
+    """Return a dict instead of the model."""
     return {"cents": "5"}
 
 
@@ -534,7 +534,7 @@ async def test_i3_unknown(client: Client, sqlite: Database, bench: Bench) -> Non
 async def test_i2_a_number_that_is_none_passes_no_gate(
     client: Client, sqlite: Database, bench: Bench, sent: str
 ) -> None:
-    """I2: NaN is not JSON. A predicate such as ``p.euros > 50`` answers False to it, which would have let it through."""
+    """I2: NaN is not JSON. A predicate such as ``p.euros > 50`` is False for it, which would have let it through."""
 
     class Price(BaseModel):
         euros: float

@@ -1,4 +1,4 @@
-"""The loop and the executor against cases of systems before ours, through the real engine.
+"""The loop and the executor against test cases of earlier systems, through the real engine.
 
 Stricter than they were: a crash of a tool is a result and never ends the run; a result that does not fit its type is
 said to be the tool's own fault, not shown; an interrupted call has its one result; the model is not asked again after a

@@ -79,7 +79,7 @@ async def test_i5_a_report_survives_the_loss_of_its_workflow(client: Client, sql
 
 
 async def test_i5_an_approved_call_waits_for_its_sender_across_a_recovery(client: Client, sqlite: Database) -> None:
-    """Nothing is redeemed while the sender is away; a new workflow waits for it as the lost one did."""
+    """Nothing is redeemed while the sender is away; a new workflow waits for the sender like the lost one."""
     async with stack(client, sqlite, model=Script(says("Done.")), policy=POLICY) as engine:
         call = await sent(engine)
         run = await run_of(engine, call)

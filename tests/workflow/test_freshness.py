@@ -151,7 +151,7 @@ async def test_an_old_approval_of_an_unchanged_world_runs(client: Client, databa
 
 @pytest.mark.parametrize("hooks", [(), (Hooks(),)], ids=["no hooks", "hooks"])
 async def test_i3_nothing_vouches_for_a_tool_without_precondition(client: Client, sqlite: Database, hooks: Any) -> None:
-    """I2, I3: its old approval is asked about again, with a preview of today, and no stray order redeems it ever after."""
+    """I2, I3: an old approval needs a new request with today's preview, and no late order redeems the old one."""
     world = World(100)
     async with paying(client, sqlite, world.tool(depends=False), hooks=hooks) as engine:
         run = await engine.start()
@@ -191,7 +191,7 @@ async def test_an_approval_that_is_young_enough_runs(client: Client, sqlite: Dat
 
 
 async def test_i6_an_old_edit_is_asked_about_as_it_was_edited(client: Client, sqlite: Database) -> None:
-    """I6: the person sees what they had made of the call, and that runs."""
+    """I6: the person sees the call as they had edited it, and that runs."""
     world = World(100)
     async with paying(client, sqlite, world.tool(depends=False)) as engine:
         run = await engine.start()
@@ -205,7 +205,7 @@ async def test_i6_an_old_edit_is_asked_about_as_it_was_edited(client: Client, sq
 
 
 async def test_an_approval_is_as_old_as_the_person_who_gave_it_says_it(client: Client, database: Database) -> None:
-    """Given on Friday while no worker ran, taken by one on Monday: its age counts from Friday."""
+    """Sent on Friday while no worker ran, received by one on Monday: its age counts from Friday."""
     world = World(100)
     async with paying(client, database, world.tool(depends=False), working=False) as engine:
         async with engine.worker():

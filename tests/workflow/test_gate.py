@@ -192,7 +192,7 @@ async def test_i6_an_edit_passes_the_tools_own_types_and_policy_again(
 
 
 async def test_i6_an_edit_passes_the_policy_of_the_day(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I6: an edit is judged as the edited call by the policy as it is now; a deny rule made since refuses it."""
+    """I6: an edit is judged as the edited call by the current policy; a newer deny rule refuses it."""
     async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
         async with engine.worker():
             run = await engine.start()

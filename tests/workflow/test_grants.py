@@ -1,4 +1,4 @@
-"""Grants at work: metered at the door, revocable until then, audited once."""
+"""Grants in use: counted at the door, revocable until then, audited once."""
 
 from __future__ import annotations
 

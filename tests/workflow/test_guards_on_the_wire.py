@@ -79,7 +79,7 @@ async def test_budgets_count_what_the_provider_counted(stage: Stage, wire: Wire,
 
 @each_wire
 async def test_the_step_cap_and_the_cap_of_malformed_answers(stage: Stage, wire: Wire) -> None:
-    """So many requests and no more, each end by its name."""
+    """The caps bound the number of requests, and each end has its own name."""
     short = await stage.play(wire, look("c1"), look("c2", "y"), agent="short")
     strict = await stage.play(wire, WireResponse(), WireResponse(), agent="strict")
     assert [(each.run.outcome, each.run.error_class) for each in (short, strict)] == [
@@ -103,7 +103,7 @@ async def test_calls_that_differ_by_their_ids_alone_are_no_progress(stage: Stage
 
 @each_wire
 async def test_i12_a_repeat_of_a_rejected_call_is_closed(stage: Stage, wire: Wire) -> None:
-    """I12: whatever id and spacing it has by then; one person was asked once, and the model reads that it was a repeat."""
+    """I12: whatever its id and spacing, only one request is opened, and the model reads that the call is a repeat."""
     engine = stage.engines[True]
     first, again = calls(WireCall("pay", '{"cents": 5}', "c1")), calls(WireCall("pay", '{ "cents":5 }', "c2"))
     stage.says(wire, first, again, DONE)
@@ -146,7 +146,7 @@ REFUSALS = [
 
 
 async def test_what_is_permanent_is_asked_once(stage: Stage) -> None:
-    """One request, nothing said of a retry, whatever ``Retry-After`` says; the outcome names the class."""
+    """One request and no retry event, whatever ``Retry-After`` says; the outcome names the class."""
 
     async def one(wire: Wire) -> None:
         for place, (status, kind, error_class) in enumerate(REFUSALS, start=1):
@@ -225,7 +225,7 @@ IN_THE_MIDDLE = {
 
 
 async def test_an_error_after_the_first_words_says_that_they_are_void(stage: Stage) -> None:
-    """Status 200, words, then an error: asked again, and never without a word to who was shown them."""
+    """Status 200, words, then an error: the request is repeated, and watchers of the words always learn that they are void."""
 
     async def one(wire: Wire) -> None:
         begun = wire.stream(WireResponse(text="I believe", calls=(WireCall("look", '{"name": "x"}', "c1"),)))

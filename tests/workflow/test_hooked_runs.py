@@ -30,7 +30,7 @@ LOOK = call("look", '{"name": "x"}', "l")
 
 
 class Watch(Hooks):
-    """Notes what it is shown. ``denied``: names of tools it says no to."""
+    """Records what it gets. ``denied``: names of tools that it denies."""
 
     def __init__(self, *denied: str) -> None:
         self.denied = denied
@@ -71,7 +71,7 @@ class HoldsOn(Hooks):
 async def test_i2_a_hook_that_answers_after_its_time_stops_the_call(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I2: "no objections" from a hook that had to be stopped is said too late."""
+    """I2: a hook's consent after its timeout comes too late."""
     monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.2)
     model = ListModel(says(LOOK), says("Oh."))
     async with stack(client, sqlite, bench.look, model=model, hooks=[HoldsOn()]) as engine:
@@ -101,7 +101,7 @@ async def test_i2_a_call_does_not_start_when_the_run_was_interrupted_under_its_h
 
 
 async def test_i2_a_hook_can_deny_an_edited_call(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I2, I6: what it denies is what a person made of the call; the model's own arguments would have been let through."""
+    """I2, I6: the hook denies the edited arguments; it would have allowed the model's own."""
 
     class Cap(Hooks):
         async def before_tool(self, scope: RunScope, call: HookedCall) -> Deny | None:

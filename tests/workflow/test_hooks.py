@@ -35,7 +35,7 @@ def log() -> Iterator[list[Any]]:
 
 
 class Recorder(Hooks):
-    """Notes what it is shown, under its name, in a list that several may share."""
+    """Records what it gets, under its name, in a list that several may share."""
 
     def __init__(self, noted: list[Any] | None = None, name: str = "hook") -> None:
         self.noted: list[Any] = [] if noted is None else noted
@@ -145,7 +145,7 @@ async def test_i2_a_hook_that_hangs_stops_the_call(
 
 
 async def test_i6_a_hook_sees_exactly_what_runs(client: Client, database: Database, bench: Bench) -> None:
-    """I6: ungated, approved and edited calls: the very text that runs, decoded; closed calls are not shown at all."""
+    """I6: ungated, approved and edited calls: the very text that runs, decoded; closed calls do not reach it."""
     seen = Recorder()
     policy = Policy(rule=[Rule(name="no", verdict="deny", tools=["slow"])])
     calls = [LOOK, PAY, call("pay", '{"cents": 7}', "e"), call("pay", '{"cents": 8}', "r")]
@@ -433,7 +433,7 @@ class Summariser(ListModel):
 
 
 async def test_summarise_through_the_engine(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Once the conversation is long, older blocks go as a summary, written once each; everything stays stored."""
+    """Once the conversation is long, older blocks are sent as a summary, written once each; everything stays stored."""
     model = Summariser(*steps(6), says("Done."))
     async with stack(client, sqlite, bench.look, model=model, hooks=[Summarise(above=6, keep=2)]) as engine:
         run = await turn(engine)
@@ -459,7 +459,7 @@ async def test_summarise_with_a_model_that_is_busy(client: Client, sqlite: Datab
 async def test_a_hook_of_a_lost_worker_runs_again_and_there_is_one_result(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """Hooks may be called again for the same thing; the call has one result all the same."""
+    """A hook may be called again for the same call, which still has one result."""
 
     class Slow(Hooks):
         started = 0

@@ -51,7 +51,7 @@ def answer(verdict: str, reason: str = "It is small.") -> ModelResponse:
 
 
 class ByCents:
-    """Judges by the amount in the call; keeps what it was asked."""
+    """Judges by the amount in the call, and records its requests."""
 
     name = "scripted:judge"
 
@@ -229,7 +229,7 @@ async def _wait_for_question(engine: Stack, run: runs.Run, tool_call_id: str) ->
 
 
 async def test_i2_the_door_asks_policy_again_and_not_the_judge(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I2: a rule that was stored after the judge allowed a call asks for it; the one beside it runs by what was said then."""
+    """I2: a rule that was stored after the judge allowed a call asks for it; the other call runs on its earlier judgement."""
     judge = ByCents({5: answer("allow"), 6: answer("allow")})
     slow = call("slow", "{}", "s")
     model = ListModel(says(slow, *pays(5, 6).message.calls), says("Done."))
@@ -259,7 +259,7 @@ class _TakenBackError(Exception):
 
 
 async def _at_the_door(engine: Engine, run: runs.Run) -> Redemption:
-    """What the door answers to the call `p5` now; everything is taken back."""
+    """What the door answers to the call `p5` now; the transaction is rolled back."""
     redemptions: list[Redemption] = []
     with suppress(_TakenBackError):
         async with engine.database.write() as conn:
@@ -269,7 +269,7 @@ async def _at_the_door(engine: Engine, run: runs.Run) -> Redemption:
 
 
 async def test_the_inbox_does_not_wait_for_a_judge_that_hangs(client: Client, database: Database, bench: Bench) -> None:
-    """Calls are judged at the same time while the store can be written; a model that never lets go is left at the timeout."""
+    """Calls are judged concurrently, the store stays writable, and a model that ignores cancellation is left at the timeout."""
     together, stubborn, cancellations = asyncio.Barrier(2), asyncio.Event(), list[bool]()
 
     async def first() -> None:

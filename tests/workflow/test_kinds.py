@@ -145,7 +145,7 @@ WRONG_ANSWERS = {
 
 @pytest.mark.parametrize("wrong", WRONG_ANSWERS)
 async def test_a_wrong_answer_saves_nothing(client: Client, sqlite: Database, wrong: str) -> None:
-    """Whatever does not fit the answer's type, as the schema or only the tool knows it, is refused; the question stays."""
+    """An answer that violates the schema, or the tool's own type, is refused; the question stays open."""
     async with stack(client, sqlite, CHOOSE, model=ListModel(says(call("choose", '{"cents": 1}', "q")))) as engine:
         run = await engine.start()
         request = await engine.request(run, kind="question")

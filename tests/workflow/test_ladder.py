@@ -149,7 +149,7 @@ async def test_a_decision_between_two_rungs_ends_the_ladder(
 
 
 async def may_decide(engine: Stack, request: requests.Request, who: Principal) -> bool:
-    """Whether they may, told by what a verb that the rule leaves out is refused for; edge and workflow must agree."""
+    """Whether they may decide, from the reason that a verb outside the rule is refused with; edge and workflow must agree."""
     sent = DecideInput(
         decision_id=f"try-{secrets.token_hex(4)}",
         request_id=request.id,
@@ -192,7 +192,7 @@ async def test_i10_who_may_decide_follows_the_rungs(clock: Clock, sqlite: Databa
 
 
 async def test_rungs_and_quorum_count_together(clock: Clock, sqlite: Database, bench: Bench) -> None:
-    """An approval given before the request was delegated stays counted, and the delegate's completes it."""
+    """An approval from before the delegation still counts, and the delegate's completes the quorum."""
     policy = laddered(quorum=2, people=[], roles=["operator"])
     async with stack(clock.client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
         run = await engine.start()
@@ -263,7 +263,7 @@ async def test_a_rung_that_cannot_be_stored_is_tried_again_and_delays_no_one(
 async def test_a_rung_that_is_stored_late_records_those_below_it_in_order(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """Rungs whose order the store's absence mixed up are written once each, the lower ones first, whichever comes first."""
+    """Rungs that arrive out of order after a store outage are written once each, the lower ones first."""
     async with stack(client, database, bench.pay, model=paying(), policy=laddered()) as engine:
         run = await engine.start()
         request = await engine.request(run)

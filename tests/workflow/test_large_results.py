@@ -1,4 +1,4 @@
-"""Results larger than the model is shown: clipped once, kept whole once, and read on to the end by it alone."""
+"""Results larger than the model's limit: clipped once, stored whole once, and read to the end by their own run only."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_any_part_can_be_asked_for_and_nonsense_is_answered(client: Client
 
 
 async def test_i9_a_failure_with_much_to_say_is_clipped_and_read_on(client: Client, sqlite: Database) -> None:
-    """I9: it stays the failure it is; half a surrogate pair in its fields costs that character and nothing else."""
+    """I9: it stays the same failure; half a surrogate pair in its fields costs that character and nothing else."""
 
     @tool(effect="read", ask=False, failures=[TooMuch])
     async def fail() -> str:

@@ -37,7 +37,7 @@ class Watches(Hooks):
 
 
 class Rewrites(Hooks):
-    """Shapes what is sent and says nothing about what it looks at: it must be given all of it."""
+    """Rewrites the messages without declaring which it reads: it must get all of them."""
 
     seen = 0
 

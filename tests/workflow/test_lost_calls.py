@@ -159,7 +159,7 @@ async def test_i3_a_lost_once_call_asks_although_its_tool_changed(
 async def test_a_lost_read_whose_tool_changed_is_reported_as_unknown(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I6: what was started and cannot be started again as it was shown is not said to have not run."""
+    """I6: a call that was started, and cannot start again unchanged, is never reported as not run."""
     async with stack(client, sqlite, lost_tool(bench, "read", ask=False), model=model(), working=False) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
             run = await engine.start()

@@ -1,4 +1,4 @@
-"""I9: responses that nothing can be made of: kept, answered, and told apart from a provider's failure, from the wire on.
+"""I9: malformed responses are stored, answered, and distinguished from a provider's failure, from the wire on.
 
 Counting them, retries, and the end of the run: ``test_malformed_output.py``.
 """
@@ -100,7 +100,7 @@ WIRE = {
 async def test_i9_from_the_wire_the_model_is_corrected_and_does_better(
     client: Client, sqlite: Database, bench: Bench, provider: FakeProvider, case: str
 ) -> None:
-    """I9: one answer, paid for once: the next request tells the model, and its good call runs."""
+    """I9: one response, paid for once: the next request corrects the model, and its good call runs."""
     body, says_what = WIRE[case]
     provider.answer(body)
     provider.answer(completion(calls=[tool_call("look", '{"name": "x"}')]))

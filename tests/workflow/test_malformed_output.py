@@ -38,7 +38,7 @@ DONE = says("Done.")
 
 
 def broken(*parts: ToolCallPart | str, why: str = WHY) -> ModelResponse:
-    """A response that its adapter could not read, with whatever it made of it."""
+    """A response that its adapter could not read, with the parts that it could."""
     return says(*parts).model_copy(update={"malformed": why})
 
 
@@ -100,7 +100,7 @@ async def test_i9_too_many_in_a_row_end_the_run_and_say_why(
 async def test_i9_every_kind_counts_and_the_last_is_named(
     client: Client, sqlite: Database, bench: Bench, last: ModelResponse, problem: str
 ) -> None:
-    """I9: two of other kinds and then this one; an engineer reads what it was."""
+    """I9: after two of other kinds and then this one, the reason names the last."""
     model = ListModel(UNKNOWN, broken("Hm."), last)
     async with stack(client, sqlite, bench.look, model=model) as engine:
         run = await engine.ended(await engine.start())

@@ -1,4 +1,4 @@
-"""I11: what a run did stays replayable though Temporal cuts its history otherwise when it is replayed."""
+"""I11: a run stays replayable although Temporal divides its history into other tasks on replay."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def send_without_a_worker(engine: Stack, run: runs.Run, update: DecideInpu
 async def test_i11_a_gate_that_opened_in_a_quiet_workflow_task_is_found_by_the_next_task(
     client: Client, sqlite: Database
 ) -> None:
-    """I11, I5: decisions are taken in the order in which they came, also where a new worker reads the tasks as one.
+    """I11, I5: decisions count in the order of arrival, even if a new worker reads the tasks as one.
 
     The outcome request is opened by an activity's result, no command since the last workflow task; then its decision and
     another come together with an update, to a worker that has to read the history from its start.

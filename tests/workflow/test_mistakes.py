@@ -107,7 +107,7 @@ async def test_i9_each_mistake_is_its_own_result_and_harms_no_neighbour(
 
 
 async def test_i9_malformed_responses_in_a_row_end_the_run(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I9: three responses in a row that nothing can be run from end the run, and the reason says so."""
+    """I9: three malformed responses in a row end the run, and the reason says so."""
     model = ListModel(says(), says(call("nope", "{}")), says(call("look", "[")), says("never reached"))
     async with stack(client, sqlite, bench.look, model=model) as engine:
         run = await engine.ended(await engine.start())

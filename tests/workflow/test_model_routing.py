@@ -58,7 +58,7 @@ async def fell(engine: Stack, run: runs.Run) -> list[tuple[str, str, str]]:
 
 @asynccontextmanager
 async def routed(client: Client, database: Database, bench: Bench, **options: Any) -> AsyncIterator[Stack]:
-    """An engine whose models are the keywords that are models; the other keywords are the stack's own."""
+    """An engine whose models are those of the keywords that are models; the rest go to the stack."""
     models = {name: each for name, each in options.items() if isinstance(each, ListModel)}
     more = {name: each for name, each in options.items() if name not in models}
     async with stack(client, database, bench.look, model=Cast(**models), **more) as engine:
@@ -147,7 +147,7 @@ async def test_what_another_model_would_not_fix_does_not_fall_back(
 
 
 async def test_what_passes_is_tried_again_and_never_falls_back(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Each class that passes is tried again with the same model, when the provider asked for it."""
+    """Each transient error is retried with the same model, after the time that the provider asked for."""
     passing: list[ModelErrorClass] = ["rate_limited", "unreachable", "server_error"]
     model = ListModel(*(broken(each, retryable=True, wait=0.1) for each in passing), says("Done."))
     async with routed(client, sqlite, bench, test=model, b=ListModel(says("No.")), fallback=["scripted:b"]) as engine:

@@ -104,7 +104,7 @@ async def test_a_run_that_goes_round_in_circles_is_nudged_and_then_ends(
 async def test_what_counts_as_progress(
     client: Client, sqlite: Database, bench: Bench, lines: list[ModelResponse], limits: dict[str, Any], nudged: int
 ) -> None:
-    """A nudge that is heeded, another call in between, a poll that tells something new, a wait, a limit that says so."""
+    """Another call, a poll with a new result and a wait count as progress; the limit can be off, or allow repeats."""
     tools = (bench.look, counting(), wait_until)
     async with stack(client, sqlite, *tools, model=ListModel(*lines), limits=Limits(**limits)) as engine:
         run = await engine.ended(await engine.start())
@@ -144,7 +144,7 @@ async def test_a_message_from_a_person_resets_the_count(client: Client, sqlite: 
 
 
 async def test_i5_a_retry_counts_a_step_once(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I5: the activity is tried again after its transaction: nothing is said twice, and it ends the run as often as asked."""
+    """I5: if the activity runs again after its transaction, nothing is nudged twice, and it ends the run every time."""
     model = ListModel(A)
     async with stack(client, sqlite, bench.look, model=model, limits=Limits(**EARLY)) as engine:
         run = await engine.ended(await engine.start())

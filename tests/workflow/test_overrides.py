@@ -41,7 +41,7 @@ async def forked(
 
 
 async def first(engine: Stack, verb: str = "reject") -> runs.Run:
-    """A run whose one payment was decided, ended."""
+    """A completed run with one decided payment."""
     run = await engine.start()
     await engine.decide(await engine.request(run), verb)
     return await engine.ended(run)
@@ -176,7 +176,7 @@ async def test_a_message_that_waits_for_the_next_run_keeps_the_world(
 async def test_sub_agents_live_under_the_policy_of_the_run_above_them(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """The policy is for all below; instructions and tools count only for the agent that they were given for."""
+    """The policy applies to all sub-agents; instructions and tools only to the agent that they were set for."""
     helper = Agent(name="helper", instructions="Help.", toolkit=Toolkit.of(bench.pay), model="scripted:helper")
     delegate = says("I delegate.", call("helper", '{"task": "Pay."}', "d"))
     cast = Cast(test=Script(delegate, says("Done.")), helper=Script(PAY, says("Paid.")))

@@ -108,7 +108,7 @@ async def test_a_held_run_finishes_what_runs_and_starts_nothing_new(
 async def test_a_call_that_waits_for_its_place_does_not_start_in_a_held_run(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """With one place, the second call of a step gets it when the first is done; held meanwhile, it waits on."""
+    """With one slot, the second call of a step gets it when the first ends; if the run is paused meanwhile, it keeps waiting."""
     model = ListModel(says("Both.", call("slow", "{}", "s"), call("look", '{"name": "x"}', "l")), says("Done."))
     limits = Limits(concurrency=1)
     async with stack(client, sqlite, bench.slow, bench.look, model=model, limits=limits) as engine:
@@ -281,7 +281,7 @@ async def test_a_superseding_message_ends_what_waits(client: Client, database: D
 async def test_what_a_response_on_its_way_asks_for_is_superseded_too(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """The message came while the model was thinking: what it then wants is out of date when it is asked for."""
+    """The message came while the model was thinking: its calls are superseded as soon as they are requested."""
     requested, answer = asyncio.Event(), asyncio.Event()
 
     async def think(request: ModelRequest) -> ModelResponse:
@@ -348,7 +348,7 @@ async def test_i5_a_repeated_close_finds_the_next_run_again(client: Client, data
 
 
 async def test_i5_a_message_outlives_the_api_that_took_it(client: Client, sqlite: Database, bench: Bench) -> None:
-    """Kept, and the process died before it told the run: the next one tells it at its start."""
+    """The message was stored, and the process died before it signalled the run: the next process does so at its start."""
     model = ListModel(says("Pay.", PAY), says("Done."))
     async with stack(client, sqlite, bench.pay, model=model) as engine:
         run = await engine.start()

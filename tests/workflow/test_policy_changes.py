@@ -87,7 +87,7 @@ async def test_i2_a_deny_rule_stored_after_the_approval_refuses_at_the_door(
 async def test_an_unrelated_rule_disturbs_no_pending_request(
     client: Client, sqlite: Database, bench: Bench, verdict: str
 ) -> None:
-    """Rules stored about other tools change the policy's version and no request: it is approved as shown, and runs."""
+    """Rules about other tools change the policy's version but no request: it is approved as shown, and runs."""
     async with stack(client, sqlite, bench.pay, model=ListModel(says(PAY), says("Done."))) as engine:
         run = await engine.start()
         request = await engine.request(run)
@@ -189,7 +189,7 @@ async def test_i2_a_call_that_was_allowed_is_asked_after_all(client: Client, dat
 async def test_i6_a_call_that_is_asked_after_all_depends_on_what_was_shown(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I6: what the late question showed changes before the approval comes to run: it is asked once more."""
+    """I6: if the precondition changes between the late request and its call's start, the call is asked again."""
     payment = Payment()
     async with held_up(client, sqlite, bench, PAY, tools=[payment.pay()]) as (engine, run):
         await engine.store_rules(rule("closed", "ask"))
@@ -260,7 +260,7 @@ async def grant(database: Database, *, max_uses: int = 1) -> grants.StoredGrant:
 async def test_i2_of_two_calls_that_one_use_of_a_grant_allowed_one_runs(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I2: both were planned on the grant; its last use is taken at the door by one, and a person is asked for the other."""
+    """I2: both were planned on the grant; one takes the last use at the door, and a person is asked for the other."""
     await grant(database)
     async with stack(client, database, bench.pay, model=ListModel(says(PAY, LATER), says("Done."))) as engine:
         run = await engine.start()
@@ -280,7 +280,7 @@ async def test_i2_of_two_calls_that_one_use_of_a_grant_allowed_one_runs(
 async def test_i2_a_grant_that_is_revoked_before_the_door_lets_nothing_through(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I2: planned on a grant, revoked while it waited for its place: a person is asked, and no use is taken."""
+    """I2: planned on a grant that is revoked while the call waits for a slot: a person is asked, and no use is taken."""
     revoked = await grant(sqlite)
     allowing = Policy(rule=[Rule(name="ok", verdict="allow", tools=["slow"])])
     async with held_up(client, sqlite, bench, PAY, policy=allowing) as (engine, run):
@@ -309,7 +309,7 @@ async def test_i2_a_grant_that_is_revoked_before_the_door_lets_nothing_through(
 async def test_i2_stored_rules_that_cannot_be_read_ask_for_everything(
     client: Client, sqlite: Database, bench: Bench, source: str
 ) -> None:
-    """I2: what the file allows is asked for, what it denies is denied still, and a grant lets nothing through."""
+    """I2: what the file allows is asked for, what it denies stays denied, and a grant lets nothing through."""
     await grant(sqlite)
     rules = [Rule(name="ok", verdict="allow", tools=["pay"]), Rule(name="never", verdict="deny", tools=["look"])]
     model = ListModel(says(PAY, call("look", '{"name": "x"}', "l")), says("Done."))
@@ -337,7 +337,7 @@ async def test_i2_stored_rules_that_cannot_be_read_ask_for_everything(
 async def test_i2_a_policy_file_that_the_agent_can_write_allows_nothing(
     client: Client, sqlite: Database, bench: Bench, tmp_path: Path, place: str, asks: bool
 ) -> None:
-    """I2: a file in the run's workspace loses its allow rules for that run, and says so; its deny rules hold."""
+    """I2: for a run that can write the file, its allow rules are ignored with a reason; its deny rules apply."""
     (tmp_path / "workspace/deep/er").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "workspace")
@@ -359,7 +359,7 @@ async def test_i2_a_policy_file_that_the_agent_can_write_allows_nothing(
 async def test_i6_an_edit_is_judged_by_the_rules_as_they_are_then(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I6: rules stored since the request was opened count for the edited call, and again when it comes to run."""
+    """I6: rules stored since the request was opened apply to the edited call, and again when it starts."""
     over = 'args = [{at = "/cents", op = "gt", value = %d}]'
     allowing = Policy(rule=[Rule(name="ok", verdict="allow", tools=["slow"])])
     async with held_up(client, sqlite, bench, PAY, LATER, policy=allowing) as (engine, run):
@@ -449,7 +449,7 @@ async def verdict_cannot_be_read(engine: Stack, run: runs.Run) -> None:
 async def test_i2_every_error_at_the_door_ends_outside_it(
     client: Client, sqlite: Database, bench: Bench, breaks: Any, becomes: Any
 ) -> None:
-    """I2: whatever goes wrong when policy is asked again, the handler does not start: asked, refused, or tried again."""
+    """I2: on any error of the second policy check the handler does not start: the call is asked, refused, or tried again."""
 
     @tool(effect="once", ask=ASKS)
     async def pay(params: Amount) -> int:

@@ -97,7 +97,7 @@ async def another_request(engine: Stack, run: runs.Run, first: requests.Request)
 
 
 async def test_what_is_unchanged_runs(client: Client, database: Database) -> None:
-    """Looked at twice, asked about once; people see nothing of it, and no request takes another's place."""
+    """An unchanged precondition is checked twice and asked about once; no request replaces another."""
     world = World({"b": [1, {"c": "ü"}], "a": None})
     async with stack(client, database, world.tool(), model=paying()) as engine:
         run = await engine.start()
@@ -167,7 +167,7 @@ async def test_i4_the_first_request_stays_decided(client: Client, sqlite: Databa
 
 
 async def test_it_is_asked_again_as_often_as_it_changes(client: Client, sqlite: Database) -> None:
-    """Every approval is for the world it was given in; also when the world has changed back by then."""
+    """Every approval is for the state at its time, even if the state has changed back by then."""
     world = World(1)
     async with stack(client, sqlite, world.tool(), model=paying()) as engine:
         run = await engine.start()
@@ -185,7 +185,7 @@ async def test_it_is_asked_again_as_often_as_it_changes(client: Client, sqlite: 
 
 
 async def test_an_edited_call_depends_on_other_things(client: Client, database: Database) -> None:
-    """An edit takes the edited call's own precondition, as it is when the edit is sent; asked again, it stays edited."""
+    """An edit takes the edited call's precondition at the time of the edit; asked again, the call stays edited."""
     accounts = {5: "full", 7: "empty"}
     world = World(lambda params: accounts[params.cents])
     async with stack(client, database, world.tool(), model=paying()) as engine:
@@ -342,7 +342,7 @@ async def ask_directly(engine: Stack, run: runs.Run, decision_id: str) -> RunToo
 async def test_i5_a_worker_killed_after_asking_again_asks_once(client: Client, database: Database, by_now: str) -> None:
     """I5, I3: a worker asks again and dies before the workflow gets the result, and the world changes again.
 
-    An operator who sees the request decides it meanwhile. The retry finds the request in place of asking once more.
+    An operator who sees the request decides it meanwhile. The next attempt finds the request instead of asking again.
     """
     world = World(1)
     apart = f"apart-{secrets.token_hex(4)}"  # no worker polls there yet, so the test can be the worker that dies
@@ -390,7 +390,7 @@ async def test_i3_a_superseded_approval_is_never_redeemed(client: Client, sqlite
 
 
 async def test_two_calls_of_one_step_are_asked_about_apart(client: Client, sqlite: Database) -> None:
-    """One call that is asked about again holds up no other."""
+    """A call that is asked about again holds up no other."""
     changing = {5: 1, 6: 1}
     world = World(lambda params: changing[params.cents])
     model = paying(PAY, call("pay", '{"cents": 6}', "q"))

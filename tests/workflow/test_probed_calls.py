@@ -34,7 +34,7 @@ class Receipt(BaseModel):
 
 @dataclass
 class Ledger:
-    """What was paid, by key: a service. ``started``: tool → keys of its starts; ``probed``: keys that were asked about."""
+    """What was paid, by key: a service. ``started``: tool → keys of its starts; ``probed``: keys that were probed."""
 
     paid: dict[str, Receipt] = field(default_factory=dict)
     started: dict[str, list[str]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Ledger:
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
     def lossy(self, name: str, probe: Probe, *, effect: Effect = "once", ask: bool = False, losses: int = 1) -> Tool:
-        """A tool that is at work when its worker goes, so many times; after that it returns."""
+        """A tool that loses its worker ``losses`` times while it runs, and then returns."""
 
         @tool(name=name, effect=effect, ask=ask, probe=probe)
         async def pay(ctx: ToolContext) -> Receipt:
@@ -56,7 +56,7 @@ class Ledger:
         return pay
 
     def says(self, answer: ProbeAnswer) -> Probe:
-        """A probe that always answers this, and keeps what it was asked about."""
+        """A probe that always answers this, and records the keys."""
 
         def probe(key: str) -> ProbeAnswer:
             self.probed.append(key)
@@ -215,7 +215,7 @@ def misfit() -> ProbeAnswer:
 async def test_i3_a_probe_without_an_answer_leaves_it_to_a_person(
     client: Client, sqlite: Database, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I3: it does not know, fails, hangs or answers anything else: the outcome is asked for, and nothing starts again."""
+    """I3: if the probe doesn't know, fails, hangs or answers anything else, a person is asked, and nothing starts again."""
     monkeypatch.setattr(author_code, "AUTHOR_SECONDS", 0.5)
     probes: list[Probe] = [no_idea, away, hangs, never_lets_go, gives_up, says_no, the_class, misfit]
     names = [probe.__name__ for probe in probes]
@@ -260,7 +260,7 @@ async def test_a_call_that_is_not_lost_is_not_probed(client: Client, sqlite: Dat
 async def test_i3_a_worker_that_was_only_thought_lost_comes_too_late(
     client: Client, sqlite: Database, ledger: Ledger
 ) -> None:
-    """I3: the result that the probe found stays, head and tail of it shown; the late one is on record as late."""
+    """I3: the probe's result stays, clipped to head and tail; the late one is recorded as late."""
     pay = ledger.lossy("pay", ledger.says(Happened(Receipt(paid=7, note="x" * 5_000))))
     model = calling("pay")
     async with stack(client, sqlite, pay, model=model, limits=Limits(result_chars=1_000)) as engine:

@@ -1,4 +1,4 @@
-"""What tools say while they run: told in order, never at the tool's cost, never in the workflow's history."""
+"""Tools' progress: delivered in order, never at the tool's cost, never in the workflow's history."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def test_an_interrupted_tools_last_words_are_stored_progress(client: Clien
 
 
 async def test_progress_is_not_in_the_workflows_history(client: Client, sqlite: Database) -> None:
-    """No event of the history, payloads decoded or not, holds a word of it; nor does the conversation."""
+    """No event of the history contains it, payloads decoded or not; nor does the conversation."""
 
     @tool(effect="once", ask=False)
     async def talk(ctx: ToolContext) -> str:

@@ -142,7 +142,7 @@ async def test_messages_of_one_side_are_one(stage: Stage, wire: Wire) -> None:
     ids=["openai-streamed", "openai-whole", "anthropic-streamed"],
 )
 async def test_i9_an_input_that_is_no_object_goes_back_as_one(stage: Stage, wire: Wire, streamed: bool) -> None:
-    """I9: closed unexecuted, the model told; what it sent is stored as it was, and is an object in every later request."""
+    """I9: the call is closed unexecuted and the model reads why; its input is stored unchanged, and sent as an object later."""
     raws = ["[1]", '"x"', '{"name": "x']
     response = calls(*(WireCall("look", raw, f"r{place}") for place, raw in enumerate(raws)), LOOK_TOO)
     played = await stage.play(wire, response, calls(LOOK), DONE, streamed=streamed)
@@ -253,7 +253,7 @@ async def test_calls_of_a_response_that_was_cut_off(stage: Stage, wire: Wire, st
 
 @each_wire
 async def test_i9_undeclared_tool_names(stage: Stage, wire: Wire) -> None:
-    """I9: also the engine's own, and names that mean something to a language; they go back in a form that is taken."""
+    """I9: also the engine's own names and reserved words; they are sent back in a form that the provider accepts."""
     names = ["extend_budget", "turngate_answer", "__class__", "constructor", "a.b c"]
     response = calls(*(WireCall(name, "{}", f"c{place}") for place, name in enumerate(names)))
     played = await stage.play(wire, response, DONE)
@@ -311,7 +311,7 @@ async def test_streamed_or_whole_the_same_is_stored(stage: Stage, wire: Wire) ->
 
 @either_way
 async def test_an_empty_200_is_asked_for_again(stage: Stage, streamed: bool) -> None:
-    """No answer at all is the provider's failure: nothing is stored of it, and the same request is sent once more."""
+    """An empty response is the provider's failure: nothing of it is stored, and the same request is sent again."""
 
     async def one(wire: Wire) -> None:
         stage.servers[wire.name].answer(b"", headers=EVENT_STREAM if streamed else None)

@@ -43,7 +43,7 @@ def quick_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def off(engine: Stack, *about: runs.Run, fix: bool = False) -> list[Finding]:
-    """What is off about these runs; the server has those of other tests, too, whose store is another."""
+    """The findings about these runs; the server also has runs of other tests, which use other stores."""
     findings = await reconcile.reconcile(engine.services, fix=fix, by=ME)
     return [each for each in findings if each.run_id in {run.id for run in about}]
 
@@ -83,7 +83,7 @@ async def test_both_kinds_of_orphan_are_reported_and_left(client: Client, sqlite
 
 
 async def test_the_inbox_is_rebuilt_from_the_workflows(client: Client, database: Database, bench: Bench) -> None:
-    """What the inbox hides is shown again, what it still shows is closed as its run closed it, and nothing is decided.
+    """Hidden requests reappear, stale ones are closed as their run closed them, and nothing is decided.
 
     A recorded decision that the run never got is sent to it. Without --fix, nothing changes.
     """
@@ -165,7 +165,7 @@ async def test_both_commands_say_what_they_did(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without --all `recover` only lists; what is off makes `reconcile` exit with 1; a wrong id is said to be one."""
+    """Without --all, `recover` only lists; a finding makes `reconcile` exit with 1; a wrong id is reported."""
     for name in ("TURNGATE_DATA_DIR", "TURNGATE_DATABASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal.address)

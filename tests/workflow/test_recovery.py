@@ -176,7 +176,7 @@ async def test_i5_a_waiting_run_is_decided_on_the_request_it_had(
 async def test_i3_i4_a_decided_call_runs_and_a_started_one_becomes_unknown(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I3, I4: a recorded decision counts and is not asked for again; what had started is a person's to look at.
+    """I3, I4: a recorded decision counts and is not asked for again; a call that had started goes to a person.
 
     The lost workflow's worker lives, and its handler is still at work: it is not started again, and comes too late. Lost
     once more, the run finds the answered and the open requests alike.
@@ -233,7 +233,7 @@ async def test_i3_an_answer_to_an_unknown_outcome_counts_after_the_loss(
 async def test_i3_a_call_that_was_stopped_and_never_closed_is_unknown(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I3: a handler that an interrupt or a termination had stopped is asked about, with what it had said, not started again."""
+    """I3: a handler that an interrupt or a termination stopped is asked about, with its partial output, and not started again."""
     async with stack(client, sqlite, working(bench), model=ListModel(says(WORK), DONE), working=False) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
             run = await engine.start()

@@ -1,4 +1,4 @@
-"""I5: what the store holds as decided reaches its run, though the update that brought it there was lost."""
+"""I5: a decision in the store reaches its run, even if the update that carried it was lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def signals(engine: Stack, run: runs.Run) -> int:
 async def test_i5_a_decision_whose_update_was_lost_is_sent_again(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I5: a run that waits for a decision the store already holds gets it when the API starts; told twice, it runs once."""
+    """I5: a run that waits for a decision the store already has gets it when the API starts; sent twice, it runs once."""
     async with stack(client, database, bench.pay, model=paying()) as engine:
         run = await engine.start()
         await lose_the_update(engine, run, "approve")

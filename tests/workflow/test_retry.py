@@ -61,7 +61,7 @@ async def test_a_run_that_failed_at_its_first_step_begins_again(client: Client, 
 async def test_an_interrupted_run_continues_knowing_what_did_not_run(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """The call that waited is closed as interrupted; asked for again it gets a request of its own, and runs once."""
+    """The call that waited is closed as interrupted; if the model repeats it, it gets its own request, and runs once."""
     pay = call("pay", '{"cents": 5}', "p")
     model = ListModel(says("Pay.", pay), says("Again.", call("pay", '{"cents": 5}', "q")), says("Done."))
     async with stack(client, sqlite, bench.pay, model=model) as engine:
@@ -82,7 +82,7 @@ async def test_an_interrupted_run_continues_knowing_what_did_not_run(
 
 
 async def test_what_cannot_be_retried_says_why(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A completed run, and one whose conversation has continued: a conflict that says what to do, and nothing is changed."""
+    """A completed run, and one whose conversation has continued: a conflict that says what to do, and nothing changes."""
     model = ListModel(GONE, says("Answered."), says("never"))
     async with stack(client, sqlite, bench.pay, model=model) as engine:
         run = await engine.start()
@@ -100,7 +100,7 @@ async def test_what_cannot_be_retried_says_why(client: Client, sqlite: Database,
 async def test_a_retry_that_did_not_start_leaves_the_conversation_as_it_was(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """Temporal went away in between: its row goes, the conversation's past and head stay, and it can be retried later."""
+    """If Temporal is unreachable, the retry's row is removed, the conversation is unchanged, and a later retry works."""
     async with stack(client, database, bench.pay, model=ListModel(GONE, says("Done."))) as engine:
         run = await engine.ended(await engine.start("say hello"))
         wanted = StartOrder(agent="agent", input=run.task, conversation_id=run.conversation_id)

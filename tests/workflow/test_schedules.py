@@ -58,7 +58,7 @@ async def fires(engine: Stack, schedule: ScheduleDetail) -> list[Fire]:
 
 
 async def fired(engine: Stack, schedule: ScheduleDetail, *outcomes: str) -> list[Fire]:
-    """The fires, once the first of them have come to these outcomes."""
+    """The fires, once the first of them have these outcomes."""
 
     async def look() -> list[Fire] | None:
         rows = await fires(engine, schedule)
@@ -197,7 +197,7 @@ async def test_a_fire_that_is_buffered_opens_when_the_run_has_ended(
 async def test_i8_a_fire_that_waits_for_weeks_keeps_its_history_short(
     sqlite: Database, bench: Bench, tmp_path: Path
 ) -> None:
-    """I8: it continues as new when Temporal says so, and is the same fire after it."""
+    """I8: it continues as new when Temporal suggests it, and stays the same fire."""
     switches = ["limit.historyCount.suggestContinueAsNew=8"]
     async with EmbeddedTemporal(tmp_path, switches=switches) as server:
         client = await Client.connect(server.address, data_converter=data_converter())

@@ -127,7 +127,7 @@ async def test_the_run_whose_budget_it_is_asks_for_more(client: Client, sqlite: 
 
 
 async def test_steps_are_each_runs_own(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A sub-agent may take as many as its own limit says, whatever its caller's is."""
+    """A sub-agent's step limit is its own, whatever its caller's is."""
     models = Cast(test=Script(asks("leaf", "l"), DONE), leaf=Script(LOOK, LOOK, LOOK, DONE))
     async with stack(
         client, sqlite, sub_agent(agent_of("leaf", bench.look)), model=models, limits=Limits(steps=2)
@@ -137,7 +137,7 @@ async def test_steps_are_each_runs_own(client: Client, sqlite: Database, bench: 
 
 
 def test_a_limit_of_cost_needs_the_prices_of_sub_agents() -> None:
-    """Also of one far below: the app is refused when it is declared, and says whose model it is."""
+    """Also of a deeply nested one: the app is refused at declaration, and the error names the agent and its model."""
     middle = agent_of("middle", sub_agent(agent_of("leaf")))
     top = Agent(
         name="top",

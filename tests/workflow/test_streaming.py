@@ -1,4 +1,4 @@
-"""What a model says while it answers: shown as it comes, each word once, void when its attempt is, never in the history."""
+"""Deltas of a model's response: delivered live, each word once, void if their attempt fails, never in the history."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Line = Callable[[OnDelta], Awaitable[ModelResponse]]
 
 
 class Talker:
-    """Answers the n-th request by its n-th line, which may talk before it does; the last one stays."""
+    """Answers the n-th request with its n-th line, which may stream before it returns; the last one repeats."""
 
     name = "scripted:test"
 
@@ -94,7 +94,7 @@ async def until_stored(database: Database, run: runs.Run, text: str) -> None:
 
 
 async def test_words_come_live_once_and_make_way_for_the_message(client: Client, database: Database) -> None:
-    """Who watches hears each word once and before the answer; who comes late what was said so far; nothing is left of it."""
+    """A watcher gets each word once and before the response, a late one the words so far; the deltas are deleted afterwards."""
     received, late = asyncio.Event(), asyncio.Event()
 
     async def line(on_delta: OnDelta) -> ModelResponse:
@@ -140,7 +140,7 @@ async def test_words_come_live_once_and_make_way_for_the_message(client: Client,
 
 
 async def test_a_failed_attempt_takes_its_words_back(client: Client, sqlite: Database) -> None:
-    """No silent retry: a reset with its reason, the event says that something was shown, and attempts never mix."""
+    """No silent retry: a reset with its reason, the event says that words were shown, and attempts never mix."""
     half, void, whole = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     def hear(item: StreamItem) -> None:
@@ -259,7 +259,7 @@ class Verdict(BaseModel):
 
 
 async def test_i9_an_answer_that_does_not_fit_its_schema_is_made_again(client: Client, sqlite: Database) -> None:
-    """The model is sent the schema, told what is wrong with its answer, and the run ends with one that fits."""
+    """The model gets the schema and a correction of its answer, and the run ends with one that fits."""
     model = Talker(*(silent(says(text)) for text in ("Guilty!", '{"guilty": "perhaps"}', '{"guilty": true}')))
     judge = Agent(name="judge", instructions="Judge.", toolkit=Toolkit.of(), model="scripted:test", output=Verdict)
     async with stack(client, sqlite, model=model, agents=[judge]) as engine:

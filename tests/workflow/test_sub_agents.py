@@ -180,7 +180,7 @@ async def test_i9_a_task_that_cannot_be_written_is_a_result(client: Client, sqli
 
 
 async def test_a_sub_agents_long_answer_is_clipped_and_can_be_read_on(client: Client, sqlite: Database) -> None:
-    """The parent is shown head and tail within its own limit, and reads the rest with ``read_result``."""
+    """The parent gets head and tail within its own limit, and reads the rest with ``read_result``."""
     words = " ".join(f"word{number}" for number in range(2_000))
 
     async def read_on(request: ModelRequest) -> ModelResponse:
