@@ -11,7 +11,7 @@ from turngate.domain.agents.app import Agent
 from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.domain.policy.policy import evaluate
 from turngate.domain.tools.tool import Tool, ToolKind
-from turngate.models.profiles import found_file, load_profiles
+from turngate.models.profiles import find_models_file, load_profiles
 from turngate.models.registry import Models, ModelSettings
 from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.settings import Settings
@@ -98,7 +98,7 @@ def build_models(settings: Settings, *, script_base: Path) -> Models:
             openai_api_key=settings.openai_api_key,
             script_base=script_base,
         ),
-        load_profiles(found_file(settings.models_file, settings.data_dir, script_base)),
+        load_profiles(find_models_file(settings.models_file, settings.data_dir, script_base)),
     )
 
 

@@ -25,7 +25,7 @@ from turngate.evals.facts import CaseRun, Play, case_run
 from turngate.evals.planning import Planned, plan
 from turngate.evals.report import Attempt, Report
 from turngate.evals.stage import Stage, staged
-from turngate.models.profiles import found_file, load_profiles
+from turngate.models.profiles import find_models_file, load_profiles
 from turngate.models.registry import Models, ModelSettings
 from turngate.runtime.app_loader import LoadedApp, check_app
 from turngate.runtime.settings import Settings, load_settings
@@ -123,7 +123,7 @@ def _models(settings: Settings, base: Path) -> Models:
             openai_api_key=settings.openai_api_key,
             script_base=base,
         ),
-        load_profiles(found_file(settings.models_file, settings.data_dir, base)),
+        load_profiles(find_models_file(settings.models_file, settings.data_dir, base)),
     )
 
 

@@ -1,7 +1,7 @@
 """Language models: the port and its adapters. Knows the domain and HTTP; never the store, Temporal or the engine.
 
-``port`` is what the engine asks, ``registry`` turns a spec (``provider:name``) into a model, ``openai``
-(with ``openai_request``, ``openai_response``, ``openai_errors``) and ``scripted`` (with ``script``) are the adapters.
+``port`` is the engine's side, ``registry`` turns a spec (``provider:name``) into a model; ``openai``, ``pydantic_ai`` and
+``scripted`` (with ``script``) are the adapters.
 """
 
 from turngate.models.openai.client import OpenAICompatibleModel

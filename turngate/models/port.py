@@ -1,7 +1,7 @@
-"""The language-model port: what the engine asks of a model, and what it gets.
+"""The language-model port: the engine's request to a model, and the response.
 
-Owns the protocol, the request and the deltas of a streamed response. Must not know any provider: adapters stand beside it
-and are chosen by :mod:`turngate.models.registry`.
+Owns the protocol, the request and the deltas of a streamed response. Must not know any provider: :mod:`turngate.models.registry`
+chooses the adapter.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from turngate.domain.tools.tool import ToolManifest
 class ModelRequest:
     """One request to a model.
 
-    ``messages``: the conversation so far, reconciled (I1); the first may be of role ``system``. ``tools``: what the
-    model may call, in the order it is told; empty for none. ``output``: JSON Schema of an object that the final answer has
-    to be, None for free text. ``options``: how to answer; what a provider does not know is left out of its request.
+    ``messages``: the conversation so far, reconciled (I1); the first may be of role ``system``. ``tools``: the tools that the
+    model may call, in the order in which it sees them. ``output``: JSON Schema of the object that the final answer must be;
+    None: free text. ``options``: how to answer; a provider's request leaves out the options that it does not know.
     """
 
     messages: Sequence[Message]
@@ -31,20 +31,20 @@ class ModelRequest:
 
 
 OnDelta = Callable[[Delta], None]
-"""Is told each delta as it arrives. Returns at once and raises nothing."""
+"""Called with each delta as it arrives. Returns at once and raises nothing."""
 
 
 class LanguageModel(Protocol):
-    """A model behind one provider. Safe for concurrent requests; retries belong to the caller."""
+    """A provider's model. Safe for concurrent requests; retries are the caller's."""
 
     @property
     def name(self) -> str:
         """The name shown to people; a scripted model's begins with ``scripted:``."""
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
-        """Return one complete response; a call id is "" where the provider gave none.
+        """Return one complete response; a call id is "" if the provider sent none.
 
-        Every call of this is a new request that is paid for.
+        Each call of this method is a new request, which costs money.
 
         Raises:
             ModelError: the provider failed; ``retryable`` says whether the same request may succeed later.
@@ -56,12 +56,12 @@ class LanguageModel(Protocol):
 
 @runtime_checkable
 class StreamingModel(LanguageModel, Protocol):
-    """A model whose answer can be watched while it is made."""
+    """A model whose answer can be watched while it arrives."""
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
-        """Return what :meth:`LanguageModel.generate` would have, after telling of it piece by piece.
+        """Return what :meth:`LanguageModel.generate` would return, and report each piece of it as it arrives.
 
-        A response that breaks off is never returned in part: it raises.
+        If a response breaks off, this raises; it never returns a part.
 
         Raises:
             ModelError: as :meth:`LanguageModel.generate`.

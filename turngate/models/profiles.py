@@ -23,7 +23,7 @@ from turngate.domain.runs.budgets import Price
 from turngate.domain.tools.failures import describe_validation
 
 FILE_NAME: Final = "models.toml"
-"""What the file is called where no one names one: in the data directory, or else beside the app."""
+"""The file's name if none is configured: in the data directory, or else next to the app."""
 
 Spec = Annotated[str, Field(min_length=1, max_length=MAX_SPEC_CHARS)]
 
@@ -61,8 +61,8 @@ class _Table(BaseModel):
         )
 
 
-def found_file(named: Path | None, *places: Path) -> Path | None:
-    """Return the file to read: the one that was named, else the first ``models.toml`` in these directories, else None."""
+def find_models_file(named: Path | None, *places: Path) -> Path | None:
+    """Return the file to read: the one that is configured, else the first ``models.toml`` in these directories, else None."""
     if named is not None:
         return named
     return next((place / FILE_NAME for place in places if (place / FILE_NAME).is_file()), None)
@@ -72,8 +72,8 @@ def load_profiles(path: Path | None) -> Profiles:
     """Read the file; None: there are no profiles.
 
     Raises:
-        ConfigurationError: it is not there, is no TOML, a key or value does not fit, a fallback names no profile, or
-            fallbacks lead back to where they began.
+        ConfigurationError: it does not exist, is not TOML, a key or value is wrong, a fallback names no profile, or
+            fallbacks form a circle.
     """
     if path is None:
         return Profiles()
@@ -91,7 +91,7 @@ def load_profiles(path: Path | None) -> Profiles:
 def parse_profiles(text: str, *, source: str) -> Profiles:
     """Return the profiles of a file's text. Raises ConfigurationError as :func:`load_profiles`."""
     try:
-        # A price is money: read through float, 0.1 would not be a tenth.
+        # A price is money: as a float, 0.1 would not be a tenth.
         document = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"models file {source} is not TOML: {error}") from None
@@ -99,12 +99,12 @@ def parse_profiles(text: str, *, source: str) -> Profiles:
     if document or not isinstance(tables, dict):
         stray = f", and not {next(iter(document))!r}" if document else ""
         raise ConfigurationError(f"models file {source} holds [profile.NAME] tables{stray}")
-    found = {name: _profile(name, table, source) for name, table in tables.items()}
-    for profile in found.values():
-        _require_names(profile, found, source)
-    for name in found:
-        _require_no_cycle(name, found, source)
-    return Profiles(found, source=source)
+    profiles = {name: _profile(name, table, source) for name, table in tables.items()}
+    for profile in profiles.values():
+        _require_names(profile, profiles, source)
+    for name in profiles:
+        _require_no_cycle(name, profiles, source)
+    return Profiles(profiles, source=source)
 
 
 def _profile(name: str, table: Any, source: str) -> Profile:
@@ -131,17 +131,16 @@ def _as_decimal(value: Any) -> Any:
     return Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _require_names(profile: Profile, found: Mapping[str, Profile], source: str) -> None:
+def _require_names(profile: Profile, profiles: Mapping[str, Profile], source: str) -> None:
     for spec in profile.fallback:
-        if ":" not in spec and spec not in found:
-            raise _wrong(
-                source, profile.name, f"fallback {spec!r} is neither provider:name nor a profile ({', '.join(found)})"
-            )
+        if ":" not in spec and spec not in profiles:
+            names = ", ".join(profiles)
+            raise _wrong(source, profile.name, f"fallback {spec!r} is neither provider:name nor a profile ({names})")
 
 
-def _require_no_cycle(name: str, found: Mapping[str, Profile], source: str) -> None:
+def _require_no_cycle(name: str, profiles: Mapping[str, Profile], source: str) -> None:
     def follow(at: str, path: tuple[str, ...]) -> None:
-        for spec in found[at].fallback if at in found else ():
+        for spec in profiles[at].fallback if at in profiles else ():
             if spec in path:
                 way = " → ".join((*path[path.index(spec) :], spec))
                 raise _wrong(source, name, f"its fallbacks lead back to where they were: {way}")

@@ -1,4 +1,4 @@
-"""From a model's spec (``provider:name``, or a profile's name) to the model: the one place that knows every adapter."""
+"""Resolve a model's spec (``provider:name``, or a profile's name): the one module that knows every adapter."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from turngate.models.pydantic_ai.loader import PROVIDERS, knows_provider, provid
 from turngate.models.scripted import ScriptedModel
 
 OPENAI_BASE_URL: Final = "https://api.openai.com/v1"
-"""OpenAI's own API, where ``openai:`` goes unless told otherwise."""
+"""OpenAI's own API: the default address of ``openai:``."""
 
 FORMS: Final = (
     "openai:NAME (any server that speaks OpenAI's chat completions; where: TURNGATE_OPENAI_BASE_URL) "
     f"or {PROVIDER_FORMS}, or scripted:FILE (plays a YAML or JSON script)"
 )
 
-TOLD: Final = ("openai", *PROVIDERS, "scripted")
-"""The providers that people are told of."""
+BUILT_IN: Final = ("openai", *PROVIDERS, "scripted")
+"""The providers that Turngate lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """What the adapters are told from outside.
+    """The adapters' settings.
 
     ``openai_base_url`` None: OpenAI's own. ``script_base``: the directory that the file of ``scripted:FILE`` is relative
     to. ``timeout_seconds``: for one whole request to a model.
@@ -44,7 +44,7 @@ class ModelSettings:
 
 
 class Models:
-    """The models of one process, each made once; all of one provider share their connections."""
+    """The models of one process, each created once; a provider's models share their connections."""
 
     def __init__(self, settings: ModelSettings, profiles: Profiles | None = None) -> None:
         self._settings = settings
@@ -53,7 +53,7 @@ class Models:
         self._client: httpx.AsyncClient | None = None
 
     def resolve(self, spec: str) -> LanguageModel:
-        """Return the model of this spec; the same one every time, and for every profile of one model.
+        """Return the model of this spec: the same object every time, and for every profile of one model.
 
         Raises:
             ConfigurationError: no such form or profile, no readable script, or OpenAI's own API without a key.
@@ -65,32 +65,32 @@ class Models:
 
     @property
     def providers(self) -> tuple[str, ...]:
-        """The providers that are told of, and those that a profile names."""
+        """The providers that Turngate lists, and those that a profile names."""
         named = (
             spec.partition(":")[0] for profile in self.profiles.values() for spec in (profile.model, *profile.fallback)
         )
-        return tuple(dict.fromkeys((*TOLD, *(name for name in named if name not in self.profiles))))
+        return tuple(dict.fromkeys((*BUILT_IN, *(name for name in named if name not in self.profiles))))
 
     def require_known(self, spec: str, *, place: str) -> None:
-        """Refuse a spec that names no profile and no provider there is; whether its key is there is not looked at.
+        """Refuse a spec that names no profile and no known provider. Does not check whether the provider's key is set.
 
-        Raises ConfigurationError. ``place``: where the spec stands, which the message begins with.
+        Raises ConfigurationError. ``place``: where the spec is; the message begins with it.
         """
         try:
             provider = self._named(spec).partition(":")[0]
         except ConfigurationError as error:
             raise ConfigurationError(f"{place}: {error.message}", spec=spec) from None
-        if provider not in TOLD and not knows_provider(provider):
+        if provider not in BUILT_IN and not knows_provider(provider):
             raise ConfigurationError(f"{place}: there is no model {spec!r}; a model is {FORMS}", spec=spec)
 
     def require_profiles(self) -> None:
-        """Refuse profiles of providers that there are not. Raises ConfigurationError."""
+        """Refuse profiles of unknown providers. Raises ConfigurationError."""
         for name, profile in self.profiles.items():
             for key, spec in (("model", profile.model), *(("fallback", spec) for spec in profile.fallback)):
                 self.require_known(spec, place=f"models file {self.profiles.source}, [profile.{name}] {key}")
 
     def context_window(self, spec: str) -> int | None:
-        """Return how many tokens the model of a profile takes; None where no profile says so."""
+        """Return how many tokens the model of a profile accepts; None if no profile says so."""
         profile = self.profiles.get(spec)
         return None if profile is None else profile.context_window
 
@@ -101,7 +101,7 @@ class Models:
             raise ConfigurationError(f"{error.message}; without a profile a model is {FORMS}", spec=spec) from None
 
     async def aclose(self) -> None:
-        """Close every model. Safe to repeat; a model resolved before cannot be used after it."""
+        """Close every model. Safe to repeat; models resolved before cannot be used afterwards."""
         models, self._resolved = self._resolved, {}
         client, self._client = self._client, None
         for model in models.values():

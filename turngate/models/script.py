@@ -1,7 +1,7 @@
-"""The form of a scripted model's script, and its reading from YAML or JSON.
+"""A scripted model's script: its schema, and how to parse it from YAML or JSON.
 
-Owns the schema (one pydantic model per mapping of the file; a key it does not know is refused) and errors that give
-the place. A script::
+Owns the schema (one pydantic model per mapping of the file; an unknown key is refused) and errors that give the place. A
+script::
 
     name: fix-the-test              # default: the file's stem
     responses:                      # one per request of a run; or `runs:`, a list of {responses: …}, one per user message
@@ -9,8 +9,8 @@ the place. A script::
         calls:
           - {tool: read_file, input: {path: a.py}}
           - {tool: bash, raw_input: '{"command": '}    # exact text, which need not be JSON
-      - {text: "It is the third line.", stream_seconds: 2}    # comes word by word, for those who watch
-      - {malformed: "its call was never closed"}       # nothing can be made of it; the engine tells the model so
+      - {text: "It is the third line.", stream_seconds: 2}    # arrives word by word, for people who watch
+      - {malformed: "its call was never closed"}       # cannot be parsed; the engine tells the model so
       - cases:                      # chosen by the results directly before; the first match wins
           - {when: {tool: edit_file, kind: rejected}, text: "Understood, I leave it."}
           - {text: "Done: {{last_result}}"}
@@ -37,7 +37,7 @@ class _Form(BaseModel):
 
 
 class Call(_Form):
-    """One tool call. ``input``: a mapping, sent as JSON; ``raw_input``: the exact text; ``id`` "": none was given."""
+    """One tool call. ``input``: a mapping, sent as JSON; ``raw_input``: the exact text; ``id`` "": the provider sent none."""
 
     tool: str
     input: dict[str, JsonValue] = Field(default_factory=dict)
@@ -78,8 +78,8 @@ class ScriptedError(_Form):
 class Response(_Form):
     """What the model answers. ``finish_reason`` None: ``tool_calls`` when there are calls, else ``stop``.
 
-    ``malformed``: what a provider's adapter would say of a response that it cannot read. ``stream_seconds``: how long the
-    response takes to come, piece by piece, where it is streamed; with an ``error``, what watchers see before it.
+    ``malformed``: what a provider's adapter would say about a response that it cannot parse. ``stream_seconds``: how long a
+    streamed response takes, piece by piece; with an ``error``, watchers see the pieces before it.
     """
 
     text: str = ""
@@ -107,7 +107,7 @@ class Case(Response):
 
 
 class Entry(Response):
-    """One place in the script: a response, or the cases to choose it from."""
+    """One place in the script: a response, or the cases to choose from."""
 
     cases: Annotated[tuple[Case, ...], Field(min_length=1)] | None = None
 
@@ -117,7 +117,7 @@ class Entry(Response):
             return self
         beside = sorted(self.model_fields_set - {"cases"})
         if beside:
-            raise ValueError(f"`cases` stands alone; move {', '.join(beside)} into the cases")
+            raise ValueError(f"`cases` must be the only key; move {', '.join(beside)} into the cases")
         if any(case.when is None for case in self.cases[:-1]):
             raise ValueError("a case without `when` always matches, so only the last case may be without")
         return self

@@ -37,9 +37,9 @@ WORD: Final = re.compile(r"\s*\S+\s*|\s+")
 
 
 class ScriptedModel:
-    """Answers each request with the script's next response.
+    """Returns the script's next response to each request.
 
-    The conversation alone says which one is next (user messages choose the run, assistant messages since then the
+    The conversation alone determines which one is next (user messages choose the run, assistant messages since then the
     response), so a retry, a restart or a fork gets the same answer.
     """
 
@@ -50,7 +50,7 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: str | Path) -> ScriptedModel:
-        """Read a YAML or JSON script; raises ConfigurationError when it is not there or not a script."""
+        """Read a YAML or JSON script. Raises ConfigurationError if it cannot be read or is not a script."""
         file = Path(path)
         try:
             text = file.read_text(encoding="utf-8")
@@ -80,10 +80,10 @@ class ScriptedModel:
         return self._answer(response, request.messages)
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
-        """Return what :meth:`generate` would have, told word by word over the response's ``stream_seconds``.
+        """Return what :meth:`generate` would return, word by word over the response's ``stream_seconds``.
 
         Raises:
-            ModelError: as :meth:`generate`; an ``error`` entry's after everything was told.
+            ModelError: as :meth:`generate`; an ``error`` entry's after every delta.
         """
         place, response = self._next(request)
         await asyncio.sleep(response.delay_seconds)
@@ -97,12 +97,12 @@ class ScriptedModel:
         return answer
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the model has nothing to close."""
 
     def _next(self, request: ModelRequest) -> tuple[str, Response]:
         """Return the response for this conversation, and its place in the script."""
         messages = request.messages
-        # What the engine tells the model of a malformed response belongs to the run it came in.
+        # The engine's message about a malformed response is part of the same run.
         users = [
             index for index, message in enumerate(messages) if message.role == "user" and not is_corrective(message)
         ]

@@ -22,6 +22,7 @@ from turngate.domain.conversation.messages import (
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.results import Ok, rejected, wire_text
 from turngate.models.openai.request import accepted_arguments, request_body
+from turngate.models.port import ModelRequest
 
 
 def assistant(*parts: object, **options: object) -> Message:
@@ -33,7 +34,7 @@ def call(name: str = "look", raw: str = '{"name":"x"}', call_id: str = "c1", **o
 
 
 def sent(*messages: Message) -> list[dict[str, object]]:
-    return request_body("m", messages, [])["messages"]
+    return request_body("m", ModelRequest(messages=messages))["messages"]
 
 
 def test_a_conversation_maps_role_by_role():
@@ -200,7 +201,7 @@ async def ping() -> str:
 
 def test_tools_map_to_functions_in_their_order():
     """Name, description, schema; ``strict`` only if the tool sets it; an object even without parameters."""
-    body = request_body("m", [], [pay.manifest, ping.manifest])
+    body = request_body("m", ModelRequest(messages=[], tools=[pay.manifest, ping.manifest]))
     assert [entry["type"] for entry in body["tools"]] == ["function", "function"]
     first, second = (entry["function"] for entry in body["tools"])
     assert first == {
@@ -219,28 +220,29 @@ def test_tools_map_to_functions_in_their_order():
 def test_a_manifest_without_a_schema_gets_an_empty_object():
     """Providers refuse a function whose parameters are not an object."""
     bare = ping.manifest.model_copy(update={"parameters": {}})
-    assert request_body("m", [], [bare])["tools"][0]["function"]["parameters"] == {"type": "object", "properties": {}}
+    (entry,) = request_body("m", ModelRequest(messages=[], tools=[bare]))["tools"]
+    assert entry["function"]["parameters"] == {"type": "object", "properties": {}}
 
 
 def test_without_tools_the_key_is_left_out():
     """OpenAI answers 400 to an empty list of tools."""
-    assert "tools" not in request_body("m", [user_message("hi")], [])
+    assert "tools" not in request_body("m", ModelRequest(messages=[user_message("hi")]))
 
 
 def test_a_replys_schema_and_options_are_sent():
     """The JSON schema has its title; unset options are the provider's choice; OpenAI gets its own name of the bound."""
     schema = {"type": "object", "title": "My verdict!", "properties": {"guilty": {"type": "boolean"}}}
     options = ModelOptions(max_output_tokens=9, temperature=0, reasoning_effort="low")
-    body = request_body("m", [user_message("hi")], [], output=schema, options=options)
+    body = request_body("m", ModelRequest(messages=[user_message("hi")], output=schema, options=options))
     assert body["response_format"] == {"type": "json_schema", "json_schema": {"name": "My_verdict_", "schema": schema}}
     assert {key: body[key] for key in ("max_tokens", "temperature", "reasoning_effort")} == {
         "max_tokens": 9,
         "temperature": 0,
         "reasoning_effort": "low",
     }
-    counted = request_body("m", [user_message("hi")], [], options=options, of_openai=True)
+    counted = request_body("m", ModelRequest(messages=[user_message("hi")], options=options), of_openai=True)
     assert (counted["max_completion_tokens"], "max_tokens" in counted) == (9, False)
-    bare = request_body("m", [user_message("hi")], [], options=ModelOptions())
+    bare = request_body("m", ModelRequest(messages=[user_message("hi")], options=ModelOptions()))
     assert set(bare) == {"model", "messages"}
 
 
@@ -262,17 +264,19 @@ def test_i1_another_providers_ids_are_made_acceptable(model: str, of_openai: boo
             parts=tuple(ToolResultPart(tool_call_id=i, tool_name="look", result=Ok(value={})) for i in ids),
         ),
     ]
-    sent = request_body(model, history, [], of_openai=of_openai)["messages"]
+    sent = request_body(model, ModelRequest(messages=history), of_openai=of_openai)["messages"]
     called = [call["id"] for call in sent[0]["tool_calls"]]
     assert [result["tool_call_id"] for result in sent[1:]] == called
     assert all(re.fullmatch(pattern, each) for each in called)
     assert len(set(called)) == 4
     assert called[0] == ids[0]
-    again = request_body(model, [*history, user_message("and?")], [], of_openai=of_openai)["messages"]
+    again = request_body(model, ModelRequest(messages=[*history, user_message("and?")]), of_openai=of_openai)[
+        "messages"
+    ]
     assert again[: len(sent)] == sent
 
 
 def test_other_servers_get_ids_unchanged():
     """A gateway may store data for its provider in the id itself."""
     history = [Message(role="assistant", parts=(ToolCallPart(tool_call_id="x" * 200, tool_name="look", input="{}"),))]
-    assert request_body("gpt-x", history, [])["messages"][0]["tool_calls"][0]["id"] == "x" * 200
+    assert request_body("gpt-x", ModelRequest(messages=history))["messages"][0]["tool_calls"][0]["id"] == "x" * 200

@@ -9,6 +9,7 @@ from turngate.domain.conversation.messages import Message, ModelResponse, Reason
 from turngate.domain.errors import ModelError
 from turngate.models.openai.request import request_body
 from turngate.models.openai.response import model_response, parse_completion
+from turngate.models.port import ModelRequest
 
 
 def read(body: object, *, tools_offered: bool = False) -> ModelResponse:
@@ -24,7 +25,7 @@ def answer_of(message: object, **choice: object) -> ModelResponse:
 def round_trip(body: object) -> dict[str, object]:
     """Return what the next request has for this message after the store's JSON."""
     stored = Message.model_validate_json(read(body).message.model_dump_json())
-    return request_body("m", [stored], [])["messages"][0]
+    return request_body("m", ModelRequest(messages=[stored]))["messages"][0]
 
 
 def test_text_usage_and_name():
@@ -178,7 +179,7 @@ def test_i9_a_broken_call_keeps_what_can_be_read(junk, expected):
     assert (first.tool_call_id, first.tool_name, first.input) == ("c1", "look", '{"a":1}')
     assert (second.tool_call_id, second.tool_name, second.input) == expected
     assert (response.malformed, response.finish_reason) == ("", "tool_calls")
-    sent = request_body("m", [Message.model_validate_json(response.message.model_dump_json())], [])
+    sent = request_body("m", ModelRequest(messages=[Message.model_validate_json(response.message.model_dump_json())]))
     assert [call["type"] for call in sent["messages"][0]["tool_calls"]] == ["function", "function"]
 
 

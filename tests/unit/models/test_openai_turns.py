@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from turngate.domain.conversation.messages import FilePart, Message, TextPart, user_message
 from turngate.models.openai.request import PROVIDER, in_turns, request_body
+from turngate.models.port import ModelRequest
 
 IMAGE = FilePart(type="image", media_type="image/png", url="https://example.com/a.png")
 
 
 def sent(*messages: Message, model: str = "m") -> list[dict[str, Any]]:
-    body: dict[str, Any] = request_body(model, messages, [])
+    body: dict[str, Any] = request_body(model, ModelRequest(messages=messages))
     sent_messages: list[dict[str, Any]] = body["messages"]
     return sent_messages
 

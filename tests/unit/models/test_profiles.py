@@ -10,7 +10,7 @@ import pytest
 from turngate.domain.agents.model_profiles import ModelOptions
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.budgets import Price
-from turngate.models.profiles import found_file, load_profiles, parse_profiles
+from turngate.models.profiles import find_models_file, load_profiles, parse_profiles
 from turngate.models.registry import Models, ModelSettings
 
 WHOLE = """
@@ -80,13 +80,13 @@ def test_a_named_file_counts_then_the_data_directory_then_the_app(tmp_path: Path
     data, app, named = tmp_path / "data", tmp_path / "app", tmp_path / "own.toml"
     data.mkdir()
     app.mkdir()
-    assert found_file(None, data, app) is None
+    assert find_models_file(None, data, app) is None
     assert not load_profiles(None)
     (app / "models.toml").write_text("")
-    assert found_file(None, data, app) == app / "models.toml"
+    assert find_models_file(None, data, app) == app / "models.toml"
     (data / "models.toml").write_text("")
-    assert found_file(None, data, app) == data / "models.toml"
-    assert found_file(named, data, app) == named
+    assert find_models_file(None, data, app) == data / "models.toml"
+    assert find_models_file(named, data, app) == named
     with pytest.raises(ConfigurationError, match="TURNGATE_MODELS_FILE"):
         load_profiles(named)
 

@@ -30,6 +30,7 @@ from turngate.domain.tools.results import Failure, Ok, as_object, wire_text
 from turngate.models.openai.errors import Endpoint, error_in_body, error_of_status
 from turngate.models.openai.request import PROVIDER, request_body
 from turngate.models.openai.response import model_response, parse_completion
+from turngate.models.port import ModelRequest
 
 OPAQUE: dict[str, Any] = {"z": [1.0, None, {"k": 2**70}], "signature": "CpgB/+==\u2028é😀", "a": ""}
 FOREIGN: dict[str, Any] = {"anthropic": {"secret": "foreign"}, "gemini": {"id": "foreign"}}
@@ -38,7 +39,7 @@ FOREIGN: dict[str, Any] = {"anthropic": {"secret": "foreign"}, "gemini": {"id": 
 def wire(*messages: Message) -> Any:
     """Return the messages as the server reads them, each after the store's JSON."""
     stored = [Message.model_validate_json(message.model_dump_json()) for message in messages]
-    return json.loads(json.dumps(request_body("m", stored, [])["messages"]))
+    return json.loads(json.dumps(request_body("m", ModelRequest(messages=stored))["messages"]))
 
 
 def calling(*calls: tuple[str, str], text: str = "") -> Message:
@@ -219,7 +220,7 @@ def test_making_a_request_changes_nothing_it_was_made_from() -> None:
     """The request copies opaque values: the stored messages stay unchanged."""
     messages = with_options({PROVIDER: copy.deepcopy(OPAQUE)})
     before = [message.model_dump_json() for message in messages]
-    assert request_body("m", messages, []) == request_body("m", messages, [])
+    assert request_body("m", ModelRequest(messages=messages)) == request_body("m", ModelRequest(messages=messages))
     assert [message.model_dump_json() for message in messages] == before
 
 
@@ -239,7 +240,9 @@ async def plan_trip(params: Trip) -> str:
 
 def test_a_schema_is_sent_as_it_was_declared() -> None:
     """Nothing is removed (``$defs`` and ``$ref`` stay): the model gets the schema of the digest and the operator's form."""
-    sent = request_body("m", [], [plan_trip.manifest])["tools"][0]["function"]["parameters"]
+    sent = request_body("m", ModelRequest(messages=[], tools=[plan_trip.manifest]))["tools"][0]["function"][
+        "parameters"
+    ]
     assert sent == plan_trip.manifest.parameters
     assert "$defs" in sent
 

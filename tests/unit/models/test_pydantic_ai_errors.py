@@ -24,7 +24,7 @@ from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ModelError
 from turngate.models import ModelRequest, Models
 from turngate.models.port import StreamingModel
-from turngate.models.pydantic_ai.errors import Asked, model_error
+from turngate.models.pydantic_ai.errors import ProviderEndpoint, model_error
 from turngate.models.pydantic_ai.providers import make
 
 ASK = ModelRequest([user_message("Go.")])
@@ -155,7 +155,9 @@ async def test_a_closed_port_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_a_client_raises_before_it_sends() -> None:
     """No AWS credentials: authentication; an unforeseen exception: a response that cannot be read."""
-    endpoint = Asked(provider="bedrock", model="m", url="http://x", key="AWS_X", base_url="TURNGATE_BEDROCK_BASE_URL")
+    endpoint = ProviderEndpoint(
+        provider="bedrock", model="m", url="http://x", key="AWS_X", base_url="TURNGATE_BEDROCK_BASE_URL"
+    )
 
     class NoCredentialsError(Exception):
         pass

@@ -192,7 +192,7 @@ def test_a_missing_file_is_named(tmp_path):
             r"responses\[1\]\.calls\[0\]\.tool: Field required",
         ),
         ({"responses": [{"calls": [{"tool": "a", "input": {}, "raw_input": ""}]}]}, "not both"),
-        ({"responses": [{"text": "x", "cases": [{"text": "y"}]}]}, "`cases` stands alone; move text"),
+        ({"responses": [{"text": "x", "cases": [{"text": "y"}]}]}, "`cases` must be the only key; move text"),
         ({"responses": [{"cases": [{"text": "y"}, {"when": {"kind": "ok"}}]}]}, "only the last case may be without"),
         ({"responses": [{"delay_seconds": 601}]}, r"responses\[0\]\.delay_seconds"),
         ({"responses": [{"error": {"class": "nope"}}]}, r"responses\[0\]\.error\.class"),

@@ -1,8 +1,7 @@
 """The adapter for every server that speaks OpenAI's chat completions: OpenAI, OpenRouter, Ollama, vLLM, llama.cpp.
 
-Owns the HTTP exchange and nothing else: the mapping is in ``openai_request`` and ``openai_response``, streams in
-``openai_stream``, errors in ``openai_errors``. It never retries: that is Temporal's, which is why every error says
-whether it may be.
+Owns the HTTP exchange and nothing else: the mapping is in ``request`` and ``response``, streams in ``stream``, errors in
+``errors``. It never retries: Temporal does, so every error says whether it may be retried.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class OpenAICompatibleModel:
 
     ``base_url``: up to where ``/chat/completions`` begins, such as ``http://127.0.0.1:11434/v1``. ``api_key`` None: none
     is sent. ``timeout``: seconds for one whole request, its answer included; in a stream, from chunk to chunk. ``client``:
-    shared with others and left open by :meth:`aclose`; None makes an own one. Its own retries must be off.
+    shared with others and left open by :meth:`aclose`; None: the model creates one. Its own retries must be off.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class OpenAICompatibleModel:
         self.name = f"openai:{model}"
         self._model = model
         self._url = f"{_checked_url(base_url)}/chat/completions"
-        self._shown_url = _without_credentials(_checked_url(base_url))
+        self._safe_url = _without_credentials(_checked_url(base_url))
         self._key = SecretStr(_checked_key(api_key))
         self._timeout = timeout
         self._owns_client = client is None
@@ -67,25 +66,25 @@ class OpenAICompatibleModel:
         self._streams, self._counts = True, True
 
     def __repr__(self) -> str:
-        return f"OpenAICompatibleModel(base_url={self._shown_url!r}, model={self._model!r})"
+        return f"OpenAICompatibleModel(base_url={self._safe_url!r}, model={self._model!r})"
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
-        """Ask once and return the answer.
+        """Send one request and return the answer.
 
         Raises:
-            ModelError: of every class but ``configuration``, which only a redirection gives.
+            ModelError: of any class; ``configuration`` only for a redirection.
         """
         async with self._translated():
-            # httpx counts the silence between bytes; a gateway that sends white space while it waits never is silent.
+            # httpx measures the silence between bytes; a gateway that sends white space while it waits is never silent.
             async with asyncio.timeout(self._timeout):
                 response = await self._client.post(self._url, timeout=self._limits, **self._sent(self._body(request)))
         return self._read(response, request)
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
-        """Return what :meth:`generate` would have, after telling of it piece by piece.
+        """Return what :meth:`generate` would return, and report each piece of it as it arrives.
 
-        A server that does not stream, or not with the counts of tokens at the end, is asked once more without, and never
-        again with them by this model. Its ``timeout`` bounds the silence between two chunks, not the whole answer.
+        If a server refuses to stream, or to send token counts at the end, the request is sent again without; this model then
+        never tries it again. ``timeout`` limits the silence between two chunks, not the whole answer.
 
         Raises:
             ModelError: as :meth:`generate`; ``bad_response``, retryable, for a stream that broke off.
@@ -104,14 +103,14 @@ class OpenAICompatibleModel:
         return await self.generate(request)
 
     async def aclose(self) -> None:
-        """Close the connections, unless the client was given."""
+        """Close the connections, unless the client is shared."""
         if self._owns_client:
             await self._client.aclose()
 
     async def _streamed(
         self, body: dict[str, object], request: ModelRequest, on_delta: OnDelta
     ) -> ModelResponse | None:
-        """Return the answer; None when the server refuses to stream like this."""
+        """Return the answer, or None if the server refuses to stream like this."""
         async with self._translated(), AsyncExitStack() as stack:
             sent = self._sent(body, accept="text/event-stream, application/json")
             async with asyncio.timeout(self._timeout):
@@ -125,23 +124,16 @@ class OpenAICompatibleModel:
                 content = await response.aread()
         if response.status_code in REFUSES_TO_STREAM and ABOUT_STREAMING.search(content):
             return None
-        return self._read(response, request)  # some answer in one piece whatever they are asked
+        return self._read(response, request)  # some servers always answer in one piece
 
     def _body(self, request: ModelRequest) -> dict[str, object]:
-        return request_body(
-            self._model,
-            request.messages,
-            request.tools,
-            output=request.output,
-            options=request.options,
-            of_openai=self._url.startswith(OPENAI_ITSELF),
-        )
+        return request_body(self._model, request, of_openai=self._url.startswith(OPENAI_ITSELF))
 
     def _sent(self, body: dict[str, object], *, accept: str = "application/json") -> dict[str, Any]:
         headers = {"content-type": "application/json", "accept": accept}
         if key := self._key.get_secret_value():
             headers["authorization"] = f"Bearer {key}"
-        # ASCII, because a lone surrogate in a text has no UTF-8; and bytes made here, so that equal requests are equal.
+        # ASCII, because a lone surrogate in a text has no UTF-8; and bytes, so that equal requests are equal.
         return {"headers": headers, "content": json.dumps(body, separators=(",", ":")).encode("ascii")}
 
     def _read(self, response: httpx.Response, request: ModelRequest) -> ModelResponse:
@@ -153,7 +145,7 @@ class OpenAICompatibleModel:
 
     def _answer(self, completion: Completion, request: ModelRequest) -> ModelResponse:
         if completion.any_error:
-            # In the middle of a stream there is no status any more that could say it.
+            # In the middle of a stream, a status can no longer say it.
             if (unread := unread_output(completion.any_error, model=self.name)) is not None:
                 return unread
             raise error_in_body(completion.any_error, self._endpoint())
@@ -165,20 +157,20 @@ class OpenAICompatibleModel:
 
     @asynccontextmanager
     async def _translated(self) -> AsyncIterator[None]:
-        """Raise a ModelError for what goes wrong with a connection."""
+        """Raise a ModelError for each error of the connection."""
         try:
             yield
         except httpx.ConnectTimeout:
-            raise self._unreachable(f"no connection to {self._shown_url} within {self._limits.connect:g} s") from None
+            raise self._unreachable(f"no connection to {self._safe_url} within {self._limits.connect:g} s") from None
         except httpx.ConnectError as error:
-            raise self._unreachable(f"cannot reach {self._shown_url}: {_cause(error)}") from None
+            raise self._unreachable(f"cannot reach {self._safe_url}: {_cause(error)}") from None
         except (TimeoutError, httpx.TimeoutException):
-            raise self._unreachable(f"no answer from {self._shown_url} within {self._timeout:g} s") from None
+            raise self._unreachable(f"no answer from {self._safe_url} within {self._timeout:g} s") from None
         except httpx.TransportError as error:
-            raise self._unreachable(f"the connection to {self._shown_url} broke: {_cause(error)}") from None
+            raise self._unreachable(f"the connection to {self._safe_url} broke: {_cause(error)}") from None
         except httpx.DecodingError:
             raise ModelError(
-                f"the answer from {self._shown_url} cannot be decompressed", error_class="bad_response", retryable=True
+                f"the answer from {self._safe_url} cannot be decompressed", error_class="bad_response", retryable=True
             ) from None
 
     def _unreachable(self, what: str) -> ModelError:
@@ -189,7 +181,7 @@ class OpenAICompatibleModel:
         )
 
     def _endpoint(self) -> Endpoint:
-        return Endpoint(url=self._shown_url, model=self._model, secret=self._key.get_secret_value() or None)
+        return Endpoint(url=self._safe_url, model=self._model, secret=self._key.get_secret_value() or None)
 
 
 def _checked_url(base_url: str) -> str:
@@ -209,7 +201,7 @@ def _without_credentials(url: str) -> str:
 def _checked_key(key: str | None) -> str:
     """Return the key without white space around it, "" for none.
 
-    A key with a line break or an umlaut cannot stand in a header; h11's complaint would quote it, so it is refused here.
+    A key with a line break or an umlaut cannot be sent in a header; h11's error would quote it, so it is refused here.
     """
     stripped = (key or "").strip()
     if not (stripped.isascii() and stripped.isprintable()) or " " in stripped:
@@ -218,14 +210,14 @@ def _checked_key(key: str | None) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """Return why a connection failed, in the operating system's words if they are to be had.
+    """Return why a connection failed, in the operating system's words if possible.
 
     httpx says only "All connection attempts failed"; the reason is an OSError some causes deep.
     """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
-            # asyncio writes "Connect call failed" over the system's words; TLS and DNS have words of their own.
+            # asyncio replaces the system's words by "Connect call failed"; TLS and DNS have their own words.
             if cause.errno and not isinstance(cause, (ssl.SSLError, socket.gaierror)):
                 return os.strerror(cause.errno)
             return cause.strerror

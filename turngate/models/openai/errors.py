@@ -1,7 +1,7 @@
-"""From a provider's refusal to a :class:`ModelError`: its class, whether to try again, and when. Pure.
+"""Turn a provider's refusal into a :class:`ModelError`: its class, whether to try again, and when. Pure.
 
 Statuses and codes: https://platform.openai.com/docs/guides/error-codes and
-https://openrouter.ai/docs/api/reference/errors-and-debugging. The key never stands in a message.
+https://openrouter.ai/docs/api/reference/errors-and-debugging. A message never contains the key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from turngate.domain.errors import ModelError, ModelErrorClass
 
-MAX_SAID_CHARS: Final = 500
+MAX_REASON_CHARS: Final = 500
 MAX_RETRY_AFTER_SECONDS: Final = 86_400.0
 
 STATUS_OF_CODE: Final[Mapping[str, int]] = {
@@ -29,21 +29,21 @@ STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "context_length_exceeded": 400,
     "invalid_request_error": 400,
 }
-"""For errors inside an answer of status 200 that give a word in place of a number; any other word counts as 500."""
+"""For errors inside an answer of status 200 that have a word instead of a number; any other word counts as 500."""
 
 TOO_LONG: Final = re.compile(
     r"maximum context length|context (?:window|length|size)|too many tokens|prompt is too long|"
     r"input tokens exceed|request too large",
     re.IGNORECASE,
 )
-"""How servers without the code ``context_length_exceeded`` say it (vLLM, llama.cpp, OpenRouter)."""
+"""The words of servers without the code ``context_length_exceeded`` (vLLM, llama.cpp, OpenRouter)."""
 
 LOOKS_LIKE_A_KEY: Final = re.compile(r"\b(?:sk|pk|gsk|key)-[A-Za-z0-9_*.\-]{8,}|\bBearer\s+\S+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Where a request went, for messages. ``url``: without credentials. ``secret``: the key, to strike it out."""
+    """Where a request went, for messages. ``url``: without credentials. ``secret``: the key, to redact it."""
 
     url: str
     model: str
@@ -56,7 +56,7 @@ class Endpoint:
         """Return the text without the key or anything that looks like one, clipped to 500 characters."""
         if self.secret:
             text = text.replace(self.secret, "***")
-        return LOOKS_LIKE_A_KEY.sub("***", text)[:MAX_SAID_CHARS]
+        return LOOKS_LIKE_A_KEY.sub("***", text)[:MAX_REASON_CHARS]
 
 
 def error_of_status(
@@ -136,13 +136,13 @@ _RETRYABLE: Final = frozenset[ModelErrorClass]({"rate_limited", "server_error"})
 
 
 def _classified(status: int, error: Any, endpoint: Endpoint, wait: float | None) -> ModelError:
-    said = _said(error, endpoint)
+    reason = _reason(error, endpoint)
     codes = {str(error.get(key)) for key in ("code", "type")} if isinstance(error, dict) else set()
-    error_class = _class_of(status, codes, said)
+    error_class = _class_of(status, codes, reason)
     message = _message_of(error_class, status, endpoint)
     retryable = error_class in _RETRYABLE
     return ModelError(
-        f"{message}. It said: {said}" if said else message,
+        f"{message}. It said: {reason}" if reason else message,
         error_class=error_class,
         retryable=retryable,
         retry_after_seconds=wait if retryable else None,
@@ -150,8 +150,8 @@ def _classified(status: int, error: Any, endpoint: Endpoint, wait: float | None)
     )
 
 
-def _said(error: Any, endpoint: Endpoint) -> str:
-    """Return the provider's own words; OpenRouter hides the upstream's in ``metadata.raw``."""
+def _reason(error: Any, endpoint: Endpoint) -> str:
+    """Return the provider's own words. OpenRouter has the upstream provider's in ``metadata.raw``."""
     if not isinstance(error, dict):
         return endpoint.redact(" ".join(str(error or "").split()))
     words = str(error.get("message") or error.get("detail") or "")
@@ -161,14 +161,14 @@ def _said(error: Any, endpoint: Endpoint) -> str:
     return endpoint.redact(" ".join(words.split()))
 
 
-def _class_of(status: int, codes: set[str], said: str) -> ModelErrorClass:
+def _class_of(status: int, codes: set[str], reason: str) -> ModelErrorClass:
     if status == HTTPStatus.TOO_MANY_REQUESTS and "insufficient_quota" in codes:
         return "permission"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "server_error"
     if status in _CLASSES:
         return _CLASSES[status]
-    if "context_length_exceeded" in codes or TOO_LONG.search(said):
+    if "context_length_exceeded" in codes or TOO_LONG.search(reason):
         return "context_length"
     return "invalid_request"
 
@@ -181,9 +181,9 @@ def _message_of(error_class: ModelErrorClass, status: int, endpoint: Endpoint) -
         case "authentication":
             return f"the provider at {url} refused the key; set TURNGATE_OPENAI_API_KEY to a valid one"
         case "permission" if status == HTTPStatus.PAYMENT_REQUIRED:
-            return f"the account behind the key at {url} has no credit; add credit or use another key"
+            return f"the account of the key at {url} has no credit; add credit or use another key"
         case "permission" if status == HTTPStatus.TOO_MANY_REQUESTS:
-            return f"the account behind the key at {url} has used up its quota; raise it or use another key"
+            return f"the account of the key at {url} has used up its quota; raise it or use another key"
         case "permission":
             return f"the provider at {url} does not allow this key to use {model!r}"
         case "not_found":

@@ -1,7 +1,7 @@
-"""Signs that a model meant to call a tool and no one could read the call, as servers of chat completions show them. Pure.
+"""Signs in a chat completion that the model tried to call a tool and the call could not be parsed. Pure.
 
-Owns those signs and the words the model is told. The words name what was wrong and quote nothing that the model said,
-because they also become part of why a run failed, which stands where no conversation content may.
+Owns those signs and the words for the model. The words name what was wrong and quote nothing from the model, because they
+also become part of the reason why a run failed, and that is stored where conversation content must not be.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from pydantic import JsonValue
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
 
 FINISH_SIGNS: Final = ("malformed_function_call", "malformed_tool_call", "malformed_response", "unexpected_tool_call")
-"""Gemini's finish reasons for a call that it could not parse or that calls what it was not offered, in lower case.
+"""Gemini's finish reasons for a call that it could not parse or for a tool that it was not offered, in lower case.
 
-They come alone, behind a prefix (``function_call_filter: MALFORMED_FUNCTION_CALL``), or as the ``native_finish_reason``
+They come alone, after a prefix (``function_call_filter: MALFORMED_FUNCTION_CALL``), or as the ``native_finish_reason``
 of a gateway (https://ai.google.dev/api/generate-content#FinishReason).
 """
 
 ERROR_CODES: Final = frozenset({"tool_use_failed", "output_parse_failed"})
 """Groq answers 400 with these when the model's call does not parse (https://console.groq.com/docs/errors)."""
 OLLAMA_SAYS: Final = "error parsing tool call"
-"""How a 500 of Ollama begins when the model's call does not parse (ollama #11800, #12884)."""
+"""How Ollama's status 500 begins when the model's call does not parse (ollama #11800, #12884)."""
 
 RAW_CALL: Final = re.compile(
     r"<tool_calls?>|<\|tool_calls?\|?>|\[TOOL_CALLS\]|<function=|<function_calls?>|<\|python_tag\|>"
     r"|<\|tool_calls_section_begin\|>|<\uff5ctool\u2581calls\u2581begin\uff5c>"
 )
-"""What models begin a call with in their own markup. It is text when the server has no parser for it (vllm #17161)."""
+"""How models begin a call in their own markup. It is text if the server has no parser for it (vllm #17161)."""
 END_OF_THINKING: Final = "</think>"
 
 
 def raw_call(text: str) -> str:
     """Return what is wrong with a text that is a tool call in the model's own markup; "" for any other text.
 
-    Only at its beginning, or behind a block of thinking that the server left in: an answer may cover such markup.
+    Only at its beginning, or after a block of thinking that the server left in: an answer may be about such markup.
     """
     thinking, ended, answer = text.partition(END_OF_THINKING)
     begins = RAW_CALL.match((answer if ended else thinking).lstrip())
@@ -47,17 +47,17 @@ def raw_call(text: str) -> str:
 
 
 def unread_finish(*reasons: JsonValue) -> str:
-    """Return what is wrong when one of the finish reasons says that the call was not readable; else ""."""
-    said = [reason.lower() for reason in reasons if isinstance(reason, str)]
-    found = next((sign for sign in FINISH_SIGNS if any(sign in reason for reason in said)), None)
-    return "" if found is None else _unread(found)
+    """Return what is wrong if one of the finish reasons says that the call could not be parsed; else ""."""
+    texts = [reason.lower() for reason in reasons if isinstance(reason, str)]
+    sign = next((sign for sign in FINISH_SIGNS if any(sign in text for text in texts)), None)
+    return "" if sign is None else _unread(sign)
 
 
 def unread_output(error: JsonValue, *, model: str) -> ModelResponse | None:
-    """Return the response that a provider's error stands for, when it says that the model's call could not be parsed.
+    """Return a response for a provider's error that says that the model's call could not be parsed; None for other errors.
 
-    It is the model's mistake (I9): as an error it would end the run, or ask the same again for minutes. ``error``: what
-    stands under ``error`` in the body.
+    It is the model's mistake (I9): as an error it would end the run, or repeat the same request for minutes. ``error``: the
+    body's ``error``.
     """
     if not isinstance(error, dict):
         return None
@@ -70,12 +70,12 @@ def unread_output(error: JsonValue, *, model: str) -> ModelResponse | None:
         return None
     generated = error.get("failed_generation")
     text = (TextPart(text=generated),) if isinstance(generated, str) and generated else ()
-    said = Message(role="assistant", parts=text)
-    return ModelResponse(message=said, finish_reason="other", model=model, malformed=_unread(sign))
+    answer = Message(role="assistant", parts=text)
+    return ModelResponse(message=answer, finish_reason="other", model=model, malformed=_unread(sign))
 
 
 def error_in(content: bytes) -> JsonValue:
-    """Return what stands under ``error`` in the body of an answer that is no success; None when there is no such thing."""
+    """Return ``error`` in the body of an unsuccessful answer, or None."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):

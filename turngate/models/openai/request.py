@@ -1,4 +1,4 @@
-"""From Turngate's messages to the body of a ``POST /chat/completions`` request. Pure.
+"""Turn Turngate's messages into the body of a ``POST /chat/completions`` request. Pure.
 
 Owns the outgoing half of the mapping; :mod:`turngate.models.openai.response` is the incoming one. The form is that of
 https://platform.openai.com/docs/api-reference/chat/create, kept to what OpenRouter, Ollama, vLLM and llama.cpp take
@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import mimetypes
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from turngate.domain.agents.model_profiles import ModelOptions
 from turngate.domain.conversation.messages import (
     FilePart,
     Message,
@@ -26,25 +25,26 @@ from turngate.domain.errors import ModelError
 from turngate.domain.tools.results import wire_text
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models.accepted_ids import MISTRAL, OPENAI, AcceptedIds
+from turngate.models.port import ModelRequest
 
-# The order of messages that strict servers insist on. Pure.
+# The order of messages that strict servers require. Pure.
 #
-# The chat templates of many open models raise unless user and assistant take turns, which vLLM, llama.cpp and others hand on
-# as a 400 (vllm #6862): two messages of one side become one. Mistral's models also refuse a user's message directly behind a
-# result ("Unexpected role 'user' after role 'tool'"): there the model is let say a word. The conversation keeps such an order
-# for good, so either refusal would end every later request, too. What is stored stays as it is.
+# The chat templates of many open models raise unless user and assistant take turns, and vLLM, llama.cpp and others return
+# that as a 400 (vllm #6862): so two messages of one side become one. Mistral's models also refuse a user's message directly
+# after a result ("Unexpected role 'user' after role 'tool'"): so the model says a word in between. The order of a
+# conversation never changes, so either refusal would also end every later request. The stored messages do not change.
 
 
 OF_MISTRAL: Final = re.compile(r"(?:m|min|mag)istral|(?:dev|code|math|lean)stral|(?:mi|pi|vo)xtral", re.IGNORECASE)
-"""In the name of a model: one of Mistral's, whoever serves it (``mistralai/Devstral-Small``), under its own rules."""
+"""In a model's name: it is one of Mistral's, on any server (``mistralai/Devstral-Small``), with Mistral's rules."""
 BETWEEN_RESULT_AND_USER: Final = "OK"
-"""What Mistral's models are said to have answered; their API refuses an assistant's message that says nothing."""
+"""The answer that is put between; Mistral's API refuses an empty assistant message."""
 PLAIN: Final = frozenset({"role", "content"})
-"""The keys of a message that holds nothing for its provider alone; two of which one does stay two."""
+"""The keys of a message without a provider's own data; only such messages are joined."""
 
 
 def in_turns(sent: Iterable[dict[str, Any]], *, model: str) -> list[dict[str, Any]]:
-    """Return the messages of a request in an order that every server takes; nothing said is lost."""
+    """Return the messages of a request in an order that every server accepts, without losing content."""
     bridges = OF_MISTRAL.search(model) is not None
     turns: list[dict[str, Any]] = []
     for message in sent:
@@ -66,7 +66,7 @@ def _are_one(message: dict[str, Any], following: dict[str, Any]) -> bool:
 
 
 def _joined(content: Any, more: Any) -> Any:
-    """Return two contents as one: text as paragraphs; blocks where one of them has blocks."""
+    """Return two contents as one: texts as paragraphs; blocks if one of them has blocks."""
     if not content or not more:
         return content or more
     if isinstance(content, str) and isinstance(more, str):
@@ -79,65 +79,53 @@ def _blocks(content: Any) -> list[Any]:
 
 
 PROVIDER: Final = "openai_compatible"
-"""The key of ``provider_options`` that this adapter writes and reads; no other provider's is sent."""
+"""The key of ``provider_options`` that this adapter writes and reads; other providers' options are not sent."""
 
 INVALID_ARGUMENTS: Final = "invalid_json_arguments"
 SPEC: Final = "openai"
-"""This provider in a model's spec, under which a provider tool says how it is told to run it."""
+"""This provider's name in a model's spec, and the key of its entry in a provider tool."""
 MAX_NAME_CHARS: Final = 64
 NAME_IS_FREE_OF: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 CallIds = Callable[[str], str]
-"""From the id of a call as it is stored to the one that this request gives it."""
+"""Turns the stored id of a call into its id in this request."""
 
 
-def request_body(
-    model: str,
-    messages: Sequence[Message],
-    tools: Sequence[ToolManifest],
-    *,
-    output: Mapping[str, Any] | None = None,
-    options: ModelOptions | None = None,
-    of_openai: bool = False,
-) -> dict[str, Any]:
-    """Return the request's body; ``messages`` must be reconciled (I1), and their order is kept. Neighbours of one side are one.
+def request_body(model: str, request: ModelRequest, *, of_openai: bool = False) -> dict[str, Any]:
+    """Return the request's body. Messages keep their order; neighbours of one side become one.
 
-    ``output``: JSON Schema of the object that the final answer has to be. ``of_openai``: the server is OpenAI's own,
-    which has another name for the bound of the output, and a bound for call ids.
+    ``of_openai``: the server is OpenAI's own, which has another name for the output's limit, and a limit for call ids.
 
     Raises:
         ModelError: ``invalid_request``, for a file part without content and url; ``configuration``, for a provider tool
             that does not say how this provider runs it.
     """
     call_ids = _call_ids(model, of_openai=of_openai)
-    sent = in_turns((each for message in messages for each in _sent(message, call_ids)), model=model)
+    sent = in_turns((each for message in request.messages for each in _sent(message, call_ids)), model=model)
     body: dict[str, Any] = {"model": model, "messages": sent}
-    if tools:
-        body["tools"] = [_tool(manifest) for manifest in tools]
-    if output is not None:
-        body["response_format"] = {"type": "json_schema", "json_schema": _answer_schema(output)}
-    if options is not None:
+    if request.tools:
+        body["tools"] = [_tool(manifest) for manifest in request.tools]
+    if request.output is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": _answer_schema(request.output)}
+    options = {
         # OpenAI's reasoning models refuse `max_tokens`; Ollama and llama.cpp know no other name.
-        bound = "max_completion_tokens" if of_openai else "max_tokens"
-        asked = {
-            bound: options.max_output_tokens,
-            "temperature": options.temperature,
-            "reasoning_effort": options.reasoning_effort,
-        }
-        body |= {name: value for name, value in asked.items() if value is not None}
-    return body
+        "max_completion_tokens" if of_openai else "max_tokens": request.options.max_output_tokens,
+        "temperature": request.options.temperature,
+        "reasoning_effort": request.options.reasoning_effort,
+    }
+    return body | {name: value for name, value in options.items() if value is not None}
 
 
 def _answer_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry for a schema. Not ``strict``, which forbids optional properties: the engine checks the answer itself."""
+    """Return the entry for a schema. Not ``strict``, which forbids optional properties: the engine checks the answer."""
     name = NAME_IS_FREE_OF.sub("_", str(schema.get("title") or ""))[:MAX_NAME_CHARS] or "answer"
     return {"name": name, "schema": dict(schema)}
 
 
 def _call_ids(model: str, *, of_openai: bool) -> CallIds:
-    """Return how this server wants the ids of calls, which another may have written, or the engine minted.
+    """Return how this server wants the ids of calls, which may come from another server or from the engine.
 
-    Elsewhere they stay what they are: a gateway may keep what its provider needs in an id of thousands of characters.
+    For other servers they do not change: a gateway may store what its provider needs in an id of thousands of characters.
     """
     if OF_MISTRAL.search(model):
         return AcceptedIds(MISTRAL).of
@@ -155,9 +143,9 @@ def _sent(message: Message, call_ids: CallIds) -> Iterator[dict[str, Any]]:
 
 
 def _opaque(options: ProviderOptions) -> dict[str, Any]:
-    """Return what this provider asked to be given back: reasoning, signatures, whatever else it sent."""
-    kept = options.get(PROVIDER)
-    return kept if isinstance(kept, dict) else {}
+    """Return what this provider wants back: reasoning, signatures and everything else that it sent."""
+    opaque = options.get(PROVIDER)
+    return opaque if isinstance(opaque, dict) else {}
 
 
 def _result(part: ToolResultPart, call_ids: CallIds) -> dict[str, Any]:
@@ -176,8 +164,8 @@ def _assistant(message: Message, call_ids: CallIds) -> Iterator[dict[str, Any]]:
         sent["refusal"] = refusal
     if message.calls:
         sent["tool_calls"] = [_call(call, call_ids) for call in message.calls]
-    # A message that says nothing is left out: `content: null` without calls is refused by OpenAI, and an empty text by
-    # Anthropic's models behind OpenRouter. It is the model's own empty answer, so the next request is simply the same.
+    # An empty message is left out: OpenAI refuses `content: null` without calls, and Anthropic's models on OpenRouter refuse
+    # an empty text. It is the model's own empty answer, so the next request is simply the same.
     if sent["content"] is not None or refusal or message.calls:
         yield {**sent, **opaque}
 
@@ -199,20 +187,20 @@ def _call(call: ToolCallPart, call_ids: CallIds) -> dict[str, Any]:
 
 
 def _accepted_name(name: str) -> str:
-    """Return the name in the only form that OpenAI takes back: it answers 400 to its own model's ``a.b``.
+    """Return the name in the only form that OpenAI accepts: it answers 400 to its own model's ``a.b``.
 
-    Declared tools have such names already; this is for those that the model made up, whose call is closed as
-    ``unknown_tool`` and would otherwise end the run at the next request (I9).
+    Declared tools have such names already. This is for tools that the model made up: their call is closed as
+    ``unknown_tool``, and its name would otherwise end the run at the next request (I9).
     """
     return NAME_IS_FREE_OF.sub("_", name)[:MAX_NAME_CHARS] or "_"
 
 
 def accepted_arguments(raw_input: str) -> str:
-    """Return a JSON object as text: the model's own bytes when they are one, "" as ``{}``, anything else wrapped.
+    """Return a JSON object as text: the model's own bytes if they are one, "" as ``{}``, anything else wrapped.
 
-    vLLM, SGLang, llama.cpp and Ollama parse the arguments of *past* calls and refuse the whole request when one is not
-    a JSON object (vllm #48922, sglang #28035, llama.cpp #22072, ollama #15647). The call stands in the history for
-    good, so one truncated call would end its run (I9). The store keeps what the model sent.
+    vLLM, SGLang, llama.cpp and Ollama parse the arguments of *past* calls and refuse the whole request if one is not a JSON
+    object (vllm #48922, sglang #28035, llama.cpp #22072, ollama #15647). The call stays in the history forever, so one
+    truncated call would end its run (I9). The store keeps what the model sent.
     """
     if not raw_input.strip():
         return "{}"
@@ -228,7 +216,7 @@ def _no_constant(name: str) -> None:
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Return plain text, or blocks where a file or a text's own options (such as a cache mark) have to go with it."""
+    """Return plain text, or blocks if a file or a text's own options (such as a cache mark) must be sent."""
     if not any(
         isinstance(part, FilePart) or (isinstance(part, TextPart) and part.text and _opaque(part.provider_options))
         for part in message.parts

@@ -1,13 +1,13 @@
-"""From the body of a ``/chat/completions`` answer to a :class:`ModelResponse`. Pure.
+"""Turn the body of a ``/chat/completions`` answer into a :class:`ModelResponse`. Pure.
 
-Owns the incoming half of the mapping. Everything the answer's message and its calls hold beyond what we read is kept
-in ``provider_options["openai_compatible"]`` and goes back in the same place: Gemini refuses a call without its
+Owns the incoming half of the mapping. Everything in the answer's message and its calls that we do not read is kept in
+``provider_options["openai_compatible"]`` and is sent back in the same place: Gemini refuses a call without its
 ``extra_content`` (https://ai.google.dev/gemini-api/docs/thought-signatures), DeepSeek one without its
 ``reasoning_content`` even if that is empty, OpenRouter wants its ``reasoning_details``.
 
-What is wrong with the envelope (no JSON, no choices) is the provider's failure, and worth another request. What is wrong
-inside the message is the model's, and is paid for: a call is made of whatever can be read of one, so that the model is
-told what is wrong with it, and a message that nothing can be made of is ``malformed``, with its text kept (I9).
+A wrong envelope (no JSON, no choices) is the provider's failure, and the request is worth repeating. A wrong message is the
+model's mistake, and is paid for: a call is built from its readable parts, so that the model learns what is wrong with it;
+a message that cannot be read at all is ``malformed``, with its text kept (I9).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ FINISH_REASONS: Final[dict[JsonValue, FinishReason]] = {
     "length": "length",
     "content_filter": "content_filter",
 }
-MAX_SHOWN_CHARS: Final = 200
+MAX_QUOTED_CHARS: Final = 200
 CALL_IS_MISSING: Final = "it ended as if with a tool call, and there is none in it; make the call as a tool call"
 READ_OF_MESSAGE: Final = frozenset({"role", "content", "refusal", "tool_calls"})
 READ_OF_CALL: Final = frozenset({"id", "type", "function", "index"})
-"""``index`` is a call's place, which streams cannot do without and some gateways repeat in whole answers."""
+"""``index`` is a call's place, which streams need and some gateways repeat in whole answers."""
 READ_OF_FUNCTION: Final = frozenset({"name", "arguments"})
 SAYS_NOTHING: Final = frozenset({"annotations", "audio", "function_call"})
-"""Keys that OpenAI sends empty in whole answers and leaves out of streams: kept only where there is something in them."""
+"""Keys that OpenAI sends empty in whole answers and leaves out of streams: kept only if they have a value."""
 
 
 class _Choice(BaseModel):
@@ -59,12 +59,12 @@ class _Choice(BaseModel):
 
     @property
     def unread_call(self) -> str:
-        """What is wrong when a finish reason says that the provider could not read its model's call; else empty."""
+        """What is wrong if a finish reason says that the provider could not read its model's call; else empty."""
         return unread_finish(self.finish_reason, self.native_finish_reason)
 
 
 class Completion(BaseModel):
-    """A whole answer. ``error``: OpenRouter puts it into an answer of status 200, or into its one choice."""
+    """A whole answer. ``error``: OpenRouter puts it into an answer of status 200, or into its only choice."""
 
     choices: list[_Choice] = Field(default_factory=list)
     usage: JsonValue = None
@@ -72,7 +72,7 @@ class Completion(BaseModel):
 
     @property
     def any_error(self) -> JsonValue:
-        """Return the error, wherever it stands, or None. A response cut short by one must not run its calls."""
+        """Return the error, from whichever place, or None. The calls of a response that an error cut short must not run."""
         if self.error:
             return self.error
         for choice in self.choices:
@@ -96,17 +96,17 @@ def parse_completion(content: bytes) -> Completion:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(step) for step in first["loc"]) or "body"
-        shown = content.strip()[:MAX_SHOWN_CHARS].decode(errors="replace")
+        quoted = content.strip()[:MAX_QUOTED_CHARS].decode(errors="replace")
         raise _bad_response(
-            f"the provider's answer is not a chat completion ({place}: {first['msg']}): {shown}"
+            f"the provider's answer is not a chat completion ({place}: {first['msg']}): {quoted}"
         ) from None
 
 
 def model_response(completion: Completion, *, model: str, tools_offered: bool = False) -> ModelResponse:
-    """Return the first choice as the domain's value; ``model`` is the name shown to people.
+    """Return the first choice as the domain's value; ``model`` is the name for people.
 
-    ``tools_offered``: a text that is a tool call in the model's own raw form is then ``malformed``, not an answer, and so
-    is one that ends as if with a call and has none.
+    ``tools_offered``: a text that is a tool call in the model's own markup is then ``malformed``, not an answer, and so
+    is a response that ends as if with a call and has none.
 
     Raises:
         ModelError: ``bad_response``, retryable: there is no choice.
@@ -115,8 +115,10 @@ def model_response(completion: Completion, *, model: str, tools_offered: bool = 
         raise _bad_response("the provider's answer has no choices")
     choice = completion.choices[0]
     message, refused, malformed = _message(choice.message)
-    given = choice.finish_reason
-    finish: FinishReason = FINISH_REASONS.get(given, "other") if isinstance(given, str) or given is None else "other"
+    reason = choice.finish_reason
+    finish: FinishReason = "other"
+    if isinstance(reason, str) or reason is None:
+        finish = FINISH_REASONS.get(reason, "other")
     if finish == "stop" and message.calls:
         finish = "tool_calls"  # Ollama and some gateways say "stop" although they call
     elif finish == "stop" and refused:
@@ -130,13 +132,13 @@ def model_response(completion: Completion, *, model: str, tools_offered: bool = 
 
 
 def _message(received: JsonValue) -> tuple[Message, bool, str]:
-    """Return the message, whether it refuses, and why nothing can be made of it ("" when something can)."""
+    """Return the message, whether it refuses, and why it is malformed ("" if it is not)."""
     if not isinstance(received, dict):
         text = received if isinstance(received, str) else ""
-        return _said(text), False, "its message is not an object"
+        return _text_message(text), False, "its message is not an object"
     text, blocks, wrong = _content(received.get("content"))
     if is_deeper(received, MAX_DEPTH):
-        return _said(text), False, "its message nests too deep"
+        return _text_message(text), False, "its message nests too deep"
     refusal = received.get("refusal") or ""
     if not isinstance(refusal, str):
         refusal, wrong = "", wrong or "its refusal is not text"
@@ -162,14 +164,14 @@ def _words(reasoning: JsonValue, text: str, refusal: str) -> Iterator[Part]:
         yield TextPart(text=refusal, provider_options=_options({"refusal": True}))
 
 
-def _said(text: str) -> Message:
+def _text_message(text: str) -> Message:
     return Message(role="assistant", parts=(TextPart(text=text),) if text else ())
 
 
 def _content(content: JsonValue) -> tuple[str, list[JsonValue] | None, str]:
-    """Return the text of a content, its blocks where it came in blocks, and what is wrong with it.
+    """Return the text of a content, its blocks if it came in blocks, and what is wrong with it.
 
-    Mistral's reasoning models answer in blocks. They go back as they came; people read their text.
+    Mistral's reasoning models answer in blocks. They are sent back unchanged; people read their text.
     """
     if content is None or isinstance(content, str):
         return content or "", None, ""
@@ -183,16 +185,16 @@ def _content(content: JsonValue) -> tuple[str, list[JsonValue] | None, str]:
 
 
 def _call(received: JsonValue) -> ToolCallPart:
-    """Return the call with what can be read of it.
+    """Return the call with its readable parts.
 
-    One without a name is closed as ``unknown_tool``, one whose arguments do not fit as ``input_validation_error``: the
-    model learns what is wrong with which of its calls, and the others run.
+    A call without a name is closed as ``unknown_tool``, one with wrong arguments as ``input_validation_error``: the model
+    learns what is wrong with which call, and the others run.
     """
     if not isinstance(received, dict):
         return ToolCallPart(tool_call_id="", tool_name="", input=json.dumps(received, ensure_ascii=False))
     opaque, function = _without(received, READ_OF_CALL), received.get("function")
     if not isinstance(function, dict):
-        # Without the object around them, as the model may have written them itself.
+        # Without the object around them: the model may have written them itself.
         named = function if isinstance(function, str) else received.get("name")
         function = {"name": named, "arguments": received.get("arguments")}
         opaque = _without(opaque, READ_OF_FUNCTION)
@@ -220,7 +222,7 @@ def _options(opaque: dict[str, JsonValue]) -> ProviderOptions:
 
 
 def _usage(usage: Any) -> Usage:
-    """Read the counts leniently: an answer that is paid for is not thrown away over its bill."""
+    """Read the counts leniently: an answer that is paid for is not thrown away because of wrong counts."""
 
     def count(key: Literal["prompt_tokens", "completion_tokens"]) -> int:
         tokens = usage.get(key) if isinstance(usage, dict) else None

@@ -1,9 +1,8 @@
-"""Server-sent chunks of a chat completion, read into one complete answer while their deltas are told.
+"""Read the server-sent chunks of a chat completion into one complete answer, and report their deltas on the way.
 
-Owns the end of a stream: what counts as whole, and what an error in its middle is. Joining pieces is
-:mod:`turngate.models.openai.stream`'s. The form is that of
-https://platform.openai.com/docs/api-reference/chat-streaming; comments that keep the connection alive, any line ending
-and characters cut in two are ``httpx-sse``'s business.
+Owns how pieces are joined, when a stream is complete, and what an error in its middle means. The form is that of
+https://platform.openai.com/docs/api-reference/chat-streaming; ``httpx-sse`` handles comments that keep the connection alive,
+any line ending, and characters cut in two.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from turngate.domain.errors import ModelError
 from turngate.models.openai.response import Completion
 from turngate.models.port import OnDelta
 
-# The pieces of a streamed chat completion put together: the same message a server would have sent whole. Pure.
+# The pieces of a streamed chat completion, joined to the message that the server would have sent whole. Pure.
 #
-# Owns which pieces belong together. What the whole means is :mod:`turngate.models.openai.response`'s, for both kinds alike.
+# Which pieces belong together is decided here; :mod:`turngate.models.openai.response` reads the whole message, streamed or not.
 #
-# A call is told by its ``index``, but not every server gives one, and some give the same to all: Gemini's and Ollama's
-# compatible endpoints send every call with index 0. So another id, or another name behind whole arguments, begins another
-# call. Some repeat id and name in every piece, so a name that was said before is not said again.
+# A call is identified by its ``index``, but not every server sends one, and some send the same for all: Gemini's and Ollama's
+# compatible endpoints send every call with index 0. So another id, or another name after complete arguments, begins another
+# call. Some repeat id and name in every piece, so a repeated name is not reported again.
 
 
 SPOKEN: Final[dict[str, DeltaKind]] = {"reasoning_content": "reasoning", "reasoning": "reasoning", "refusal": "text"}
-"""Keys of a message whose text comes in pieces, beside its content."""
+"""Keys of a message whose text comes in pieces, in addition to its content."""
 TEXT_OF_DETAIL: Final = {"reasoning.text": "text", "reasoning.summary": "summary"}
 """Which text of an entry of ``reasoning_details`` comes in pieces. Encrypted ones come whole
 (https://openrouter.ai/docs/use-cases/reasoning-tokens)."""
@@ -54,7 +53,7 @@ class Pieces:
     """The pieces of one message so far."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, JsonValue] = {}
+        self._opaque: dict[str, JsonValue] = {}
         self._texts: dict[str, list[str]] = {}
         self._blocks: list[JsonValue] | None = None
         self._details: list[JsonValue] = []
@@ -62,35 +61,35 @@ class Pieces:
         self._unreadable: JsonValue = None
 
     def add(self, delta: JsonValue) -> list[Piece]:
-        """Take the next piece; returns what of it people may watch, in order."""
+        """Take the next piece, and return what watchers see of it, in order."""
         if not isinstance(delta, dict):
             self._unreadable = delta if delta is not None else self._unreadable
             return []
-        told: list[Piece] = []
-        heard: set[DeltaKind] = set()
+        pieces: list[Piece] = []
+        seen: set[DeltaKind] = set()
         for key, value in delta.items():
             match key:
                 case "content":
-                    told += self._content(value)
+                    pieces += self._content(value)
                 case "tool_calls" if isinstance(value, list):
-                    told += self._calls.add(value)
+                    pieces += self._calls.add(value)
                 case "reasoning_details" if isinstance(value, list):
                     _extend(self._details, value, TEXT_OF_DETAIL)
                 case _ if key in SPOKEN and isinstance(value, str):
                     self._texts.setdefault(key, []).append(value)
                     # Some gateways send the same reasoning under both names.
-                    if value and (SPOKEN[key] == "text" or "reasoning" not in heard):
-                        told.append(Piece(SPOKEN[key], SPOKEN[key] if key != "refusal" else key, value))
-                        heard.add(SPOKEN[key])
+                    if value and (SPOKEN[key] == "text" or "reasoning" not in seen):
+                        pieces.append(Piece(SPOKEN[key], SPOKEN[key] if key != "refusal" else key, value))
+                        seen.add(SPOKEN[key])
                 case _:
-                    self._kept[key] = _later(self._kept.get(key), value)
-        return told
+                    self._opaque[key] = _later(self._opaque.get(key), value)
+        return pieces
 
     def message(self) -> JsonValue:
         """Return the whole message."""
         if self._unreadable is not None:
             return self._unreadable
-        whole: dict[str, JsonValue] = {**self._kept}
+        whole: dict[str, JsonValue] = {**self._opaque}
         for key, texts in self._texts.items():
             if whole.get(key) is None:
                 whole[key] = paired("".join(texts))
@@ -112,7 +111,7 @@ class Pieces:
         elif isinstance(value, list):
             yield from self._content_blocks(value)
         elif value is not None:
-            self._kept["content"] = value
+            self._opaque["content"] = value
 
     def _content_blocks(self, value: list[JsonValue]) -> Iterator[Piece]:
         if self._blocks is None:
@@ -129,13 +128,13 @@ class _Calls:
     """The calls of a message, in the order in which they began."""
 
     def __init__(self) -> None:
-        self._calls: list[Any] = []  # what is no object is kept as it came
+        self._calls: list[Any] = []  # a piece that is not an object is kept as it is
         self._at_index: dict[int, int] = {}
 
     def add(self, pieces: list[JsonValue]) -> Iterator[Piece]:
         for piece in pieces:
             if not isinstance(piece, dict):
-                self._calls.append(piece)  # kept, so that the model is told of it
+                self._calls.append(piece)  # kept, so that the model learns about it
                 continue
             place = self._place_of(piece)
             call = self._calls[place]
@@ -144,43 +143,43 @@ class _Calls:
                 yield Piece("tool-call", f"call {place}", more, named)
 
     def whole(self) -> list[JsonValue]:
-        found: list[JsonValue] = []
+        calls: list[JsonValue] = []
         for call in self._calls:
             if not isinstance(call, dict):
-                found.append(call)
+                calls.append(call)
                 continue
             function = {"name": call["name"], "arguments": _arguments(call["arguments"]), **call["of_function"]}
-            found.append({**call["kept"], "id": call["id"], "function": function})
-        return found
+            calls.append({**call["opaque"], "id": call["id"], "function": function})
+        return calls
 
     def _place_of(self, piece: dict[str, JsonValue]) -> int:
-        """Return which call a piece continues with; a call that it begins is added."""
-        begins = _Beginning.of(piece)
-        place = self._goes_on_with(begins)
-        if place is None or begins.is_another_than(self._calls[place]):
-            self._calls.append({"id": None, "name": None, "arguments": [], "kept": {}, "of_function": {}})
+        """Return which call a piece belongs to; if it begins a call, that call is added."""
+        head = _CallHead.of(piece)
+        place = self._continued_by(head)
+        if place is None or head.is_another_than(self._calls[place]):
+            self._calls.append({"id": None, "name": None, "arguments": [], "opaque": {}, "of_function": {}})
             place = len(self._calls) - 1
-        if begins.place is not None:
-            self._at_index[begins.place] = place
+        if head.place is not None:
+            self._at_index[head.place] = place
         return place
 
-    def _goes_on_with(self, begins: _Beginning) -> int | None:
-        """Return the call that the piece names by index or id, or else the last one; None: it names none that is known."""
-        place = None if begins.place is None else self._at_index.get(begins.place)
+    def _continued_by(self, head: _CallHead) -> int | None:
+        """Return the call that the piece names by index or id, or else the last one; None: it names no known call."""
+        place = None if head.place is None else self._at_index.get(head.place)
         if place is not None:
             return place
-        if begins.call_id:
-            place = next((at for at, each in enumerate(self._calls) if _id_of(each) == begins.call_id), None)
-            if begins.name and begins.place is not None and place in self._at_index.values():
-                return None  # a call with an index of its own, which its server gave another's id
+        if head.call_id:
+            place = next((at for at, each in enumerate(self._calls) if _id_of(each) == head.call_id), None)
+            if head.name and head.place is not None and place in self._at_index.values():
+                return None  # a call with its own index, for which the server repeated another call's id
             return place
-        if begins.place is None and not begins.name and self._calls:
+        if head.place is None and not head.name and self._calls:
             return len(self._calls) - 1
         return None
 
     @staticmethod
     def _take(call: dict[str, Any], piece: dict[str, JsonValue]) -> tuple[str, str]:
-        """Add a piece to its call; returns the name that it was the first to say, and what it adds to the arguments."""
+        """Add a piece to its call. Returns the name if the piece is the first to have it, and what it adds to the arguments."""
         function = piece.get("function")
         if not isinstance(function, dict):  # without the object around them
             function = {key: piece[key] for key in ("name", "arguments") if key in piece}
@@ -189,12 +188,12 @@ class _Calls:
             if key == "id":
                 call["id"] = call["id"] or value
             elif key not in {"function", "index"}:
-                call["kept"][key] = _later(call["kept"].get(key), value)
+                call["opaque"][key] = _later(call["opaque"].get(key), value)
         return _take_function(call, function)
 
 
-class _Beginning(NamedTuple):
-    """What a piece says of its call. ``place``: its index among the calls. ``arguments``: those of the piece."""
+class _CallHead(NamedTuple):
+    """What a piece says about its call. ``place``: its index among the calls. ``arguments``: the piece's own."""
 
     place: int | None
     call_id: JsonValue
@@ -202,10 +201,10 @@ class _Beginning(NamedTuple):
     arguments: JsonValue
 
     @staticmethod
-    def of(piece: dict[str, JsonValue]) -> _Beginning:
+    def of(piece: dict[str, JsonValue]) -> _CallHead:
         index, function = piece.get("index"), piece.get("function")
         named = function if isinstance(function, dict) else {}
-        return _Beginning(
+        return _CallHead(
             place=index if isinstance(index, int) else None,
             call_id=piece.get("id"),
             name=named.get("name"),
@@ -213,7 +212,7 @@ class _Beginning(NamedTuple):
         )
 
     def is_another_than(self, call: Any) -> bool:
-        """Tell whether the piece begins another call than this one in its place, which its server gave the same index."""
+        """Whether the piece begins another call than this one, although the server sent the same index for both."""
         if not isinstance(call, dict):
             return True
         if self.call_id and call["id"]:
@@ -241,7 +240,7 @@ def _take_function(call: dict[str, Any], function: dict[str, JsonValue]) -> tupl
 
 
 def paired(text: str) -> str:
-    """Return the text with the halves of surrogate pairs, which pieces may part, joined to the character they are."""
+    """Return the text with the halves of surrogate pairs, which pieces may separate, joined again."""
     if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
@@ -252,7 +251,7 @@ def _id_of(call: Any) -> JsonValue:
 
 
 def _arguments(pieces: list[JsonValue]) -> JsonValue:
-    """Return the arguments: text joined; what is not text (Ollama's own form is an object) as it came, when it came alone."""
+    """Return the arguments: texts joined; another value (Ollama sends an object) unchanged if it came alone."""
     if not pieces:
         return None
     if len(pieces) == 1 and not isinstance(pieces[0], str):
@@ -271,7 +270,7 @@ def _is_json(arguments: JsonValue) -> bool:
 
 
 def _later(before: JsonValue, more: JsonValue) -> JsonValue:
-    """Return a value of which more was said: objects and lists grow, anything else is replaced by what is not null."""
+    """Return a value with a later piece of it: objects and lists grow, any other value is replaced unless by null."""
     if isinstance(before, dict) and isinstance(more, dict):
         return {**before, **{key: _later(before.get(key), value) for key, value in more.items()}}
     if isinstance(before, list) and isinstance(more, list):
@@ -280,7 +279,7 @@ def _later(before: JsonValue, more: JsonValue) -> JsonValue:
 
 
 def _extend(entries: list[JsonValue], more: list[JsonValue], text_key: dict[str, str]) -> None:
-    """Add entries; one that continues with the last one (same type, same index if there are any) is joined to it.
+    """Add entries; one that continues the last one (same type, same index if there are any) is joined to it.
 
     A joined text is a list of its pieces until :func:`_rejoined`.
     """
@@ -297,7 +296,7 @@ def _extend(entries: list[JsonValue], more: list[JsonValue], text_key: dict[str,
 
 
 def _join(last: dict[str, Any], entry: dict[str, Any], key: str) -> None:
-    """Join an entry to the last one, which it continues with; ``key``: of their text."""
+    """Join an entry to the last one, which it continues; ``key``: of their text."""
     before, more = last.get(key), entry.get(key)
     if before is None:
         last[key] = _begun(more)
@@ -308,12 +307,12 @@ def _join(last: dict[str, Any], entry: dict[str, Any], key: str) -> None:
     last.update({name: _later(last.get(name), value) for name, value in entry.items() if name != key})
 
 
-def _begun(said: Any) -> Any:
+def _begun(first: Any) -> Any:
     """Return the first piece of a text as one that more pieces can join; Mistral's thinking is a list of blocks again."""
-    if not isinstance(said, list):
-        return None if said is None else _Text([said])
+    if not isinstance(first, list):
+        return None if first is None else _Text([first])
     blocks: list[JsonValue] = []
-    _extend(blocks, said, TEXT_OF_BLOCK)
+    _extend(blocks, first, TEXT_OF_BLOCK)
     return blocks
 
 
@@ -332,7 +331,7 @@ def _rejoined(entry: JsonValue) -> JsonValue:
 
 DONE: Final = "[DONE]"
 ERROR_EVENT: Final = "error"
-MAX_SHOWN_CHARS: Final = 200
+MAX_QUOTED_CHARS: Final = 200
 
 
 class StreamedCompletion:
@@ -351,7 +350,7 @@ class StreamedCompletion:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more of this answer is to be read."""
+        """Whether the answer is complete."""
         return self._done or bool(self._error)
 
     def take(self, event: str, data: str) -> None:
@@ -368,7 +367,7 @@ class StreamedCompletion:
         if not isinstance(choices, list):
             return
         for choice in choices:
-            # Only the first is read of an answer that came whole, too.
+            # Of an answer that came whole, only the first choice is read, too.
             if isinstance(choice, dict) and choice.get("index") in (None, 0):
                 self._take_choice(choice)
 
@@ -379,8 +378,8 @@ class StreamedCompletion:
             ModelError: ``bad_response``, retryable: the stream ended before the answer did.
         """
         if not self._error and not self._done and not self._of_choice.keys() & {"finish_reason", "error"}:
-            said = "broke off before its end" if self._began else "ended before it began"
-            raise _bad_response(f"the provider's stream {said}")
+            problem = "broke off before its end" if self._began else "ended before it began"
+            raise _bad_response(f"the provider's stream {problem}")
         choices = [{**self._of_choice, "message": self._pieces.message()}] if self._began else []
         try:
             return Completion.model_validate({"choices": choices, "usage": self._usage, "error": self._error})
@@ -394,20 +393,20 @@ class StreamedCompletion:
                 self._of_choice[key] = choice[key]
         for kind, place, text, name in self._pieces.add(choice.get("delta", choice.get("message"))):
             part = self._parts.setdefault(place, len(self._parts))
-            shown = paired(self._halves.pop(place, "") + text)
-            if shown and "\ud800" <= shown[-1] <= "\udbff":  # half a character: it is shown with its other half
-                shown, self._halves[place] = shown[:-1], shown[-1]
-            if shown or name:
-                self._on_delta(Delta(kind=kind, part=part, text=shown, tool_name=name))
+            complete = paired(self._halves.pop(place, "") + text)
+            if complete and "\ud800" <= complete[-1] <= "\udbff":  # half a character waits for its other half
+                complete, self._halves[place] = complete[:-1], complete[-1]
+            if complete or name:
+                self._on_delta(Delta(kind=kind, part=part, text=complete, tool_name=name))
 
 
 async def read_stream(response: httpx.Response, on_delta: OnDelta, *, silence: float) -> Completion:
     """Read an answer of type ``text/event-stream`` to its end.
 
-    ``silence``: seconds to wait for the next chunk. What only keeps the connection alive breaks no silence.
+    ``silence``: seconds to wait for the next chunk. Bytes that only keep the connection alive don't count.
 
     Raises:
-        ModelError: ``bad_response``, retryable: it broke off, or holds something else than chunks.
+        ModelError: ``bad_response``, retryable: it broke off, or contains something else than chunks.
         TimeoutError: nothing came for too long.
         httpx.TransportError: the connection broke.
     """
@@ -432,7 +431,7 @@ def _parsed(data: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         chunk = None
     if not isinstance(chunk, dict):
-        raise _bad_response(f"the provider's stream holds no chunk of a chat completion: {data[:MAX_SHOWN_CHARS]}")
+        raise _bad_response(f"the provider's stream holds no chunk of a chat completion: {data[:MAX_QUOTED_CHARS]}")
     return chunk
 
 

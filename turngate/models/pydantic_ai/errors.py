@@ -1,7 +1,7 @@
-"""From what pydantic-ai or a provider's client raises to a :class:`ModelError`: its class, whether to try again, and when. Pure.
+"""Turn an error of pydantic-ai or a provider's client into a :class:`ModelError`: its class, whether to retry, and when. Pure.
 
-pydantic-ai puts a provider's refusal into a category of its own, by status, code and words; those decide here. No key that
-the environment holds ever stands in a message.
+pydantic-ai puts a provider's refusal into a category, by status, code and words; the category decides here. A message never
+contains a key from the environment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pydantic_ai.exceptions import (
 )
 
 from turngate.domain.errors import ModelError, ModelErrorClass
-from turngate.models.openai.errors import LOOKS_LIKE_A_KEY, MAX_RETRY_AFTER_SECONDS, MAX_SAID_CHARS, TOO_LONG
+from turngate.models.openai.errors import LOOKS_LIKE_A_KEY, MAX_REASON_CHARS, MAX_RETRY_AFTER_SECONDS, TOO_LONG
 
 SECRET_NAME: Final = re.compile(r"(_API_KEY|_TOKEN|_SECRET|_SECRET_ACCESS_KEY|_BEARER_TOKEN_BEDROCK)$")
 MIN_SECRET_CHARS: Final = 6
@@ -41,7 +41,7 @@ TOO_LARGE: Final = 413
 SERVER_ERROR: Final = 500
 COME_BACK: Final = frozenset({408, 409, 425, 429})
 FAILED_DEPENDENCY: Final = 424
-"""Bedrock's status for a model that failed behind it (ModelErrorException); sending the same again may succeed."""
+"""Bedrock's status if the model itself failed (ModelErrorException); the same request may succeed later."""
 TOO_LONG_FOR: Final = "the conversation is longer than {model!r} takes; use a model with a larger context"
 NO_CREDENTIALS: Final = frozenset(
     {
@@ -52,14 +52,14 @@ NO_CREDENTIALS: Final = frozenset(
         "DefaultCredentialsError",
     }
 )
-"""How the clients of AWS and Google call it when they find no credentials, which is only when they send."""
+"""The errors of AWS's and Google's clients if there are no credentials; they only notice when they send."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Who was asked, for messages. ``url``: without credentials. ``key``: the variable that holds the key, "" if unknown.
+class ProviderEndpoint:
+    """Where a request went, for messages. ``url``: without credentials. ``key``: the variable of the key, "" if unknown.
 
-    ``base_url``: the variable that holds the address. ``secrets``: to strike out.
+    ``base_url``: the variable of the address. ``secrets``: to redact.
     """
 
     provider: str
@@ -73,31 +73,31 @@ class Asked:
         """Return the text on one line without any key, clipped to 500 characters."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
-        return LOOKS_LIKE_A_KEY.sub("***", " ".join(text.split()))[:MAX_SAID_CHARS]
+        return LOOKS_LIKE_A_KEY.sub("***", " ".join(text.split()))[:MAX_REASON_CHARS]
 
 
 def secrets_in(environment: Mapping[str, str]) -> frozenset[str]:
-    """Return the values that must never be shown: those of variables whose name says that they hold a key."""
+    """Return the values that must never be displayed: those of variables whose name says that they are keys."""
     values = (value.strip() for name, value in environment.items() if SECRET_NAME.search(name))
     return frozenset(value for value in values if len(value) >= MIN_SECRET_CHARS)
 
 
-def model_error(error: Exception, asked: Asked) -> ModelError:
-    """Return the error as the engine reads it; one of ours stays what it is."""
+def model_error(error: Exception, endpoint: ProviderEndpoint) -> ModelError:
+    """Return the error as a ModelError; a ModelError is returned unchanged."""
     if isinstance(error, ModelError):
         return error
     status = error.status_code if isinstance(error, ModelHTTPError) else None
-    said = asked.redact(_said(error))
-    error_class, retryable, template = _classified(error, status, said)
+    reason = endpoint.redact(_reason(error))
+    error_class, retryable, template = _classified(error, status, reason)
     message = template.format(
-        at=f"{asked.provider} ({asked.url})",
-        model=asked.model,
-        base_url=asked.base_url,
-        set_key=f"; set {asked.key} to a valid one" if asked.key else "",
+        at=f"{endpoint.provider} ({endpoint.url})",
+        model=endpoint.model,
+        base_url=endpoint.base_url,
+        set_key=f"; set {endpoint.key} to a valid one" if endpoint.key else "",
     )
     wait = error.retry_after if retryable and isinstance(error, ModelAPIError) else None
     return ModelError(
-        f"{message}. It said: {said}" if said else message,
+        f"{message}. It said: {reason}" if reason else message,
         error_class=error_class,
         retryable=retryable,
         retry_after_seconds=None if wait is None else min(max(0.0, wait), MAX_RETRY_AFTER_SECONDS),
@@ -106,12 +106,12 @@ def model_error(error: Exception, asked: Asked) -> ModelError:
 
 
 _Kind = tuple[ModelErrorClass, bool, str]
-"""Class, whether the same request may succeed later, and what to say, with places for who was asked."""
+"""The class, whether the same request may succeed later, and the message, with fields of the endpoint."""
 
 KINDS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], _Kind], ...]] = (
     (
         ModelQuotaExceededError,
-        ("permission", False, "the account behind the key at {at} has used up its quota; raise it or use another key"),
+        ("permission", False, "the account of the key at {at} has used up its quota; raise it or use another key"),
     ),
     (ModelAuthenticationError, ("authentication", False, "{at} refused the key{set_key}")),
     (ModelContextWindowExceededError, ("context_length", False, TOO_LONG_FOR)),
@@ -129,30 +129,30 @@ KINDS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], _Kind], 
     (UserError, ("configuration", False, "{model!r} cannot do what it is asked")),
     (NotImplementedError, ("invalid_request", False, "{model!r} does not take what the conversation holds")),
 )
-"""The first that fits counts; a category of pydantic-ai's stands before the status that came with it."""
+"""The first match counts; pydantic-ai's category takes precedence over the status."""
 
 
-def _classified(error: Exception, status: int | None, said: str) -> _Kind:
+def _classified(error: Exception, status: int | None, reason: str) -> _Kind:
     if isinstance(error, ModelAuthenticationError) and status == FORBIDDEN:
         return "permission", False, "{at} does not allow this key to use {model!r}"
     for types, kind in KINDS:
         if isinstance(error, types):
             return kind
     if isinstance(error, ModelHTTPError | ModelRequestRejectedError):
-        return _rejected(status, said)
+        return _rejected(status, reason)
     if _lacks_credentials(error):
         return "authentication", False, "there are no credentials for {at}{set_key}"
-    if type(error).__module__.startswith("botocore."):  # what it refuses before it sends: an address, a profile
+    if type(error).__module__.startswith("botocore."):  # refused before it was sent: a wrong address or profile
         return "configuration", False, "the client of {at} cannot send the request"
     return "bad_response", True, "the answer from {at} cannot be read"
 
 
-def _rejected(status: int | None, said: str) -> _Kind:
+def _rejected(status: int | None, reason: str) -> _Kind:
     if status in COME_BACK:
         return "rate_limited", True, f"{{at}} asks to come back later (status {status})"
     if status is not None and (status == FAILED_DEPENDENCY or status >= SERVER_ERROR):
         return "server_error", True, f"{{at}} failed (status {status})"
-    if status == TOO_LARGE or TOO_LONG.search(said):
+    if status == TOO_LARGE or TOO_LONG.search(reason):
         return "context_length", False, TOO_LONG_FOR
     return "invalid_request", False, f"{{at}} does not accept the request (status {status})"
 
@@ -166,8 +166,8 @@ def _lacks_credentials(error: Exception) -> bool:
     return False
 
 
-def _said(error: Exception) -> str:
-    """Return the provider's own words: the message inside its body, else what the client says."""
+def _reason(error: Exception) -> str:
+    """Return the provider's own words: the message in its body, else the client's."""
     if isinstance(error, ModelAPIError):
         return _message_in(error.body) or ("" if isinstance(error, ModelHTTPError) else error.message)
     if isinstance(error, UnexpectedModelBehavior):

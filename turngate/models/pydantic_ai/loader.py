@@ -1,6 +1,7 @@
-"""The door to every provider through pydantic-ai, which is an extra: it is imported when the first model asks for it.
+"""Load models through pydantic-ai, which is an extra and is imported when the first model needs it.
 
-Imports nothing of pydantic-ai, so that Turngate works without it and starts without its second of imports.
+Imports nothing of pydantic-ai itself, so that Turngate works without it, and starts without the second that it takes to
+import.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from turngate.domain.errors import MissingExtraError
 from turngate.models.port import StreamingModel
 
 PROVIDERS: Final = ("anthropic", "google", "bedrock", "mistral", "groq")
-"""Those that come with the extra ``providers``; pydantic-ai knows more, each with a package of its own."""
+"""The providers of the extra ``providers``; pydantic-ai knows more, each with its own package."""
 FORMS: Final = "NAME:MODEL of anthropic, google, bedrock, mistral or groq (their keys by their own variables)"
 ALIASES: Final = {"google-gla": "google", "google-vertex": "google-cloud"}
-"""Older names for two of them, under which their fields may not be kept apart."""
+"""Older names for two of them; provider options are stored under one name."""
 
 
 class _Providers(Protocol):
@@ -25,7 +26,7 @@ class _Providers(Protocol):
 
 
 def knows_provider(provider: str) -> bool:
-    """Tell whether there is such a provider; one of the extra ``providers`` counts without it."""
+    """Whether there is such a provider; those of the extra ``providers`` count even if it is not installed."""
     if provider in PROVIDERS or provider in ALIASES:
         return True
     try:
@@ -36,7 +37,7 @@ def knows_provider(provider: str) -> bool:
 
 
 def provider_model(provider: str, name: str, *, timeout: float) -> StreamingModel | None:
-    """Return the model; None when there is no such provider. ``timeout``: seconds for one whole request.
+    """Return the model, or None if there is no such provider. ``timeout``: seconds for one whole request.
 
     Raises:
         ConfigurationError: pydantic-ai, the provider's package or its key is missing; the message says the fix.

@@ -1,8 +1,8 @@
 """The adapter for every provider that is not OpenAI-compatible, through pydantic-ai's direct model API.
 
-Owns the exchange and nothing else: the mapping is in ``pydantic_ai_request`` and ``pydantic_ai_response``, errors in
-``errors``, the making of models in ``providers``. It never retries, and neither do the clients below
-it: that is Temporal's. Needs the extra ``providers``; only the ``pydantic_ai_*`` modules import pydantic-ai.
+Owns the exchange and nothing else: the mapping is in ``request`` and ``response``, errors in ``errors``, the creation of models
+in ``providers``. Neither it nor the clients that it uses retry: Temporal does. Needs the extra ``providers``; only the modules
+of this package import pydantic-ai.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pydantic_ai.settings import ModelSettings
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.models.port import ModelRequest, OnDelta
-from turngate.models.pydantic_ai.errors import Asked, model_error
+from turngate.models.pydantic_ai.errors import ProviderEndpoint, model_error
 from turngate.models.pydantic_ai.parameters import request_parameters, settings
 from turngate.models.pydantic_ai.request import MessageMapper
 from turngate.models.pydantic_ai.response import DeltaReader, is_whole, model_response
 
 MAX_SEGMENTS: Final = 20
-"""How often a response that its provider paused (Anthropic's ``pause_turn``, in a search of its own) is continued with."""
+"""How often a response that its provider paused (Anthropic's ``pause_turn``, in its own search) is continued."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Exchange:
 
 
 _Ask = Callable[[_Exchange, int], Awaitable[TheirResponse]]
-"""From an exchange, and how many parts the response has already, to what the provider adds to it."""
+"""Takes an exchange and the number of parts that the response already has; returns what the provider adds."""
 
 
 class PydanticAIModel:
@@ -48,19 +48,19 @@ class PydanticAIModel:
     ``timeout``: seconds for one whole request, its answer included; in a stream, for the silence between two pieces of it.
     """
 
-    def __init__(self, model: Model[Any], asked: Asked, *, timeout: float) -> None:
-        self.name = f"{asked.provider}:{asked.model}"
+    def __init__(self, model: Model[Any], endpoint: ProviderEndpoint, *, timeout: float) -> None:
+        self.name = f"{endpoint.provider}:{endpoint.model}"
         self._model = model
-        self._asked = asked
+        self._endpoint = endpoint
         self._timeout = timeout
         self._entered = AsyncExitStack()
         self._is_entered = False
 
     def __repr__(self) -> str:
-        return f"PydanticAIModel(name={self.name!r}, url={self._asked.url!r})"
+        return f"PydanticAIModel(name={self.name!r}, url={self._endpoint.url!r})"
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
-        """Ask once and return the answer.
+        """Send one request and return the answer.
 
         Raises:
             ModelError: of every class.
@@ -68,14 +68,14 @@ class PydanticAIModel:
         return await self._answer(request, self._ask, within=self._timeout)
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
-        """Ask once, tell of the answer as it comes, and return what :meth:`generate` would have.
+        """Send one request, report the answer as it arrives, and return what :meth:`generate` would return.
 
         Raises:
             ModelError: of every class; ``bad_response``, retryable, for a stream that ends before its response does.
         """
 
         async def ask(exchange: _Exchange, first_part: int) -> TheirResponse:
-            reader = DeltaReader(first_part, answer_asked=request.output is not None)
+            reader = DeltaReader(first_part, structured=request.output is not None)
             async with direct.model_request_stream(
                 self._model,
                 exchange.messages,
@@ -87,7 +87,7 @@ class PydanticAIModel:
                         on_delta(delta)
             return stream.get()
 
-        # The clients bound the silence on the wire, where a provider that thinks for minutes sends its pings.
+        # The clients limit the silence on the wire, where a provider that thinks for minutes sends its pings.
         return await self._answer(request, ask, within=None)
 
     async def aclose(self) -> None:
@@ -107,21 +107,21 @@ class PydanticAIModel:
         try:
             exchange = self._exchange(request)
             if not self._is_entered:
-                # Entered once, here, because a model's connections belong to the loop that it is used on.
+                # Entered once, here, because a model's connections belong to the event loop that uses it.
                 self._is_entered = True
                 await self._entered.enter_async_context(self._model)
             async with asyncio.timeout(within):
                 response = await self._whole(exchange, ask)
             return model_response(
                 response,
-                provider=self._asked.provider,
+                provider=self._endpoint.provider,
                 model=self.name,
                 tools_offered=bool(request.tools),
-                answer_asked=request.output is not None,
+                structured=request.output is not None,
             )
-        except Exception as error:  # noqa: BLE001 - clients raise what they like over an answer; the engine reads one kind
-            # Not "from error": what a client raises may quote its request, key and all.
-            raise model_error(error, self._asked) from None
+        except Exception as error:  # noqa: BLE001 - clients raise errors of many kinds; the engine reads one
+            # Not "from error": a client's error may quote its request with the key.
+            raise model_error(error, self._endpoint) from None
 
     async def _whole(self, exchange: _Exchange, ask: _Ask) -> TheirResponse:
         response = await ask(exchange, 0)
@@ -133,14 +133,14 @@ class PydanticAIModel:
             response = dataclasses.replace(
                 more, parts=[*response.parts, *more.parts], usage=response.usage + more.usage
             )
-        # Also of an answer that was asked for in one: Anthropic's client streams a long one all the same.
+        # Also for a request that was not streamed: Anthropic's client streams a long answer anyway.
         if not is_whole(response):
-            said = "broke off" if response.parts else "is empty"
-            raise ModelError(f"the provider's answer {said}", error_class="bad_response", retryable=True)
+            problem = "broke off" if response.parts else "is empty"
+            raise ModelError(f"the provider's answer {problem}", error_class="bad_response", retryable=True)
         return response
 
     def _exchange(self, request: ModelRequest) -> _Exchange:
-        provider, model = self._asked.provider, self._model
+        provider, model = self._endpoint.provider, self._model
         inline = bool(model.profile.get("supports_inline_system_prompts", False))
         mapper = MessageMapper(provider, system=model.system, inline_system=inline)
         return _Exchange(

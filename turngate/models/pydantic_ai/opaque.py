@@ -1,8 +1,8 @@
-"""What a provider wants back unread: packed into ``provider_options[provider]``, unpacked for the same provider. Pure.
+"""Data that a provider wants back unread: packed into ``provider_options[provider]``, unpacked for the same provider. Pure.
 
-A response's part of pydantic-ai is a text, a reasoning, a call or a file that we hold in words of our own, and more fields
-(signature, id, details) that no one here reads: those are packed. A part that we have no words for at all, such as what a
-provider's own search found, is packed whole.
+A part of pydantic-ai's response is a text, a reasoning, a call or a file, for which we have our own fields, and has more fields
+(signature, id, details) that Turngate does not read: those are packed. A part of another kind, such as the result of a
+provider's own search, is packed whole.
 """
 
 from __future__ import annotations
@@ -18,64 +18,66 @@ from pydantic_core import to_jsonable_python
 from turngate.domain.conversation.messages import ProviderOptions
 
 PART: Final[TypeAdapter[Any]] = TypeAdapter(ModelResponsePart)
-KEPT_OF_RESPONSE: Final = ("provider_response_id", "canonical_system", "provider_details")
-NOT_OF_THE_ANSWER: Final = frozenset({"timestamp"})
-"""Of a response's details: when its server began to write, which differs between a streamed and an unstreamed one."""
-OUR_WORDS: Final[Mapping[type, frozenset[str]]] = {
+RESPONSE_FIELDS: Final = ("provider_response_id", "canonical_system", "provider_details")
+IGNORED_DETAILS: Final = frozenset({"timestamp"})
+"""In a response's details: when its server began to write, which differs between a streamed and an unstreamed one."""
+OUR_FIELDS: Final[Mapping[type, frozenset[str]]] = {
     TextPart: frozenset({"content"}),
     ThinkingPart: frozenset({"content"}),
     ToolCallPart: frozenset({"tool_name", "args", "tool_call_id"}),
     FilePart: frozenset({"content"}),
 }
 WHOLE: Final = "part"
-"""Under this key stands a part for which we have no words."""
+"""The key of a part for which we have no fields."""
 
 
 def packed(provider: str, part: ModelResponsePart) -> ProviderOptions:
-    """Return what has to go back with this part; {} when there is nothing."""
-    ours = OUR_WORDS.get(type(part))
+    """Return what must be sent back with this part; {} for nothing."""
+    ours = OUR_FIELDS.get(type(part))
     if ours is None:
         return {provider: {WHOLE: PART.dump_python(part, mode="json")}}
-    kept = PART.dump_python(part, mode="json", exclude=set(ours), exclude_defaults=True)
-    return {provider: kept} if kept else {}
+    opaque = PART.dump_python(part, mode="json", exclude=set(ours), exclude_defaults=True)
+    return {provider: opaque} if opaque else {}
 
 
 def packed_response(provider: str, response: ModelResponse) -> ProviderOptions:
-    """Return what has to go back with the whole response; {} when there is nothing."""
-    kept: dict[str, JsonValue] = {}
-    for name in KEPT_OF_RESPONSE:
+    """Return what must be sent back with the whole response; {} for nothing."""
+    opaque: dict[str, JsonValue] = {}
+    for name in RESPONSE_FIELDS:
         value = getattr(response, name)
         if isinstance(value, dict):
-            value = {key: each for key, each in value.items() if key not in NOT_OF_THE_ANSWER}
+            value = {key: each for key, each in value.items() if key not in IGNORED_DETAILS}
         if value:
-            kept[name] = to_jsonable_python(value, fallback=str)
-    return {provider: kept} if kept else {}
+            opaque[name] = to_jsonable_python(value, fallback=str)
+    return {provider: opaque} if opaque else {}
 
 
 def own(provider: str, options: ProviderOptions) -> dict[str, Any] | None:
-    """Return what this provider has under its name; None when the part or message is not of its making."""
-    kept = options.get(provider)
-    return kept if isinstance(kept, dict) else None
+    """Return this provider's options, or None if the part or message is not from this provider."""
+    opaque = options.get(provider)
+    return opaque if isinstance(opaque, dict) else None
 
 
-def unpacked(kind: str, ours: Mapping[str, Any], kept: Mapping[str, Any] | None) -> Any:
-    """Return the part as it came, from our words for it and what was packed. ``kind``: pydantic-ai's ``part_kind``."""
-    said = {"part_kind": kind, **ours}
+def unpacked(kind: str, ours: Mapping[str, Any], opaque: Mapping[str, Any] | None) -> Any:
+    """Return the original part, from our fields and the packed ones. ``kind``: pydantic-ai's ``part_kind``."""
+    plain = {"part_kind": kind, **ours}
     try:
-        return PART.validate_python({**(kept or {}), **said})
+        return PART.validate_python({**(opaque or {}), **plain})
     except ValidationError:
-        return PART.validate_python(said)  # written by someone else under the provider's name: it is left out
+        return PART.validate_python(
+            plain
+        )  # another program wrote the options under the provider's name: they are left out
 
 
-def unpacked_whole(kept: Mapping[str, Any]) -> Any:
-    """Return the part that was packed whole; None when it cannot be read."""
+def unpacked_whole(opaque: Mapping[str, Any]) -> Any:
+    """Return the part that was packed whole, or None if it cannot be read."""
     try:
-        return PART.validate_python(kept[WHOLE])
+        return PART.validate_python(opaque[WHOLE])
     except ValidationError:
         return None
 
 
-def unpacked_file(content: str, media_type: str, kept: Mapping[str, Any] | None) -> Any:
-    """Return a file that the model made. ``content``: base64."""
+def unpacked_file(content: str, media_type: str, opaque: Mapping[str, Any] | None) -> Any:
+    """Return a file that the model produced. ``content``: base64."""
     data = {"data": base64.b64decode(content), "media_type": media_type, "kind": "binary"}
-    return unpacked("file", {"content": data}, kept)
+    return unpacked("file", {"content": data}, opaque)

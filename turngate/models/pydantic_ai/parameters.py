@@ -1,4 +1,4 @@
-"""From our tools, output schema and options to pydantic-ai's request parameters and settings. Pure."""
+"""Turn our tools, output schema and options into pydantic-ai's request parameters and settings. Pure."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ def request_parameters(request: ModelRequest, model: Model[Any], provider: str) 
     call = ToolDefinition(
         name=ANSWER_TOOL, description=ANSWER_DESCRIPTION, parameters_json_schema=schema, kind="output", strict=False
     )
-    # A model that is let to answer by text does; so it is told to call something, its other tools or this one.
+    # A model that may answer with text does so; so it must call a tool, this one or another.
     return ModelRequestParameters(
         function_tools=functions, native_tools=native, output_mode="tool", output_tools=[call], allow_text_output=False
     )
 
 
 def settings(request: ModelRequest, model: Model[Any], provider: str, *, timeout: float) -> ModelSettings:
-    """Return how to answer, with the client's own retries off: they belong to Temporal.
+    """Return how to answer, with the client's own retries off: Temporal retries.
 
-    What this model does not know is left out. ``timeout``: seconds, for each wait of the client's.
+    Settings that the model does not know are left out. ``timeout``: seconds, for each wait of the client.
     """
     options = request.options
-    made: dict[str, Any] = {"max_retries": 0, "timeout": timeout}
+    values: dict[str, Any] = {"max_retries": 0, "timeout": timeout}
     if options.max_output_tokens is not None:
-        made["max_tokens"] = options.max_output_tokens
+        values["max_tokens"] = options.max_output_tokens
     if options.temperature is not None:
-        made["temperature"] = options.temperature
+        values["temperature"] = options.temperature
     if options.reasoning_effort is not None and model.profile.get("supports_thinking", False):
-        made["thinking"] = options.reasoning_effort
+        values["thinking"] = options.reasoning_effort
     if (ttl := _system_mark(request.messages, provider)) is not None and provider in SYSTEM_CACHE:
-        made[SYSTEM_CACHE[provider]] = ttl
-    known = {key: value for key, value in made.items() if key not in model.unsupported_settings}
+        values[SYSTEM_CACHE[provider]] = ttl
+    known = {key: value for key, value in values.items() if key not in model.unsupported_settings}
     return cast("ModelSettings", known)
 
 

@@ -1,6 +1,6 @@
-"""From a provider's name and a model's to a model behind our port: keys and addresses from the environment.
+"""Create a model from a provider's name and a model's name: keys and addresses come from the environment.
 
-Owns which variables are read. Keys have the names that each provider gives them (``ANTHROPIC_API_KEY``); an address is
+Owns which variables are read. Keys have the providers' own names (``ANTHROPIC_API_KEY``); an address is
 ``TURNGATE_<PROVIDER>_BASE_URL``, or the variable of the provider's own client.
 """
 
@@ -19,7 +19,7 @@ from pydantic_ai.models import infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from turngate.domain.errors import ConfigurationError, MissingExtraError
-from turngate.models.pydantic_ai.errors import Asked, secrets_in
+from turngate.models.pydantic_ai.errors import ProviderEndpoint, secrets_in
 from turngate.models.pydantic_ai.model import PydanticAIModel
 
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
@@ -46,7 +46,7 @@ def make(provider: str, name: str, *, timeout: float) -> PydanticAIModel:
         raise ConfigurationError(f"{base_url_variable(provider)} must be a URL that begins with http:// or https://")
     try:
         model = infer_model(spec, lambda inferred: _provider(inferred, base_url, timeout))
-        url = _shown(model.base_url or base_url or "")
+        url = _without_credentials(model.base_url or base_url or "")
     except ImportError as error:
         package = PACKAGE_EXTRA.search(str(error))
         if package is None:
@@ -56,7 +56,7 @@ def make(provider: str, name: str, *, timeout: float) -> PydanticAIModel:
         ) from None
     except UserError as error:
         raise ConfigurationError(_fix(spec, str(error)), spec=spec) from None
-    asked = Asked(
+    endpoint = ProviderEndpoint(
         provider=provider,
         model=name,
         url=url,
@@ -64,11 +64,11 @@ def make(provider: str, name: str, *, timeout: float) -> PydanticAIModel:
         base_url=base_url_variable(provider),
         secrets=secrets_in(os.environ),
     )
-    return PydanticAIModel(model, asked, timeout=timeout)
+    return PydanticAIModel(model, endpoint, timeout=timeout)
 
 
 def is_known(provider: str) -> bool:
-    """Tell whether pydantic-ai has such a provider; one whose package is missing counts."""
+    """Whether pydantic-ai has such a provider; one whose package is missing counts."""
     try:
         infer_provider_class(provider)
     except ValueError:
@@ -79,24 +79,24 @@ def is_known(provider: str) -> bool:
 
 
 def base_url_variable(provider: str) -> str:
-    """Return the name of the variable that says where a provider is."""
+    """Return the name of the variable with a provider's address."""
     return f"TURNGATE_{provider.upper().replace('-', '_')}_BASE_URL"
 
 
 def _provider(name: str, base_url: str | None, timeout: float) -> Provider[Any]:
     if name == "bedrock":
         return _bedrock(base_url, timeout)
-    made = infer_provider_class(name)
+    provider = infer_provider_class(name)
     if base_url is None:
-        return made()
-    if "base_url" not in inspect.signature(made.__init__).parameters:
+        return provider()
+    if "base_url" not in inspect.signature(provider.__init__).parameters:
         raise UserError(f"{base_url_variable(name)} is set, but {name!r} takes no other address; unset it")
-    return made(base_url=base_url)  # type: ignore[call-arg]
+    return provider(base_url=base_url)  # type: ignore[call-arg]
 
 
 def _bedrock(base_url: str | None, timeout: float) -> Provider[Any]:
-    """Return Bedrock with a client that tries once: botocore's retries can only be set as it is made."""
-    # By name: they come with Bedrock's extra only, and have no types.
+    """Return Bedrock with a client that tries once: botocore's retries can only be set when the client is created."""
+    # By name: they are only installed with Bedrock's extra, and have no types.
     boto3, botocore = importlib.import_module("boto3"), importlib.import_module("botocore")
     once = importlib.import_module("botocore.config").Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
@@ -107,18 +107,18 @@ def _bedrock(base_url: str | None, timeout: float) -> Provider[Any]:
         client = boto3.Session().client("bedrock-runtime", config=once, endpoint_url=base_url)
     except botocore.exceptions.BotoCoreError as error:
         raise UserError(f"{error} Set AWS_DEFAULT_REGION, or AWS_PROFILE to a profile with a region") from None
-    provider: type[Any] = infer_provider_class("bedrock")
-    made: Provider[Any] = provider(bedrock_client=client)
-    return made
+    bedrock: type[Any] = infer_provider_class("bedrock")
+    provider: Provider[Any] = bedrock(bedrock_client=client)
+    return provider
 
 
-def _fix(spec: str, said: str) -> str:
-    variable = VARIABLE.search(said)
+def _fix(spec: str, message: str) -> str:
+    variable = VARIABLE.search(message)
     if variable is not None and variable[1].endswith("_API_KEY"):
         return f"the model {spec!r} needs a key: set {variable[1]}"
-    first, _, _ = said.partition(" or pass")
+    first, _, _ = message.partition(" or pass")
     return f"the model {spec!r} cannot be used: {first.rstrip('.')}"
 
 
-def _shown(url: str) -> str:
+def _without_credentials(url: str) -> str:
     return str(httpx.URL(url).copy_with(username=None, password=None)).rstrip("/")

@@ -1,8 +1,8 @@
-"""From Turngate's messages to pydantic-ai's. Pure.
+"""Turn Turngate's messages into pydantic-ai's. Pure.
 
 Owns the outgoing half of the mapping; :mod:`turngate.models.pydantic_ai.response` is the incoming one. The same messages
-always give the same, because providers cache by prefix. What another provider packed is left out, and so is its reasoning:
-without its signature it would be someone's words put into this model's mouth.
+always give the same result, because providers cache by prefix. Another provider's options and reasoning are left out: without
+its signature, the reasoning would be presented as this model's own.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ from turngate.models.openai.request import accepted_arguments
 from turngate.models.pydantic_ai.opaque import WHOLE, own, unpacked, unpacked_file, unpacked_whole
 
 RESULTS_ARE_OBJECTS: Final = frozenset({"google", "google-cloud"})
-TELLS_FAILURES_APART: Final = frozenset({"anthropic", "bedrock"})
-"""Who has a mark for a result that is an error. The others would wrap the result's text, which says so itself."""
+MARKS_FAILURES: Final = frozenset({"anthropic", "bedrock"})
+"""The providers with a mark for a result that is an error. The others would wrap the result's text, which says so itself."""
 TAKES_UNSIGNED_REASONING: Final = frozenset({"mistral"})
-"""Who wants its reasoning back though nothing signs it (https://docs.mistral.ai/capabilities/reasoning)."""
+"""The providers that want unsigned reasoning back (https://docs.mistral.ai/capabilities/reasoning)."""
 CACHE_MARKS: Final = ("cache_control", "cachePoint")
-"""How Anthropic and Bedrock call the mark "cache up to here" that an author may put on a text or file."""
+"""Anthropic's and Bedrock's names for the mark "cache up to here", which an author may put on a text or file."""
 LONG_CACHE: Final = "1h"
 
 CacheTtl = Literal["5m", "1h"]
 
 
 class MessageMapper:
-    """Maps the conversation for one request. ``name``: of the provider, as in ``provider_options``.
+    """Maps the conversation for one request. ``name``: the provider's, as in ``provider_options``.
 
-    ``system``: what pydantic-ai calls the provider. ``inline_system``: the model takes a system message further down.
+    ``system``: pydantic-ai's name of the provider. ``inline_system``: the model accepts a system message further down.
     """
 
     def __init__(self, name: str, *, system: str, inline_system: bool) -> None:
@@ -71,9 +71,9 @@ class MessageMapper:
         self._ids = AcceptedIds(name)
 
     def mapped(self, messages: Sequence[Message]) -> list[ModelMessage]:
-        """Return the conversation, in which messages of one side that follow each other are one.
+        """Return the conversation, with consecutive messages of one side joined.
 
-        ``messages`` must be reconciled (I1), so each call's result stands directly behind its turn.
+        ``messages`` must be reconciled (I1), so each call's result directly follows its message.
 
         Raises:
             ModelError: ``invalid_request``, for a file part without content and url, or that is not base64.
@@ -84,20 +84,20 @@ class MessageMapper:
             if message.role == "assistant":
                 answer = self._answer(message)
                 if not answer.parts:
-                    continue  # said nothing that this provider may read; an empty message is refused by all of them
+                    continue  # nothing for this provider to read, and every provider refuses an empty message
                 if isinstance(last, ModelResponse):
                     answer.parts = [*last.parts, *answer.parts]
                     mapped.pop()
                 mapped.append(answer)
                 continue
-            parts = list(self._asked(message, leading=place == 0))
+            parts = list(self._input(message, leading=place == 0))
             if isinstance(last, ModelRequest):
                 last.parts = [*last.parts, *parts]
             elif parts:
                 mapped.append(ModelRequest(parts=parts))
         return mapped
 
-    def _asked(self, message: Message, *, leading: bool) -> Iterator[ModelRequestPart]:
+    def _input(self, message: Message, *, leading: bool) -> Iterator[ModelRequestPart]:
         if message.role == "tool":
             yield from (self._result(part) for part in message.results)
         elif message.role == "system" and (leading or self._inline_system):
@@ -124,19 +124,19 @@ class MessageMapper:
             tool_name=accepted_name(part.tool_name),
             content=_as_object(text) if self._name in RESULTS_ARE_OBJECTS else text,
             tool_call_id=self._ids.of(part.tool_call_id),
-            outcome="failed" if failed and self._name in TELLS_FAILURES_APART else "success",
+            outcome="failed" if failed and self._name in MARKS_FAILURES else "success",
         )
 
     def _answer(self, message: Message) -> ModelResponse:
-        kept = own(self._name, message.provider_options) or {}
-        parts = (self._said(part) for part in message.parts)
-        details = kept.get("provider_details")
+        opaque = own(self._name, message.provider_options) or {}
+        parts = (self._output(part) for part in message.parts)
+        details = opaque.get("provider_details")
         return ModelResponse(
             parts=[part for part in parts if part is not None],
-            # pydantic-ai gives signed data back only within a response of the same provider.
+            # pydantic-ai sends signed data back only within a response of the same provider.
             provider_name=self._system if self._is_own(message) else None,
-            canonical_system=kept.get("canonical_system"),
-            provider_response_id=kept.get("provider_response_id"),
+            canonical_system=opaque.get("canonical_system"),
+            provider_response_id=opaque.get("provider_response_id"),
             provider_details=dict(details) if isinstance(details, dict) else None,
         )
 
@@ -144,19 +144,19 @@ class MessageMapper:
         written: list[ProviderOptions] = [message.provider_options, *(part.provider_options for part in message.parts)]
         return any(self._name in options for options in written)
 
-    def _said(self, part: Part) -> Any:
-        kept = own(self._name, part.provider_options)
+    def _output(self, part: Part) -> Any:
+        opaque = own(self._name, part.provider_options)
         match part:
-            case TextPart() if kept and WHOLE in kept:
-                return unpacked_whole(kept)
-            case TextPart() if part.text or kept:
-                return unpacked("text", {"content": sendable(part.text)}, kept)
-            case ReasoningPart() if kept or (kept is not None and self._name in TAKES_UNSIGNED_REASONING):
-                return unpacked("thinking", {"content": part.text}, kept)
+            case TextPart() if opaque and WHOLE in opaque:
+                return unpacked_whole(opaque)
+            case TextPart() if part.text or opaque:
+                return unpacked("text", {"content": sendable(part.text)}, opaque)
+            case ReasoningPart() if opaque or (opaque is not None and self._name in TAKES_UNSIGNED_REASONING):
+                return unpacked("thinking", {"content": part.text}, opaque)
             case ToolCallPart():
-                return unpacked("tool-call", self._call(part), kept)
+                return unpacked("tool-call", self._call(part), opaque)
             case FilePart() if part.content is not None:
-                return unpacked_file(part.content, part.media_type, kept)
+                return unpacked_file(part.content, part.media_type, opaque)
             case _:
                 return None
 
@@ -168,9 +168,9 @@ class MessageMapper:
         }
 
 
-def cache_mark(kept: dict[str, Any] | None) -> CacheTtl | None:
-    """Return how long the provider is asked to keep its cache up to here; None for no mark."""
-    marks = [kept[name] for name in CACHE_MARKS if kept and isinstance(kept.get(name), dict)]
+def cache_mark(opaque: dict[str, Any] | None) -> CacheTtl | None:
+    """Return how long the provider should keep its cache up to here; None for no mark."""
+    marks = [opaque[name] for name in CACHE_MARKS if opaque and isinstance(opaque.get(name), dict)]
     if not marks:
         return None
     return LONG_CACHE if marks[0].get("ttl") == LONG_CACHE else "5m"
@@ -184,7 +184,7 @@ def sendable(text: str) -> str:
 def _as_object(text: str) -> Any:
     try:
         result = json.loads(text)
-    except ValueError:  # what an operator's edit ran with was no JSON
+    except ValueError:  # an operator's edit was not JSON
         return {"result": text}
     return result if isinstance(result, dict) else {"result": result}
 

@@ -1,8 +1,8 @@
-"""From pydantic-ai's response to a :class:`ModelResponse`, and from its stream's events to deltas. Pure.
+"""Turn pydantic-ai's response into a :class:`ModelResponse`, and its stream's events into deltas. Pure.
 
-Owns the incoming half of the mapping. Each of its parts becomes one of ours, in the same place, so a delta's ``part`` is the
-place in what is stored. A call's input is the provider's own JSON text; where the provider sends an object, or text that
-says the same object, it is one text, so that a streamed and an unstreamed step store the same.
+Owns the incoming half of the mapping. Each part becomes one of our parts, in the same place, so a delta's ``part`` is the place
+in the stored message. A call's input is the provider's own JSON text. If a provider sends an object, streamed as text or not,
+it is written as one canonical text, so that a streamed and an unstreamed step store the same.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from turngate.models.openai.response import CALL_IS_MISSING
 from turngate.models.pydantic_ai.opaque import packed, packed_response
 
 SENDS_OBJECTS: Final = frozenset({"anthropic", "bedrock", "google", "google-cloud"})
-"""Who sends a call's input as an object when it does not stream."""
+"""The providers that send a call's input as an object if they do not stream."""
 MADE_UP_ID: Final = "pyd_ai_"
-"""How an id begins that pydantic-ai made up because there was none; random, so the engine mints its own."""
+"""How an id begins that pydantic-ai made up because there was none. It is random, so the engine creates its own."""
 NO_ID: Final = frozenset({"", "null"})
 """The client of Mistral reads a missing id as the text ``null``."""
 FINISH_REASONS: Final[dict[str | None, FinishReason]] = {
@@ -65,23 +65,23 @@ UNREAD_BY_GROQ: Final = "the provider could not read the tool call in it (tool_u
 
 
 def model_response(
-    response: TheirResponse, *, provider: str, model: str, tools_offered: bool, answer_asked: bool
+    response: TheirResponse, *, provider: str, model: str, tools_offered: bool, structured: bool
 ) -> ModelResponse:
-    """Return the domain's value; ``model`` is the name shown to people.
+    """Return the domain's value; ``model`` is the name for people.
 
-    ``tools_offered``: a text that is a tool call in the model's own raw form is then ``malformed``, not an answer.
-    ``answer_asked``: a call of the answer's name gives the structured answer; else it is one that the model made up.
+    ``tools_offered``: a text that is a tool call in the model's own markup is then ``malformed``, not an answer.
+    ``structured``: a call with the answer's name is the structured answer; otherwise the model made that call up.
     """
     native = _native_finish(response)
-    parts, wrong = _parts(response, provider, answer_asked=answer_asked)
+    parts, wrong = _parts(response, provider, structured=structured)
     message = Message(role="assistant", parts=parts, provider_options=packed_response(provider, response))
-    answered = answer_asked and any(_is_answer(part) for part in response.parts)
+    answered = structured and any(_is_answer(part) for part in response.parts)
     finish = _finish(response, native, has_calls=bool(message.calls), answered=answered)
     malformed = wrong or unread_finish(native)
     if not malformed and response.finish_reason == "error":
         finish = "other"
         if native is None and message.calls:
-            # Groq's "the call does not fit its schema" comes with the call in it, which planning closes, saying why.
+            # Groq's "the call does not fit its schema" comes with the call, which planning closes with the reason.
             finish = "tool_calls"
         elif native is None:
             malformed = UNREAD_BY_GROQ
@@ -93,24 +93,24 @@ def model_response(
 
 
 def is_whole(response: TheirResponse) -> bool:
-    """Tell whether a response came to its end: every provider says last why it stopped."""
-    said = response.finish_reason is not None or bool(_details(response).get("finish_reason"))
-    return response.state != "incomplete" and (said or "block_reason" in _details(response))
+    """Whether a response is complete: every provider says at the end why it stopped."""
+    finished = response.finish_reason is not None or bool(_details(response).get("finish_reason"))
+    return response.state != "incomplete" and (finished or "block_reason" in _details(response))
 
 
 class DeltaReader:
-    """Reads the events of one stream. ``first_part``: how many parts came before it, when it continues with a response.
+    """Reads the events of one stream. ``first_part``: how many parts came before it, if it continues a response.
 
-    ``answer_asked``: as for :func:`model_response`.
+    ``structured``: as for :func:`model_response`.
     """
 
-    def __init__(self, first_part: int = 0, *, answer_asked: bool = False) -> None:
+    def __init__(self, first_part: int = 0, *, structured: bool = False) -> None:
         self._first = first_part
-        self._answer_asked = answer_asked
+        self._structured = structured
         self._calls: dict[int, DeltaKind] = {}
 
     def read(self, event: ModelResponseStreamEvent) -> Iterator[Delta]:
-        """Yield what the event adds; nothing for one that only says that something ended."""
+        """Yield what the event adds; nothing for an event that only says that something ended."""
         if isinstance(event, PartStartEvent):
             yield from self._begun(event.part, self._first + event.index)
             return
@@ -132,7 +132,7 @@ class DeltaReader:
                 yield Delta(kind="text", part=place, text=part.content)
             case ThinkingPart() if part.content:
                 yield Delta(kind="reasoning", part=place, text=part.content)
-            case TheirCall() if self._answer_asked and _is_answer(part):
+            case TheirCall() if self._structured and _is_answer(part):
                 self._calls[place] = "text"  # the structured answer is text to everyone else
                 yield Delta(kind="text", part=place, text=_input(part.args or ""))
             case TheirCall():
@@ -142,8 +142,8 @@ class DeltaReader:
                 return
 
 
-def _parts(response: TheirResponse, provider: str, *, answer_asked: bool) -> tuple[tuple[Part, ...], str]:
-    """Return our parts, and why nothing can be made of the response ("" when something can)."""
+def _parts(response: TheirResponse, provider: str, *, structured: bool) -> tuple[tuple[Part, ...], str]:
+    """Return our parts, and why the response is malformed ("" if it is not)."""
     parts: list[Part] = []
     seen: set[str] = set()
     for part in response.parts:
@@ -154,9 +154,9 @@ def _parts(response: TheirResponse, provider: str, *, answer_asked: bool) -> tup
             case TheirText():
                 parts.append(TextPart(text=part.content, provider_options=options))
             case ThinkingPart():
-                # Marked as this provider's also when nothing signs it: some want even that back.
+                # Marked as this provider's even if nothing signs it: some want even that back.
                 parts.append(ReasoningPart(text=part.content, provider_options=options or {provider: {}}))
-            case TheirCall() if answer_asked and _is_answer(part):
+            case TheirCall() if structured and _is_answer(part):
                 parts.append(TextPart(text=_input(part.args or "{}")))
             case TheirCall():
                 call_id = _call_id(part.tool_call_id, seen)
@@ -179,18 +179,18 @@ def _parts(response: TheirResponse, provider: str, *, answer_asked: bool) -> tup
 
 
 def _call_id(tool_call_id: str, seen: set[str]) -> str:
-    """Return the id as the provider gave it; "" when it gave none, or one that it gave before."""
-    given = tool_call_id not in NO_ID and not tool_call_id.startswith(MADE_UP_ID) and tool_call_id not in seen
+    """Return the provider's id; "" if it sent none, or sent the same id before."""
+    usable = tool_call_id not in NO_ID and not tool_call_id.startswith(MADE_UP_ID) and tool_call_id not in seen
     seen.add(tool_call_id)
-    return tool_call_id if given else ""
+    return tool_call_id if usable else ""
 
 
 def call_input(args: str | Mapping[str, object] | None, provider: str) -> str:
-    """Return a call's input as JSON text: the provider's own, or the one text for an object."""
+    """Return a call's input as JSON text: the provider's own, or the canonical text of an object."""
     if provider not in SENDS_OBJECTS:
         return _input(args or "")
     if isinstance(args, str) and args.strip():
-        return _one_text(args)
+        return _canonical_text(args)
     return _input(args or {})
 
 
@@ -198,10 +198,10 @@ def _input(args: str | Mapping[str, object]) -> str:
     return args if isinstance(args, str) else json.dumps(args, ensure_ascii=False)
 
 
-def _one_text(raw: str) -> str:
-    """Return a streamed object as its text would be, had it come unstreamed; any text that would lose by it stays.
+def _canonical_text(raw: str) -> str:
+    """Return a streamed object's text as it would be if it had come unstreamed. A text that would lose something stays.
 
-    What would be lost: digits that a float does not keep, a key that stands there twice, a text that is no object at all.
+    It would lose digits that a float does not keep, or a key that is there twice, or it is not an object.
     """
     try:
         exact = json.loads(raw, parse_float=Decimal, parse_int=Decimal, object_pairs_hook=_each_key_once)
@@ -215,10 +215,10 @@ def _one_text(raw: str) -> str:
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        raise ValueError("a key stands in an object twice")
-    return made
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return unique
 
 
 def _details(response: TheirResponse) -> dict[str, Any]:
@@ -226,8 +226,8 @@ def _details(response: TheirResponse) -> dict[str, Any]:
 
 
 def _native_finish(response: TheirResponse) -> str | None:
-    said = _details(response).get("finish_reason")
-    return said if isinstance(said, str) else None
+    reason = _details(response).get("finish_reason")
+    return reason if isinstance(reason, str) else None
 
 
 def _finish(response: TheirResponse, native: str | None, *, has_calls: bool, answered: bool) -> FinishReason:
@@ -244,5 +244,5 @@ def _is_answer(part: ModelResponsePart) -> bool:
 
 
 def _usage(response: TheirResponse) -> Usage:
-    """Return the counts; pydantic-ai's input tokens include those that were read from or written to a cache."""
+    """Return the counts; pydantic-ai's input tokens include those read from or written to a cache."""
     return Usage(input_tokens=max(0, response.usage.input_tokens), output_tokens=max(0, response.usage.output_tokens))
