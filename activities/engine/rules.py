@@ -17,7 +17,7 @@ import structlog
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judge
-from turngate.domain.policy.policy import NOBODYS_RULES, Policy, Verdict, evaluate, parse_policy
+from turngate.domain.policy.policy import BUILT_IN_ASKS, Policy, Verdict, evaluate, parse_policy
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, call_facts, lies_in, without_permissions
@@ -64,7 +64,7 @@ class RulesInForce:
             grants=self.grants,
             starter=run.started_by,
         )
-        is_default = verdict.answer == "ask" and verdict.rule in NOBODYS_RULES
+        is_default = verdict.answer == "ask" and verdict.rule in BUILT_IN_ASKS
         if is_default and self.distrusted is not None:
             if_trusted = evaluate(self.distrusted, tool, params, agent=run.agent, facts=facts)
             if if_trusted.answer == "allow":

@@ -29,7 +29,7 @@ from turngate.domain.conversation.messages import ToolCallPart
 from turngate.domain.digest import derived_id
 from turngate.domain.runs import budgets
 from turngate.domain.runs.budgets import (
-    BEHIND_THE_STEP,
+    AFTER_THE_STEP,
     EXTEND_BUDGET,
     MILLION,
     Budget,
@@ -233,11 +233,11 @@ def _judged_call(rules: RulesInForce, tool: Tool, over: UsedUp, number: int) -> 
         verdict = verdict.model_copy(update={"terms": terms})
     call_id = derived_id("extend", run.id, str(run.step), over.budget, str(number))
     call = ToolCallPart(tool_call_id=call_id, tool_name=tool.name, input=raw_input)
-    return Admitted(call, BEHIND_THE_STEP + number, tool, params, verdict), rules.policy.version
+    return Admitted(call, AFTER_THE_STEP + number, tool, params, verdict), rules.policy.version
 
 
 def _preview_text(over: UsedUp) -> str:
-    more = budgets.told(over.budget, over.usual)
+    more = budgets.with_unit(over.budget, over.usual)
     return (
         f"{over.reason}\nApproving lets it use {more} more (edit the amount to give another); rejecting ends the run."
     )
@@ -269,6 +269,6 @@ def extend_budget_tool(database: Database) -> Tool:
         granted = Extension(call=ctx.tool_call_id, budget=params.budget, by=params.extend_by, at=now())
         async with database.write() as conn:
             await runs.extend(conn, ctx.run_id, granted)
-        return {"budget": params.budget, "extended_by": budgets.told(params.budget, params.extend_by)}
+        return {"budget": params.budget, "extended_by": budgets.with_unit(params.budget, params.extend_by)}
 
     return extend_budget

@@ -17,7 +17,7 @@ from turngate.domain.agents.app import Agent
 from turngate.domain.agents.no_progress import NoProgress, SettledCall, Trail, ended_reason, nudge, step_digest
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import derived_id
-from turngate.domain.runs.budgets import BEHIND_THE_STEP
+from turngate.domain.runs.budgets import AFTER_THE_STEP
 from turngate.domain.runs.outcomes import NO_PROGRESS
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.store.database import Connection
@@ -46,7 +46,7 @@ class ProgressGuard:
         """
         if self.limit is None:
             return run, Trail()
-        by_model = [each for each in closed if each.position < BEHIND_THE_STEP]
+        by_model = [each for each in closed if each.position < AFTER_THE_STEP]
         trail = before.then(_digest(by_model, self.limit))
         await steps.note_trail(conn, run.id, step, trail)
         if trail.in_a_row == self.limit.steps:

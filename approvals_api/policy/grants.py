@@ -14,7 +14,7 @@ from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.domain.policy.grants import GrantPattern, GrantScope, WantedGrant, exact_pattern
-from turngate.domain.policy.policy import NOBODYS_RULES
+from turngate.domain.policy.policy import BUILT_IN_ASKS
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.explain import in_words
 from turngate.store import agents
@@ -42,7 +42,7 @@ def ungrantable(request: Request | RequestDetail) -> str | None:
         return "each call of high risk needs its own decision"
     if request.quorum > 1:
         return "each call that several people must approve needs its own decisions"
-    if request.rule not in NOBODYS_RULES and not request.ask_terms.grantable:
+    if request.rule not in BUILT_IN_ASKS and not request.ask_terms.grantable:
         return f"rule {request.rule!r} asks for each such call, and no grant overrides it (set grantable = true to allow one)"
     return None
 

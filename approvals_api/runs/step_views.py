@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.conversation.messages import ReasoningPart
 from turngate.domain.policy.policy import Verdict
-from turngate.domain.runs.budgets import BEHIND_THE_STEP
+from turngate.domain.runs.budgets import AFTER_THE_STEP
 from turngate.domain.tools.control_calls import ControlCall, WaitUntil
 from turngate.domain.tools.presentation import PRESENTATION, Presentation, default_presentation
 from turngate.domain.tools.results import Failure, Ok
@@ -70,7 +70,7 @@ def call_view(call: Call, requests_of_call: Sequence[Request], execution: Execut
         waits_until=_waits_until(control_call, execution),
         child_run_id=call.child_run_id,
         recorded_call_id=call.recorded_call_id,
-        by_engine=call.position >= BEHIND_THE_STEP,
+        by_engine=call.position >= AFTER_THE_STEP,
     )
 
 

@@ -124,7 +124,7 @@ async def test_i2_only_an_exact_allow_runs_and_it_is_on_record(
         assert stored.judged == judgements_by_call["p1"]
         assert judgements_by_call["p1"].digest == (await engine.executions(run))["p1"].digest
         assert detail.judged is not None
-        assert (detail.judged.said, detail.judged.reason) == ("would ask a person", "Too much.")
+        assert (detail.judged.summary, detail.judged.reason) == ("would ask a person", "Too much.")
         assert detail.rule == "tool:ask"
         assert sum(each.type == "call.judged" for each in logged.events) == 4
         assert now is not None
@@ -172,7 +172,7 @@ async def test_a_shadow_judge_decides_nothing(client: Client, sqlite: Database, 
         async with sqlite.read() as conn:
             detail = await request_detail(conn, request.id)
         assert detail.judged is not None
-        assert (detail.judged.verdict, detail.judged.said) == ("allow", "would have allowed this")
+        assert (detail.judged.verdict, detail.judged.summary) == ("allow", "would have allowed this")
         assert bench.paid == []
         await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == "completed"

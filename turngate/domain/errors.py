@@ -182,6 +182,6 @@ class TooManyRequestsError(TurngateError):
 
 
 class UnavailableError(TurngateError):
-    """Something Turngate stands on is away; nothing was changed, and the same request may be sent again."""
+    """Something Turngate depends on is away. Nothing was changed; send the same request again later."""
 
     code = "unavailable"

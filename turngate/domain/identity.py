@@ -30,7 +30,7 @@ MAX_PASSWORD_BYTES: Final = 1024
 """Enough for any pass phrase; more would be work for the hash that a stranger can order."""
 
 RESERVED: Final = frozenset({"me", "nobody", "engine", "system", "temporal"})
-"""What filters and logs say of others than a person."""
+"""Names that filters and logs use for something other than a person."""
 OWNERS_PREFIX: Final = "cli:"
 """Of the token that a stack leaves its owner's own commands. No one else may have such a name, so it is a person's."""
 

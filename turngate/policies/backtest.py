@@ -18,7 +18,7 @@ from turngate.domain.policy.policy import Policy, Verdict, VerdictKind, evaluate
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.runs.recorded_calls import RecordedCall
 from turngate.domain.tools.failures import InvalidToolInput
-from turngate.domain.tools.known_tools import KnownTool, OwnAsk, untold
+from turngate.domain.tools.known_tools import KnownTool, OwnAsk, is_ask_unknown
 from turngate.domain.tools.tool import Effect, Tool, ToolKind
 from turngate.policies.facts import call_facts
 
@@ -68,7 +68,7 @@ def judge(policy: Policy, call: RecordedCall, tool: Tool | KnownTool | None, gra
         grants=[] if grant is None else [grant],
         starter=call.starter,
     )
-    if untold(asked, verdict.rule):
+    if is_ask_unknown(asked, verdict.rule):
         return Unjudged("no rule decides, and the tool's own ask is not known without its app (--app)")
     return verdict if call.unattended is None else unattended(verdict, asked, call.unattended)
 

@@ -17,10 +17,10 @@ from pydantic import JsonValue
 
 from turngate.domain.policy.facts import CallFacts, Finding
 from turngate.domain.policy.grants import Grant, GrantPattern, same_json
-from turngate.domain.policy.policy import Policy, Rule, VerdictKind, beats, evaluate
+from turngate.domain.policy.policy import Policy, Rule, VerdictKind, evaluate, grant_answers
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.requests import UnattendedAsks
-from turngate.domain.tools.known_tools import untold
+from turngate.domain.tools.known_tools import is_ask_unknown
 from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import call_facts
 from turngate.wire.policy import Explanation, GrantFinding, RuleFinding, RuleSource, RuleView
@@ -94,7 +94,7 @@ def explain(
         grants=grants,
         starter=call.starter,
     )
-    depends = untold(call.tool, verdict.rule)
+    depends = is_ask_unknown(call.tool, verdict.rule)
     told = verdict
     if call.unattended is not None and not depends:
         told = unattended(verdict, call.tool, call.unattended)
@@ -215,7 +215,7 @@ def _outranked(grant: Grant, call: AskedCall, findings: Sequence[tuple[PlacedRul
             return f"the rule {each.rule.name!r} cannot tell whether it covers the call, so a person is asked"
         if each.rule.verdict == "deny":
             return f"the rule {each.rule.name!r} denies the call"
-        if not beats(grant, each.rule, starter=call.starter):
+        if not grant_answers(grant, each.rule, starter=call.starter):
             return f"it does not beat the rule {each.rule.name!r}, which asks"
     return None
 

@@ -24,7 +24,7 @@ from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.conversation.malformed import is_corrective
 from turngate.domain.conversation.messages import Message, ModelResponse, Part, ReasoningPart, TextPart, ToolCallPart
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass, TurngateError
-from turngate.domain.policy.judge import ANSWER_SCHEMA, asked_about
+from turngate.domain.policy.judge import ANSWER_SCHEMA, call_in_question
 from turngate.domain.runs.fixtures import Fixture, FixtureDecision, FixtureResponse, parse_fixture
 from turngate.models.port import ModelRequest
 from turngate.recording import STARTER_WORD, recorded_end, recorded_responses
@@ -94,7 +94,7 @@ class RecordedModel:
 
     def _judgement(self, messages: Sequence[Message]) -> ModelResponse:
         """Return the judge's recorded verdict on a call: ``allow`` if it let the call run, else ``ask``."""
-        call = asked_about(messages)
+        call = call_in_question(messages)
         verdict = "allow" if self._judged.get((call["tool"], call["arguments"])) else "ask"
         text = json.dumps({"verdict": verdict, "reason": "This is what the judge said in the recorded run."})
         message = Message(role="assistant", parts=(TextPart(text=text),))

@@ -116,7 +116,7 @@ def judgement_words(judgement: Judgement) -> str:
     """Return the judge's answer about a call. What the model wrote is marked as a model's words."""
     words = plain_line(judgement.reason, 400)
     words = words if judgement.problem is not None else f"“{words}” (a model's words)"
-    return f"(model {plain_line(judgement.model, 80)}) {judgement.said}: {words}"
+    return f"(model {plain_line(judgement.model, 80)}) {judgement.summary}: {words}"
 
 
 def wait_words(call: CallView) -> str | None:

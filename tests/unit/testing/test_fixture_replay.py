@@ -25,7 +25,7 @@ from turngate.domain.conversation.messages import (
     user_message,
 )
 from turngate.domain.errors import ConfigurationError, ModelError
-from turngate.domain.policy.judge import ANSWER_SCHEMA, asked_about
+from turngate.domain.policy.judge import ANSWER_SCHEMA, call_in_question
 from turngate.domain.runs.fixtures import Fixture, FixtureEnd, FixtureFormError, parse_fixture
 from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
@@ -350,7 +350,7 @@ class Paying:
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         if request.output == ANSWER_SCHEMA:
-            small = asked_about(request.messages)["arguments"] == '{"cents": 1}'
+            small = call_in_question(request.messages)["arguments"] == '{"cents": 1}'
             return self._says(TextPart(text='{"verdict": "%s", "reason": "So it is."}' % ("allow" if small else "ask")))
         if request.messages[-1].role == "tool":
             return self._says(TextPart(text="Paid."))

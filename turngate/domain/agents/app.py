@@ -86,8 +86,8 @@ class Limits(BaseModel):
 class Agent:
     """One agent: instructions, tools and a model (``provider:name``, such as ``openai:gpt-5``, or a profile's name).
 
-    ``fallback``: models that answer, in this order, when the run's cannot be used (no key, no credit, no such model), behind
-    those of its profile.
+    ``fallback``: models that answer, in this order, if the run's can't be used (no key, no credit, no such model). The
+    fallbacks of its profile come first.
     """
 
     name: str
@@ -103,10 +103,10 @@ class Agent:
     context: Context | None = field(default_factory=Context)
     """What happens to conversations that come near the model's window; None: they are sent as they are."""
     output: type[BaseModel] | None = None
-    """What the final answer has to be, as JSON; one that is not is told so, and made again. None: free text."""
+    """The schema of the final answer. If the model's JSON doesn't fit, it is asked again. None: free text."""
 
     def __post_init__(self) -> None:
-        """Refuse a name that could not stand in a URL or a rule."""
+        """Refuse a name that can't be used in a URL or a rule."""
         if not AGENT_NAME.fullmatch(self.name):
             raise ConfigurationError(
                 f"agent name {self.name!r} is not allowed: lower-case letters, digits, '_' and '-', at most 64"
@@ -260,15 +260,15 @@ class App:
     def callers(self) -> dict[str, list[str]]:
         """Sub-agent → the agents whose toolkits call it; without those that the app offers to people itself."""
         offered = {agent.name for agent in self.agents}
-        found: dict[str, list[str]] = {}
+        callers: dict[str, list[str]] = {}
         for agent in self.all_agents:
             for tool in agent.toolkit:
                 if tool.agent is None or tool.agent in offered:
                     continue
-                callers = found.setdefault(tool.agent, [])
-                if agent.name not in callers:
-                    callers.append(agent.name)
-        return found
+                of_tool = callers.setdefault(tool.agent, [])
+                if agent.name not in of_tool:
+                    of_tool.append(agent.name)
+        return callers
 
     def _reachable(self) -> Iterator[Agent]:
         waiting = list(self.agents)

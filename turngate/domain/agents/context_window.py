@@ -21,7 +21,7 @@ from turngate.domain.tools.tool import ToolManifest
 BYTES_PER_TOKEN: Final = 3
 """UTF-8 bytes of text that count as a token. English prose has more than four, code about three, Chinese three a letter."""
 PART_TOKENS: Final = 8
-"""For what stands around a part: roles, brackets, ids."""
+"""For what surrounds a part: roles, brackets, ids."""
 IMAGE_TOKENS: Final = 1_600
 """For any image: about the most that providers count for one they have not scaled up."""
 FILE_TOKENS: Final = 4_000
@@ -43,7 +43,7 @@ class Context(BaseModel):
     window: int | None = Field(default=None, ge=1)
     """Tokens that the model takes; None: what is known of the model. Where nothing is, its refusals say when to cut."""
     compact_at: float | None = Field(default=0.75, gt=0, le=1)
-    """From this share on, a summary stands in the place of all but the newest messages."""
+    """From this share on, a summary replaces all but the newest messages."""
     trim_at: float | None = Field(default=0.9, gt=0, le=1)
     """From this share on, where there is no summary, the oldest messages are left out."""
     keep: int = Field(default=20, ge=2)
@@ -99,7 +99,7 @@ def tools_tokens(tools: Sequence[ToolManifest]) -> int:
 def safe_cuts(messages: Sequence[Message], steps: Sequence[Hashable | None]) -> list[int]:
     """Return the places where a conversation may be cut, in order: place n parts message n from the one before it.
 
-    Never between a call and its result, never behind a call that is still open, never inside a step, and never at an end.
+    Never between a call and its result, never after a call that is still open, never inside a step, and never at an end.
 
     Args:
         messages: oldest first.
@@ -120,8 +120,8 @@ def _is_safe(messages: Sequence[Message], steps: Sequence[Hashable | None], plac
 def chosen_cut(costs: Sequence[int], safe: Sequence[int], *, keep: int, room: float) -> int | None:
     """Return the safe place to cut at; None: there is none.
 
-    The last one before the newest ``keep`` messages, if what stays fits ``room`` (tokens); else the first one behind it
-    from which it does; else the last one of all.
+    The last one before the newest ``keep`` messages, if what remains fits ``room`` (tokens); else the first later one from
+    which it fits; else the last one.
     """
     left = [0] * (len(costs) + 1)
     for place in range(len(costs) - 1, -1, -1):

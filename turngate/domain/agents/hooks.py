@@ -1,7 +1,7 @@
 """Hooks: a builder's code around the loop, declared on the agent, run in activities.
 
-A hook sees; it may forbid one call more than policy does, and shape what the model is shown. It can allow nothing: no
-hook stands between a gate and its tool, and what a hook returns never reaches the store in place of what happened.
+A hook sees what happens. It may forbid a call that policy allowed, and shape what is sent to the model. It can't allow
+anything: a hook never replaces a gate, and what it returns never replaces what happened in the store.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class Hooks:
     newest_messages: int | None = None
     """How many of the newest messages :meth:`before_model` looks at, besides the instructions and the first one.
 
-    The engine then need not load the others, when no hook before this one shapes what is sent: so a step of a run that goes
-    on for weeks costs what its first ones did. None: it looks at all of them.
+    If no earlier hook shapes what is sent, the engine doesn't load the others, so a step of a run that lasts for weeks costs
+    what its first steps did. None: the hook looks at all of them.
     """
 
     async def before_tool(self, scope: RunScope, call: HookedCall) -> Deny | None:
         """Look at a call that policy and people let through, just before it starts; :class:`Deny` stops it.
 
-        Raising stops it as well. Not called for calls that are closed without running.
+        Raising stops it too. Not called for calls that are closed without running.
         """
         del scope, call
         return None

@@ -69,7 +69,7 @@ class Profile:
 
 
 class Profiles(Mapping[str, Profile]):
-    """The profiles there are, by name. ``source``: where they stand, for messages; None: nowhere."""
+    """The profiles by name. ``source``: the file that has them, for messages; None: there is none."""
 
     def __init__(self, profiles: Mapping[str, Profile] | None = None, *, source: str | None = None) -> None:
         self._by_name = dict(profiles or {})
@@ -103,35 +103,35 @@ class Profiles(Mapping[str, Profile]):
 
     def prices(self, of_app: Mapping[str, Price]) -> dict[str, Price]:
         """Return what each spec costs: as the app says; else a profile as it says itself, or as the app says of its model."""
-        found = dict(of_app)
+        prices = dict(of_app)
         for name, profile in self._by_name.items():
             price = profile.price or of_app.get(profile.model)
-            if name not in found and price is not None:
-                found[name] = price
-        return found
+            if name not in prices and price is not None:
+                prices[name] = price
+        return prices
 
     def fallbacks(self, spec: str, more: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return who answers in place of a spec, in order: each profile's own list stands behind it. ``more``: the agent's."""
-        found: list[str] = []
+        """Return the specs to try after a spec, in order: each profile is followed by its own list. ``more``: the agent's."""
+        chain: list[str] = []
 
         def follow(specs: tuple[str, ...]) -> None:
             for each in specs:
-                if each != spec and each not in found:
-                    found.append(each)
+                if each != spec and each not in chain:
+                    chain.append(each)
                     follow(self._by_name[each].fallback if each in self._by_name else ())
 
         follow((*(self._by_name[spec].fallback if spec in self._by_name else ()), *more))
-        return tuple(found)
+        return tuple(chain)
 
     def after(self, spec: str, *, fell_back_from: str | None, more: tuple[str, ...] = ()) -> str | None:
         """Return who answers next in place of a spec that failed; None when no one is left.
 
-        ``fell_back_from``: the spec for which this one stands in already, whose list continues.
+        ``fell_back_from``: the spec that this one has already replaced; its list continues.
         """
         if fell_back_from is not None:
             chain = self.fallbacks(fell_back_from, more)
             if spec in chain:
-                behind = chain[chain.index(spec) + 1 :]
-                return behind[0] if behind else None
+                rest = chain[chain.index(spec) + 1 :]
+                return rest[0] if rest else None
         chain = self.fallbacks(spec, more)
         return next((each for each in chain if each != fell_back_from), None)

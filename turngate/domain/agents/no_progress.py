@@ -38,7 +38,7 @@ class NoProgress(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     steps: int = Field(default=3, ge=1, le=1_000)
-    """Steps in a row that repeat earlier ones, before the model is told so."""
+    """Steps in a row that repeat earlier ones before the model gets the nudge."""
     after_nudge: int = Field(default=2, ge=1, le=1_000)
     """Further ones, before the run ends."""
     may_repeat: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ def step_digest(calls: Sequence[SettledCall]) -> str | None:
 
 
 def nudge(in_a_row: int, tool_names: Iterable[str]) -> str:
-    """Return what the model is told once, as a user message behind the results."""
+    """Return the nudge, which the model gets once, as a user message after the results."""
     names = ", ".join(name[:MAX_NAME_CHARS] for name in list(dict.fromkeys(tool_names))[:MAX_NAMES])
     steps = "step" if in_a_row == 1 else f"{in_a_row} steps"
     return f"{NUDGE}your last {steps} made the same calls ({names}) as before, and got the same results.{ADVICE}"
@@ -113,6 +113,6 @@ def is_nudge(message: Message) -> bool:
 def ended_reason(in_a_row: int) -> str:
     """Return why a run ended, without a word of what the model or a tool said."""
     return (
-        f"The last {in_a_row} steps made the same calls as before and got the same results, also after the model was told "
-        "so; that is the agent's limit (no_progress)."
+        f"The last {in_a_row} steps made the same calls as before and got the same results, even after a message told the "
+        "model so; that is the agent's limit (no_progress)."
     )

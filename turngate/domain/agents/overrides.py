@@ -1,4 +1,4 @@
-"""A run's own world: what it has in place of its agent's and its app's own. Pure.
+"""A run's overrides: what it has instead of its agent's instructions and tools and its app's policy. Pure.
 
 Given when a run is forked or replayed, stored once by digest, and honoured by the activities: nothing of it enters a
 workflow. What is None is as the agent or the app has it.
@@ -20,7 +20,7 @@ class RunOverrides(BaseModel):
 
     ``agent``: whose instructions and tools these are; another one, who takes over or answers a call, has its own.
     ``instructions``: in place of the agent's. ``tools``: the names of those of its toolkit that it keeps. ``policy``: TOML
-    that stands in place of the app's rules, the stored ones and every grant, for the run and its sub-agents.
+    that replaces the app's rules, the stored ones and every grant, for the run and its sub-agents.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,8 +48,8 @@ class RunOverrides(BaseModel):
         """Return the agent as the run has it. Tools that the agent does not have any more are not there."""
         if agent.name != self.agent or (self.instructions is None and self.tools is None):
             return agent
-        tools, kept = agent.toolkit, self.tools
-        if kept is not None:
-            tools = Toolkit.from_list([tool for tool in agent.toolkit if tool.name in kept])
+        tools, names = agent.toolkit, self.tools
+        if names is not None:
+            tools = Toolkit.from_list([tool for tool in agent.toolkit if tool.name in names])
         instructions = agent.instructions if self.instructions is None else self.instructions
         return replace(agent, instructions=instructions, toolkit=tools)

@@ -11,11 +11,11 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
-# Cron expressions of five fields: checked field by field, so that a typo is told where it is. Pure.
+# Cron expressions of five fields: checked field by field, so that an error names the place of a typo. Pure.
 #
 # The grammar is the common one (https://man7.org/linux/man-pages/man5/crontab.5.html): ``*``, numbers, ranges, steps,
 # lists, English month and day names, and Sunday as 0 or 7. Temporal reads more (seconds, years, ``@every``); what is not in
-# this grammar is refused, so that an expression means the same here, there and in whoever wrote it.
+# this grammar is refused, so that an expression means the same here, to Temporal and to its author.
 
 
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -46,7 +46,7 @@ class _Field:
 
     def values(self, text: str) -> set[int]:
         """Return every value that the field's text stands for. Raises ValueError naming the field."""
-        found: set[int] = set()
+        values: set[int] = set()
         for item in text.split(","):
             match = _ITEM.fullmatch(item)
             if match is None:
@@ -63,8 +63,8 @@ class _Field:
                 raise ValueError(f"cron, {self.name}: {item} runs backwards: split it in two, with a comma")
             if step == 0:
                 raise ValueError(f"cron, {self.name}: {item} has a step of 0")
-            found.update(range(low, high + 1, step))
-        return found
+            values.update(range(low, high + 1, step))
+        return values
 
 
 _FIELDS: Final = (

@@ -1,4 +1,4 @@
-"""Final answers that have to be an object of a schema: what the model is told of it, and whether its answer is one. Pure."""
+"""Final answers that must fit a schema: the instructions for the model, and the check of its answer. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def checked_output(response: ModelResponse, output: type[BaseModel] | None) -> M
         output.model_validate_json(response.message.text)
     except ValidationError as error:
         return response.model_copy(
-            update={"malformed": f"the final answer does not fit its schema: {_said(error, output)}"}
+            update={"malformed": f"the final answer does not fit its schema: {_problem_of(error, output)}"}
         )
     return response
 
@@ -40,7 +40,7 @@ def _schema(output: type[BaseModel]) -> dict[str, Any]:
     return output.model_json_schema()
 
 
-def _said(error: ValidationError, output: type[BaseModel]) -> str:
+def _problem_of(error: ValidationError, output: type[BaseModel]) -> str:
     """Return what is wrong without a word of the answer: it becomes part of why a run failed (I8)."""
     known = set(_properties(_schema(output)))
     problems = []

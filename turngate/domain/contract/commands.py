@@ -31,7 +31,7 @@ class DecideResult(WireValue):
 
 
 News = Literal["wanted", "reported"]
-"""Of a call from outside: the program that runs it is there to start it, or has reported what came of it."""
+"""About a call from outside: the program that runs it is there to start it, or has reported its result."""
 
 
 class ExternalCallInput(WireValue):

@@ -23,7 +23,7 @@ PAUSE = "pause"
 RESUME = "resume"
 SUPERSEDE = "supersede"
 EXTERNAL_CALL = "external_call"
-"""Signal: the program that runs a call from outside is there to start it, or has reported what came of it."""
+"""Signal: the program that runs a call from outside is there to start it, or has reported its result."""
 GATES = "gates"
 """Query: the run's gates of the step at hand, request id → Gate."""
 

@@ -63,7 +63,7 @@ class ChildRun(WireValue):
 
 
 class ScheduledStartInput(WireValue):
-    """One fire of a schedule. What the run is told stays in the store.
+    """One fire of a schedule. The run's input stays in the store.
 
     ``fire_at``: its instant on the timetable; None: as Temporal says it. ``heartbeat_timeout_seconds``: as of a run that the
     API starts.

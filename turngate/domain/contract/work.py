@@ -62,7 +62,7 @@ class StepPlan(WireValue):
     malformed: bool = False
     """No call of the response could be run, or it was empty."""
     problem: str = ""
-    """Of a malformed one, in a few words for whoever reads why the run ended: failure kinds with their count."""
+    """Of a malformed one, in a few words for the run's reason: failure kinds with their count."""
     signals: bool = False
     """A call of the response asks something of the run."""
     budget: PlannedCall | None = None

@@ -48,7 +48,7 @@ def clipped(result: Ok | Failure, *, limit: int, reads_on: bool = True) -> tuple
         how_to_read += f". Read it with {READ_RESULT}(result_id, offset={len(head)})."
     else:
         how_to_read += " for the operators, and you have no tool to read it. Ask for less at a time."
-    shown: dict[str, JsonValue] = {
+    excerpt: dict[str, JsonValue] = {
         "truncated": True,
         "result_id": result_id,
         "total_chars": len(text),
@@ -57,11 +57,11 @@ def clipped(result: Ok | Failure, *, limit: int, reads_on: bool = True) -> tuple
         "how_to_read_the_rest": how_to_read,
     }
     if isinstance(result, Ok):
-        return Ok(value=shown), text
-    # What a failure says at length stands in its fields, too: the reason is not where a bound is to be passed.
+        return Ok(value=excerpt), text
+    # A failure has its long texts in its fields too, so a long reason must not get around the bound.
     reason = result.reason
     short = reason if len(reason) <= MAX_CLIPPED_REASON else f"{reason[:MAX_CLIPPED_REASON]}…"
-    return Failure(kind=result.kind, reason=short, fields=shown), text
+    return Failure(kind=result.kind, reason=short, fields=excerpt), text
 
 
 def shortened(text: str, *, limit: int) -> str:

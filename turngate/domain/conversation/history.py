@@ -1,7 +1,7 @@
 """Reconciliation: before every model request each tool call has exactly one result, directly after it, in order (I1).
 
 Pure functions over messages, without a clock. Assistant messages make calls and tool messages answer them; the same
-parts in a message of another role are neither. A result counts only when it stands after its call and before the next
+parts in a message of another role are neither. A result counts only if it comes after its call and before the next
 message that is not a tool message; position matters because providers refuse a result that precedes its call or floats
 in a later turn.
 """
@@ -74,8 +74,8 @@ def reconcile(history: Sequence[Message], closure: Failure = CLOSED_BY_REPAIR) -
     for message, following in _turns(history):
         if message is not None:
             repaired.append(message)
-        found = _first_results(following)
-        answers = tuple(found.get(made.tool_call_id, made) for made in closures(_calls(message), closure))
+        results = _first_results(following)
+        answers = tuple(results.get(closed.tool_call_id, closed) for closed in closures(_calls(message), closure))
         if not answers:
             continue
         if following and following[0].parts == answers:
@@ -87,9 +87,9 @@ def reconcile(history: Sequence[Message], closure: Failure = CLOSED_BY_REPAIR) -
 
 
 def _turns(history: Iterable[Message]) -> Iterator[tuple[Message | None, list[Message]]]:
-    """Yield each message that is not a tool message, with the unbroken run of tool messages directly behind it.
+    """Yield each message that is not a tool message, with the unbroken run of tool messages directly after it.
 
-    None stands in front of tool messages that begin the history.
+    Tool messages that begin the history come with None.
     """
     message: Message | None = None
     following: list[Message] = []
@@ -123,14 +123,14 @@ def _first_results(following: Iterable[Message]) -> dict[str, ToolResultPart]:
 
 def _options_of(following: Iterable[Message], answers: Iterable[ToolResultPart]) -> ProviderOptions:
     """Return the message-level options of the tool messages that gave an answer; per provider the first one's."""
-    kept: ProviderOptions = {}
+    options: ProviderOptions = {}
     awaited = {part.tool_call_id for part in answers}
     for message in following:
         gave = awaited.intersection(part.tool_call_id for part in message.results)
         if gave:
-            kept = {**message.provider_options, **kept}
+            options = {**message.provider_options, **options}
             awaited -= gave
-    return kept
+    return options
 
 
 def mint_call_ids(message: Message, *, step: int, taken: set[str]) -> Message:
@@ -143,14 +143,14 @@ def mint_call_ids(message: Message, *, step: int, taken: set[str]) -> Message:
     used = set(taken)
     parts: list[Part] = []
     for index, part in enumerate(message.parts):
-        kept: Part = part
+        own: Part = part
         if isinstance(part, ToolCallPart):
             call_id = part.tool_call_id
             if not 0 < len(call_id) <= MAX_CALL_ID_CHARS or not call_id.isprintable() or call_id in used:
                 call_id = _free_id(minted_id(step, index), used)
-                kept = part.model_copy(update={"tool_call_id": call_id})
+                own = part.model_copy(update={"tool_call_id": call_id})
             used.add(call_id)
-        parts.append(kept)
+        parts.append(own)
     return message.model_copy(update={"parts": tuple(parts)})
 
 

@@ -1,4 +1,4 @@
-"""Responses that nothing can be made of, and what the model is told so that it can do better (I9)."""
+"""Malformed responses, which can't be used, and the corrective message that tells the model why (I9)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def is_corrective(message: Message) -> bool:
 
 
 def problem_in(corrective_text: str) -> str:
-    """Return what was wrong with a response, for whoever reads why its run ended, from the message that answers it."""
+    """Return what was wrong with a response, for the reason of its run, from the message that answers it."""
     what = corrective_text.partition(ADVICE)[0].partition(ADVICE_JSON)[0]
     if what.startswith(UNREADABLE):
         return f"it could not be parsed: {what.removeprefix(UNREADABLE).removesuffix('.')}"
@@ -63,6 +63,6 @@ def problem_in(corrective_text: str) -> str:
 
 
 def _one_line(problem: str) -> str:
-    """Return an adapter's words as part of a sentence: bounded, because they also stand in the run's reason."""
+    """Return an adapter's words as part of a sentence: bounded, because they are also part of the run's reason."""
     line = " ".join(problem.split()).removesuffix(".")
     return line if len(line) <= MAX_PROBLEM_CHARS else f"{line[:MAX_PROBLEM_CHARS]}…"

@@ -139,7 +139,7 @@ class ModelResponse(BaseModel):
         return not self.malformed and not self.message.calls and bool(self.message.text.strip())
 
 
-# Deltas: the pieces in which a model's response arrives, for whoever watches it being made.
+# Deltas: the pieces in which a model's response arrives, for those who watch the model write.
 #
 # They are shown and forgotten: what is stored is the complete response, which says the same whether it was streamed or not.
 

@@ -1,4 +1,4 @@
-"""Summaries of conversations: what a model is asked for one, and the message that stands in place of what it covers. Pure.
+"""Summaries of conversations: the request to the summarising model, and the message that replaces what it covers. Pure.
 
 The conversation goes to the summarising model as a text, not as messages: it may be of another provider, and most refuse
 calls of tools that are not declared to them.
@@ -24,10 +24,10 @@ from turngate.domain.tools.results import wire_text
 
 PART_CHARS: Final = 4_000
 """Of one part, such as a tool's result, that the summarising model is shown."""
-SAID_CHARS: Final = 12_000
-"""Of what a person said."""
+USER_TEXT_CHARS: Final = 12_000
+"""Of a user message."""
 TASK_CHARS: Final = 4_000
-"""Of a task that is repeated word for word behind a summary."""
+"""Of a task that is repeated word for word after a summary."""
 
 SUMMARISER: Final = (
     "You write the memory of an agent that continues with a long piece of work and will not see its past again. You are given "
@@ -62,8 +62,8 @@ def not_summarised(reason: str, *, error_class: str = "") -> str:
 def request_for_summary(messages: Sequence[Message], *, most_chars: int) -> list[Message]:
     """Return what the summarising model is sent. ``most_chars``: of the record, which keeps its two ends beyond that."""
     record = shortened("\n\n".join(_recorded(messages)), limit=most_chars)
-    asked = f"<record>\n{record}\n</record>\n\n{ASKED_FOR}"
-    return [_message("system", SUMMARISER), _message("user", asked)]
+    prompt = f"<record>\n{record}\n</record>\n\n{ASKED_FOR}"
+    return [_message("system", SUMMARISER), _message("user", prompt)]
 
 
 def why_unusable(response: ModelResponse, *, most_chars: int) -> str | None:
@@ -77,12 +77,12 @@ def why_unusable(response: ModelResponse, *, most_chars: int) -> str | None:
 
 
 def summary_text(summary: str, *, model: str, task: str | None) -> str:
-    """Return what stands in place of the messages, labelled as written by a model.
+    """Return the text that replaces the messages, labelled as written by a model.
 
     ``task``: what a person asked for, when the message that says so is among them.
     """
-    told = f"[Summary of this conversation up to here, written by the model {model}, not by a person.]\n\n{summary.strip()}"
-    return told + _task(task)
+    label = f"[Summary of this conversation up to here, written by the model {model}, not by a person.]"
+    return f"{label}\n\n{summary.strip()}{_task(task)}"
 
 
 def carried_over_text(summary: str, *, run_id: str, step: int, model: str) -> str:
@@ -92,7 +92,7 @@ def carried_over_text(summary: str, *, run_id: str, step: int, model: str) -> st
 
 
 def trimmed_text(before: str | None, *, task: str | None) -> str:
-    """Return what stands in place of messages without a summary. ``before``: what stood in the place of those before."""
+    """Return the text that replaces messages without a summary. ``before``: the text that replaced earlier ones."""
     if before is None:
         return LEFT_OUT + _task(task)
     return before if before.rstrip().endswith(LEFT_OUT) else f"{before}\n\n{LEFT_OUT}"
@@ -107,19 +107,17 @@ def _task(task: str | None) -> str:
 def _recorded(messages: Iterable[Message]) -> Iterable[str]:
     for message in messages:
         for part in message.parts:
-            said = _part(message, part)
-            if said:
-                yield said
+            text = _part(message, part)
+            if text:
+                yield text
 
 
 def _part(message: Message, part: Part) -> str:
     match part:
         case Text():
-            return (
-                f"{message.role}:\n{shortened(part.text, limit=SAID_CHARS if message.role == 'user' else PART_CHARS)}"
-            )
+            return f"{message.role}:\n{shortened(part.text, limit=USER_TEXT_CHARS if message.role == 'user' else PART_CHARS)}"
         case ReasoningPart():
-            return ""  # what came of it was said or done
+            return ""  # its results are in the other parts
         case ToolCallPart():
             return f"call of {part.tool_name}:\n{shortened(part.input, limit=PART_CHARS)}"
         case ToolResultPart():

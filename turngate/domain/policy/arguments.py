@@ -1,4 +1,4 @@
-"""Argument matchers: what stands at a JSON pointer, compared without converting anything.
+"""Argument matchers: the value at a JSON pointer, compared without converting anything.
 
 A call's argument and a rule's value are of the same kind or they are not comparable: ``1`` is not ``true``, ``"1"`` is not
 ``1``. The tool may convert what the rule does not, so a value of another kind is ``unclear``, and so is text that differs
@@ -38,13 +38,13 @@ Operator = Literal[
     "absent",
 ]
 _ORDER: dict[str, Callable[[Decimal, Decimal], bool]] = {
-    "lt": lambda given, bound: given < bound,
-    "le": lambda given, bound: given <= bound,
-    "gt": lambda given, bound: given > bound,
-    "ge": lambda given, bound: given >= bound,
+    "lt": lambda number, bound: number < bound,
+    "le": lambda number, bound: number <= bound,
+    "gt": lambda number, bound: number > bound,
+    "ge": lambda number, bound: number >= bound,
 }
 _TEXT: dict[str, Callable[[str, str], bool]] = {
-    "contains": lambda given, part: part in given,
+    "contains": lambda text, part: part in text,
     "starts_with": str.startswith,
     "ends_with": str.endswith,
     "glob": fnmatchcase,
@@ -69,38 +69,38 @@ class ArgumentMatcher(BaseModel):
     @model_validator(mode="after")
     def _value_fits(self) -> Self:
         """Refuse a value the operator can never meet, which would make a rule that silently never matches."""
-        if (problem := _value_problem(self.op, self.value, given="value" in self.model_fields_set)) is not None:
+        if (problem := _value_problem(self.op, self.value, has_value="value" in self.model_fields_set)) is not None:
             raise ValueError(problem)
         return self
 
     def match(self, arguments: JsonValue) -> Match:
         """Tell whether the condition holds for decoded arguments. Never raises for JSON values."""
-        found = value_at(arguments, self.at)
-        if isinstance(found, Ambiguous):
+        value = value_at(arguments, self.at)
+        if isinstance(value, Ambiguous):
             return "unclear"
         if self.op in {"exists", "absent"}:
-            return _exists(found) if self.op == "exists" else _NOT[_exists(found)]
-        missing = found is ABSENT or (found is None and self.value is not None)
+            return _exists(value) if self.op == "exists" else _NOT[_exists(value)]
+        missing = value is ABSENT or (value is None and self.value is not None)
         match self.op:
             case "eq" | "in":
-                return "no" if missing else _any_equal(found, self._wanted)
+                return "no" if missing else _any_equal(value, self._wanted)
             case "ne" | "not_in":
-                return "unclear" if missing else _NOT[_any_equal(found, self._wanted)]
+                return "unclear" if missing else _NOT[_any_equal(value, self._wanted)]
             case "lt" | "le" | "gt" | "ge":
-                return _ordered(self.op, found, self.value)
+                return _ordered(self.op, value, self.value)
             case _:
-                return _textual(self.op, found, self.value)
+                return _textual(self.op, value, self.value)
 
     @property
     def _wanted(self) -> list[JsonValue]:
         return self.value if self.op in {"in", "not_in"} and isinstance(self.value, list) else [self.value]
 
 
-def _value_problem(op: Operator, value: JsonValue, *, given: bool) -> str | None:
-    """Return why the operator cannot be used with this value, or None. ``given``: whether the rule has one at all."""
+def _value_problem(op: Operator, value: JsonValue, *, has_value: bool) -> str | None:
+    """Return why the operator cannot be used with this value, or None. ``has_value``: whether the rule has one at all."""
     if op in {"exists", "absent"}:
-        return f"{op!r} takes no value: leave it out" if given else None
-    if not given:
+        return f"{op!r} takes no value: leave it out" if has_value else None
+    if not has_value:
         return f"{op!r} needs a value"
     if not _is_finite(value):
         return "a number that is infinite or NaN compares with nothing: write a finite one"
@@ -119,10 +119,10 @@ def _text_problem(op: Operator, value: JsonValue) -> str | None:
     return None
 
 
-def _exists(found: Any) -> Match:
-    if found is ABSENT:
+def _exists(value: Any) -> Match:
+    if value is ABSENT:
         return "no"
-    return "unclear" if found is None else "yes"
+    return "unclear" if value is None else "yes"
 
 
 def _is_finite(value: JsonValue) -> bool:
@@ -145,59 +145,59 @@ def _number(value: float | Decimal) -> Decimal:
     return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
 
 
-def _any_equal(found: Any, wanted: list[JsonValue]) -> Match:
-    return any_of({_equal(found, value) for value in wanted})
+def _any_equal(value: Any, wanted: list[JsonValue]) -> Match:
+    return any_of({_equal(value, each) for each in wanted})
 
 
-def _equal(found: Any, wanted: Any) -> Match:
-    kind = _kind(found)
+def _equal(value: Any, wanted: Any) -> Match:
+    kind = _kind(value)
     if kind == "unknown":
         return "unclear"
-    if found is None or wanted is None:
-        return "yes" if found is wanted else "no"
+    if value is None or wanted is None:
+        return "yes" if value is wanted else "no"
     if kind != _kind(wanted):
         return "unclear"
     match kind:
         case "string":
-            return _same_text(found, wanted)
+            return _same_text(value, wanted)
         case "array":
-            return _same_members(found, wanted, range(len(wanted))) if len(found) == len(wanted) else "no"
+            return _same_members(value, wanted, range(len(wanted))) if len(value) == len(wanted) else "no"
         case "object":
-            return _same_members(found, wanted, wanted) if found.keys() == wanted.keys() else "no"
+            return _same_members(value, wanted, wanted) if value.keys() == wanted.keys() else "no"
         case "boolean":
-            return "yes" if found is wanted else "no"
+            return "yes" if value is wanted else "no"
         case _:
-            return _ordered("eq", found, wanted)
+            return _ordered("eq", value, wanted)
 
 
-def _same_members(found: Any, wanted: Any, places: Iterable[Any]) -> Match:
-    return all_of({_equal(found[place], wanted[place]) for place in places})
+def _same_members(value: Any, wanted: Any, places: Iterable[Any]) -> Match:
+    return all_of({_equal(value[place], wanted[place]) for place in places})
 
 
-def _ordered(op: str, found: Any, bound: Any) -> Match:
-    if _kind(found) != "number":
+def _ordered(op: str, value: Any, bound: Any) -> Match:
+    if _kind(value) != "number":
         return "unclear"
-    given = _number(found)
-    if not given.is_finite():
+    number = _number(value)
+    if not number.is_finite():
         return "unclear"
-    holds = given == _number(bound) if op == "eq" else _ORDER[op](given, _number(bound))
+    holds = number == _number(bound) if op == "eq" else _ORDER[op](number, _number(bound))
     return "yes" if holds else "no"
 
 
-def _textual(op: Operator, found: Any, wanted: JsonValue) -> Match:
-    if op == "contains" and isinstance(found, list):
-        return any_of({_equal(item, wanted) for item in found})
-    if not isinstance(found, str) or not isinstance(wanted, str):
+def _textual(op: Operator, value: Any, wanted: JsonValue) -> Match:
+    if op == "contains" and isinstance(value, list):
+        return any_of({_equal(item, wanted) for item in value})
+    if not isinstance(value, str) or not isinstance(wanted, str):
         return "unclear"
-    if _TEXT[op](found, wanted):
+    if _TEXT[op](value, wanted):
         return "yes"
-    return "unclear" if _TEXT[op](_folded(found), _folded(wanted)) else "no"
+    return "unclear" if _TEXT[op](_folded(value), _folded(wanted)) else "no"
 
 
-def _same_text(found: str, wanted: str) -> Match:
-    if found == wanted:
+def _same_text(value: str, wanted: str) -> Match:
+    if value == wanted:
         return "yes"
-    return "unclear" if _folded(found) == _folded(wanted) else "no"
+    return "unclear" if _folded(value) == _folded(wanted) else "no"
 
 
 def _folded(text: str) -> str:

@@ -20,7 +20,7 @@ SUBCOMMAND_PROGRAMS = _names(
     "apt apt-get aws az brew cargo docker gcloud gh git go hg helm kubectl npm oc pip pip3 pnpm podman poetry svn "
     "systemctl terraform tofu uv yarn"
 )
-"""Programs whose first operand says what they do; for others an operand is compared wherever it stands."""
+"""Programs whose first operand says what they do; for others an operand is compared in every position."""
 
 _WHOLE_WORD_PROGRAMS = _names("find java javac terraform tofu openssl ffmpeg go gcc clang cc tcpdump nmap")
 """Programs whose flags have one dash and several letters, which are no bundle (``find -delete``)."""

@@ -58,7 +58,7 @@ class SimpleCommand:
 class Commands:
     """Everything a command line would run, in the order of its text.
 
-    ``simple``: every simple command, those inside substitutions and behind wrappers too (``sudo rm x`` gives both).
+    ``simple``: every simple command, those inside substitutions and after wrappers too (``sudo rm x`` gives both).
     ``doubts``: why there may be more than ``simple`` says; empty: there is not. ``writes``: redirections that an allow rule
     does not let through, as written. ``background``: something is left running with ``&``.
     """

@@ -81,7 +81,7 @@ def parse_command_pattern(text: str) -> CommandPattern:
 
 
 def _shell_syntax(words: list[str], text: str) -> str | None:
-    """Return what of a pattern would be the shell's syntax in a command line, or None. ``|`` may stand inside a word."""
+    """Return what of a pattern would be the shell's syntax in a command line, or None. A word may contain ``|``."""
     if {"|", "||"}.intersection(words):
         return "|"
     character = _SHELL.search(text)

@@ -18,19 +18,19 @@ Match = Literal["yes", "no", "unclear"]
 
 
 def all_of(answers: Iterable[Match]) -> Match:
-    """Return the answer of conditions that all have to hold: one that does not settles it, else one that is unclear."""
-    given = set(answers)
-    if "no" in given:
+    """Return the match of conditions that must all hold: one ``no`` settles it, else one ``unclear``."""
+    distinct = set(answers)
+    if "no" in distinct:
         return "no"
-    return "unclear" if "unclear" in given else "yes"
+    return "unclear" if "unclear" in distinct else "yes"
 
 
 def any_of(answers: Iterable[Match]) -> Match:
-    """Return the answer of conditions of which one has to hold; of none at all: ``no``."""
-    given = set(answers)
-    if "yes" in given:
+    """Return the match of conditions of which one must hold; for no conditions: ``no``."""
+    distinct = set(answers)
+    if "yes" in distinct:
         return "yes"
-    return "unclear" if "unclear" in given else "no"
+    return "unclear" if "unclear" in distinct else "no"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -40,9 +40,7 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
 
 def _part_regex(part: str) -> str:
     if "**" in part:
-        raise ValueError(
-            f"'**' must stand alone between slashes, not as in {part!r}: write 'a/**/b', or '*' for one part"
-        )
+        raise ValueError(f"'**' must be alone between slashes, not as in {part!r}: write 'a/**/b', or '*' for one part")
     out: list[str] = []
     index = 0
     while index < len(part):

@@ -113,7 +113,7 @@ def exact_pattern(tool: str, arguments: JsonValue, *, open_arguments: list[str] 
     free = set(open_arguments or ())
     return GrantPattern(
         tool=tool,
-        fixed={name: _kept(name, value) for name, value in arguments.items() if name not in free},
+        fixed={name: _pattern_value(name, value) for name, value in arguments.items() if name not in free},
         open=[name for name in arguments if name in free],
     )
 
@@ -138,12 +138,12 @@ def _exact(value: Any) -> Decimal | None:
     return value if isinstance(value, Decimal) else None
 
 
-def _kept(name: str, value: Any) -> JsonValue:
-    """Return an argument's value, as it was read exactly, as a pattern can keep it."""
+def _pattern_value(name: str, value: Any) -> JsonValue:
+    """Return an argument's exact value in the form in which a pattern stores it."""
     if isinstance(value, dict):
-        return {key: _kept(name, each) for key, each in value.items()}
+        return {key: _pattern_value(name, each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_kept(name, each) for each in value]
+        return [_pattern_value(name, each) for each in value]
     if isinstance(value, Ambiguous):
         raise InvalidInputError(f"the argument {name!r} is given twice: leave it open", code="invalid_grant")
     if isinstance(value, Decimal):
@@ -154,8 +154,8 @@ def _kept(name: str, value: Any) -> JsonValue:
                 code="invalid_grant",
             )
         return number
-    kept: JsonValue = value
-    return kept
+    plain: JsonValue = value
+    return plain
 
 
 def _is_finite(value: JsonValue) -> bool:

@@ -1,4 +1,4 @@
-"""Where the judge stands among the rules: behind everything that allows, before the default. Pure."""
+"""The judge's place among the rules: after everything that allows, before the default. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from turngate.domain.policy.judge import Judge, Judgement
 from turngate.domain.policy.policy import Verdict
 
 JUDGE_RULE: Final = "judge"
-"""Stands as the rule of a call that the judge let run; a policy's rule may be called so too, and has no ``judged``."""
+"""The rule of a call that the judge let run. A policy's rule may have this name too; it has no ``judged``."""
 
 
 def is_for_judge(verdict: Verdict) -> bool:
@@ -17,7 +17,7 @@ def is_for_judge(verdict: Verdict) -> bool:
 
 
 def with_judgement(verdict: Verdict, judgement: Judgement | None, judge: Judge | None, *, digest: str) -> Verdict:
-    """Return the verdict as the judge leaves it: allowed, or as it was with what the judge said beside it.
+    """Return the verdict after the judge: allowed, or unchanged with the judgement added.
 
     ``verdict``: policy's, as it is now. ``judge``: as it is declared now. ``digest``: of the bytes about to run.
     """

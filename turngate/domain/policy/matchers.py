@@ -95,16 +95,16 @@ class Matchers(BaseModel):
         return min(findings, key=lambda finding: order.index(finding.match))
 
     def _path(self, pointer: str, facts: CallFacts, *, allowing: bool) -> Finding:
-        found = value_at(facts.arguments, pointer)
-        if found is ABSENT or found is None:
+        value = value_at(facts.arguments, pointer)
+        if value is ABSENT or value is None:
             return Finding(match="no", reason=f"the call has no path at {pointer}")
-        given = found if isinstance(found, list) else [found]
-        if not given or not all(isinstance(path, str) for path in given):
+        paths = value if isinstance(value, list) else [value]
+        if not paths or not all(isinstance(path, str) for path in paths):
             return Finding(match="unclear", reason=f"at {pointer} is neither a path nor a list of paths")
-        answers = {path: match_path(self.paths, path, facts, allowing=allowing) for path in given}
+        answers = {path: match_path(self.paths, path, facts, allowing=allowing) for path in paths}
         order: Sequence[Match] = ("no", "unclear", "yes") if allowing else ("yes", "unclear", "no")
         path = min(answers, key=lambda path: order.index(answers[path]))
-        words = {"yes": "fits the rule's paths", "no": "fits none of the rule's paths", "unclear": "cannot be told"}
+        words = {"yes": "fits the rule's paths", "no": "fits none of the rule's paths", "unclear": "is unclear"}
         return Finding(match=answers[path], reason=f"where {path!r} leads {words[answers[path]]}")
 
     def _workspace(self, facts: CallFacts, *, allowing: bool) -> Finding:

@@ -31,8 +31,8 @@ Risk = Literal["low", "medium", "high"]
 FactsOf = Callable[[], CallFacts]
 """Makes the facts of a call when a rule first needs them: most policies never parse a command or resolve a path."""
 
-NOBODYS_RULES: Final = frozenset({"default", "tool:ask", "tool:ask-error"})
-"""What stands as the rule of a call that no rule of the policy asked for."""
+BUILT_IN_ASKS: Final = frozenset({"default", "tool:ask", "tool:ask-error"})
+"""The rules of verdicts that ask although no rule of the policy does."""
 
 
 class Rule(Matchers, AskTerms):
@@ -133,8 +133,8 @@ class Verdict(BaseModel):
     shadow: ShadowVerdict | None = None
     overruled: str | None = None
     judged: Judgement | None = None
-    # Whether the judge may be asked. Not told by the rule's name: an author's rule may be called "default", too. Never
-    # stored nor sent: policy is asked again before anything follows from it.
+    # Whether the judge may be asked. The rule's name can't say it: an author's rule may be called "default", too. Never
+    # stored nor sent: policy is evaluated again before anything follows from it.
     judgeable: bool = Field(default=False, exclude=True)
 
 
@@ -230,7 +230,7 @@ class _Case:
         """Tell whether the grant is for this tool, run and agent and overrides every rule that asks."""
         if grant.pattern.tool != self.tool.name or not grant.covers(run_id=self.run_id, agent=self.agent):
             return False
-        return all(beats(grant, rule, starter=self.starter) for rule in self.matching("ask"))
+        return all(grant_answers(grant, rule, starter=self.starter) for rule in self.matching("ask"))
 
     @property
     def risk(self) -> Risk:
@@ -340,10 +340,10 @@ def _first_verdict(case: _Case) -> Verdict:
     return Verdict(answer="ask", rule="default", reason=reason, risk=case.risk, judgeable=not case.doubtful)
 
 
-def beats(grant: Grant, asking: Rule, *, starter: str) -> bool:
-    """Tell whether a grant answers what this rule asks: the rule says so, and its maker could have approved each call.
+def grant_answers(grant: Grant, asking: Rule, *, starter: str) -> bool:
+    """Tell whether a grant answers what this rule asks: the rule allows that, and its maker could have approved each call.
 
-    Of several rules that ask, it has to beat every one: else a rule that is grantable would open those behind it.
+    If several rules ask, it must answer each one: otherwise a grantable rule would open those that follow it.
     """
     if not asking.grantable or asking.risk == "high" or asking.quorum > 1:
         return False
@@ -363,5 +363,5 @@ def parse_policy(text: str, *, source: str) -> Policy:
     except ValidationError as error:
         raise ConfigurationError(f"policy {source}: {describe_validation(error)}") from None
     except (ValueError, RecursionError) as error:  # not TOML, a number of thousands of digits, brackets in brackets
-        said = "it nests too deep" if isinstance(error, RecursionError) else str(error)
-        raise ConfigurationError(f"policy {source} is not TOML: {said}") from None
+        problem = "it nests too deep" if isinstance(error, RecursionError) else str(error)
+        raise ConfigurationError(f"policy {source} is not TOML: {problem}") from None

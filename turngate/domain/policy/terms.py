@@ -26,8 +26,8 @@ QUORUM_VERBS: Final[tuple[Verb, ...]] = ("approve", "reject")
 class Rung(BaseModel):
     """One rung of the ladder, climbed when no one has decided ``after_seconds`` after the request was opened.
 
-    ``remind`` tells those who may decide once more; ``escalate`` lets ``roles`` and ``people`` decide as well;
-    ``delegate`` lets only them decide from then on. None of them answers the request.
+    ``remind`` notifies those who may decide again; ``escalate`` lets ``roles`` and ``people`` decide too; ``delegate`` lets
+    only them decide from then on. None of them decides the request.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -38,7 +38,7 @@ class Rung(BaseModel):
     people: list[str] = []
 
     @model_validator(mode="after")
-    def _names_somebody(self) -> Rung:
+    def _names_people(self) -> Rung:
         if self.do != "remind" and not self.roles and not self.people:
             raise ValueError(f"a rung that does {self.do!r} says to whom: roles = [...] or people = [...]")
         if self.do == "remind" and (self.roles or self.people):

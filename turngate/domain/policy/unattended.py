@@ -1,22 +1,22 @@
-"""Attendance: what happens to the policy's answer in a run for which no one watches the inbox."""
+"""What happens to a verdict that asks in a run for which no one watches the inbox."""
 
 from __future__ import annotations
 
-from turngate.domain.policy.policy import NOBODYS_RULES, Verdict
+from turngate.domain.policy.policy import BUILT_IN_ASKS, Verdict
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools.tool import Tool
 
 
 def unattended(verdict: Verdict, tool: Tool, mode: UnattendedAsks) -> Verdict:
-    """Return what happens to a verdict in a run that no one attends: asking is parked, kept or turned into a refusal.
+    """Return the verdict for a run that no one attends: asking is parked, kept or turned into a refusal.
 
-    A refusal says which rule would allow the call, because whoever reads it in the morning has to decide that.
+    A refusal says which rule would allow the call, for the operator who reads it in the morning.
     """
     if verdict.answer != "ask":
         return verdict
-    if mode == "park":  # without a clock, and without a ladder that no one stands at the end of
+    if mode == "park":  # without a clock, and without a ladder, which ends at a person
         return verdict.model_copy(update={"terms": verdict.terms.model_copy(update={"ladder": []})})
-    asked_by_rule = verdict.rule not in NOBODYS_RULES
+    asked_by_rule = verdict.rule not in BUILT_IN_ASKS
     if mode == "rules" and (asked_by_rule or tool.kind == "interaction"):
         return verdict
     why = f"rule {verdict.rule!r} asks a person" if asked_by_rule else "a person would be asked"

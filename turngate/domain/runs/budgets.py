@@ -19,8 +19,8 @@ WhenUsedUp = Literal["end", "ask"]
 
 EXTEND_BUDGET: Final = "extend_budget"
 """The engine's own tool. No model is offered it, and no agent may declare one of this name."""
-BEHIND_THE_STEP: Final = 1_000_000
-"""Position of a call that the engine made after a step: behind all those of the model's response."""
+AFTER_THE_STEP: Final = 1_000_000
+"""Position of a call that the engine made after a step: after all those of the model's response."""
 MILLION: Final = 1_000_000
 
 ERROR_CLASSES: Final[dict[Budget, str]] = {
@@ -58,8 +58,8 @@ class ExtendBudget(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     budget: Budget
-    used: str = Field(description="What the run has used of it, for whoever decides.")
-    limit: str = Field(description="What it may use so far, for whoever decides.")
+    used: str = Field(description="What the run has used of it, for the person who decides.")
+    limit: str = Field(description="What it may use so far, for the person who decides.")
     extend_by: Decimal = Field(gt=0, le=10**12, allow_inf_nan=False, description="How much more it may use.")
 
 
@@ -97,8 +97,8 @@ class UsedUp(BaseModel):
         """Return the call that asks for as much again as the agent's limits give."""
         return ExtendBudget(
             budget=self.budget,
-            used=told(self.budget, self.used),
-            limit=told(self.budget, self.limit),
+            used=with_unit(self.budget, self.used),
+            limit=with_unit(self.budget, self.limit),
             extend_by=self.usual,
         )
 
@@ -120,7 +120,7 @@ def deadline(created_at: datetime, limit: timedelta, extensions: Sequence[Extens
     return max([created_at + limit, *granted])
 
 
-def told(budget: Budget, amount: Decimal) -> str:
+def with_unit(budget: Budget, amount: Decimal) -> str:
     """Return an amount with its unit, such as ``1,000 tokens``."""
     if budget == "wall_time":
         return str(timedelta(seconds=round(amount)))

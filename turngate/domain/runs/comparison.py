@@ -1,4 +1,4 @@
-"""Comparing two runs: which past they share, which steps and calls stand beside each other, and what differs in each.
+"""Comparing two runs: which past they share, which steps and calls correspond, and what differs in each.
 
 Pure: knows facts of steps and calls, not where they are stored or shown.
 """
@@ -18,7 +18,7 @@ ASPECTS: Final[tuple[Aspect, ...]] = get_args(Aspect)
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """Steps of one run, from the one behind ``after`` up to ``through``; None: to its end."""
+    """Steps of one run, from the one that follows ``after`` up to ``through``; None: to its end."""
 
     run_id: str
     after: int = 0
@@ -44,7 +44,7 @@ class CallFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class StepFacts:
-    """What is compared of a step. ``text``: what the model said beside its calls, and what it was told of it."""
+    """What is compared of a step. ``text``: what the model wrote beside its calls, and its corrective message."""
 
     text: Hashable
     calls: Sequence[CallFacts]
@@ -66,7 +66,7 @@ class CallPair:
 
 @dataclass(frozen=True, kw_only=True)
 class StepPair:
-    """Two steps by their places (from 0) behind the shared past; None: that run took no such step."""
+    """Two steps by their places (from 0) after the shared past; None: that run took no such step."""
 
     run: int | None
     other: int | None
@@ -81,11 +81,11 @@ class StepPair:
 
 
 def apart(run: Sequence[Stretch], other: Sequence[Stretch]) -> Apart:
-    """Return what two runs share, and what each took of its own behind that.
+    """Return what two runs share, and the steps that each took after that.
 
     Args:
-        run: where it comes from: the run that nothing came before first, each up to the step where the next one left it,
-            the run itself last. Not empty.
+        run: its lineage: the oldest run first, each up to the step where the next one left it, the run itself last. Not
+            empty.
         other: the same of the other one.
     """
     places = {stretch.run_id: place for place, stretch in enumerate(other)}
@@ -98,8 +98,8 @@ def apart(run: Sequence[Stretch], other: Sequence[Stretch]) -> Apart:
             left_at = min(ends, default=None)
             return Apart(
                 shared=Stretch(run_id=ours.run_id, through=left_at),
-                run=_behind(left_at, ours, run[place + 1 :]),
-                other=_behind(left_at, theirs, other[there + 1 :]),
+                run=_own_part(left_at, ours, run[place + 1 :]),
+                other=_own_part(left_at, theirs, other[there + 1 :]),
             )
     return Apart(shared=None, run=run[-1:], other=other[-1:])
 
@@ -120,21 +120,21 @@ def align(run: Sequence[StepFacts], other: Sequence[StepFacts]) -> list[StepPair
 def align_calls(run: Sequence[CallFacts], other: Sequence[CallFacts]) -> list[CallPair]:
     """Return the calls side by side: in the order of the first step, then what only the second has.
 
-    Calls of one tool belong together. Those with the same arguments find each other first, so that one call more before
-    them does not make all of them differ; the rest go by their order. Takes time linear in the number of calls.
+    Calls of one tool belong together. Those with the same arguments are paired first, so that one call more before them
+    does not make all of them differ; the rest are paired by their order. Takes time linear in the number of calls.
     """
-    found: dict[int, int] = {}
+    matches: dict[int, int] = {}
     for keys in (_by_arguments, _by_name):
         free: dict[Hashable, list[int]] = {}
-        taken = set(found.values())
+        taken = set(matches.values())
         for place in range(len(other) - 1, -1, -1):
             if place not in taken:
                 free.setdefault(keys(other[place]), []).append(place)
         for place, call in enumerate(run):
-            if place not in found and free.get(keys(call)):
-                found[place] = free[keys(call)].pop()
-    pairs = [_pair(place, call, found.get(place), other) for place, call in enumerate(run)]
-    taken = set(found.values())
+            if place not in matches and free.get(keys(call)):
+                matches[place] = free[keys(call)].pop()
+    pairs = [_pair(place, call, matches.get(place), other) for place, call in enumerate(run)]
+    taken = set(matches.values())
     return pairs + [CallPair(run=None, other=place) for place in range(len(other)) if place not in taken]
 
 
@@ -181,8 +181,8 @@ def _name(member: tuple[str, Any]) -> str:
     return member[0]
 
 
-def _behind(left_at: int | None, first: Stretch, rest: Iterable[Stretch]) -> list[Stretch]:
-    """Return a run's stretches behind the shared past."""
+def _own_part(left_at: int | None, first: Stretch, rest: Iterable[Stretch]) -> list[Stretch]:
+    """Return a run's stretches after the shared past."""
     if left_at is None or first.through == left_at:
         return list(rest)
     return [Stretch(run_id=first.run_id, after=left_at, through=first.through), *rest]

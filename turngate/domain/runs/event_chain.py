@@ -2,7 +2,7 @@
 
 Pure: the store, an export and the pages are all checked by these rules. A chain holds the events of one run (or those of no
 run, ``system``): numbered from 1 without a gap, each hash over the one before it. Over all chains, ``seq`` counts from 1
-without a gap as well; it is not hashed.
+without a gap, too; it is not hashed.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class ChainCheck:
         self._last_seq = event.seq
         return None
 
-    def close(self, kept: ChainHead) -> ChainBreak | None:
-        """Compare with the length and hash that are kept apart from the events: these tell of a cut-off tail."""
-        own, at = self.head, min(self.head.length, kept.length) + 1
-        if own.length < kept.length:
-            problem = f"it is missing: {own.length} of the chain's {kept.length} event(s) are here"
-        elif own.length > kept.length:
-            problem = f"it is one too many: the chain has {kept.length} event(s), and {own.length} are here"
-        elif own.hash != kept.hash:
+    def close(self, stored: ChainHead) -> ChainBreak | None:
+        """Compare with the length and hash that are stored apart from the events: they reveal a tail that was cut off."""
+        own, at = self.head, min(self.head.length, stored.length) + 1
+        if own.length < stored.length:
+            problem = f"it is missing: {own.length} of the chain's {stored.length} event(s) are here"
+        elif own.length > stored.length:
+            problem = f"it is one too many: the chain has {stored.length} event(s), and {own.length} are here"
+        elif own.hash != stored.hash:
             at, problem = max(own.length, 1), "its hash is not the one kept as the newest of the chain"
         else:
             return None
@@ -98,8 +98,8 @@ class ChainCheck:
         if event.run_seq > expected:
             return f"it is missing; event {event.run_seq} comes next"
         if event.run_seq < expected:
-            return f"event {event.run_seq} stands here, twice or in the wrong place"
-        # `seq` is what readers go by and not in the hash: two events that swapped theirs would be told in the wrong order.
+            return f"event {event.run_seq} is here, twice or in the wrong place"
+        # Readers go by `seq`, which is not in the hash: two events that swapped theirs would appear in the wrong order.
         if event.seq <= self._last_seq:
             return f"its number among all events, {event.seq}, is not above that of the event before it"
         if event.previous_hash != self.head.hash:
@@ -141,10 +141,10 @@ class LogCheck:
         self.events += 1
         return self._chain(event.run_id).add(event)
 
-    def close(self, kept: ChainHead) -> ChainBreak | None:
-        """Take the kept head of one chain."""
-        self._closed.add(kept.run_id)
-        return self._chain(kept.run_id).close(kept)
+    def close(self, stored: ChainHead) -> ChainBreak | None:
+        """Compare one chain with its stored head."""
+        self._closed.add(stored.run_id)
+        return self._chain(stored.run_id).close(stored)
 
     def end(self, *, last_seq: int | None) -> ChainBreak | None:
         """Say that nothing more comes. ``last_seq``: the newest number there was; None when only one chain was given."""

@@ -1,4 +1,4 @@
-"""Why a run failed: the class behind each stored ``error_class``, what it means in a sentence, and what to do about it.
+"""Why a run failed: the class of each stored ``error_class``, what it means in a sentence, and what to do about it.
 
 Stored values are never renamed: old runs keep theirs. One that is not in :data:`MEANINGS` (the type of an exception that
 no one foresaw) is a ``bug``. Pure, and the one place that knows all of them.
@@ -24,7 +24,7 @@ FailureClass = Literal[
 """What kind of thing went wrong. ``policy_error``: a rule that fails asks or denies (DESIGN §6), so few runs end with it."""
 
 Happened = Literal["next_response", "this_step", "either", "before_start"]
-"""Where a run with this ending broke off: waiting for its next response, in the step it stood at, either, or never begun."""
+"""Where a run with this ending broke off: waiting for its next response, in its current step, either, or before it began."""
 
 Remedy = Literal[
     "raise_limit",
@@ -129,7 +129,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     ),
     "no_progress": Meaning(
         failure="no_progress",
-        cause="The model made the same calls with the same results again and again, also after it was told so.",
+        cause="The model made the same calls with the same results again and again, even after a message told it so.",
         happened="this_step",
         remedies=("fork", "other_model", "send_message", "retry", "raise_limit"),
     ),
@@ -167,7 +167,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     ),
     "configuration": _WRONG_APP,
     "ConfigurationError": _WRONG_APP,
-    # Of what the engine stands on.
+    # Of what the engine depends on.
     "UnavailableError": _STORE_AWAY,
     "store_unavailable": _STORE_AWAY,
     "timeout": _infrastructure(
@@ -193,7 +193,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "conflict": BUG,
     "bug": BUG,
 }
-"""Stored ``error_class`` → what it means. Class names of exceptions stand here, too, as Temporal passes them on."""
+"""Stored ``error_class`` → what it means. It has class names of exceptions too, as Temporal passes them on."""
 
 
 def meaning_of(error_class: str) -> Meaning:
@@ -206,7 +206,7 @@ def broke_off_at(
 ) -> int | None:
     """Return the step at which a failed run broke off; None when it never began.
 
-    The run itself only knows the newest step that has a response: one whose request failed left nothing behind.
+    The run itself only knows the newest step that has a response: one whose request failed left no row.
 
     Args:
         meaning: of its error class.

@@ -1,7 +1,7 @@
 """A fixture: one recorded run as a file, to run an agent against in a test. Pure.
 
 Owns the form (``"turngate_fixture": 1``), its reading and its writing. It holds what the run met from outside (its input,
-the model's responses, people's decisions, expiries) and what came of it, and nothing of the machine it ran on: no ids but
+the model's responses, people's decisions, expiries) and its results, and nothing of the machine it ran on: no ids but
 those of calls, no times, no names of people (``starter``, ``operator``, ``operator-2``, …), no directories.
 """
 
@@ -156,30 +156,28 @@ def parse_fixture(text: str, source: str) -> Fixture:
     ids = [call.id for response in fixture.responses for call in response.calls]
     twice = sorted({each for each in ids if ids.count(each) > 1})
     if twice:
-        raise FixtureFormError(
-            f"{source} is not a fixture: call id {twice[0]!r} stands there {ids.count(twice[0])} times"
-        )
+        raise FixtureFormError(f"{source} is not a fixture: call id {twice[0]!r} occurs {ids.count(twice[0])} times")
     return fixture
 
 
 def _without_empty(tree: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what says nothing. Messages and results are not thinned out: there an empty text is a text."""
-    kept: dict[str, Any] = {}
+    """Leave out empty values. Messages and results stay whole: in them an empty text is a text."""
+    filled: dict[str, Any] = {}
     for name, value in tree.items():
         if name == "before":
-            kept[name] = [_bare(message) for message in value]
+            filled[name] = [_bare(message) for message in value]
         elif name in {"result", "input"}:
-            kept[name] = value
+            filled[name] = value
             continue
         elif isinstance(value, dict):
-            kept[name] = _without_empty(value)
+            filled[name] = _without_empty(value)
         elif isinstance(value, list):
-            kept[name] = [_without_empty(each) for each in value]
+            filled[name] = [_without_empty(each) for each in value]
         else:
-            kept[name] = value
-        if kept[name] in (None, False, "", [], {}):
-            del kept[name]
-    return kept
+            filled[name] = value
+        if filled[name] in (None, False, "", [], {}):
+            del filled[name]
+    return filled
 
 
 def _bare(message: dict[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from turngate.domain.requests import RequestKind, RequestStatus
 from turngate.domain.tools.failures import describe_validation
 
 InboxStatus = Literal[RequestStatus, "decided", "all"]
-"""One status; ``decided``: every one that is no longer pending, whoever or whatever ended it; ``all``."""
+"""One status; ``decided``: every one that is no longer pending, however it ended; ``all``."""
 
 ME: Final = "me"
-NOBODY: Final = "nobody"
+UNCLAIMED: Final = "nobody"
 MAX_QUERY_CHARS: Final = 2_000
 STORABLE: Final = r"^[^\u0000]*$"
 """The one character that PostgreSQL does not keep: a name with it names nothing, and asking for it would be an error."""
@@ -28,7 +28,7 @@ class InboxFilter(BaseModel):
     """Which requests, all conditions together; None: whatever it is.
 
     ``rule``: the rule that asked. ``claimed``: the person who has claimed it, :data:`ME` (see :meth:`of`) or
-    :data:`NOBODY`; a claim that has run out is no one's. ``parked``: it ran out of time and waits on.
+    :data:`UNCLAIMED`; a claim that has run out is no one's. ``parked``: it ran out of time and waits on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -15,7 +15,7 @@ class RecordedCall:
     """One call that reached policy. ``input``: the exact text the model sent. ``verdict_json``: as it was stored.
 
     ``effect``: empty for a call that was closed at once. ``unattended``: how the run answers what would be asked; None:
-    someone attends it. ``place``: where it stands among all calls, newest first; a page continues behind it.
+    someone attends it. ``place``: its place among all calls, newest first; a page continues after it.
     """
 
     run_id: str

@@ -119,7 +119,7 @@ class TurnState(BaseModel):
 
     def refusal(self, decision: Decision) -> Refusal | None:
         """Return why this decision cannot win now, or None when it may continue. Changes nothing (used by the validator)."""
-        if self.interrupted:  # also of a request that this run had not heard of when it was: it ends with all others
+        if self.interrupted:  # also a request that this run learned of only later: it ends with all others
             return Refusal(type="run_ended", message="the run was interrupted, and its requests ended with it")
         gate = self.gates.get(decision.request_id)
         if gate is None:

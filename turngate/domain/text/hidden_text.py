@@ -30,7 +30,7 @@ def is_hidden(char: str) -> bool:
 
 @cache
 def _plain_run() -> re.Pattern[str]:
-    """Return the pattern of a run of characters of the basic plane that are seen and stand on their own.
+    """Return the pattern of a run of characters of the basic plane that are visible and don't combine with others.
 
     Compiled at its first use: asking Unicode about 65,000 characters takes 30 ms, which not every start needs.
     """
@@ -52,8 +52,8 @@ def has_hidden(text: str) -> bool:
 
 def marked_text(value: object) -> str:
     """Return plain text with hidden characters as ``⟨U+202E⟩``, on one line: for titles, messages, subjects."""
-    shown = (f"⟨U+{ord(piece):04X}⟩" if hidden else piece for piece, hidden in pieces(str(value)))
-    return "".join(shown).replace("\n", "⏎").replace("\t", "⇥")
+    marked = (f"⟨U+{ord(piece):04X}⟩" if hidden else piece for piece, hidden in pieces(str(value)))
+    return "".join(marked).replace("\n", "⏎").replace("\t", "⇥")
 
 
 def pieces(text: str) -> Iterator[tuple[str, bool]]:
@@ -61,7 +61,7 @@ def pieces(text: str) -> Iterator[tuple[str, bool]]:
 
     What is plainly seen is taken in whole runs: arguments may be a megabyte long.
     """
-    marks = _MARKS_IN_A_ROW  # a mark at the very start would land on what stands before the value
+    marks = _MARKS_IN_A_ROW  # a mark at the very start would attach to what precedes the value
     at, plain_run = 0, _plain_run()
     while at < len(text):
         plain = plain_run.match(text, at)

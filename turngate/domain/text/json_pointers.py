@@ -29,8 +29,8 @@ AMBIGUOUS: Final = Ambiguous()
 def decode_arguments(raw: str) -> JsonValue:
     """Return a call's arguments for :class:`~turngate.domain.policy.facts.CallFacts`.
 
-    Unlike ``json.loads`` it keeps fractions exact (as Decimal), and puts a mark in the place of a key that is given
-    twice, so that every matcher that looks there says ``unclear``.
+    Unlike ``json.loads`` it keeps fractions exact (as Decimal), and marks a key that occurs twice, so that every matcher
+    that looks there says ``unclear``.
 
     Raises:
         ValueError: not JSON, ``NaN`` or ``Infinity``, or nested too deep. The caller asks or denies.

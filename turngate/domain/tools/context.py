@@ -37,8 +37,8 @@ class ToolContext:
     partial: Callable[[str], None] = lambda _text: None
     """Keep this text as the call's partial output, should it be cancelled before it returns."""
     emit: Callable[[JsonValue], None] = lambda _event: None
-    """Show progress (text, or any JSON value) to whoever watches the run. Never blocks and never fails; when a tool
-    emits faster than it can be shown, the oldest are left out. Not part of the result, nor of the conversation."""
+    """Show progress (text, or any JSON value) to those who watch the run. Never blocks and never fails; if a tool emits
+    faster than it can be shown, the oldest are left out. Not part of the result, nor of the conversation."""
 
     def require_workspace(self) -> Path:
         """Return the workspace; raises NoWorkspaceError when the run was started without one."""

@@ -71,9 +71,9 @@ def check_params(function: Injected, parameters: Parameters, *, tool: str, what:
     """Refuse an author's function that takes other parameters than its tool declares."""
     wanted = parameters.python_type
     if function.params_type is not None and function.params_type is not wanted:
-        shown = "no parameters" if wanted is type(None) else f"{wanted.__name__} parameters"
+        declared = "no parameters" if wanted is type(None) else f"{wanted.__name__} parameters"
         raise ConfigurationError(
-            f"tool {tool!r} is declared with {shown}, and its {what} {function.source} takes "
+            f"tool {tool!r} is declared with {declared}, and its {what} {function.source} takes "
             f"{function.params_type.__name__}: annotate the {what} with what is declared"
         )
 

@@ -53,7 +53,7 @@ def injected(function: Callable[..., Any], *, what: str) -> Injected:
     """
     try:
         hints = get_type_hints(function)
-        whole = get_type_hints(function, include_extras=True)  # how a success is written may stand in its Annotated
+        whole = get_type_hints(function, include_extras=True)  # an Annotated may say how a success is written
     except NameError as error:
         raise ConfigurationError(
             f"{what}: its annotations name {error.name!r}, which is not defined in its module; "

@@ -30,7 +30,7 @@ class KnownTool(BaseModel):
     agents: tuple[str, ...] = ()
 
     def stand_in(self) -> Tool:
-        """Return a tool that policy can be asked about. Of one whose own ``ask`` is not known here, see :func:`untold`.
+        """Return a tool that policy can be asked about. Of one whose own ``ask`` is not known here, see :func:`is_ask_unknown`.
 
         Raises ConfigurationError for a name that no tool can have.
         """
@@ -41,27 +41,27 @@ class KnownTool(BaseModel):
             parameters=NoParameters(),
             success=_ANYTHING,
             effect=self.effect,
-            ask=_ASKS[self.own_ask] if self.own_ask in _ASKS else _Untold(),
+            ask=_ASKS[self.own_ask] if self.own_ask in _ASKS else _Unknown(),
         )
 
 
 _ANYTHING: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
 
-class _Untold:
-    """An ``ask`` that cannot be asked: it raises, which policy takes as *ask*, and :func:`untold` sees it."""
+class _Unknown:
+    """An ``ask`` that is not known here: it raises, which policy takes as *ask*; see :func:`is_ask_unknown`."""
 
     def __call__(self, _params: Any) -> bool:
         raise LookupError("the tool's own ask is not known here")
 
 
-def untold(tool: Tool, rule: str) -> bool:
-    """Tell whether a verdict by ``rule`` hangs on a tool's own ``ask`` that is not known here."""
-    return isinstance(tool.ask, _Untold) and rule == "tool:ask-error"
+def is_ask_unknown(tool: Tool, rule: str) -> bool:
+    """Tell whether a verdict by ``rule`` depends on a tool's own ``ask`` that is not known here."""
+    return isinstance(tool.ask, _Unknown) and rule == "tool:ask-error"
 
 
 def known(tool: Tool) -> KnownTool:
-    """Return what others may know of a declared tool, whoever has it."""
+    """Return what others may know of a declared tool."""
     asks: dict[bool | None, OwnAsk] = {True: "always", False: "never", None: "unset"}
     own_ask: OwnAsk = "computed" if callable(tool.ask) else asks[tool.ask]
     return KnownTool(name=tool.name, kind=tool.kind, effect=tool.effect, own_ask=own_ask)

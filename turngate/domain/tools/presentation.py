@@ -1,6 +1,6 @@
 """What a person sees of a call and its result, in place of raw JSON: blocks that page and terminal know how to draw.
 
-Pure. Values come from agents and tools: whoever draws a block treats every text in it as hostile.
+Pure. Values come from agents and tools: code that draws a block must treat every text in it as hostile.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ _UNSHOWABLE: Final[Presentation] = (TextBlock(text="This result cannot be shown 
 def default_presentation(result: Ok | Failure) -> Presentation:
     """Return how a result is shown when its tool says nothing: whole (within the bounds), one text, a table, or JSON.
 
-    A table is made of a list of flat objects; what stands beside the list follows as JSON. A failure is its reason,
-    then its fields, those of several lines (partial output) as text.
+    A table is made of a list of flat objects; the other fields follow as JSON. A failure is its reason, then its fields,
+    those of several lines (partial output) as text.
     """
     try:
         return bounded(_failure(result) if isinstance(result, Failure) else _success(result.value))
@@ -120,7 +120,7 @@ def _success(value: dict[str, JsonValue]) -> Presentation:
 
 
 def _failure(failure: Failure) -> Presentation:
-    # A declared failure's reason is one of its fields as well: once is enough.
+    # A declared failure's reason is also one of its fields: once is enough.
     fields = {name: field for name, field in failure.fields.items() if field not in (failure.reason, "")}
     long = {name: field for name, field in fields.items() if isinstance(field, str) and "\n" in field}
     short = {name: field for name, field in fields.items() if name not in long}
@@ -174,16 +174,16 @@ def _json_text(value: JsonValue) -> str:
 
 
 def _cut_text(text: str, chars: int) -> str:
-    kept = _whole_pairs(text[:chars])
-    return kept if len(text) <= chars else f"{kept}\n… {len(text) - chars:,} more characters are not shown"
+    start = _whole_pairs(text[:chars])
+    return start if len(text) <= chars else f"{start}\n… {len(text) - chars:,} more characters are not shown"
 
 
 def _cut_lines(diff: str, chars: int) -> str:
     if len(diff) <= chars:
         return _whole_pairs(diff)
-    kept = _whole_pairs(diff[: diff.rfind("\n", 0, chars) + 1])
+    start = _whole_pairs(diff[: diff.rfind("\n", 0, chars) + 1])
     # A line that begins with a backslash is a note in every unified diff, whatever the hunk's header promised.
-    return f"{kept}\\ … {len(diff) - len(kept):,} more characters of this diff are not shown\n"
+    return f"{start}\\ … {len(diff) - len(start):,} more characters of this diff are not shown\n"
 
 
 def _cut_words(argv: Sequence[str], chars: int) -> tuple[str, ...]:
@@ -201,11 +201,11 @@ def _cut_table(table: TableBlock, rows: int, chars: int) -> TableBlock:
     columns = [*table.columns, *[""] * width][:width]
     if any(len(row) > width for row in table.rows) or len(table.columns) > width:
         columns[-1] = f"{columns[-1]} …"
-    kept = tuple(tuple(_cut_cell(cell, chars) for cell in row[:width]) for row in table.rows[:rows])
+    rows_shown = tuple(tuple(_cut_cell(cell, chars) for cell in row[:width]) for row in table.rows[:rows])
     return TableBlock(
         columns=tuple(_cut_line(name, chars) for name in columns),
-        rows=tuple((*row, *[None] * (width - len(row))) for row in kept),
-        more=table.more + len(table.rows) - len(kept),
+        rows=tuple((*row, *[None] * (width - len(row))) for row in rows_shown),
+        more=table.more + len(table.rows) - len(rows_shown),
     )
 
 
@@ -218,8 +218,8 @@ def _cut_cell(cell: JsonValue, chars: int) -> JsonValue:
 
 
 def _cut_line(text: str, chars: int) -> str:
-    kept = _whole_pairs(text[:chars])
-    return kept if len(text) <= chars else f"{kept}…"
+    start = _whole_pairs(text[:chars])
+    return start if len(text) <= chars else f"{start}…"
 
 
 def _whole_pairs(text: str) -> str:

@@ -61,8 +61,8 @@ TOOL_RESULT: TypeAdapter[Ok | Failure] = TypeAdapter(ToolResult)
 
 
 MAX_DEPTH = 100
-"""Levels of arrays and objects in one result. Pydantic reads 200 and writes 255, with what stands around the result in a
-message or an answer of the API; one that is written and cannot be read again would break its conversation for good."""
+"""Levels of arrays and objects in one result. Pydantic reads 200 levels and writes 255, counting those around the result in
+a message or a response of the API. A result that can be written but not read again would break its conversation for good."""
 
 
 def is_deeper(value: object, levels: int) -> bool:
@@ -81,7 +81,7 @@ def as_object(value: Any) -> dict[str, JsonValue]:
 def wire_text(result: Ok | Failure, *, edited_input: str | None = None) -> str:
     """Return what the model reads: the value, or ``{"error": {"kind", "message", …}}``.
 
-    ``edited_input``: the raw JSON that ran when an operator edited the call; the model is told, because its own call
+    ``edited_input``: the raw JSON that ran when an operator edited the call. The model reads it here, because its own call
     stays in the history unchanged (I6).
     """
     if isinstance(result, Ok):
@@ -97,7 +97,7 @@ def wire_text(result: Ok | Failure, *, edited_input: str | None = None) -> str:
 
 
 def unknown_tool(name: str, known: list[str]) -> Failure:
-    """A call to a name no one declared; the model is told the names there are."""
+    """A call to a name that no tool has; the model reads which names there are."""
     names = ", ".join(known) or "none"
     return Failure(kind="unknown_tool", reason=f"There is no tool named {name!r}. The tools are: {names}.")
 
@@ -124,10 +124,10 @@ def denied(rule: str, reason: str) -> Failure:
 
 def rejected(by: str, message: str) -> Failure:
     """Refused by a person. A rejection is an answer, not an error (I12)."""
-    said = f"They said: {message}" if message else "They gave no reason."
+    reason = f"They said: {message}" if message else "They gave no reason."
     return Failure(
         kind="rejected",
-        reason=f"An operator rejected this call. {said} Do not repeat this call as it is.",
+        reason=f"An operator rejected this call. {reason} Do not repeat this call as it is.",
         # Not "message": a field of that name would take the place of the reason in what the model reads.
         fields={"refused_by": "operator", "operator": by, "operator_message": message},
     )
@@ -165,7 +165,7 @@ def agent_interrupted(agent: str, run_id: str, reason: str) -> Failure:
     why = f" Reason: {reason}" if reason else ""
     return Failure(
         kind="interrupted",
-        reason=f"The agent {agent!r} was interrupted before it had an answer; what it did until then stands.{why}",
+        reason=f"The agent {agent!r} was interrupted before it had an answer; what it did until then is not undone.{why}",
         fields={"run_id": run_id, "started": True},
     )
 

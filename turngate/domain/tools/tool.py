@@ -48,8 +48,7 @@ class ToolManifest(BaseModel):
     """The wire descriptor of a tool: what the model, the operator and the digest see. JSON Schema draft 2020-12.
 
     ``failure_schemas``: failure kind → schema of its fields. ``origin``: where a tool from outside comes from, such as
-    its MCP server and the digest of what the server said of it. ``provider``: provider → how it is told to run a
-    provider tool.
+    its MCP server and the digest of what the server said of it. ``provider``: provider → its entry for a provider tool.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -70,8 +69,8 @@ class ToolManifest(BaseModel):
     def digest(self) -> str:
         """Hex SHA-256 of the canonical JSON; changes when anything the operator was shown changes."""
         unused = {name for name in _ADDED_LATER if not getattr(self, name)}
-        shown = self.model_dump(mode="json", exclude=unused)
-        return framed_sha256(json.dumps(shown, sort_keys=True, separators=(",", ":")))
+        content = self.model_dump(mode="json", exclude=unused)
+        return framed_sha256(json.dumps(content, sort_keys=True, separators=(",", ":")))
 
 
 AskPredicate = Callable[[Any], bool]

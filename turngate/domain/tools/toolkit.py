@@ -44,7 +44,7 @@ class Toolkit:
         """Return the kit with a function around every local tool's handler; the last one applied is the outermost.
 
         Tools of other kinds have no handler here and stay as they are. A handler that is swapped or supplied later is
-        wrapped as well.
+        wrapped too.
         """
         return Toolkit(
             {
@@ -60,7 +60,7 @@ class Toolkit:
         """
         function = tool.handler.function if isinstance(tool, Tool) and tool.handler is not None else tool
         if isinstance(function, Tool):
-            raise ConfigurationError(f"tool {function.name!r} has no handler to put in the place of {name!r}")
+            raise ConfigurationError(f"tool {function.name!r} has no handler to replace that of {name!r}")
         return self.handlers({name: function})
 
     def handlers(self, by_name: Mapping[str, Handler] | None = None, /, **named: Handler) -> Toolkit:

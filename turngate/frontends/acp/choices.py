@@ -74,7 +74,7 @@ def question(request: RequestDetail, page: str, choices: list[Choice], *, forms:
     if request.quorum > 1:
         facts.append(f"approvals {request.approvals} of {request.quorum}")
     if (judged := request.judged) is not None:
-        facts.append(f"the judge (a model, {judged.model}) {judged.said}: {judged.reason}")
+        facts.append(f"the judge (a model, {judged.model}) {judged.summary}: {judged.reason}")
     return [show.value("\n".join(facts)), show.paragraph(_elsewhere(request, page, choices, forms=forms))]
 
 

@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb
-from turngate.domain.runs.inbox import NOBODY, InboxFilter
+from turngate.domain.runs.inbox import UNCLAIMED, InboxFilter
 from turngate.domain.tools.tool import ToolManifest
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
@@ -118,7 +118,7 @@ def _status(wanted: InboxFilter) -> list[ColumnElement[bool]]:
 
 def _claimed(name: str) -> ColumnElement[bool]:
     at: BindParameter[str] = bindparam("at")
-    if name == NOBODY:
+    if name == UNCLAIMED:
         return or_(requests.c.claimed_until.is_(None), requests.c.claimed_until <= at)
     return (requests.c.claimed_by == name) & (requests.c.claimed_until > at)
 

@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError
 from sqlalchemy import bindparam, func, insert, select, update
 
 from turngate.domain.digest import call_digest
-from turngate.domain.runs.budgets import BEHIND_THE_STEP
+from turngate.domain.runs.budgets import AFTER_THE_STEP
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.clock import as_text, now
@@ -134,14 +134,14 @@ async def ids_like(conn: Connection, run_id: str, stem: str) -> set[str]:
 
 async def by_engine(conn: Connection, run_id: str, step: int, tool_name: str) -> list[Call]:
     """Return the calls that the engine itself made after this step, in order."""
-    made = calls.c.run_id == run_id, calls.c.step == step, calls.c.position >= BEHIND_THE_STEP
+    made = calls.c.run_id == run_id, calls.c.step == step, calls.c.position >= AFTER_THE_STEP
     query = select(calls).where(*made, calls.c.tool_name == tool_name).order_by(calls.c.position)
     return [Call(**row) for row in (await conn.execute(query)).mappings()]
 
 
 async def count(conn: Connection, run_id: str) -> int:
     """Return how many calls the run's model made."""
-    of_model = calls.c.run_id == run_id, calls.c.position < BEHIND_THE_STEP
+    of_model = calls.c.run_id == run_id, calls.c.position < AFTER_THE_STEP
     query = select(func.count()).select_from(calls).where(*of_model)
     return int((await conn.execute(query)).scalar_one())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import select, tuple_, update
 
-from turngate.domain.runs.budgets import BEHIND_THE_STEP
+from turngate.domain.runs.budgets import AFTER_THE_STEP
 from turngate.domain.runs.turn_state import DecisionResult, Gate, TurnState
 from turngate.store.clock import from_text
 from turngate.store.database import Connection
@@ -83,8 +83,8 @@ async def turn_state(conn: Connection, run: Run) -> TurnState:
 
 async def requests_of_step(conn: Connection, run_id: str, step: int) -> list[Request]:
     """Return every request that the calls of one step opened, and those that the engine made before it, oldest first."""
-    before = (calls_table.c.step == step - 1) & (calls_table.c.position >= BEHIND_THE_STEP)
-    of_step = (calls_table.c.step == step) & (calls_table.c.position < BEHIND_THE_STEP)
+    before = (calls_table.c.step == step - 1) & (calls_table.c.position >= AFTER_THE_STEP)
+    of_step = (calls_table.c.step == step) & (calls_table.c.position < AFTER_THE_STEP)
     at_hand = select(calls_table.c.tool_call_id).where(calls_table.c.run_id == run_id, of_step | before)
     table = requests_table
     query = (

@@ -248,7 +248,7 @@ async def test_an_allow_of_the_judge_names_it() -> None:
     assert verdict.terms == AskTerms()
     stored = Verdict.model_validate_json(verdict.model_dump_json(exclude_defaults=True))
     assert stored.judged is not None
-    assert (stored.judged.model, stored.judged.asked_by, stored.judged.said) == (
+    assert (stored.judged.model, stored.judged.asked_by, stored.judged.summary) == (
         "scripted:judge",
         "tool:ask",
         "allowed this",

@@ -143,7 +143,7 @@ def not_async(params: City) -> str:
         ("put", other, r"'put' is declared with City parameters, and its handler .*other takes Other"),
         ("choose", put, r"'choose' is of kind interaction, which has no handler"),
         ("put", not_async, r"'put': its handler .* must be an async function"),
-        ("get_weather", SPLIT, r"'put' has no handler to put in the place of 'get_weather'"),
+        ("get_weather", SPLIT, r"'put' has no handler to replace that of 'get_weather'"),
     ],
 )
 def test_a_handler_that_does_not_fit_is_refused(name: str, function: Any, says: str) -> None:
