@@ -131,7 +131,7 @@ def test_pointers(pointer: str, found: Match) -> None:
         ({"paths": ["src/"]}, "src/\\*\\*"),
         ({"paths": ["../x"]}, "where it leads"),
         ({"paths": ["~/x"]}, "ordinary name"),
-        ({"paths": ["a**"]}, "stand alone"),
+        ({"paths": ["a**"]}, "be alone"),
         ({"paths": ["[z-a]"]}, "set of characters"),
         ({"workspaces": ["src/**"]}, "absolute"),
         ({"workspaces": []}, "at least 1"),
