@@ -24,7 +24,7 @@ def test_a_taken_port_is_named_with_the_option_that_changes_it():
 
 
 def test_the_port_is_ours_from_the_first_moment():
-    """Between taking the port and serving on it nobody else can take it."""
+    """Between taking the port and serving on it no other program can take it."""
     with listen("127.0.0.1", embedded_temporal.choose_port()) as ours, socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with pytest.raises(OSError, match="in use"):
@@ -48,14 +48,14 @@ def test_temporal_is_found_where_it_runs_or_ran(tmp_path, monkeypatch):
     assert find_address(load_settings(data_dir=tmp_path)) == "temporal.example:7233"
 
 
-async def test_waiting_for_temporal_is_said_once_and_ends(tmp_path, monkeypatch):
+async def test_waiting_for_temporal_prints_one_note_and_ends(tmp_path, monkeypatch):
     """A worker that starts before Temporal waits visibly, and gives up with the reason."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{embedded_temporal.choose_port()}")
-    said: list[str] = []
+    notes: list[str] = []
     with pytest.raises(UnavailableError, match=r"waited 0\.5 s for Temporal: Temporal does not answer"):
-        await connect_when_there(load_settings(data_dir=tmp_path), said.append, wait_seconds=0.5)
-    assert len(said) == 1
-    assert "waiting up to" in said[0]
+        await connect_when_there(load_settings(data_dir=tmp_path), notes.append, wait_seconds=0.5)
+    assert len(notes) == 1
+    assert "waiting up to" in notes[0]
 
 
 async def test_an_unknown_temporal_says_how_to_name_one(tmp_path):

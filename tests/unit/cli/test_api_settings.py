@@ -1,4 +1,4 @@
-"""What the API is told of the process's settings."""
+"""The API's settings, made from the process's settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turngate.runtime.settings import Settings
 
 
 @pytest.mark.parametrize(
-    ("given", "pages"),
+    ("settings", "pages"),
     [
         ({}, None),
         ({"temporal_ui_url": "http://127.0.0.1:8233/"}, "http://127.0.0.1:8233/namespaces/default/workflows"),
@@ -19,6 +19,6 @@ from turngate.runtime.settings import Settings
         ),
     ],
 )
-def test_temporals_pages_are_where_they_are_said_to_be(given: dict[str, str], pages: str | None) -> None:
+def test_links_to_temporals_pages_have_its_address_and_namespace(settings: dict[str, str], pages: str | None) -> None:
     """Links to workflows are made of the address and the namespace; without an address there are none."""
-    assert api_settings(Settings(**given)).temporal_pages == pages
+    assert api_settings(Settings(**settings)).temporal_pages == pages

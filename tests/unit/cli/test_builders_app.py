@@ -53,24 +53,24 @@ def test_sub_agents_are_listed_last_with_the_agents_that_call_them():
         ("sub-agent", "helper of support (scripted:h); tools: look"),
     ]
     offered = loaded(sub_agent("helper"), more=(helper(),))
-    assert [what for what, _said in agent_lines(offered)] == ["agent", "agent"]
+    assert [what for what, _line in agent_lines(offered)] == ["agent", "agent"]
 
 
 def test_a_tool_that_nothing_here_runs_is_warned_of():
-    """The tool, the agent, what becomes of its calls, and the mend."""
-    [said] = warnings(loaded(sub_agent(helper(apart)), look))
-    assert "'apart' of agent 'helper'" in said
-    assert "non_local_tool" in said
-    assert "toolkit.handlers({'apart': function})" in said
+    """The warning names the tool, the agent, what happens to its calls, and the fix."""
+    [warning] = warnings(loaded(sub_agent(helper(apart)), look))
+    assert "'apart' of agent 'helper'" in warning
+    assert "non_local_tool" in warning
+    assert "toolkit.handlers({'apart': function})" in warning
 
 
 @pytest.mark.parametrize("verdict", ["deny", "ask"])
-def test_a_provider_tool_that_no_model_is_told_of_is_warned_of(verdict):
-    """Nobody can be asked before the provider runs it; the rule that keeps it back is named."""
+def test_a_provider_tool_that_no_model_gets_is_warned_of(verdict):
+    """No one can approve a call before the provider runs it. The warning names the rule that keeps the tool back."""
     policy = Policy(rule=[Rule(name="no-web", verdict=verdict, tools=["web_*"])])
-    [said] = warnings(loaded(search, policy=policy))
-    assert "'web_search' of agent 'support'" in said
-    assert "'no-web'" in said
+    [warning] = warnings(loaded(search, policy=policy))
+    assert "'web_search' of agent 'support'" in warning
+    assert "'no-web'" in warning
     assert list(warnings(loaded(search))) == []
 
 
@@ -85,13 +85,13 @@ async def test_the_doctor_lists_agents_and_warns_without_failing(tmp_path: Path,
         "app = App(agents=[Agent(name='support', instructions='', toolkit=kit, model='scripted:s')])\n"
     )
     settings = load_settings(data_dir=tmp_path / "data", api_port=embedded_temporal.choose_port())
-    shown: list[Finding] = []
-    found = await examine(settings, "surveyed_app:app", probe=False, show=shown.append)
-    assert [finding.text for finding in found if finding.what == "agent"] == [
+    shown_findings: list[Finding] = []
+    findings = await examine(settings, "surveyed_app:app", probe=False, show=shown_findings.append)
+    assert [finding.text for finding in findings if finding.what == "agent"] == [
         "support (scripted:s); sub-agents: helper"
     ]
-    assert [finding.text for finding in found if finding.what == "sub-agent"] == [
+    assert [finding.text for finding in findings if finding.what == "sub-agent"] == [
         "helper of support (scripted:s); tools: apart"
     ]
-    [warned] = [finding for finding in found if finding.warns]
+    [warned] = [finding for finding in findings if finding.warns]
     assert (warned.what, warned.good) == ("warning", True)

@@ -24,27 +24,27 @@ def fresh_consoles():
 
 
 def test_a_wrong_configuration_exits_2_with_its_message_alone(capsys):
-    """The person reads what is wrong and how to mend it, and no traceback."""
+    """The person reads what is wrong and how to fix it, and no traceback."""
     assert code_of(ConfigurationError("port 1 is taken: use --port")) == 2
     assert capsys.readouterr().err == "error: port 1 is taken: use --port\n"
 
 
 def test_every_other_error_of_ours_exits_1(capsys):
-    """What went wrong at run time is told apart from what was typed wrong."""
+    """An error at run time has another exit code than a wrong command."""
     assert code_of(NotFoundError("there is no run 'x'")) == 1
     assert "error: there is no run 'x'" in capsys.readouterr().err
 
 
 def test_a_bug_is_one_message_and_asks_to_be_reported(capsys):
-    """Nobody is shown a traceback that did not ask for one."""
+    """A traceback is printed only on request."""
     assert code_of(ZeroDivisionError("oops")) == 1
-    said = capsys.readouterr().err
-    assert "ZeroDivisionError: oops" in said
-    assert "Traceback" not in said
+    printed = capsys.readouterr().err
+    assert "ZeroDivisionError: oops" in printed
+    assert "Traceback" not in printed
 
 
 def test_debug_shows_the_traceback(capsys, monkeypatch):
-    """Who asks for our insides gets them."""
+    """The log level debug prints tracebacks."""
     monkeypatch.setenv("TURNGATE_LOG_LEVEL", "debug")
     assert code_of(ZeroDivisionError("oops")) == 1
     assert "Traceback" in capsys.readouterr().err
@@ -71,6 +71,6 @@ def test_a_reader_that_went_away_ends_it_as_the_signal_would(capsys: pytest.Capt
 
 
 def test_a_full_disk_is_not_our_mistake(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever writes to a file on it reads what is wrong, and is not asked to report it."""
+    """The user reads what is wrong, and is not asked to report a bug."""
     assert code_of(OSError(errno.ENOSPC, "No space left on device")) == 1
     assert capsys.readouterr().err == "error: the output cannot be written: No space left on device\n"

@@ -28,7 +28,7 @@ def clean_environment(monkeypatch):
 
 
 async def test_the_token_file_is_its_owners_alone_and_is_kept(tmp_path: Path):
-    """The commands' token may decide requests, so nobody else may read it; a restart does not pile up tokens."""
+    """The commands' token may decide requests, so no one else may read it. A restart does not add another token."""
     async with stores.opened_store(load_settings(data_dir=tmp_path)) as database:
         await stores.ensure_cli_token(database, tmp_path)
         first = read_cli_token(tmp_path)
@@ -43,7 +43,7 @@ async def test_the_token_file_is_its_owners_alone_and_is_kept(tmp_path: Path):
 
 
 async def test_a_token_of_another_database_is_replaced(tmp_path: Path):
-    """A store that was deleted and made anew gets a token it knows."""
+    """After a store was deleted and created again, the token is one that it knows."""
     (tmp_path / "token").write_text("tg_stale\n")
     async with stores.opened_store(load_settings(data_dir=tmp_path)) as database:
         await stores.ensure_cli_token(database, tmp_path)
@@ -52,7 +52,7 @@ async def test_a_token_of_another_database_is_replaced(tmp_path: Path):
 
 
 async def test_i10_a_token_that_is_not_the_owners_is_replaced(tmp_path: Path):
-    """I10: a file with a token that anybody could have made is not kept as the owner's, whatever it may do."""
+    """I10: a token that anyone could have issued does not stay the owner's, whatever its scopes."""
     async with stores.opened_store(load_settings(data_dir=tmp_path)) as database:
         async with database.write() as conn:
             (tmp_path / "token").write_text(await tokens.issue(conn, name="bot", scopes=["admin"]))
@@ -64,7 +64,7 @@ async def test_i10_a_token_that_is_not_the_owners_is_replaced(tmp_path: Path):
 
 
 async def test_the_owners_link_is_an_admins(tmp_path: Path):
-    """What `turngate up` prints lets in whoever runs it, as an admin."""
+    """What `turngate up` prints logs in the user who runs it, as an admin."""
     async with stores.opened_store(load_settings(data_dir=tmp_path)) as database:
         link = await stores.owners_login_link(database, "http://127.0.0.1:1")
         async with database.write() as conn:
@@ -83,8 +83,8 @@ async def test_a_login_link_lets_its_operator_in_once(tmp_path: Path):
             assert await access.use_link(conn, secret) is None
 
 
-async def test_a_database_somebody_else_keeps_is_not_migrated_behind_their_back(tmp_path: Path):
-    """Only the embedded default migrates by itself; elsewhere the person is told to run `turngate migrate`."""
+async def test_a_database_with_another_owner_is_not_migrated_silently(tmp_path: Path):
+    """Only the embedded default migrates by itself; elsewhere the error says to run `turngate migrate`."""
     settings = load_settings(data_dir=tmp_path, database_url=f"sqlite:///{tmp_path}/other.db")
     with pytest.raises(ConfigurationError, match="run `turngate migrate`"):
         async with stores.opened_store(settings):

@@ -22,5 +22,5 @@ RUNS = [28, 9, 7, 4, 19, 60]
     ],
 )
 def test_an_id_is_never_cut_and_the_text_gives_way_first(natural: list[int], room: int, widths: list[int]) -> None:
-    """Whoever copies an id from a table copies all of it, however narrow the window."""
+    """An id can be copied from a table however narrow the window is."""
     assert column_widths(natural, room) == widths

@@ -34,35 +34,35 @@ def question(success: dict) -> RequestDetail:
     )  # fmt: skip
 
 
-def shown(raw: str) -> str:
+def argument_lines(raw: str) -> str:
     return "\n".join(piece if isinstance(piece, str) else piece[0] for piece in exact_arguments(raw))
 
 
 def test_numbers_are_shown_as_they_were_written():
     """What is approved is the exact text: no digit is rounded on the way to the screen."""
-    assert "10000000000000000000001" in shown('{"amount": 10000000000000000000001, "rate": 1.10}')
-    assert "1.10" in shown('{"rate": 1.10}')
+    assert "10000000000000000000001" in argument_lines('{"amount": 10000000000000000000001, "rate": 1.10}')
+    assert "1.10" in argument_lines('{"rate": 1.10}')
 
 
 def test_a_key_given_twice_is_pointed_out():
     """Readers of JSON differ on which one counts, so an operator must know."""
-    said = shown('{"path": "a", "path": "b"}')
-    assert "given twice" in said
-    assert '{"path": "a", "path": "b"}' in said
+    text = argument_lines('{"path": "a", "path": "b"}')
+    assert "given twice" in text
+    assert '{"path": "a", "path": "b"}' in text
 
 
 def test_arguments_cannot_hide_characters():
     """An override inside a JSON string is shown as a marker."""
-    assert "⟨U+202E⟩" in shown('{"command": "ls \u202e"}')
+    assert "⟨U+202E⟩" in argument_lines('{"command": "ls \u202e"}')
 
 
 def test_what_is_not_json_is_shown_raw():
     """A call that cannot be parsed is still shown."""
-    assert shown('{"a": ') == '{"a": '
+    assert argument_lines('{"a": ') == '{"a": '
 
 
 def test_a_diff_keeps_its_colours_and_nothing_else():
-    """Added and removed lines are told apart; a command preview is plain."""
+    """Added and removed lines have their colours; a command preview is plain."""
     assert list(preview_lines("-old\n+new\n same", is_diff=True)) == [("-old", "red"), ("+new", "green"), (" same", "")]
     assert list(preview_lines("-old", is_diff=False)) == [("-old", "")]
 
@@ -95,7 +95,7 @@ def test_a_failing_editor_says_how_to_choose_another(tmp_path, monkeypatch):
 
 
 def test_a_question_of_one_text_takes_plain_words():
-    """Nobody has to type JSON to say yes."""
+    """An operator can say yes without typing JSON."""
     request = question({"type": "object", "properties": {"answer": {"type": "string"}}})
     assert answer_json(request, 'use "main"') == '{"answer": "use \\"main\\""}'
 

@@ -91,8 +91,8 @@ async def _hashes(conn, name):
         (("session", "revoke", "--user", "zoe"), "", "session list"),
     ],
 )
-def test_what_cannot_be_done_is_said_with_the_way_out(arguments, stdin, says):
-    """An error names the fix, on stderr, and changes nothing."""
+def test_a_refusal_says_how_to_continue_and_changes_nothing(arguments, stdin, says):
+    """The error on stderr names the fix, and the store stays as it is."""
     answer = run(*arguments, stdin=stdin)
     assert answer.exit_code in {1, 2}
     assert says in answer.stderr
@@ -137,17 +137,17 @@ OIDC = {
 }
 
 
-def test_the_api_is_told_what_the_settings_say(tmp_path: Path):
-    """OpenID provider, limits, idle time; a secret may stand in a file, which must hold one."""
-    told = api_settings(load_settings(**OIDC, oidc_admin_values="root, ops ,", session_idle_seconds=600))
-    assert told.oidc == OidcSettings(
+def test_the_apis_settings_come_from_the_process_settings(tmp_path: Path):
+    """OpenID provider, roles and idle time. The secret may be in a file, which must be readable and not empty."""
+    of_api = api_settings(load_settings(**OIDC, oidc_admin_values="root, ops ,", session_idle_seconds=600))
+    assert of_api.oidc == OidcSettings(
         issuer=OIDC["oidc_issuer"],
         client_id="turngate",
         client_secret="s3cret",
         admin_values=frozenset({"root", "ops"}),
     )
-    assert "s3cret" not in repr(told)
-    assert told.session_idle.total_seconds() == 600
+    assert "s3cret" not in repr(of_api)
+    assert of_api.session_idle.total_seconds() == 600
     file = tmp_path / "secret"
     in_file = {**OIDC, "oidc_client_secret": None, "oidc_client_secret_file": file}
     with pytest.raises(ConfigurationError, match="cannot be read"):
@@ -156,9 +156,9 @@ def test_the_api_is_told_what_the_settings_say(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="is empty"):
         api_settings(load_settings(**in_file))
     file.write_text("from a file\n")
-    told = api_settings(load_settings(**in_file))
-    assert told.oidc is not None
-    assert told.oidc.client_secret == "from a file"
+    of_api = api_settings(load_settings(**in_file))
+    assert of_api.oidc is not None
+    assert of_api.oidc.client_secret == "from a file"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_requests_are_counted_where_others_can_reach_the_api(more, limits):
     ],
 )
 def test_half_an_openid_provider_is_refused(changes, says):
-    """What is missing or unsafe is named before anything starts; nobody becomes an admin by default."""
+    """The error names what is missing or unsafe before anything starts. No one becomes an admin by default."""
     with pytest.raises(ConfigurationError, match=says) as refused:
         load_settings(**{**OIDC, **changes})
     assert "s3cret" not in str(refused.value)

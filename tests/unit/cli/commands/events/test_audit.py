@@ -85,8 +85,8 @@ def written(lines: list[dict[str, Any]]) -> str:
 def test_an_export_is_the_whole_log_and_holds_without_the_store(store: Path, tmp_path: Path) -> None:
     """Each event with all its hash needs, each chain's end, a removed run's too; checked offline, and from a pipe."""
     file = tmp_path / "log.jsonl"
-    _, said = turngate("export", "-o", str(file), store=store)
-    assert "exported 14 event(s) of 4 chain(s)" in said
+    _, notes = turngate("export", "-o", str(file), store=store)
+    assert "exported 14 event(s) of 4 chain(s)" in notes
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert lines[0]["turngate_audit"] == 1
     assert [line["seq"] for line in lines[1:15]] == list(range(1, 15))
@@ -100,9 +100,9 @@ def test_an_export_is_the_whole_log_and_holds_without_the_store(store: Path, tmp
     first = lines[1]
     assert first["hash"] == chain_hash("", "run_a", 1, first["type"], first["payload"], first["created_at"])
     assert json.loads(first["payload"]) == {"by": "ann", "number": 0, "é": "\u2028"}
-    for given in ({"words": (str(file),)}, {"words": ("-",), "stdin": file.read_text()}):
-        _, said = turngate("verify", *given["words"], stdin=given.get("stdin"))  # type: ignore[misc, arg-type]
-        assert "the log is intact: 14 event(s) in 4 chain(s)" in said
+    for source, stdin in ((str(file), None), ("-", file.read_text())):
+        _, notes = turngate("verify", source, stdin=stdin)
+        assert "the log is intact: 14 event(s) in 4 chain(s)" in notes
 
 
 def test_heads_are_printed_to_be_noted_elsewhere(store: Path, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_part_of_the_log_is_exported_and_checked_alone(store: Path) -> None:
     assert exported(store, "--since", as_text(now() + timedelta(days=1)))[-1] == {"end": {"events": 0, "chains": 0}}
     assert len(exported(store, "--since", "2020-01-01")) == 14 + 4 + 2
     assert "neither an event's number nor a time" in turngate("export", "--since", "soon", store=store, code=2)[1]
-    assert "there is no run 'nobody'" in turngate("export", "--run", "nobody", store=store, code=1)[1]
+    assert "there is no run 'run_z'" in turngate("export", "--run", "run_z", store=store, code=1)[1]
 
 
 Lines = list[dict[str, Any]]
@@ -159,7 +159,7 @@ def swapped(one: int, other: int, *members: str) -> Callable[[Lines], Lines]:
 
 
 def rehashed(number: int) -> Callable[[Lines], Lines]:
-    """Change an event and compute its own hash anew, as whoever knows the rules would."""
+    """Change an event and compute its own hash again, as an attacker who knows the rules would."""
 
     def forge(lines: Lines) -> Lines:
         line = lines[number]
@@ -230,7 +230,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Lines], Lines], str]] = {
     "header removed": (dropped(0), "line 1: this is not the header of an audit export"),
     "nothing": (lambda lines: lines[:0], "the file is empty"),
     "another format": (changed(0, turngate_audit=2), "the export's format is 2, and this version of Turngate reads 1"),
-    "events behind the end": (lambda lines: [*lines, lines[1]], "this comes after the line that ends the export"),
+    "events after the end": (lambda lines: [*lines, lines[1]], "this comes after the line that ends the export"),
     "a member added": (changed(4, more=1), "line 5: this is neither an event nor a closing line"),
     "a number as text": (changed(4, run_seq="2"), "line 5: this is neither an event nor a closing line"),
 }
@@ -245,10 +245,10 @@ def log(store: Path) -> list[str]:
 @pytest.mark.parametrize("tampering", list(TAMPERINGS))
 def test_the_first_thing_that_is_wrong_in_an_export_is_named(log: list[str], tampering: str) -> None:
     """Exit code 1 and one sentence: which chain, which event, what differs."""
-    tamper, said = TAMPERINGS[tampering]
+    tamper, message = TAMPERINGS[tampering]
     lines = [json.loads(line) for line in log]
     _, error = turngate("verify", "-", stdin=written(tamper(lines)), code=1)
-    assert said in error
+    assert message in error
 
 
 def test_what_is_not_an_export_is_no_crash(store: Path, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_what_is_not_an_export_is_no_crash(store: Path, tmp_path: Path) -> None:
     log = turngate("export", store=store)[0]
     head, _, rest = log.partition("\n")
     twice = rest.replace('"type":', '"type":"other","type":', 1)
-    for broken, said in (
+    for broken, message in (
         (log[: len(log) // 2], "in the middle of this line"),
         (f"{head}\n\udcff\udcfe\n", "line 2: this is not JSON"),
         (f"{head}\n{'[' * 100_000}\n", "line 2: this is not JSON"),
@@ -265,7 +265,7 @@ def test_what_is_not_an_export_is_no_crash(store: Path, tmp_path: Path) -> None:
     ):
         file = tmp_path / "broken"
         file.write_text(broken, errors="surrogateescape")
-        assert said in turngate("verify", str(file), code=1)[1]
+        assert message in turngate("verify", str(file), code=1)[1]
     assert "cannot be read" in turngate("verify", str(tmp_path / "nowhere"), code=2)[1]
     assert "cannot be written" in turngate("export", "-o", str(tmp_path / "no" / "x"), store=store, code=2)[1]
 
@@ -289,7 +289,7 @@ def test_the_store_itself_is_checked(store: Path, tmp_path: Path, tampering: str
     """Without a file: the same check on the rows, and the heads that are kept apart from them."""
     turngate("verify", store=store)
     copied = Path(shutil.copytree(store, tmp_path / "copy"))
-    statement, said = STORE_TAMPERINGS[tampering]
+    statement, message = STORE_TAMPERINGS[tampering]
 
     async def tamper(conn: Connection) -> None:
         await take_guards_away(conn)
@@ -297,4 +297,4 @@ def test_the_store_itself_is_checked(store: Path, tmp_path: Path, tampering: str
             await conn.execute(text(each))
 
     in_store(copied, tamper)
-    assert said in turngate("verify", store=copied, code=1)[1]
+    assert message in turngate("verify", store=copied, code=1)[1]

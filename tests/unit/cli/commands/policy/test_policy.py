@@ -101,26 +101,26 @@ def test_check_says_where_a_file_is_wrong(here: Path, change: tuple[str, str], p
 
 
 def test_explain_works_on_a_file_alone_and_with_the_apps_own_tools(here: Path) -> None:
-    """Without the app the tool's own ask is unknown, and said so; with it, it is asked; bad arguments never reach policy."""
-    asked = ("explain", "--tool", "pay", "--file", "rules.toml", "--json")
+    """A file alone does not know the tool's own ask; the app does. Bad arguments never reach policy."""
+    command = ("explain", "--tool", "pay", "--file", "rules.toml", "--json")
     (here / "args.json").write_text('{"cents": 50}', encoding="utf-8")
-    assert json.loads(ran(*asked, "--args", "@args.json").stdout)["answer"] == "depends"
-    assert json.loads(ran(*asked, "--args", '{"cents": 500}').stdout)["rule"] == "large"
-    assert json.loads(ran(*asked, "--args", '{"cents": 5000}').stdout)["rule"] == "never"
-    with_app = (*asked, "--app", "paying_app:app", "--args")
+    assert json.loads(ran(*command, "--args", "@args.json").stdout)["answer"] == "depends"
+    assert json.loads(ran(*command, "--args", '{"cents": 500}').stdout)["rule"] == "large"
+    assert json.loads(ran(*command, "--args", '{"cents": 5000}').stdout)["rule"] == "never"
+    with_app = (*command, "--app", "paying_app:app", "--args")
     assert json.loads(ran(*with_app, '{"cents": 50}').stdout)["answer"] == "ask"
     small = json.loads(ran(*with_app, '{"cents": 5}').stdout)
     assert (small["answer"], small["rule"], small["agent"]) == ("allow", "tool:ask", "agent")
     assert "policy would never judge the call" in ran(*with_app, '{"cents": "much"}', code=1).stderr
     assert "the tools are: pay" in ran("explain", "--tool", "refund", "--app", "paying_app:app", code=2).stderr
-    shown = ran("explain", "--tool", "pay", "--args", '{"cents": 500}', "--file", "rules.toml")
-    assert "▶ ask   large (file): argument /cents gt 100" in shown.stdout
-    assert "· deny  never (file): argument /cents gt 1000" in shown.stdout
+    answer = ran("explain", "--tool", "pay", "--args", '{"cents": 500}', "--file", "rules.toml")
+    assert "▶ ask   large (file): argument /cents gt 100" in answer.stdout
+    assert "· deny  never (file): argument /cents gt 1000" in answer.stdout
 
 
 async def recorded(database: Database) -> None:
     """Six judged calls of one run: by a rule, by the tool, by default, by a grant; and one that never reached policy."""
-    made = [
+    stored = [
         ("pay", '{"cents": 5}', "allow", "old", None),
         ("pay", '{"cents": 7}', "allow", "old", None),
         ("pay", '{"cents": 500}', "allow", "old", None),
@@ -150,7 +150,7 @@ async def recorded(database: Database) -> None:
                     answer=answer, rule=rule, reason="", risk="low", grant_id=None if granted is None else grant.id
                 ).model_dump_json(exclude_defaults=True),
             )
-            for place, (tool, raw, answer, rule, granted) in enumerate(made)
+            for place, (tool, raw, answer, rule, granted) in enumerate(stored)
         ]  # fmt: skip
         await calls.insert_planned(conn, [*rows, vars_without_verdict(rows[0])])
 
@@ -175,11 +175,13 @@ async def test_backtest_says_what_changes_and_what_it_cannot_know(here: Path, sq
     assert list(alone["unjudged"].values()) == [2]
     with_app = json.loads((await asyncio.to_thread(ran, *command, "--app", "paying_app:app")).stdout)
     assert with_app["unjudged"] == {}
-    asked = [each for each in with_app["changes"] if each["now_rule"] == "tool:ask"]
-    assert [(each["now"], each["examples"]) for each in asked] == [("ask", [{"run_id": "run_1", "tool_call_id": "c1"}])]
-    shown = (await asyncio.to_thread(ran, *command[:-1], "--limit", "3")).stdout
-    assert shown.startswith("3 calls: 2 allowed, 0 asked, 1 denied")
-    assert "run_1 c3" in shown
+    by_tool = [each for each in with_app["changes"] if each["now_rule"] == "tool:ask"]
+    assert [(each["now"], each["examples"]) for each in by_tool] == [
+        ("ask", [{"run_id": "run_1", "tool_call_id": "c1"}])
+    ]
+    text = (await asyncio.to_thread(ran, *command[:-1], "--limit", "3")).stdout
+    assert text.startswith("3 calls: 2 allowed, 0 asked, 1 denied")
+    assert "run_1 c3" in text
     later = (await asyncio.to_thread(ran, *command[:-1], "--since", "2999-01-01")).stdout
     assert later.startswith("0 calls")
 

@@ -1,4 +1,4 @@
-"""`turngate policy backtest` holds the judge against what people decided: what was recorded, or a model asked now."""
+"""`turngate policy backtest` compares the judge with what people decided: its recorded answers, or a model's answers now."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from turngate.store.policy import judgements
 from turngate.store.requests import requests
 from turngate.store.runs import calls
 
-MADE: dict[str, tuple[str, str | None, str | None, dict[str, Any]]] = {
+CALLS: dict[str, tuple[str, str | None, str | None, dict[str, Any]]] = {
     "r0": ("allow", "rejected", "reject", {}),
     "r1": ("allow", "approved", "approve", {}),
     "r2": ("allow", "approved", "edit", {}),
@@ -43,7 +43,7 @@ MADE: dict[str, tuple[str, str | None, str | None, dict[str, Any]]] = {
     "high": ("ask", "rejected", "reject", {"rule": "default", "risk": "high"}),
     "ran": ("allow", None, None, {}),
 }
-"""Call → verdict of the judge, then status, verb and other columns of its request; the last one asked nobody."""
+"""Call → verdict of the judge, then status, verb and other columns of its request; the last one has no request."""
 
 
 @tool(effect="once")
@@ -51,7 +51,7 @@ async def pay(params: Amount) -> None:
     """Pay."""
 
 
-def said(verdict: str, problem: str | None = None) -> Judgement:
+def judgement_of(verdict: str, problem: str | None = None) -> Judgement:
     return Judgement.model_validate(
         {"verdict": verdict, "reason": "r", "model": "m", "ms": 1, "mode": "shadow", "digest": "d", "judge": "j",
          "asked_by": "default", "problem": problem}
@@ -61,7 +61,7 @@ def said(verdict: str, problem: str | None = None) -> Judgement:
 async def planted(database: Database) -> None:
     async with database.write() as conn:
         run = await live_run(conn, "run_1")
-        for place, (name, (verdict, status, verb, more)) in enumerate(MADE.items()):
+        for place, (name, (verdict, status, verb, more)) in enumerate(CALLS.items()):
             columns = {"status": status, "verb": verb, "manifest": pay.manifest.model_dump_json(), **more}
             if status is not None:
                 at = f"2026-01-01T00:00:{place:02}.000000Z"
@@ -74,9 +74,9 @@ async def planted(database: Database) -> None:
                 verdict=Verdict(answer="ask", rule="default", reason="", risk="low").model_dump_json(),
             )  # fmt: skip
             await calls.insert_planned(conn, [row])
-            judged = said(verdict, "timeout" if name == "r4" else None)
+            judged = judgement_of(verdict, "timeout" if name == "r4" else None)
             assert await judgements.record(conn, run.id, {f"c_{name}": judged}) != {}
-            assert await judgements.record(conn, run.id, {f"c_{name}": said("allow")}) == {}
+            assert await judgements.record(conn, run.id, {f"c_{name}": judgement_of("allow")}) == {}
         # r0 was asked about again after its approval had grown old: the first answer is the one that counts.
         later = request_row(run, "again", tool_call_id="c_r0", created_at="2026-02-01T00:00:00.000000Z", status="approved",
                       verb="approve", manifest=pay.manifest.model_dump_json())  # fmt: skip
@@ -91,15 +91,15 @@ async def backtest(here: Path, *arguments: str, code: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("page", [200, 3])
-async def test_what_was_recorded_is_held_against_people(
+async def test_recorded_answers_are_compared_with_peoples_decisions(
     tmp_path: Path, sqlite: Database, monkeypatch: pytest.MonkeyPatch, page: int
 ) -> None:
     """Calls that it would have let run and people refused come first, with their requests' ids."""
     monkeypatch.setattr(judgements, "PAGE", page)
     await planted(sqlite)
-    told = json.loads((await backtest(tmp_path, "--json")).stdout)["judge"]
-    assert (told["judged"], told["allow"], told["ask"], told["no_answer"]) == (10, 5, 5, {"timeout": 1})
-    assert told["differences"] == [
+    report = json.loads((await backtest(tmp_path, "--json")).stdout)["judge"]
+    assert (report["judged"], report["allow"], report["ask"], report["no_answer"]) == (10, 5, 5, {"timeout": 1})
+    assert report["differences"] == [
         {"judge": "allow", "person": "rejected", "calls": 1, "of": 3, "rate": pytest.approx(1 / 3),
          "examples": [{"run_id": "run_1", "id": "r0"}]},
         {"judge": "allow", "person": "edited", "calls": 1, "of": 3, "rate": pytest.approx(1 / 3),
@@ -107,9 +107,9 @@ async def test_what_was_recorded_is_held_against_people(
         {"judge": "ask", "person": "approved", "calls": 2, "of": 5, "rate": 0.4,
          "examples": [{"run_id": "run_1", "id": "left_to_it"}, {"run_id": "run_1", "id": "r3"}]},
     ]  # fmt: skip
-    shown = (await backtest(tmp_path)).stdout
-    assert "judge allow, person rejected: 1 (33.3% of 3 that people decided)" in shown
-    assert shown.index("person rejected") < shown.index("r0") < shown.index("person edited")
+    text = (await backtest(tmp_path)).stdout
+    assert "judge allow, person rejected: 1 (33.3% of 3 that people decided)" in text
+    assert text.index("person rejected") < text.index("r0") < text.index("person edited")
     few = json.loads((await backtest(tmp_path, "--json", "--limit", "4")).stdout)["judge"]
     assert few["judged"] == 4
     assert json.loads((await backtest(tmp_path, "--json", "--since", "2999-01-01")).stdout)["judge"]["judged"] == 0
@@ -118,21 +118,21 @@ async def test_what_was_recorded_is_held_against_people(
 async def test_a_model_is_asked_now_about_what_people_decided(
     tmp_path: Path, sqlite: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only of calls that no rule kept from it, by given criteria; beyond 50 calls only with --yes, and it says how many."""
+    """It sees calls that no rule kept from it, with the option's criteria. More than 50 need --yes; the error counts them."""
     monkeypatch.chdir(tmp_path)
     await planted(sqlite)
     answer = json.dumps({"verdict": "allow", "reason": "fine"})
     (tmp_path / "judge.yaml").write_text(json.dumps({"responses": [{"text": answer}]}), encoding="utf-8")
     (tmp_path / "criteria.txt").write_text("Allow everything.", encoding="utf-8")
     asking = ("--judge", "scripted:judge.yaml", "--criteria", "criteria.txt")
-    made = await backtest(tmp_path, *asking, "--json")
-    assert "asking scripted:judge.yaml about 6 call(s)" in made.stderr
-    told = json.loads(made.stdout)["judge"]
-    assert (told["judged"], told["allow"], told["no_answer"]) == (6, 6, {})
-    first = told["differences"][0]
+    answered = await backtest(tmp_path, *asking, "--json")
+    assert "asking scripted:judge.yaml about 6 call(s)" in answered.stderr
+    report = json.loads(answered.stdout)["judge"]
+    assert (report["judged"], report["allow"], report["no_answer"]) == (6, 6, {})
+    first = report["differences"][0]
     assert (first["calls"], first["of"], [each["id"] for each in first["examples"]]) == (2, 6, ["r4", "r0"])
     assert "criteria" in (await backtest(tmp_path, "--judge", "scripted:judge.yaml", code=2)).stderr
-    assert "nobody" in (await backtest(tmp_path, "--judge", "nobody", *asking[2:], code=2)).stderr
+    assert "nosuch" in (await backtest(tmp_path, "--judge", "nosuch", *asking[2:], code=2)).stderr
     monkeypatch.setattr(trials, "ASKED_WITHOUT_YES", 5)
     refused = (await backtest(tmp_path, *asking, code=2)).stderr
     assert "6 calls" in refused
@@ -140,10 +140,10 @@ async def test_a_model_is_asked_now_about_what_people_decided(
     assert "judge scripted:judge.yaml said allow of 6" in (await backtest(tmp_path, *asking, "--yes")).stdout
 
 
-def test_a_start_refuses_a_judge_whose_model_is_nobodys(tmp_path: Path) -> None:
+def test_a_start_refuses_a_judge_whose_model_is_unknown(tmp_path: Path) -> None:
     """A typo in its model would otherwise be an ask with a problem, at each call of each run."""
     agent = Agent(name="agent", instructions="x", toolkit=Toolkit.of(pay), model="scripted:x")
-    for model, known in (("scripted:judge.yaml", True), ("fsat", False), ("nobody:x", False)):
+    for model, known in (("scripted:judge.yaml", True), ("fsat", False), ("nosuch:x", False)):
         loaded = check_app(App(agents=[agent], judge=Judge(model=model, criteria="x")), base=tmp_path)
         settings = load_settings(data_dir=tmp_path)
         if known:

@@ -1,4 +1,4 @@
-"""`turngate replay-check` on histories in files: what it says of those that today's workflow code cannot go on with."""
+"""`turngate replay-check` on histories in files: what it reports about runs that today's workflow code cannot continue."""
 
 from __future__ import annotations
 
@@ -85,22 +85,22 @@ def changed(tmp_path: Path) -> Callable[[Callable[[History], None]], Path]:
     return write
 
 
-def test_every_recorded_run_can_go_on_and_is_kept(tmp_path: Path) -> None:
-    """Files are replayed without Temporal; what --save keeps is read again, and is the same."""
-    kept = tmp_path / "kept"
-    code, out, said = check("--file", RECORDED, "--save", kept)
+def test_every_recorded_run_can_continue_and_is_saved(tmp_path: Path) -> None:
+    """Files are replayed without Temporal; what --save writes is read again, and is the same."""
+    saved = tmp_path / "saved"
+    code, out, notes = check("--file", RECORDED, "--save", saved)
     assert (code, out) == (0, "")
     count = len(list(RECORDED.glob("*.json")))
-    assert f"{count} runs replayed: this release can continue them" in said
-    code, out, _ = check("--file", kept, "--json")
-    found = json.loads(out)
+    assert f"{count} runs replayed: this release can continue them" in notes
+    code, out, _ = check("--file", saved, "--json")
+    checked = json.loads(out)
     assert code == 0
-    assert len({each["execution_run_id"] for each in found}) == count
-    assert all(each["ok"] and each["run_id"].startswith(("run_", "sched_")) and each["events"] > 3 for each in found)
+    assert len({each["execution_run_id"] for each in checked}) == count
+    assert all(each["ok"] and each["run_id"].startswith(("run_", "sched_")) and each["events"] > 3 for each in checked)
 
 
 @pytest.mark.parametrize(("change", "kind", "event", "reason"), FAILING, ids=[row[0].__name__ for row in FAILING])
-def test_what_cannot_go_on_is_told_apart(
+def test_each_reason_why_a_run_cannot_continue_has_a_kind(
     changed: Callable[[Callable[[History], None]], Path],
     change: Callable[[History], None],
     kind: str,
@@ -108,27 +108,27 @@ def test_what_cannot_go_on_is_told_apart(
     reason: str,
 ) -> None:
     """Changed code, another converter's payloads, another workflow, a damaged history: each with its event and cause."""
-    code, out, said = check("--file", changed(change), "--json")
-    [found] = json.loads(out)
-    assert (code, found["ok"]) == (1, False)
-    failing = found["failing"]
+    code, out, notes = check("--file", changed(change), "--json")
+    [result] = json.loads(out)
+    assert (code, result["ok"]) == (1, False)
+    failing = result["failing"]
     assert (failing["kind"], (failing["event_id"], failing["event"])) == (kind, event)
     assert reason in failing["reason"]
-    assert said == "this release cannot continue 1 of 1 run\n"
+    assert notes == "this release cannot continue 1 of 1 run\n"
 
 
 def test_a_person_reads_the_run_the_event_the_meaning_and_the_fix(
     changed: Callable[[Callable[[History], None]], Path],
 ) -> None:
     """Three lines for a run that fails, none for one that does not, and no trace of the SDK's own."""
-    code, out, said = check("--file", changed(other_activity), "--file", RECORDED / "edit.json")
+    code, out, notes = check("--file", changed(other_activity), "--file", RECORDED / "edit.json")
     assert code == 1
     first, second, third = out.splitlines()
     assert first.startswith("run_")
     assert first.endswith("fails at event 5, ActivityTaskScheduled")
     assert "cannot continue this run: keep a worker of its own release" in second
     assert "Nondeterminism" in third
-    assert said == "this release cannot continue 1 of 2 runs\n"
+    assert notes == "this release cannot continue 1 of 2 runs\n"
 
 
 @pytest.mark.parametrize(
@@ -146,18 +146,18 @@ def test_what_is_no_history_is_refused(tmp_path: Path, content: str | None, prob
     path = tmp_path / "wrong.json"
     if content is not None:
         path.write_text(content, encoding="utf-8")
-    code, out, said = check("--file", path)
+    code, out, notes = check("--file", path)
     assert (code, out) == (1, "")
-    assert problem in said
-    assert "wrong.json" in said
+    assert problem in notes
+    assert "wrong.json" in notes
     assert check("--file", tmp_path.parent / "nowhere")[0] == 1
 
 
 def test_without_temporal_the_command_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit 2 with no address to ask at, 1 with one where nobody answers."""
+    """Exit 2 with no address to ask at, 1 with one where no server answers."""
     monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
-    code, _, said = check("--data-dir", tmp_path)
-    assert (code, "set TEMPORAL_ADDRESS" in said) == (2, True)
+    code, _, notes = check("--data-dir", tmp_path)
+    assert (code, "set TEMPORAL_ADDRESS" in notes) == (2, True)
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
-    code, _, said = check("run_1")
-    assert (code, "does not answer at 127.0.0.1:1" in said) == (1, True)
+    code, _, notes = check("run_1")
+    assert (code, "does not answer at 127.0.0.1:1" in notes) == (1, True)

@@ -19,11 +19,11 @@ def clean_environment(monkeypatch):
 
 async def bad(target: str = DEFAULT_APP, **overrides) -> dict[str, str]:
     """What the doctor finds wrong: check → what it says."""
-    shown: list[Finding] = []
+    findings: list[Finding] = []
     settings = load_settings(**{"api_port": embedded_temporal.choose_port(), **overrides})
-    found = await examine(settings, target, probe=False, show=shown.append)
-    assert shown == found
-    return {finding.what: finding.text for finding in found if not finding.good}
+    returned = await examine(settings, target, probe=False, show=findings.append)
+    assert findings == returned
+    return {finding.what: finding.text for finding in returned if not finding.good}
 
 
 async def test_a_fresh_directory_is_in_order(tmp_path: Path):
@@ -34,23 +34,23 @@ async def test_a_fresh_directory_is_in_order(tmp_path: Path):
 async def test_a_data_directory_that_cannot_be_written_is_found(tmp_path: Path):
     """The path is named, and the variable that changes it."""
     (tmp_path / "file").write_text("")
-    said = (await bad(data_dir=tmp_path / "file" / "below"))["data directory"]
-    assert str(tmp_path / "file") in said
-    assert "TURNGATE_DATA_DIR" in said
+    text = (await bad(data_dir=tmp_path / "file" / "below"))["data directory"]
+    assert str(tmp_path / "file") in text
+    assert "TURNGATE_DATA_DIR" in text
 
 
 async def test_a_database_that_is_away_is_found(tmp_path: Path):
     """Its URL may hold a password, which is not repeated."""
     url = f"postgresql://u:verysecret@127.0.0.1:{embedded_temporal.choose_port()}/x"
-    said = (await bad(data_dir=tmp_path, database_url=url))["database"]
-    assert "TURNGATE_DATABASE_URL" in said
-    assert "verysecret" not in said
+    text = (await bad(data_dir=tmp_path, database_url=url))["database"]
+    assert "TURNGATE_DATABASE_URL" in text
+    assert "verysecret" not in text
 
 
 async def test_an_unmigrated_database_is_found(tmp_path: Path):
-    """The mend is one command."""
-    said = (await bad(data_dir=tmp_path, database_url=f"sqlite:///{tmp_path}/other.db"))["database"]
-    assert "turngate migrate" in said
+    """One command fixes it."""
+    text = (await bad(data_dir=tmp_path, database_url=f"sqlite:///{tmp_path}/other.db"))["database"]
+    assert "turngate migrate" in text
 
 
 async def test_a_database_of_before_the_first_release_is_found(tmp_path: Path):
@@ -60,18 +60,18 @@ async def test_a_database_of_before_the_first_release_is_found(tmp_path: Path):
     async with database.write() as conn:
         await conn.execute(sqlalchemy.text("UPDATE alembic_version SET version_num = '0006'"))
     await database.close()
-    said = (await bad(data_dir=tmp_path))["database"]
-    assert "before 0.1.0 (schema 0006)" in said
-    assert "move the data directory away" in said
+    text = (await bad(data_dir=tmp_path))["database"]
+    assert "before 0.1.0 (schema 0006)" in text
+    assert "move the data directory away" in text
 
 
 async def test_a_taken_port_is_found(tmp_path: Path):
     """The port and the option are named."""
     with listen("127.0.0.1", embedded_temporal.choose_port()) as other:
         port = other.getsockname()[1]
-        said = (await bad(data_dir=tmp_path, api_port=port))["API port"]
-    assert str(port) in said
-    assert "--port" in said
+        text = (await bad(data_dir=tmp_path, api_port=port))["API port"]
+    assert str(port) in text
+    assert "--port" in text
 
 
 async def test_a_temporal_that_is_away_is_found(tmp_path: Path, monkeypatch):

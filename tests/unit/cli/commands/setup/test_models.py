@@ -55,24 +55,24 @@ async def seen(settings: Settings, loaded: LoadedApp, *, probe: bool) -> dict[st
 
 
 async def test_each_name_says_whether_it_can_be_used(settings: Settings, provider: FakeProvider) -> None:
-    """Profiles with what they stand for, models named elsewhere, providers with what they lack; nobody is asked."""
-    found = await seen(settings, with_agent("openai:large", "fast"), probe=False)
-    fast, named, key = found["fast"], found["mistral:big"], "needs a key: set MISTRAL_API_KEY"
+    """Profiles with their models, models named elsewhere, providers with what they lack. No model gets a request."""
+    usable = await seen(settings, with_agent("openai:large", "fast"), probe=False)
+    fast, named, key = usable["fast"], usable["mistral:big"], "needs a key: set MISTRAL_API_KEY"
     assert (fast.kind, fast.model, fast.problem, fast.answered) == ("profile", "openai:small", "", None)
     assert fast.details == "temperature 0.5; context 9,000; fallback mistral:big"
     assert (named.kind, named.problem) == ("model", f"the model 'mistral:big' {key}")
-    assert [found[name].kind for name in ("openai:large", "openai", "scripted")] == ["model", "provider", "provider"]
-    assert (found["mistral"].problem, found["openai"].problem) == (key, "")
+    assert [usable[name].kind for name in ("openai:large", "openai", "scripted")] == ["model", "provider", "provider"]
+    assert (usable["mistral"].problem, usable["openai"].problem) == (key, "")
     assert provider.requests == []
 
 
 async def test_a_probe_asks_each_model_as_its_profile_says(settings: Settings, provider: FakeProvider) -> None:
     """One that answers says so, one that refuses says why."""
     provider.answer(completion("ready"))
-    provider.answer({"error": {"message": "unheard of"}}, status=404)
-    found = await seen(settings, with_agent("openai:large"), probe=True)
-    assert (found["fast"].answered, found["openai:large"].answered) == (True, False)
-    assert "unheard of" in found["openai:large"].problem
+    provider.answer({"error": {"message": "no such model"}}, status=404)
+    usable = await seen(settings, with_agent("openai:large"), probe=True)
+    assert (usable["fast"].answered, usable["openai:large"].answered) == (True, False)
+    assert "no such model" in usable["openai:large"].problem
     assert [(each.body["model"], each.body.get("temperature")) for each in provider.requests] == [
         ("small", 0.5),
         ("large", None),
@@ -81,17 +81,17 @@ async def test_a_probe_asks_each_model_as_its_profile_says(settings: Settings, p
 
 def test_the_command_prints_them_and_fails_for_one_that_is_named(settings: Settings) -> None:
     """Exit code 1, because a fallback has no key; as JSON for programs; a mistake in the file is one line."""
-    told = CliRunner().invoke(app, ["models", "--data-dir", str(settings.data_dir)])
-    assert told.exit_code == 1
-    assert "✓ fast = openai:small (temperature 0.5" in told.stdout
-    assert "✗ mistral:big: the model 'mistral:big' needs a key" in told.stdout
-    assert "- mistral: needs a key" in told.stdout
+    printed = CliRunner().invoke(app, ["models", "--data-dir", str(settings.data_dir)])
+    assert printed.exit_code == 1
+    assert "✓ fast = openai:small (temperature 0.5" in printed.stdout
+    assert "✗ mistral:big: the model 'mistral:big' needs a key" in printed.stdout
+    assert "- mistral: needs a key" in printed.stdout
     as_json = CliRunner().invoke(app, ["models", "--json", "--data-dir", str(settings.data_dir)])
     assert [each["name"] for each in json.loads(as_json.stdout)][:2] == ["fast", "scripted:demo_script.yaml"]
 
 
 @pytest.mark.parametrize(
-    ("model", "fallback", "said"),
+    ("model", "fallback", "message"),
     [
         ("fsat", (), "model of agent 'one': there is no model profile 'fsat'"),
         ("fast", ("slow",), "fallback of agent 'one': there is no model profile 'slow'"),
@@ -99,18 +99,18 @@ def test_the_command_prints_them_and_fails_for_one_that_is_named(settings: Setti
     ],
 )
 def test_a_worker_does_not_start_with_a_name_of_nothing(
-    settings: Settings, model: str, fallback: tuple[str, ...], said: str
+    settings: Settings, model: str, fallback: tuple[str, ...], message: str
 ) -> None:
     """The message names the agent, or the file and the profile."""
     require_model_names(settings, with_agent("fast", "mistral:big"))
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as refused:
         require_model_names(settings, with_agent(model, *fallback))
-    assert said in told.value.message
+    assert message in refused.value.message
 
 
-async def test_doctor_tells_of_a_wrong_models_file(settings: Settings) -> None:
+async def test_doctor_reports_a_wrong_models_file(settings: Settings) -> None:
     """As one finding among the others, with the file and the place."""
     (settings.data_dir / "models.toml").write_text("[profile.fast]\nmodel = 3")
-    found = [each async for each in doctor._models(settings, with_agent("fast"), probe=False)]
-    assert [(each.what, each.good) for each in found] == [("models", False)]
-    assert f"models file {settings.data_dir / 'models.toml'}, [profile.fast]: model:" in found[0].text
+    findings = [each async for each in doctor._models(settings, with_agent("fast"), probe=False)]
+    assert [(each.what, each.good) for each in findings] == [("models", False)]
+    assert f"models file {settings.data_dir / 'models.toml'}, [profile.fast]: model:" in findings[0].text
