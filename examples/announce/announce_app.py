@@ -1,7 +1,7 @@
 """An agent that asks a person which audience to write to, then sends an announcement that a person must approve.
 
 It shows three things: a tool that asks a question (``interaction_tool``), a gated ``once`` tool with a preview, and a
-policy file that lets nobody approve what they started themselves. Run it with ``turngate up announce_app:app``.
+policy file by which no one may approve a run that they started themselves. Run it with ``turngate up announce_app:app``.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ OUTBOX = Path(os.environ.get("ANNOUNCE_OUTBOX", "outbox"))
 
 
 class AudienceQuestion(BaseModel):
-    """What the agent asks."""
+    """The agent's question."""
 
     question: str
 
 
 class Audience(BaseModel):
-    """What the person answers; the page makes its form from this."""
+    """The person's answer. The page makes its form from this class."""
 
-    audience: Literal["customers", "staff", "nobody"]
+    audience: Literal["customers", "staff", "no one"]
     note: str = ""
 
 
 class Announcement(BaseModel):
-    """What is sent."""
+    """The mail to send."""
 
     audience: str
     subject: str = Field(max_length=120)
@@ -40,7 +40,7 @@ class Announcement(BaseModel):
 
 
 class Sent(BaseModel):
-    """Where it went."""
+    """The mail that was sent."""
 
     message_id: str
 
@@ -59,7 +59,7 @@ ask_audience = interaction_tool(
 
 
 def post(key: str, letter_text: str) -> None:
-    """Stand for a mail service. A real one would be given the key too, so that it can refuse a second copy."""
+    """Stand in for a mail service. A real one would also get the key, so that it can refuse a second copy."""
     OUTBOX.mkdir(parents=True, exist_ok=True)
     (OUTBOX / f"{key}.txt").write_text(letter_text, encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""A clerk that closes tickets, and asks a person before it gives a credit: small enough to see what its cases prove.
+"""A clerk that closes tickets and asks a person before it gives a credit: small enough to see what its cases prove.
 
 Evaluate it with ``turngate eval evals_app:app cases.yaml``; set TURNGATE_MODEL to try a real model.
 """
@@ -23,8 +23,8 @@ class Ticket(BaseModel):
     number: int = Field(ge=1)
 
 
-class Found(BaseModel):
-    """What a customer wrote."""
+class TicketText(BaseModel):
+    """The customer's text."""
 
     text: str
 
@@ -35,41 +35,40 @@ class Credit(Ticket):
     amount: Decimal = Field(gt=0, decimal_places=2)
 
 
-class Given(BaseModel):
-    """What was given."""
+class CreditReceipt(BaseModel):
+    """The credit that was given."""
 
     amount: Decimal
 
 
 class NoSuchTicket(ToolFailure):
-    """Nobody wrote it."""
+    """There is no such ticket."""
 
     reason: str
 
 
 @tool(effect="read", ask=False, failures=[NoSuchTicket])
-async def read_ticket(params: Ticket) -> Found:
+async def read_ticket(params: Ticket) -> TicketText:
     """Read a ticket."""
     raise NoSuchTicket(reason=f"The desk is closed, so ticket {params.number} cannot be read.")
 
 
 @tool(effect="once", ask=True)
-async def give_credit(params: Credit) -> Given:
+async def give_credit(params: Credit) -> CreditReceipt:
     """Credit a customer's account."""
-    return Given(amount=params.amount)
+    return CreditReceipt(amount=params.amount)
 
 
 @tool(effect="once", ask=True)
-async def delete_ticket(params: Ticket) -> Given:
-    """Delete a ticket. There is no way back."""
-    raise AssertionError(f"nobody deletes ticket {params.number}")
+async def delete_ticket(params: Ticket) -> CreditReceipt:
+    """Delete a ticket. This cannot be undone."""
+    raise AssertionError(f"ticket {params.number} must not be deleted")
 
 
 def says_the_amount(run: CaseRun) -> str | None:
-    """Check that the customer is told exactly what they were given."""
-    given = [call for call in run.calls if call.tool_name == "give_credit"]
-    ran = given[-1].edited_input or given[-1].input
-    amount = Credit.model_validate_json(ran).amount
+    """Check that the answer names exactly the credit that was given."""
+    last = [call for call in run.calls if call.tool_name == "give_credit"][-1]
+    amount = Credit.model_validate_json(last.edited_input or last.input).amount
     return None if str(amount) in run.final_text else f"the answer does not name {amount}"
 
 

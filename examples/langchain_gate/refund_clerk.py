@@ -1,8 +1,7 @@
-"""A LangChain agent whose refunds wait for a person in Turngate's inbox. Stop it while it waits; it goes on when started again.
+"""A LangChain agent whose refunds wait for a person in Turngate's inbox. If you stop it while it waits, it continues later.
 
-Beside it runs any Turngate (``turngate up``). The agent's own loop, model and tools stay as they are: what is added is the
-middleware, in place of LangChain's human-in-the-loop one, and the line that waits. It needs
-Turngate's extra ``langchain``.
+Turngate runs, too (``turngate up``). The agent's own loop, model and tools don't change: you add the middleware, instead of
+LangChain's human-in-the-loop one, and the line that waits. It needs Turngate's extra ``langchain``.
 """
 
 from __future__ import annotations
@@ -37,34 +36,34 @@ async def refund(order: int, cents: int) -> str:
 
 
 class PracticeModel(BaseChatModel):
-    """Plays a model that calls once and then says what it read, so that a first look needs no account."""
+    """Plays a model that makes one call and then reports its result, so that you can try this without an account."""
 
     @property
     def _llm_type(self) -> str:
         return "practice"
 
     def bind_tools(self, tools: Any, **_options: Any) -> PracticeModel:
-        """Take any tools; it knows what it will call."""
+        """Accept any tools: the model always makes the same call."""
         return self
 
     def _generate(self, messages: list[BaseMessage], *_args: Any, **_options: Any) -> ChatResult:
         if isinstance(messages[-1], ToolMessage):
-            said = AIMessage(f"Done: {messages[-1].text}")
+            answer = AIMessage(f"Done: {messages[-1].text}")
         else:
             call = {"name": "refund", "args": {"order": 1042, "cents": 4900}, "id": f"call_{uuid4().hex}"}
-            said = AIMessage("The parcel was lost.", tool_calls=[call])
-        return ChatResult(generations=[ChatGeneration(message=said)])
+            answer = AIMessage("The parcel was lost.", tool_calls=[call])
+        return ChatResult(generations=[ChatGeneration(message=answer)])
 
 
 class FileSaver(InMemorySaver):
-    """Keeps threads in one small file, for a first look; use ``langgraph-checkpoint-sqlite`` or the like for more."""
+    """Keeps threads in one small file, to try this; for real use, take ``langgraph-checkpoint-sqlite`` or the like."""
 
     def __init__(self, stored: Path) -> None:
         super().__init__()
         self._stored = stored
         if stored.exists():
-            threads, writes, blobs = pickle.loads(stored.read_bytes())  # noqa: S301 - what we wrote ourselves
-            self.storage.update({thread: defaultdict(dict, kept) for thread, kept in threads.items()})
+            threads, writes, blobs = pickle.loads(stored.read_bytes())  # noqa: S301 - we wrote it ourselves
+            self.storage.update({thread: defaultdict(dict, points) for thread, points in threads.items()})
             self.writes.update(writes)
             self.blobs.update(blobs)
 
@@ -75,13 +74,13 @@ class FileSaver(InMemorySaver):
         return config
 
     async def aput_writes(self, *args: Any, **options: Any) -> None:
-        """Keep what a step wrote, such as that it waits."""
+        """Keep a step's writes, such as that it waits."""
         await super().aput_writes(*args, **options)
         self._keep()
 
     def _keep(self) -> None:
-        threads = {thread: dict(kept) for thread, kept in self.storage.items()}
-        fresh = self._stored.with_suffix(".new")  # a process that dies in the middle leaves the old
+        threads = {thread: dict(points) for thread, points in self.storage.items()}
+        fresh = self._stored.with_suffix(".new")  # a process that dies in the middle leaves the old file
         fresh.write_bytes(pickle.dumps((threads, dict(self.writes), dict(self.blobs))))
         fresh.replace(self._stored)
 
@@ -89,9 +88,9 @@ class FileSaver(InMemorySaver):
 async def serve(
     client: TurngateClient, task: str, thread: str, saver: BaseCheckpointSaver[Any], source: str = "refund-clerk"
 ) -> str:
-    """Work on a thread's task, or on what was left of it; returns what the agent says in the end.
+    """Work on a thread's task, or continue it, and return the agent's final answer.
 
-    ``saver``: where threads are kept while people think. Another process goes on from the same saver.
+    ``saver``: stores threads while people decide. Another process can continue from the same saver.
     """
     gate = TurngateMiddleware(client, source=source, tools=[refund])
     agent = create_agent(

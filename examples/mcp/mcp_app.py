@@ -22,7 +22,7 @@ git = mcp_toolkit(
     StdioServer(
         # Any command will do: ["uvx", "mcp-server-git"], ["npx", "-y", "some-server"], ["docker", "run", "-i", "image"].
         command=[sys.executable, "-m", "mcp_server_git", "--repository", str(REPOSITORY)],
-        # A server gets PATH, HOME and the like, and what is written here; no other variable of the worker.
+        # A server gets PATH, HOME and the like, and these variables; no other variable of the worker.
         env=dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "Keeper")
         | dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "keeper@example.com"),
         cwd=REPOSITORY,
@@ -30,7 +30,7 @@ git = mcp_toolkit(
     name="git",
     allow=["git_status", "git_diff_unstaged", "git_add", "git_commit", "git_reset"],
     effects={"git_status": "read", "git_diff_unstaged": "read", "git_add": "idempotent"},
-    # Of the tools not named here each call asks.
+    # Calls of all other tools are asked about.
     ask={"git_status": False, "git_diff_unstaged": False, "git_add": False},
     timeout=timedelta(minutes=1),
 )

@@ -1,6 +1,6 @@
-"""An MCP client that looks at a repository and makes a branch, through Turngate: ``python client.py REPOSITORY NAME``.
+"""An MCP client that looks at a repository and creates a branch, through Turngate: ``python client.py REPOSITORY NAME``.
 
-It knows nothing of Turngate but the command that it starts. The branch waits until somebody approves it.
+It knows nothing about Turngate except the command that it starts. The branch waits until a person approves it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ GATEWAY = ["turngate", "mcp-gateway", "--name", "git", "--", *SERVER]
 
 
 async def main(repository: str, branch: str) -> int:
-    """Make the two calls and print what they return; 1 when the branch was refused."""
+    """Make the two calls and print their results. Return 1 if the branch was refused."""
     command, *args = GATEWAY
     transport = stdio_client(StdioServerParameters(command=command, args=args, env=dict(os.environ)))
     async with Client(transport, cache=None) as client:
-        said(await client.session.call_tool("git_status", {"repo_path": repository}))
-        made = await client.session.call_tool(
-            "git_create_branch", {"repo_path": repository, "branch_name": branch}, progress_callback=waiting
+        show(await client.session.call_tool("git_status", {"repo_path": repository}))
+        result = await client.session.call_tool(
+            "git_create_branch", {"repo_path": repository, "branch_name": branch}, progress_callback=show_progress
         )
-        said(made)
-        return 1 if made.is_error else 0
+        show(result)
+        return 1 if result.is_error else 0
 
 
-async def waiting(_progress: float, _total: float | None, message: str | None) -> None:
-    """Show that the call is alive while a person thinks."""
+async def show_progress(_progress: float, _total: float | None, message: str | None) -> None:
+    """Show that the call is alive while a person decides."""
     print("…", message, flush=True)
 
 
-def said(result: CallToolResult) -> None:
+def show(result: CallToolResult) -> None:
     """Print the text of a result."""
     for part in result.content:
         print(getattr(part, "text", part), flush=True)

@@ -1,8 +1,8 @@
 """An agent of the OpenAI Agents SDK whose refunds wait for a person in Turngate's inbox.
 
-Stop it while it waits; it goes on when started again. Beside it runs any Turngate (``turngate up``). The agent's own loop, model
-and tools stay as they are: what is added is the gate around its tool, and the line that waits. It needs
-Turngate's extra ``openai-agents``.
+If you stop it while it waits, it continues when you start it again. Turngate runs, too (``turngate up``). The agent's own loop,
+model and tools don't change: you add the gate around its tool, and the line that waits. It needs Turngate's extra
+``openai-agents``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def refund(order: int, cents: int) -> str:
 
 
 def practice_model() -> ScriptedModel:
-    """Return a model that calls once and then says what it read, so that a first look needs no account."""
+    """Return a model that makes one call and then reports its result, so that you can try this without an account."""
 
     def next_line(call: ModelCall) -> list[Any]:
         last = call.input[-1] if isinstance(call.input, list) else {}
@@ -41,9 +41,9 @@ def practice_model() -> ScriptedModel:
 
 
 async def serve(client: TurngateClient, task: str, stored: Path, source: str = "refund-clerk") -> str:
-    """Work on the task, or on the one that was left; returns what the agent says in the end.
+    """Work on the task, or continue the stored run, and return the agent's final answer.
 
-    ``stored``: where the run is kept while people think.
+    ``stored``: where the run is stored while people decide.
     """
     gate = TurngateGate(client, source=source)
     model = os.environ.get("CLERK_MODEL")
@@ -53,12 +53,12 @@ async def serve(client: TurngateClient, task: str, stored: Path, source: str = "
         tools=[gate.tool(refund)],
         model=model or practice_model(),
     )
-    # The SDK sends traces to its maker, which takes a key of theirs; a practice run has none.
+    # The SDK sends traces to OpenAI, which needs a key. The practice model has none.
     config = RunConfig(tracing_disabled=model is None)
     left = read(stored)
     while True:
         waiting = await RunState.from_string(agent, left) if left else None
-        # A task, or a run with its answers.
+        # The task, or a stored run with its answers.
         result = await Runner.run(agent, await gate.decided(waiting) if waiting else task, run_config=config)
         if not result.interruptions:
             stored.unlink(missing_ok=True)  # noqa: ASYNC240 - one small file of one conversation
@@ -67,12 +67,12 @@ async def serve(client: TurngateClient, task: str, stored: Path, source: str = "
 
 
 def read(stored: Path) -> str | None:
-    """Return the run that was left waiting, if there is one."""
+    """Return the stored run, or None."""
     return stored.read_text(encoding="utf-8") if stored.exists() else None
 
 
 def keep(stored: Path, waiting: str) -> str:
-    """Replace what is stored; a process that dies in the middle leaves the old."""
+    """Replace the stored run. A process that dies in the middle leaves the old one."""
     fresh = stored.with_suffix(".new")
     fresh.write_text(waiting, encoding="utf-8")
     fresh.replace(stored)

@@ -1,7 +1,7 @@
-"""A pydantic-ai agent whose refunds wait for a person in Turngate's inbox. Stop it while it waits; it goes on when started again.
+"""A pydantic-ai agent whose refunds wait for a person in Turngate's inbox. If you stop it while it waits, it continues later.
 
-Beside it runs any Turngate (``turngate up``). The agent's own loop, model and tools stay as they are: what is added is the gate
-among its capabilities, and the two lines that wait. It needs Turngate's extra ``pydantic-ai``.
+Turngate runs, too (``turngate up``). The agent's own loop, model and tools don't change: you add the gate to its capabilities,
+and the two lines that wait. It needs Turngate's extra ``pydantic-ai``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def refund(order: int, cents: int) -> str:
 
 
 def practice_model(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-    """Play a model that calls once and then says what it read, so that a first look needs no account."""
+    """Play a model that makes one call and then reports its result, so that you can try this without an account."""
     last = messages[-1].parts[-1]
     if last.part_kind == "tool-return":
         return ModelResponse(parts=[TextPart(f"Done: {last.content}")])
@@ -41,9 +41,9 @@ def practice_model(messages: list[ModelMessage], _info: AgentInfo) -> ModelRespo
 
 
 async def serve(client: TurngateClient, task: str, stored: Path, source: str = "refund-clerk") -> str:
-    """Work on the task, or on the one that was left; returns what the agent says in the end.
+    """Work on the task, or continue the stored conversation, and return the agent's final answer.
 
-    ``stored``: where the conversation is kept while people think.
+    ``stored``: where the conversation is stored while people decide.
     """
     gate = TurngateGate(client, source=source)
     agent = Agent(
@@ -69,12 +69,12 @@ async def serve(client: TurngateClient, task: str, stored: Path, source: str = "
 
 
 def read(stored: Path) -> dict[str, Any] | None:
-    """Return the conversation that was left waiting, if there is one."""
+    """Return the stored conversation, or None."""
     return json.loads(stored.read_bytes()) if stored.exists() else None
 
 
 def keep(stored: Path, waiting: dict[str, Any]) -> dict[str, Any]:
-    """Replace what is stored; a process that dies in the middle leaves the old."""
+    """Replace the stored conversation. A process that dies in the middle leaves the old one."""
     fresh = stored.with_suffix(".new")
     fresh.write_text(json.dumps(waiting), encoding="utf-8")
     fresh.replace(stored)

@@ -49,7 +49,7 @@ HERE = Path(__file__).parent
 
 @dataclass
 class Shop:
-    """Stand for the shop's own system: what was ordered, and what was paid back under which key."""
+    """Stands in for the shop's own system: the orders, and the refunds by their key."""
 
     paid: dict[str, Decimal] = field(default_factory=lambda: {"A-100": Decimal("75.00"), "A-101": Decimal("12.50")})
     refunds: dict[str, Decimal] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class OrderId(BaseModel):
 
 
 class Order(BaseModel):
-    """What the shop knows of it."""
+    """The shop's record of an order."""
 
     order_id: str
     open_amount: Decimal
@@ -126,7 +126,7 @@ def still_open(params: RefundParams, shop: Shop) -> JsonValue:
 
 
 def was_paid(key: str, shop: Shop) -> ProbeAnswer:
-    """Say what became of a refund whose worker died: the shop keeps every payment under its key."""
+    """Say what happened to a refund whose worker died: the shop stores every payment under its key."""
     return Happened({"refunded": str(shop.refunds[key])}) if key in shop.refunds else DidNotHappen()
 
 
@@ -138,7 +138,7 @@ def receipt_for_people(params: RefundParams, result: Ok | Failure) -> Presentati
     return (TableBlock(columns=("order", "refunded", "left"), rows=(row,)),)
 
 
-# Declared apart from its handler, so that tests and evals can put another one behind the same descriptor.
+# Declared apart from its handler, so that tests and evals can replace the handler and keep the descriptor.
 refund = declare_tool(
     name="refund",
     description="Pay money back to the customer of an order.",
@@ -168,7 +168,7 @@ async def refund_by_shop(params: RefundParams, ctx: ToolContext, shop: Shop) -> 
 
 
 async def audit(invocation: Invocation, proceed: Proceed) -> Any:
-    """Log who ran for how long, whatever came of it: middleware around every handler of the kit."""
+    """Log how long each tool ran, even if it failed: middleware around every handler of the toolkit."""
     started = time.monotonic()
     try:
         return await proceed()
@@ -177,13 +177,13 @@ async def audit(invocation: Invocation, proceed: Proceed) -> Any:
 
 
 class DailyLimit(Hooks):
-    """Pay back no more than so much, whoever approves."""
+    """A limit on all refunds of a day, no matter who approves."""
 
     def __init__(self, shop: Shop, most: Decimal) -> None:
         self._shop, self._most = shop, most
 
     async def before_tool(self, scope: RunScope, call: HookedCall) -> Deny | None:
-        """Say no to a refund that would pass the limit. A hook may forbid; it can allow nothing."""
+        """Deny a refund that would exceed the limit. A hook can deny a call, but never allow one."""
         if not isinstance(call.params, RefundParams):
             return None
         total = sum(self._shop.refunds.values(), call.params.amount)

@@ -1,4 +1,4 @@
-"""The refunds app under test: the real engine, another handler behind the same descriptor."""
+"""The refunds app under test: the real engine, and another handler for the same descriptor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turngate.testing import running_app
 
 
 async def test_a_refund_waits_for_a_person_and_runs_once(tmp_path: Path) -> None:
-    """A refund of 75.00 is asked for; approved, the swapped handler runs with exactly what was shown."""
+    """A refund of 75.00 needs an approval; then the replaced handler runs with exactly the approved arguments."""
     paid: list[Decimal] = []
 
     async def dry_refund(params: RefundParams) -> Receipt:
@@ -30,8 +30,8 @@ async def test_a_refund_waits_for_a_person_and_runs_once(tmp_path: Path) -> None
     assert isinstance(call.result, Ok)
 
 
-async def test_a_rejected_refund_is_told_to_the_customer(tmp_path: Path) -> None:
-    """Rejected, nothing is paid, and the agent reads the reason."""
+async def test_a_rejected_refund_tells_the_customer_why(tmp_path: Path) -> None:
+    """After a rejection nothing is paid, and the agent reads the reason."""
     script = (HERE / "script.yaml").read_text(encoding="utf-8")
     async with running_app(app, tmp_path, script=script) as engine:
         run = await engine.start("The lamp of order A-100 arrived broken.")

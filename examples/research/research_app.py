@@ -1,4 +1,4 @@
-"""A writer that gives the reading to a sub-agent: a run of its own, with its own tools, limits and requests.
+"""A writer that leaves the reading to a sub-agent: another run, with its own tools, limits and requests.
 
 The reader's gated call lands in the same inbox, with the path ``writer/reader``. Interrupting the writer interrupts the
 reader too. Run it with ``turngate up research_app:app``.
@@ -29,7 +29,7 @@ class Shelf(BaseModel):
 
 
 class Page(BaseModel):
-    """What stands there."""
+    """The shelf's text."""
 
     text: str
 
@@ -42,7 +42,7 @@ async def read_shelf(params: Shelf) -> Page:
 
 @tool(effect="read", ask=True)
 async def open_archive(params: Shelf) -> Page:
-    """Read from the archive. A librarian has to agree."""
+    """Read from the archive. A librarian must approve."""
     return Page(text=SHELVES.get(params.name, "There is no such box."))
 
 
