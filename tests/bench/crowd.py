@@ -210,11 +210,11 @@ async def _decide(
         answers.asked_again += 1  # recorded, and not taken up yet: the machine is busy with the others
         await asyncio.sleep(PAUSE_SECONDS)
     answers.seconds.append(time.perf_counter() - began)
-    body = answer.json()
+    content = answer.json()
     if answer.status_code == 200:
         answers.won.setdefault(request.id, []).append((name, str(wanted["decision"])))
-    elif (answer.status_code, body.get("code")) == (409, "already_decided"):
-        answers.lost.setdefault(request.id, []).append((str(body["decided_by"]), str(body["verb"])))
+    elif (answer.status_code, content.get("code")) == (409, "already_decided"):
+        answers.lost.setdefault(request.id, []).append((str(content["decided_by"]), str(content["verb"])))
     else:
         raise MeasurementError(f"a decision was answered {answer.status_code}: {answer.text[:300]}")
 

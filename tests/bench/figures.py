@@ -57,10 +57,10 @@ HEADINGS = ["figure", "ours", "baseline", "ratio: median [min-max]", "goal", "re
 
 def table(figures: Sequence[Figure]) -> str:
     """Return the figures as a Markdown table that also reads well in a terminal."""
-    lines = [HEADINGS, *(figure.cells() for figure in figures)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    rows = [HEADINGS, *(figure.cells() for figure in figures)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)

@@ -297,9 +297,9 @@ async def test_i9_one_bad_call_never_harms_its_neighbours(
     }
     assert {each.state for each in started.values()} == {"succeeded", "failed"}
     assert is_reconciled(history)
-    results = model.seen[1].messages[-1].results
-    assert [each.tool_call_id for each in results] == [each.tool_call_id for each in calls]  # in the model's order
-    for each in results:
+    parts = model.seen[1].messages[-1].results
+    assert [each.tool_call_id for each in parts] == [each.tool_call_id for each in calls]  # in the model's order
+    for each in parts:
         assert each.result == results[each.tool_call_id]
         assert SECRET not in wire_text(each.result)
         if isinstance(each.result, Failure):

@@ -92,13 +92,13 @@ async def test_a_large_result_is_shown_in_part_and_read_to_its_end(client: Clien
     model = Script(DUMP, reading_on)
     async with stack(client, database, dump, model=model, limits=LIMITS) as engine:
         run = await ended(engine)
-        part = body((await engine.results(run))["d"])
-        assert (part["truncated"], part["total_chars"]) == (True, len(WHOLE))
-        assert WHOLE.startswith(part["head"])
-        assert WHOLE.endswith(part["tail"])
-        assert len(part["head"]) + len(part["tail"]) == LIMIT_CHARS
-        assert part["result_id"] == result_digest(WHOLE)
-        assert f"offset={len(part['head'])}" in part["how_to_read_the_rest"]
+        clipped = body((await engine.results(run))["d"])
+        assert (clipped["truncated"], clipped["total_chars"]) == (True, len(WHOLE))
+        assert WHOLE.startswith(clipped["head"])
+        assert WHOLE.endswith(clipped["tail"])
+        assert len(clipped["head"]) + len(clipped["tail"]) == LIMIT_CHARS
+        assert clipped["result_id"] == result_digest(WHOLE)
+        assert f"offset={len(clipped['head'])}" in clipped["how_to_read_the_rest"]
         parts = parts_read(await engine.history(run))
         assert len(parts) == -(-len(WHOLE) // PART) > 3
         assert "".join(part["text"] for part in parts) == WHOLE

@@ -31,8 +31,8 @@ async def lose_the_update(engine: Stack, run: runs.Run, verb: Verb) -> requests.
     async with engine.database.write() as conn:
         query = update(requests_table).where(requests_table.c.id == request.id)
         await conn.execute(query.values(**decided, decided_at=as_text(now())))
-        decided = {"request_id": request.id, "decision_id": "lost", "verb": verb}
-        await events.append(conn, run.id, [("request.decided", decided)])
+        payload = {"request_id": request.id, "decision_id": "lost", "verb": verb}
+        await events.append(conn, run.id, [("request.decided", payload)])
     return request
 
 
