@@ -28,7 +28,7 @@ class OpenScheduled:
             schedule = await schedules.get(conn, order.schedule_id)
             agent = None if schedule is None else self._engine.agents.get(schedule.agent)
             known = None if agent is None else AgentAtFire(version=agent.version, model=agent.model)
-            fire = await schedule_fires.come_to(conn, order.schedule_id, order.fire_at, known)
+            fire = await schedule_fires.settle(conn, order.schedule_id, order.fire_at, known)
             run = None if fire is None or fire.run_id is None else await runs.get(conn, fire.run_id)
         if fire is not None and fire.outcome == "waiting":
             return OpenScheduledResult(waits=True)

@@ -105,5 +105,5 @@ async def in_force(
     rules, distrusted = admins_policy.joined_with(file_policy), None
     if policy_file is not None and run.workspace is not None and lies_in(policy_file, run.workspace):
         rules, distrusted = admins_policy.joined_with(without_permissions(file_policy)), rules
-    stored_grants = await grants.standing(conn, run_id=run.id, agent=run.agent) if has_grants else []
+    stored_grants = await grants.active(conn, run_id=run.id, agent=run.agent) if has_grants else []
     return RulesInForce(run=run, policy=rules, grants=[each.grant for each in stored_grants], distrusted=distrusted)

@@ -77,7 +77,7 @@ class Door:
     async def at(cls, engine: Engine, conn: Connection, order: RunToolInput, findings: Findings | None = None) -> Self:
         """Bring a call to the door. Raises LookupError when it was never planned."""
         run = await runs.get(conn, order.run_id)
-        planned = await executions.standing(conn, order.run_id, order.call)
+        planned = await executions.with_call(conn, order.run_id, order.call)
         if run is None or planned is None:
             raise LookupError(f"no planned call {order.call!r} in run {order.run_id!r}")
         call, execution = planned

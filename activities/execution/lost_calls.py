@@ -181,7 +181,7 @@ async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:los
 
 async def waiting_resolution(conn: Connection, order: RunToolInput) -> Lost | None:
     """Return the request that asks for this call's resolution while the call waits for one, else None."""
-    planned = await executions.standing(conn, order.run_id, order.call)
+    planned = await executions.with_call(conn, order.run_id, order.call)
     if planned is None:
         return None
     call, execution = planned

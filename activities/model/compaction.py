@@ -108,7 +108,7 @@ class Compactor:
             cut = await summaries.get(conn, run.head_message_id)
             if cut is None or (history.cut is not None and history.cut.text == cut.text):
                 return history
-            recent, cut = await summaries.path_behind(conn, run.head_message_id)
+            recent, cut = await summaries.path_after_cut(conn, run.head_message_id)
         return History(recent, history.root or history.recent[0], cut)
 
     async def _estimated(self, history: History, fixed: int) -> int:

@@ -124,7 +124,7 @@ class Cutter:
             if await summaries.keep(conn, cut):
                 await events.append(conn, run.id, [event])
                 return History(after.recent, request.root, cut)
-            recent, stored = await summaries.path_behind(conn, run.head_message_id)  # another attempt was first
+            recent, stored = await summaries.path_after_cut(conn, run.head_message_id)  # another attempt was first
             return History(recent, request.root, stored)
 
 

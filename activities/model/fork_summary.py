@@ -38,14 +38,14 @@ class ForkSummary:
         async with self._engine.database.read() as conn:
             if not await summaries.wanted(conn, run.id):
                 return run
-            path, cut = await summaries.path_behind(conn, run.head_message_id)
+            path, cut = await summaries.path_after_cut(conn, run.head_message_id)
             root = [] if cut is None else [await messages.get(conn, cut.root_message_id), cut.message]
         past, newest = [*root, *(stored.message for stored in path[:-1])], path[-1]
         try:
             summary = await self._summary(step, past, newest)
         except NoSummaryError as why:
             async with self._engine.database.write() as conn:
-                if await summaries.wanted_no_more(conn, run.id):
+                if await summaries.clear_wanted(conn, run.id):
                     await self._summariser.report_skip(conn, step, why)
             return run
         async with self._engine.database.write() as conn:
@@ -63,7 +63,7 @@ class ForkSummary:
     ) -> runs.Run:
         """Store the summary as the first message, followed by the newest one, and let the run begin there."""
         await self._summariser.spend(conn, run, summary.spec, summary.answer)
-        if not await summaries.wanted_no_more(conn, run.id):  # another attempt has stored it
+        if not await summaries.clear_wanted(conn, run.id):  # another attempt has stored it
             return await runs.get(conn, run.id) or run
         of, model = str(run.forked_from_run_id), summary.answer.model
         text = carried_over_text(summary.text, run_id=of, step=run.forked_from_step or 0, model=model)

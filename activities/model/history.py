@@ -69,7 +69,7 @@ class Histories:
         """Return the run's conversation without what a cut replaces, or what its agent's first transform leaves out."""
         newest = newest_messages(agent.hooks)
         if agent.context is not None:
-            recent, cut = await summaries.path_behind(conn, run.head_message_id, newest=newest)
+            recent, cut = await summaries.path_after_cut(conn, run.head_message_id, newest=newest)
         elif newest is None:
             return History(await messages.path_to(conn, run.head_message_id))
         else:

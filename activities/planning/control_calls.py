@@ -99,6 +99,6 @@ async def carry_out(engine: Engine, conn: Connection, run: runs.Run, step: int) 
             case _:
                 pass
     if changes:
-        await runs.go_on_with(conn, run, agent=agent, agent_version=engine.agent(agent).version, model=model)
+        await runs.set_lead(conn, run, agent=agent, agent_version=engine.agent(agent).version, model=model)
         await events.append(conn, run.id, changes)
     return bool(changes)

@@ -48,7 +48,7 @@ class ProgressGuard:
             return run, Trail()
         by_model = [each for each in closed if each.position < AFTER_THE_STEP]
         trail = before.then(_digest(by_model, self.limit))
-        await steps.note_trail(conn, run.id, step, trail)
+        await steps.record_trail(conn, run.id, step, trail)
         if trail.in_a_row == self.limit.steps:
             text = nudge(trail.in_a_row, [each.tool_name for each in by_model])
             run = await _append_nudge(conn, run, step, text, trail.in_a_row)
@@ -68,7 +68,7 @@ class ProgressGuard:
 
 async def forget(conn: Connection, run_id: str, step: int) -> None:
     """Start a new trail after this step: the model gets a new message."""
-    await steps.note_trail(conn, run_id, step, Trail())
+    await steps.record_trail(conn, run_id, step, Trail())
 
 
 async def _append_nudge(conn: Connection, run: runs.Run, step: int, text: str, in_a_row: int) -> runs.Run:

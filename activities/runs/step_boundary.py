@@ -67,7 +67,7 @@ class StepBoundary:
                 type=contract.ERROR_CONFIGURATION,
                 non_retryable=True,
             )
-        trail = Trail() if previous is None else previous.kept_trail
+        trail = Trail() if previous is None else previous.decoded_trail
         if previous is not None and previous.closed_at is None:
             run, trail = await self._close(run, previous, before)
         if has_messages:
@@ -84,7 +84,7 @@ class StepBoundary:
 
         Returns the run as it continues, and the trail with this step.
         """
-        closed_by, trail = run, step.kept_trail
+        closed_by, trail = run, step.decoded_trail
         async with self._engine.database.write() as conn:
             closed = await steps.close(conn, run, step.step, CLOSED_BY_REPAIR)
             if closed is None:  # another attempt has closed it

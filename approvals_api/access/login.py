@@ -73,7 +73,7 @@ class Login:
         verified = await verify_password(stored, normal_password(password))
         async with self.database.write() as conn:
             # Hashing takes a while, in which the password may have been changed or the user disabled.
-            await users.one_at_a_time(conn)
+            await users.lock_identities(conn)
             now = None if user is None else await users.user_called(conn, user.name)
             if not verified.right or now is None or now.disabled or now.password_hash != stored or stored is None:
                 await _record_failure(conn, via="password", name=name, address=self.browser.address)

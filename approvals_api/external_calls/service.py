@@ -121,7 +121,7 @@ async def start(services: Services, principal: Principal, run_id: str, *, attemp
     if view.state in {"planning", "waiting", "unknown"}:
         raise ConflictError(f"the call may not start: it is {view.state}", code="not_ready", state=view.state)
     async with services.database.write() as conn:
-        current = await executions.standing(conn, run_id, view.tool_call_id)
+        current = await executions.with_call(conn, run_id, view.tool_call_id)
         call = await external_calls.get(conn, run_id)
         running = current is not None and current[1] is not None and current[1].state == "executing"
         if view.state == "done" or call is None:
@@ -236,7 +236,7 @@ async def _order(services: Services, run_id: str, attempt: str) -> RunOrder | No
     """Return what the attempt must run; None: another attempt runs it, or none."""
     async with services.database.read() as conn:
         external = await external_calls.get(conn, run_id)
-        current = None if external is None else await executions.standing(conn, run_id, external.tool_call_id)
+        current = None if external is None else await executions.with_call(conn, run_id, external.tool_call_id)
     if external is None or external.deadline_at is None or external.running_for != attempt or current is None:
         return None
     call, execution = current

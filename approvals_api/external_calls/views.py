@@ -23,7 +23,7 @@ async def external_view(conn: Connection, run_id: str) -> ExternalCallView:
     run, external = await runs.get(conn, run_id), await external_calls.get(conn, run_id)
     if run is None or external is None:
         raise NotFoundError(f"there is no external call {run_id!r}")
-    current = await executions.standing(conn, run_id, external.tool_call_id)
+    current = await executions.with_call(conn, run_id, external.tool_call_id)
     call, execution = current or (None, None)
     requests_by_age = sorted(await requests.of_run(conn, run_id), key=lambda request: (request.created_at, request.id))
     newest = requests_by_age[-1] if requests_by_age else None

@@ -10,7 +10,7 @@ from fastapi import Request
 from approvals_api.http.authentication import form_token, session_secret
 from approvals_api.pages.templating import Frame
 from approvals_api.principal import Principal
-from turngate.store.badges import surroundings
+from turngate.store import badges
 from turngate.store.database import Connection
 
 MAX_FIELDS: Final = 2_000
@@ -21,7 +21,7 @@ async def frame_of(conn: Connection, request: Request, principal: Principal) -> 
 
     So a browser that follows the events from there misses nothing between the page and the stream.
     """
-    around = await surroundings(conn)
+    around = await badges.read(conn)
     secret = session_secret(request)
     return Frame(
         operator=principal.name,

@@ -36,7 +36,7 @@ async def grants_page(
     before = decode_cursor(cursor)
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        page = await grants.grant_page(conn, limit=PAGE_SIZE, before=before, standing_only=status == "standing")
+        page = await grants.grant_page(conn, limit=PAGE_SIZE, before=before, active_only=status == "standing")
     return draw_grants(frame, page, status, cursor, may_revoke=principal.may("requests:decide"))
 
 

@@ -54,7 +54,7 @@ class Around:
     may_decide: bool = True
     admin: bool = False
     comments: Sequence[comments.Comment] = ()
-    others: Sequence[views.Looking] = ()
+    others: Sequence[views.ActiveViewer] = ()
 
 
 ALONE: Final = Around()
@@ -233,7 +233,7 @@ async def show_request(
             may_decide=principal.may("requests:decide"),
             admin=principal.role == "admin",
             comments=await comments.of_request(conn, request_id, limit=MAX_COMMENTS),
-            others=await views.looking(conn, request_id, besides=principal.name),
+            others=await views.viewers(conn, request_id, except_for=principal.name),
         )
     await presence.note(services, look)
     # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.

@@ -13,7 +13,7 @@ from turngate.domain.conversation.messages import DeltaKind
 from turngate.domain.tools.external import is_external
 from turngate.store.database import Connection
 from turngate.store.live import deltas
-from turngate.store.live.deltas import KEPT_PER_STEP
+from turngate.store.live.deltas import MAX_ROWS_PER_STEP
 from turngate.wire.runs import RunDetail
 
 MAX_SPOKEN_CHARS: Final = 50_000
@@ -80,7 +80,7 @@ def _is_settled(run: RunDetail) -> bool:
 
 async def _coming(conn: Connection, run_id: str, coming: NextStep) -> NextStep:
     """Return the step with the words of its newest attempt."""
-    every = await deltas.after(conn, 0, ended_from=0, run_ids=[run_id], limit=KEPT_PER_STEP + 1)
+    every = await deltas.after(conn, 0, ended_from=0, run_ids=[run_id], limit=MAX_ROWS_PER_STEP + 1)
     newest = max((row.attempt for row in every if row.step == coming.step), default=None)
     rows = [row for row in every if row.step == coming.step and row.attempt == newest]
     first = rows[0] if rows else None

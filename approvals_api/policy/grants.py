@@ -80,10 +80,10 @@ MAX_CALLS: Final = 5_000
 
 
 async def grant_page(
-    conn: Connection, *, limit: int, before: tuple[str, str] | None = None, standing_only: bool = True
+    conn: Connection, *, limit: int, before: tuple[str, str] | None = None, active_only: bool = True
 ) -> Page[GrantView]:
-    """Return one page of grants, newest first; ended ones too, unless ``standing_only``."""
-    rows = await grants.page(conn, limit=limit + 1, before=before, standing_only=standing_only)
+    """Return one page of grants, newest first; ended ones too, unless ``active_only``."""
+    rows = await grants.page(conn, limit=limit + 1, before=before, active_only=active_only)
     listed, more = one_page(rows, limit)
     return Page(items=[grant_view(each) for each in listed], next_cursor=more)
 

@@ -126,7 +126,7 @@ async def _known(conn: Connection, tool: str, agent: str | None, workspace: str 
         agent=agent or "",
         tool=known,
         rules=rules,
-        grants=[each.grant for each in await grants.standing(conn)],
+        grants=[each.grant for each in await grants.active(conn)],
         notes=notes,
     )
 

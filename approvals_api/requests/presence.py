@@ -13,7 +13,7 @@ from approvals_api.services import Services
 from turngate.domain.errors import UnavailableError
 from turngate.store.database import Connection
 from turngate.store.requests import presence
-from turngate.store.requests.presence import Looking
+from turngate.store.requests.presence import ActiveViewer
 
 logger = logging.getLogger(__name__)
 
@@ -63,17 +63,17 @@ async def note(services: Services, look: FirstLook | None) -> None:
         logger.warning("%s was shown %s, and the store could not record it: %s", look.viewer, look.request_id, error)
 
 
-async def still_looking(services: Services, principal: Principal, request_id: str) -> list[Looking]:
+async def still_looking(services: Services, principal: Principal, request_id: str) -> list[ActiveViewer]:
     """Record that this principal looks at the request now; returns who else does. Raises NotFoundError."""
     async with services.database.read() as conn:
         request = await existing_request(conn, request_id)
     async with services.database.write() as conn:
         await presence.note_presence(conn, run_id=request.run_id, request_id=request.id, viewer=principal.name)
-        return await presence.looking(conn, request_id, besides=principal.name)
+        return await presence.viewers(conn, request_id, except_for=principal.name)
 
 
-async def who_looks(services: Services, principal: Principal, request_id: str) -> list[Looking]:
+async def who_looks(services: Services, principal: Principal, request_id: str) -> list[ActiveViewer]:
     """Return who else looks at the request now. Raises NotFoundError."""
     async with services.database.read() as conn:
         await existing_request(conn, request_id)
-        return await presence.looking(conn, request_id, besides=principal.name)
+        return await presence.viewers(conn, request_id, except_for=principal.name)

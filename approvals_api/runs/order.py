@@ -190,7 +190,7 @@ async def take_back(conn: Connection, run: Run, order: CheckedOrder) -> None:
     why = "Temporal was away; the run did not start"
     ended = end_payload(status="failed", reason=why, error_class="not_started")
     await events.append(conn, run.id, [("run.ended", ended)])
-    await events.keep_head(conn, run.id)
+    await events.store_head(conn, run.id)
     await external_calls.remove(conn, run.id)
     await new_run.remove_unstarted(conn, run.id)
     if order.continues:

@@ -86,7 +86,7 @@ async def _read_again(conn: Connection, head_id: str, *, summarise: bool = False
     total = len(await messages.path_to(conn, head_id))
     if summarise:
         return {"messages": 0, "replaced": total, "replaced_by": "new_summary"}
-    kept_messages, cut = await summaries.path_behind(conn, head_id)
+    kept_messages, cut = await summaries.path_after_cut(conn, head_id)
     read = len(kept_messages) + 1  # the conversation's first message is always sent
     if cut is None or read >= total:
         return {"messages": total}

@@ -184,7 +184,7 @@ async def fire_now(services: Services, principal: Principal, id_or_name: str, *,
         schedule = await _to_change(conn, id_or_name)
         agent = await published_agent(conn, schedule.agent)
         known = AgentAtFire(version=agent.version, model=agent.model)
-        fire = await schedule_fires.come_to(conn, schedule.id, now(), known, by=principal.name)
+        fire = await schedule_fires.settle(conn, schedule.id, now(), known, by=principal.name)
         if fire is None or fire.run_id is None:
             live = "" if fire is None else fire.reason
             message = (

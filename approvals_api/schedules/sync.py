@@ -53,7 +53,7 @@ async def agree_on_all(services: Services) -> int:
             changed.append(schedule.id)
 
     async with services.database.read() as conn:
-        to_compare = await schedules.to_be_agreed(conn)
+        to_compare = await schedules.to_sync(conn)
     await for_each(to_compare, one, at_once=AT_ONCE)
     return len(changed)
 

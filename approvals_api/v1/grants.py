@@ -71,7 +71,7 @@ async def list_grants(
     """List grants, newest first."""
     before = decode_cursor(cursor)
     async with services.database.read() as conn:
-        return await grants.grant_page(conn, limit=limit, before=before, standing_only=status == "standing")
+        return await grants.grant_page(conn, limit=limit, before=before, active_only=status == "standing")
 
 
 @router.post(

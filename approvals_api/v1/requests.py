@@ -25,7 +25,7 @@ from approvals_api.validation.text import STORABLE
 from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.store.requests import requests
-from turngate.store.requests.presence import Looking
+from turngate.store.requests.presence import ActiveViewer
 from turngate.wire import orders
 from turngate.wire.decisions import DecidedItems, DecisionResult
 from turngate.wire.requests import (
@@ -237,7 +237,7 @@ async def keep_presence(request_id: RequestId, services: ServicesDep, principal:
     return _presence(await presence.still_looking(services, principal, request_id))
 
 
-def _presence(looking: Sequence[Looking]) -> Presence:
+def _presence(looking: Sequence[ActiveViewer]) -> Presence:
     return Presence(looking=[Viewer.model_validate(each) for each in looking])
 
 

@@ -58,5 +58,5 @@ async def _conversation_of(database: Database, length: int) -> str:
         for number, text in enumerate(texts)
     ]
     async with database.write() as conn:
-        await messages.plant(conn, conversation_id, history)
+        await messages.create_with_past(conn, conversation_id, history)
     return conversation_id

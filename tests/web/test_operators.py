@@ -118,7 +118,7 @@ async def test_a_grant_displays_its_pattern_before_it_is_saved(site, open_page):
         {name: ran[name] for name in ("order", "cents")} for ran in site.ran.of("refund")
     ]
     async with site.stack.database.write() as conn:
-        for each in await grants.standing(conn):
+        for each in await grants.active(conn):
             assert each.uses == 1
             await grants.revoke(conn, each.id, by="ada")
 

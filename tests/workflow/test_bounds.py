@@ -35,7 +35,7 @@ async def conversation_of(database: Database, length: int) -> str:
     texts = [f"message {number} " + "x" * 200 for number in range(length)]
     history = [says(text).message if number % 2 else user_message(text) for number, text in enumerate(texts)]
     async with database.write() as conn:
-        await messages.plant(conn, conversation_id, history)
+        await messages.create_with_past(conn, conversation_id, history)
     return conversation_id
 
 

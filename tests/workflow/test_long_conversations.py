@@ -87,13 +87,13 @@ async def test_i8_a_step_loads_what_its_agent_sends(
 
         monkeypatch.setattr(module, name, counted)
 
-    for module, name in ((messages, "path_to"), (messages, "root_of"), (summaries, "path_behind")):
+    for module, name in ((messages, "path_to"), (messages, "root_of"), (summaries, "path_after_cut")):
         count(module, name)
     whole = await sent(client, sqlite, LooksAtAll(3))
-    assert walks == {"path_behind": 11}
+    assert walks == {"path_after_cut": 11}
     walks.clear()
     bounded = await sent(client, sqlite, Watches(), KeepRecent(3))
-    assert walks == {"path_behind 3": 11, "root_of": 2}, "the first message is looked for once in a run"
+    assert walks == {"path_after_cut 3": 11, "root_of": 2}, "the first message is looked for once in a run"
     assert [_shape(request) for request in bounded] == [_shape(request) for request in whole]
     assert all(is_reconciled(request) for request in bounded)
 

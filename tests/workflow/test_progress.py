@@ -99,7 +99,7 @@ async def test_a_hundred_thousand_events_neither_block_nor_flood(client: Client,
     rows = await stored_progress(sqlite)
     assert len(rows) + sum(row.dropped for row in rows) == 100_000
     assert rows[-1].payload == {"number": 99_999}
-    assert len(rows) <= progress.KEPT_PER_CALL
+    assert len(rows) <= progress.MAX_ROWS_PER_CALL
     assert took[0] < 10, "a tool must not wait for its progress"
 
 

@@ -303,7 +303,7 @@ async def test_i5_a_run_that_was_recorded_only_is_started(client: Client, sqlite
     async with stack(client, sqlite, model=Script(says("Done."))) as engine:
         schedule = await create_schedule(engine, SELDOM)
         async with sqlite.write() as conn:
-            await schedule_fires.come_to(conn, schedule.id, now(), AgentAtFire(version="v", model="scripted:test"))
+            await schedule_fires.settle(conn, schedule.id, now(), AgentAtFire(version="v", model="scripted:test"))
         assert await start_opened(engine.services) == 0  # it is a moment old
         async with sqlite.write() as conn:
             await conn.execute(update(tables.runs).values(created_at=as_text(now() - timedelta(minutes=1))))

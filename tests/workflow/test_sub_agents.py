@@ -622,7 +622,7 @@ async def test_i8_history_bytes_do_not_grow_with_conversation_or_task(
 
     async with sqlite.write() as conn:
         earlier = [user_message("x" * 200) if number % 2 == 0 else says("x" * 200).message for number in range(40)]
-        await messages.plant(conn, "long", earlier)
+        await messages.create_with_past(conn, "long", earlier)
     models = cast(says(PAY), says("Paid."), parent=Script(delegate, says("Done.")))
     async with stack(client, sqlite, sub_agent(agent_of("helper", bench.pay)), model=models) as engine:
         short = await delegated_bytes(engine, None)

@@ -73,7 +73,7 @@ async def ensure_cli_token(database: Database, data_dir: Path) -> None:
             (data_dir / TOKEN_FILE).chmod(0o600)
             return
     async with database.write() as conn:
-        secret = await tokens.issue_owners(conn, local_user())
+        secret = await tokens.issue_owner_token(conn, local_user())
     write_atomically(data_dir / TOKEN_FILE, f"{secret}\n")
 
 

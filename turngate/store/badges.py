@@ -1,4 +1,4 @@
-"""What every page shows around its content, read in one round trip: the newest event, what waits, what is granted."""
+"""The badges of every page, read in one round trip: the newest event, how many requests wait, how many grants are active."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, func, select
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.policy.grants import stands
+from turngate.store.policy.grants import is_active
 from turngate.store.requests.requests import count_query
 from turngate.store.sequences import NEWEST_EVENT
 from turngate.store.tables import grants
@@ -18,20 +18,20 @@ from turngate.store.tables import grants
 _ALL = select(
     NEWEST_EVENT.scalar_subquery().label("last_seq"),
     count_query(InboxFilter()).scalar_subquery().label("pending"),
-    select(func.count()).select_from(grants).where(*stands(bindparam("at"))).scalar_subquery().label("grants"),
+    select(func.count()).select_from(grants).where(*is_active(bindparam("at"))).scalar_subquery().label("grants"),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """``last_seq``: of the newest event. ``pending``: how many requests wait. ``grants``: how many stand."""
+class Badges:
+    """``last_seq``: of the newest event. ``pending``: how many requests wait. ``grants``: how many are active."""
 
     last_seq: int
     pending: int
     grants: int
 
 
-async def surroundings(conn: Connection) -> Surroundings:
-    """Return them as they are now."""
+async def read(conn: Connection) -> Badges:
+    """Return the badges as of now."""
     row = (await conn.execute(_ALL, {"at": as_text(now())})).mappings().one()
-    return Surroundings(**row)
+    return Badges(**row)

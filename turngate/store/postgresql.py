@@ -23,7 +23,7 @@ class Postgresql:
 
     def __init__(self, url: str) -> None:
         self._engine = create_async_engine(url, pool_size=10, max_overflow=10)
-        _ping_what_idled(self._engine.sync_engine)
+        _ping_idle_connections(self._engine.sync_engine)
         # The default, READ COMMITTED, shows each statement another state: a page could list what its count leaves out.
         self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ")
         self._glancing = self._engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -51,7 +51,7 @@ class Postgresql:
         await self._engine.dispose()
 
 
-def _ping_what_idled(engine: sqlalchemy.Engine) -> None:
+def _ping_idle_connections(engine: sqlalchemy.Engine) -> None:
     """Ask a connection that lay in the pool whether it still stands, before anyone gets it.
 
     SQLAlchemy's own ``pool_pre_ping`` asks each time: one trip more for each of a turn's many short transactions.

@@ -196,7 +196,7 @@ async def _start(engine: RunningApp, fixture: Fixture, workspace: Path | None) -
     if fixture.before:
         conversation_id = f"conv_{secrets.token_hex(12)}"
         async with engine.services.database.write() as conn:
-            await messages.plant(conn, conversation_id, fixture.before)
+            await messages.create_with_past(conn, conversation_id, fixture.before)
     order = StartOrder(
         agent=fixture.agent,
         input=fixture.input,

@@ -227,7 +227,7 @@ async def test_i10_no_ownerless_token_both_starts_and_decides(database: Database
 async def test_the_owners_token_is_a_persons(database: Database) -> None:
     """The token of a stack's owner may do anything and is no machine's; no other token can have such a name."""
     async with database.write() as conn:
-        token = await tokens.find(conn, await tokens.issue_owners(conn, "ole"))
+        token = await tokens.find(conn, await tokens.issue_owner_token(conn, "ole"))
         assert token is not None
         assert (token.acts_as, token.machine, token.role, token.scopes) == ("cli:ole", False, "admin", {"admin"})
         for name in ("cli:ole", "CLI:eve", "\uff43\uff4c\uff49:eve"):

@@ -116,7 +116,7 @@ async def test_all_of_it_in_batches_is_what_was_written(
             check = LogCheck(since=since, only=run_id)
             async for event in audit.every(conn, since=since, run_id=run_id):
                 assert check.add(event) is None
-            heads = [head async for head in audit.kept_heads(conn, since=since) if run_id in {None, head.run_id}]
+            heads = [head async for head in audit.stored_heads(conn, since=since) if run_id in {None, head.run_id}]
             assert [check.close(head) for head in heads] == [None] * chains
             assert check.end(last_seq=13 if run_id is None else None) is None
             assert check.events == count

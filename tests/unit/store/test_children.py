@@ -114,7 +114,7 @@ async def test_a_hand_off_keeps_the_agents_above(database: Database, run: runs.R
     async with database.write() as conn:
         child = await insert_child(conn, run, "child")
         for each in (run, child):
-            await runs.go_on_with(conn, each, agent="expert", agent_version="v2", model="scripted:big")
+            await runs.set_lead(conn, each, agent="expert", agent_version="v2", model="scripted:big")
         stored = [await runs.get(conn, each.id) for each in (run, child)]
     changed = {"agent": "expert", "agent_version": "v2", "model": "scripted:big"}
     assert stored == [

@@ -113,7 +113,7 @@ async def test_only_the_newest_rows_are_kept(
     database: Database, run: runs.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A response that never ends keeps a bounded number of rows; another step's rows are counted separately."""
-    monkeypatch.setattr(deltas, "KEPT_PER_STEP", 3)
+    monkeypatch.setattr(deltas, "MAX_ROWS_PER_STEP", 3)
     other = await begin(database, run, "other", step=2)
     attempt = await begin(database, run, "1")
     assert other is not None

@@ -249,7 +249,7 @@ async def test_events_of_a_removed_run_can_still_be_checked(database: Database, 
     """A run that never started is removed but its events stay: the stored head still reveals a cut-off tail."""
     await tell(database, run, "a", "b")
     async with database.write() as conn:
-        await events.keep_head(conn, run.id)
+        await events.store_head(conn, run.id)
         await opening.remove_unstarted(conn, run.id)
     async with database.read() as conn:
         assert await runs.get(conn, run.id) is None

@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
-from turngate.store import tables
-from turngate.store.badges import surroundings
+from turngate.store import badges, tables
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.policy import grants
@@ -63,9 +62,9 @@ async def test_valid_grants_are_listed_and_ended_ones_take_no_use(database: Data
         for name in ("revoked", "expired", "used"):
             assert not await grants.take_use(conn, every[name].id, run_id="r", tool_call_id="late")
             assert not await grants.revoke(conn, every[name].id, by="dan")
-        assert [each.id for each in await grants.standing(conn)] == [every["valid"].id]
-        assert (await surroundings(conn)).grants == 1
-        assert [each.id for each in await grants.page(conn, limit=9, standing_only=True)] == [every["valid"].id]
+        assert [each.id for each in await grants.active(conn)] == [every["valid"].id]
+        assert (await badges.read(conn)).grants == 1
+        assert [each.id for each in await grants.page(conn, limit=9, active_only=True)] == [every["valid"].id]
         newest = await grants.page(conn, limit=2)
         older = await grants.page(conn, limit=9, before=(newest[-1].created_at, newest[-1].id))
         revoked = await grants.get(conn, every["revoked"].id)
@@ -87,7 +86,7 @@ async def test_a_grant_covers_what_its_scope_says(sqlite: Database, scope: Any, 
     grant = await new_grant(sqlite, scope=scope, **options)
     for run_id, agent in (("run_1", "a"), ("run_2", "a"), ("run_1", "b"), ("run_2", "b")):
         async with sqlite.read() as conn:
-            covering = await grants.standing(conn, run_id=run_id, agent=agent)
+            covering = await grants.active(conn, run_id=run_id, agent=agent)
         assert bool(covering) == ((run_id, agent) in reached or scope == "everyone")
         assert bool(covering) == grant.grant.covers(run_id=run_id, agent=agent)
 

@@ -56,8 +56,8 @@ async def texts_to(conn: Connection, head: str | None) -> list[str]:
 async def test_a_planted_conversation_is_one_past(database: Database) -> None:
     """Each message follows the one before, the last is the head, and no run wrote any; an empty one has no head."""
     async with database.write() as conn:
-        await messages.plant(conn, "conv", [user_message(text) for text in ("one", "two", "three")])
-        await messages.plant(conn, "empty", [])
+        await messages.create_with_past(conn, "conv", [user_message(text) for text in ("one", "two", "three")])
+        await messages.create_with_past(conn, "empty", [])
     async with database.read() as conn:
         path = await messages.path_to(conn, await messages.head_of(conn, "conv"))
         assert [(each.message.text, each.run_id, each.step) for each in path] == [

@@ -32,7 +32,7 @@ def new(run_id: str = "r", conversation_id: str = "conv", message_id: str = "m")
 async def test_a_run_begins_with_its_message_and_its_event(database: Database) -> None:
     """The input follows earlier messages, the conversation continues from it, and the event has agent, model and starter."""
     async with database.write() as conn:
-        await messages.plant(conn, "conv", [user_message("before")])
+        await messages.create_with_past(conn, "conv", [user_message("before")])
         before = await messages.head_of(conn, "conv")
         details = {"by": "bob", "unattended": "park"}
         await open_run(conn, new(), says=user_message("go"), behind=before, told=details)
@@ -51,7 +51,7 @@ async def test_a_run_may_begin_without_a_new_message(database: Database) -> None
     """It answers a message of the conversation; the external call that it represents is stored with it."""
     call = ExternalCall(run_id="", tool_call_id="c", tool=TOOL, input="{}", context="")
     async with database.write() as conn:
-        await messages.plant(conn, "conv", [user_message("before")])
+        await messages.create_with_past(conn, "conv", [user_message("before")])
         head = await messages.head_of(conn, "conv")
         assert head is not None
         await open_run(conn, new(message_id=head), says=None, behind=head, told={}, external=call)

@@ -84,7 +84,7 @@ async def test_recorded_calls_are_read_newest_first_each_once(database: Database
     expected = ["other", "n21", "n20", "n11", "n10", "o2", "o1", "o0"]
     async with database.read() as conn:
         seen, last_place = [], None
-        while page := await recorded_calls.page(conn, limit=3, behind=last_place):
+        while page := await recorded_calls.page(conn, limit=3, after=last_place):
             seen += [each.tool_call_id for each in page]
             last_place = page[-1].place
     assert seen == expected

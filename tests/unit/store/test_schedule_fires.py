@@ -51,7 +51,7 @@ class Desk:
 
     async def fire(self, at: datetime, agent: AgentAtFire | None = AGENT, **options: Any) -> Fire | None:
         async with self.database.write() as conn:
-            return await schedule_fires.come_to(conn, "sched_1", at, agent, **options)
+            return await schedule_fires.settle(conn, "sched_1", at, agent, **options)
 
     async def end(self, fire: Fire | None) -> runs.Run:
         assert fire is not None
@@ -230,7 +230,7 @@ async def test_a_name_is_free_again_after_its_schedule_is_deleted(desk: Desk) ->
         old = await schedules.find(conn, "sched_1")
         assert (by_name and by_name.id, old and old.revision) == ("sched_2", 2)
         assert [each.id for each in await schedules.page(conn, limit=9)] == ["sched_2"]
-        assert [each.id for each in await schedules.to_be_agreed(conn)] == ["sched_1", "sched_2"]
+        assert [each.id for each in await schedules.to_sync(conn)] == ["sched_1", "sched_2"]
         await schedules.note_removed(conn, "sched_1")
         await schedules.note_removed(conn, "sched_2")  # which was not deleted
-        assert [each.id for each in await schedules.to_be_agreed(conn)] == ["sched_2"]
+        assert [each.id for each in await schedules.to_sync(conn)] == ["sched_2"]

@@ -85,7 +85,7 @@ async def test_i5_a_response_is_stored_once_per_step(database: Database, run: ru
         assert await steps.of_run(conn, run.id) == [step]
         assert await steps.up_to(conn, run.id, 1) == (Trail(), None, step)
         assert await steps.up_to(conn, run.id, 2) == (Trail(), step, None)
-        await steps.note_trail(conn, run.id, 1, trail := Trail().then("a step"))
+        await steps.record_trail(conn, run.id, 1, trail := Trail().then("a step"))
         assert await steps.up_to(conn, run.id, 3) == (trail, None, None)
 
 

@@ -44,7 +44,7 @@ def cut(head: str, covers: str, **more: object) -> Cut:
 
 async def after_cut(conn: Connection, head: str, newest: int | None = None) -> tuple[str | None, list[str]]:
     """Return what the cut covers, and the messages after it."""
-    path, nearest = await summaries.path_behind(conn, head, newest=newest)
+    path, nearest = await summaries.path_after_cut(conn, head, newest=newest)
     assert [stored.message.text for stored in path] == [stored.id for stored in path]
     return None if nearest is None else nearest.covers, [stored.id for stored in path]
 
@@ -98,6 +98,6 @@ async def test_a_summary_is_wanted_until_it_is_there(database: Database) -> None
     async with database.write() as conn:
         await summaries.want(conn, "run")
         assert await summaries.wanted(conn, "run")
-        assert await summaries.wanted_no_more(conn, "run")
-        assert not await summaries.wanted_no_more(conn, "run")
+        assert await summaries.clear_wanted(conn, "run")
+        assert not await summaries.clear_wanted(conn, "run")
         assert not await summaries.wanted(conn, "run")

@@ -41,11 +41,11 @@ async def test_a_person_is_present_for_a_minute(database: Database, run: runs.Ru
         await requests.insert_all(conn, [request_row(run, "rq"), request_row(run, "other")])
         for viewer, request_id in (("bob", "rq"), ("ann", "rq"), ("eve", "other")):
             await presence.note_presence(conn, run_id=run.id, request_id=request_id, viewer=viewer)
-        assert [each.name for each in await presence.looking(conn, "rq", besides="me")] == ["ann", "bob"]
-        assert [each.name for each in await presence.looking(conn, "rq", besides="ann")] == ["bob"]
+        assert [each.name for each in await presence.viewers(conn, "rq", except_for="me")] == ["ann", "bob"]
+        assert [each.name for each in await presence.viewers(conn, "rq", except_for="ann")] == ["bob"]
         await conn.execute(update(views_table).values(last_at=as_text(now() - timedelta(seconds=61))))
-        assert await presence.looking(conn, "rq", besides="ann") == []
+        assert await presence.viewers(conn, "rq", except_for="ann") == []
         await presence.note_presence(conn, run_id=run.id, request_id="rq", viewer="bob")
-        assert [each.name for each in await presence.looking(conn, "rq", besides="ann")] == ["bob"]
+        assert [each.name for each in await presence.viewers(conn, "rq", except_for="ann")] == ["bob"]
     async with database.read() as conn:
         assert len(await events.after(conn, 0)) == 3  # presence is no event

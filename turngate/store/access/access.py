@@ -68,7 +68,7 @@ async def use_link(conn: Connection, secret: str) -> Visitor | None:
     None when it is unknown, used or out of date, or when its user is disabled by now. A link for someone who has become
     a stored user since lets that user in, with that user's role.
     """
-    await users.one_at_a_time(conn)
+    await users.lock_identities(conn)
     at = as_text(now())
     used = (
         update(login_links)

@@ -46,9 +46,9 @@ async def verify_password(stored: str | None, password: str | None) -> Verified:
 
 
 def _verify(stored: str | None, password: str | None) -> Verified:
-    nobodys = _nobodys()  # made for a known user as well: else the first unknown one would take twice as long
+    dummy_hash = _dummy_hash()  # made for a known user as well: else the first unknown one would take twice as long
     try:
-        _HASHER.verify(stored or nobodys, password or "")
+        _HASHER.verify(stored or dummy_hash, password or "")
     except VerifyMismatchError:
         return Verified(right=False)
     except (VerificationError, InvalidHashError):
@@ -59,7 +59,7 @@ def _verify(stored: str | None, password: str | None) -> Verified:
 
 
 @cache
-def _nobodys() -> str:
+def _dummy_hash() -> str:
     return _HASHER.hash(secrets.token_urlsafe(32))
 
 

@@ -78,7 +78,7 @@ async def begin(
 
     What is over by now is swept away, so the table stays as small as the number of people who work.
     """
-    await user_rows.one_at_a_time(conn)
+    await user_rows.lock_identities(conn)
     secret, session_id, at = new_secret(), f"ses_{secrets.token_hex(12)}", now()
     await conn.execute(delete(sessions).where(sessions.c.expires_at <= as_text(at)))
     await conn.execute(
@@ -121,7 +121,7 @@ async def note_seen(conn: Connection, session_id: str) -> None:
 
 async def end(conn: Connection, secret: str, *, reason: user_rows.EndReason = "logout") -> None:
     """End the session of a cookie at once. Safe to repeat."""
-    await user_rows.one_at_a_time(conn)
+    await user_rows.lock_identities(conn)
     gone = delete(sessions).where(sessions.c.token_hash == hashed(secret)).returning(sessions.c.id, sessions.c.operator)
     rows = (await conn.execute(gone)).all()
     await _tell(conn, [(row.id, row.operator) for row in rows], by=rows[0].operator if rows else "", reason=reason)
@@ -129,7 +129,7 @@ async def end(conn: Connection, secret: str, *, reason: user_rows.EndReason = "l
 
 async def revoke(conn: Connection, session_id: str, *, by: str, of: str | None = None) -> bool:
     """End one session by its id; returns whether there was one. ``of``: only if it is this person's."""
-    await user_rows.one_at_a_time(conn)
+    await user_rows.lock_identities(conn)
     wanted = sessions.c.id == session_id
     if of is not None:
         wanted &= sessions.c.operator == of
@@ -141,7 +141,7 @@ async def revoke(conn: Connection, session_id: str, *, by: str, of: str | None =
 
 async def revoke_all(conn: Connection, name: str, *, by: str, but: str | None = None) -> int:
     """End every session of a person; returns how many. ``but``: the id of one that stays."""
-    await user_rows.one_at_a_time(conn)
+    await user_rows.lock_identities(conn)
     ended = await user_rows.end_sessions(conn, name, by=by, but=but, reason="revoked")
     await events.append(conn, events.SYSTEM, ended)
     return len(ended)

@@ -107,13 +107,13 @@ async def issue(
     check_token_scopes(granted, owned=owner is not None)
     if expires_at is not None and expires_at <= now():
         raise InvalidInputError("the token would be out of date at once", errors=[])
-    await user_rows.one_at_a_time(conn)
+    await user_rows.lock_identities(conn)
     await user_rows.require_no_user(conn, name)
     bound = None if owner is None else await _owner(conn, owner, granted)
     return await _insert(conn, name=name, scopes=granted, owner=bound, expires_at=expires_at, by=by)
 
 
-async def issue_owners(conn: Connection, local_user: str) -> str:
+async def issue_owner_token(conn: Connection, local_user: str) -> str:
     """Return the secret of a new token for the commands of a stack's owner, who may do anything.
 
     Whoever can read it in the data directory can write the store there, too.
@@ -146,7 +146,7 @@ async def note_used(conn: Connection, token_id: str) -> None:
 
 async def revoke(conn: Connection, *, by: str, name: str | None = None, token_id: str | None = None) -> Sequence[str]:
     """Revoke every token of this name, or the one of this id; returns their ids. They stop working at once."""
-    await user_rows.one_at_a_time(conn)
+    await user_rows.lock_identities(conn)
     live = api_tokens.c.revoked_at.is_(None)
     rows = (await conn.execute(select(api_tokens.c.token_hash, api_tokens.c.name).where(live))).all()
     key = None if name is None else name_key(name)

@@ -76,7 +76,7 @@ async def existing(conn: Connection, name: str) -> User:
     return user
 
 
-async def one_at_a_time(conn: Connection) -> None:
+async def lock_identities(conn: Connection) -> None:
     """Wait until no other transaction changes names, links or sessions; what is looked up after it stays so.
 
     Every function that changes those begins with it. It takes the lock that every appended event takes, and such a
@@ -132,7 +132,7 @@ async def add(conn: Connection, *, name: str, role: Role, password_hash: str | N
         ConflictError: ``name_taken`` by a user or an API token, in any spelling.
     """
     name = checked_name(name)
-    await one_at_a_time(conn)
+    await lock_identities(conn)
     await require_no_user(conn, name)
     await require_no_token(conn, name)
     return await _insert(
@@ -162,7 +162,7 @@ async def from_oidc(conn: Connection, *, issuer: str, subject: str, wanted_name:
         ConflictError: ``name_taken``, both ways to spell it.
         InvalidInputError: the name is none of ours.
     """
-    await one_at_a_time(conn)
+    await lock_identities(conn)
     known = (users.c.oidc_issuer == issuer) & (users.c.oidc_subject == subject)
     row = (await conn.execute(select(users).where(known))).mappings().one_or_none()
     if row is None:
@@ -189,7 +189,7 @@ async def from_oidc(conn: Connection, *, issuer: str, subject: str, wanted_name:
 
 async def set_role(conn: Connection, name: str, role: Role, *, by: str) -> None:
     """Give a local user another role. Raises NotFoundError, or ConflictError when their provider says which they have."""
-    await one_at_a_time(conn)
+    await lock_identities(conn)
     user = await existing(conn, name)
     _require_local(user, "their role comes from the provider's claim with every login")
     if user.role == role:
@@ -200,7 +200,7 @@ async def set_role(conn: Connection, name: str, role: Role, *, by: str) -> None:
 
 async def set_password(conn: Connection, name: str, password_hash: str, *, by: str) -> None:
     """Give a local user another password; all their sessions end. Raises NotFoundError or ConflictError."""
-    await one_at_a_time(conn)
+    await lock_identities(conn)
     user = await existing(conn, name)
     _require_local(user, "they have no password here")
     await conn.execute(update(users).where(users.c.name == user.name).values(password_hash=password_hash))
@@ -218,7 +218,7 @@ async def renew_hash(conn: Connection, name: str, *, old: str, new: str) -> None
 
 async def set_disabled(conn: Connection, name: str, *, disabled: bool, by: str) -> None:
     """Keep a user out, or let them in again. Keeping out ends their sessions and links; their tokens stop working."""
-    await one_at_a_time(conn)
+    await lock_identities(conn)
     user = await existing(conn, name)
     if user.disabled == disabled:
         return

@@ -96,23 +96,23 @@ async def every(conn: Connection, *, since: int = 1, run_id: str | None = None) 
         found, last = len(rows), max((row["seq"] for row in rows), default=last)
 
 
-async def kept_heads(conn: Connection, *, since: int = 1) -> AsyncIterator[ChainHead]:
+async def stored_heads(conn: Connection, *, since: int = 1) -> AsyncIterator[ChainHead]:
     """Give the kept head of each chain with an event from number ``since`` on, by its run; read in batches."""
-    kept = union_all(
+    heads = union_all(
         select(runs.c.id, runs.c.event_count, runs.c.event_hash),
         select(event_chains.c.id, event_chains.c.event_count, event_chains.c.event_hash),
     ).subquery()
     newest = (
         select(events.c.seq)
-        .where(events.c.run_id == kept.c.id, events.c.run_seq == kept.c.event_count)
+        .where(events.c.run_id == heads.c.id, events.c.run_seq == heads.c.event_count)
         .scalar_subquery()
     )
     # A chain whose newest event is not there is given in any case: that is the very thing to notice.
-    query = select(kept).where(kept.c.event_count > 0, or_(literal(since) <= 1, newest.is_(None), newest >= since))
-    query = query.order_by(kept.c.id).limit(READ_AT_ONCE)
+    query = select(heads).where(heads.c.event_count > 0, or_(literal(since) <= 1, newest.is_(None), newest >= since))
+    query = query.order_by(heads.c.id).limit(READ_AT_ONCE)
     found, last = READ_AT_ONCE, ""
     while found == READ_AT_ONCE:
-        rows = (await conn.execute(query.where(kept.c.id > last))).all()
+        rows = (await conn.execute(query.where(heads.c.id > last))).all()
         for row in rows:
             yield ChainHead(run_id=row.id, length=int(row.event_count), hash=str(row.event_hash))
         found, last = len(rows), rows[-1].id if rows else last

@@ -172,7 +172,7 @@ async def chain_head(conn: Connection, run_id: str) -> ChainHead | None:
     return None
 
 
-async def keep_head(conn: Connection, run_id: str) -> None:
+async def store_head(conn: Connection, run_id: str) -> None:
     """Keep the head of a run that is about to be removed, so that its events can be checked forever."""
     own = select(runs.c.id, runs.c.event_count, runs.c.event_hash).where(runs.c.id == run_id)
     await conn.execute(insert(event_chains).from_select(["id", "event_count", "event_hash"], own))

@@ -1,8 +1,8 @@
-"""Deltas: what a model says while its response is made. For watchers only: no part of the audit log, bounded, swept away.
+"""Deltas: parts of a model's response while it streams. For watchers only: not in the audit log, bounded, deleted later.
 
-One row holds what came within some 30 milliseconds. Rows belong to one attempt at one step; as soon as another attempt
-begins, or the one at hand has failed, the rows before are gone and a row says why (``reset``). They are forgotten together
-with the telling of the stored response, so a watcher has either these or that.
+One row holds what arrived within some 30 milliseconds. Rows belong to one attempt at one step; as soon as another attempt
+begins, or the current one has failed, the earlier rows are deleted and a row says why (``reset``). They are deleted in the
+transaction that appends the stored response's event, so a watcher reads either the deltas or the response.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from turngate.store.live.live_rows import LiveTable
 from turngate.store.sequences import NEWEST_EVENT, Numbered
 from turngate.store.tables import deltas, runs, steps
 
-KEPT_PER_STEP = 2_000
-"""Rows kept of one response, more than a minute of talking without a pause; older ones make room."""
-KEPT_AFTER_THE_END = timedelta(minutes=10)
-"""What a lost worker left behind, of a response or a run that has ended since."""
+MAX_ROWS_PER_STEP = 2_000
+"""How many rows of one response stay, enough for a minute without a pause; older ones are deleted."""
+RETENTION_AFTER_END = timedelta(minutes=10)
+"""How long the rows of a lost worker stay after their response or run has ended."""
 LOST = "its worker was lost"
 
 _OF_STEP = (deltas.c.run_id == bindparam("run")) & (deltas.c.step == bindparam("at_step"))
@@ -35,21 +35,23 @@ _IS_MADE = (
     & ~select(steps.c.step).where(steps.c.run_id == bindparam("run"), steps.c.step == bindparam("at_step")).exists()
 )
 _AFTER_SEQ = NEWEST_EVENT.where(_IS_MADE)
-_GOES_ON = _AFTER_SEQ.where(~select(deltas.c.id).where(_OF_STEP, deltas.c.attempt > bindparam("this_attempt")).exists())
+_IF_CURRENT = _AFTER_SEQ.where(
+    ~select(deltas.c.id).where(_OF_STEP, deltas.c.attempt > bindparam("this_attempt")).exists()
+)
 _NEWEST = select(deltas.c.payload).where(_OF_STEP).order_by(deltas.c.n.desc()).limit(1)
 _INSERT = insert(deltas)
 _FORGET = delete(deltas).where(_OF_STEP)
 _MAKE_ROOM = delete(deltas).where(_OF_STEP, deltas.c.n <= bindparam("upto"))
 _LIVE = LiveTable(
     table=deltas,
-    goes_on=select(runs.c.id).where(runs.c.id == deltas.c.run_id, runs.c.status == "running").exists()
+    is_live=select(runs.c.id).where(runs.c.id == deltas.c.run_id, runs.c.status == "running").exists()
     & ~select(steps.c.step).where(steps.c.run_id == deltas.c.run_id, steps.c.step == deltas.c.step).exists(),
-    kept_after_the_end=KEPT_AFTER_THE_END,
+    retention_after_end=RETENTION_AFTER_END,
 )
 
 
 class DeltaBatch(NamedTuple):
-    """What came together, in order, and how many characters before it were left out."""
+    """Deltas that arrived together, in order, and how many characters before them were left out."""
 
     deltas: Sequence[Delta]
     dropped: int = 0
@@ -57,10 +59,10 @@ class DeltaBatch(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Deltas:
-    """One row. ``attempt``: grows from attempt to attempt at a step. ``n``: place within the attempt, from 1.
+    """One row. ``attempt``: grows with each attempt at a step. ``n``: place within the attempt, from 1.
 
-    ``reset``: why what was said before is void and comes again, if at all; None: it continues. ``dropped``: characters left
-    out before it. ``after_seq``: the newest event when it was written: its place is right behind that one.
+    ``reset``: why the earlier rows of this step are void; None: they still count. ``dropped``: characters left out before
+    it. ``after_seq``: the newest event when it was written: the row's place is right after that event.
     """
 
     id: int
@@ -107,8 +109,8 @@ async def append(conn: Connection, run_id: str, step: int, attempt: int, n: int,
     if after_seq is None:
         return False
     await _insert(conn, row_id, run_id, step, attempt, n, said, None, after_seq)
-    if n > KEPT_PER_STEP:
-        await conn.execute(_MAKE_ROOM, {"run": run_id, "at_step": step, "upto": n - KEPT_PER_STEP})
+    if n > MAX_ROWS_PER_STEP:
+        await conn.execute(_MAKE_ROOM, {"run": run_id, "at_step": step, "upto": n - MAX_ROWS_PER_STEP})
     return True
 
 
@@ -123,12 +125,12 @@ async def give_up(conn: Connection, run_id: str, step: int, attempt: int, n: int
 
 
 async def forget(conn: Connection, run_id: str, step: int) -> None:
-    """Delete what was said of a step whose response is told in the same transaction."""
+    """Delete the rows of a step, in the transaction that appends the event of its response."""
     await conn.execute(_FORGET, {"run": run_id, "at_step": step})
 
 
 async def sweep(conn: Connection) -> None:
-    """Delete what lost workers left behind: among the oldest 1,000 rows. Cheap if there is none."""
+    """Delete expired rows of lost workers among the oldest 1,000. Cheap if there is none."""
     await _LIVE.sweep(conn)
 
 
@@ -140,9 +142,9 @@ async def after(
     run_ids: Sequence[str] | Select[tuple[str]] | None = None,
     limit: int = 500,
 ) -> list[Deltas]:
-    """Return rows after number ``last`` (exclusive), oldest first; of some runs when ``run_ids`` (or their query) is given.
+    """Return rows after number ``last`` (exclusive), oldest first. ``run_ids``: only of these runs; ids or their query.
 
-    Up to number ``ended_from`` only of responses that are still made; from there on of every one.
+    Up to number ``ended_from`` only of responses that still stream; after that, of all.
     """
     query = _LIVE.after(last, ended_from=ended_from, run_ids=run_ids, limit=limit)
     return [_loaded(row) for row in (await conn.execute(query)).mappings()]
@@ -151,7 +153,7 @@ async def after(
 async def _place(conn: Connection, run_id: str, step: int, attempt: int) -> int | None:
     """Return where among the events the attempt continues; None when it does not."""
     at = {"run": run_id, "at_step": step, "this_attempt": attempt}
-    found = (await conn.execute(_GOES_ON, at)).scalar_one_or_none()
+    found = (await conn.execute(_IF_CURRENT, at)).scalar_one_or_none()
     return None if found is None else int(found)
 
 
@@ -177,16 +179,16 @@ async def _insert(
 
 
 def _loaded(row: RowMapping) -> Deltas:
-    kept = json.loads(row["payload"])
+    payload = json.loads(row["payload"])
     return Deltas(
         id=row["id"],
         run_id=row["run_id"],
         step=row["step"],
         attempt=row["attempt"],
         n=row["n"],
-        deltas=tuple(Delta.model_validate(each) for each in kept["deltas"]),
-        reset=kept["reset"],
-        dropped=kept["dropped"],
-        after_seq=kept["after"],
+        deltas=tuple(Delta.model_validate(each) for each in payload["deltas"]),
+        reset=payload["reset"],
+        dropped=payload["dropped"],
+        after_seq=payload["after"],
         created_at=row["created_at"],
     )

@@ -1,4 +1,4 @@
-"""What is said for watchers only, whatever it is: no part of the audit log, read on from a number, swept away."""
+"""Rows for watchers only: not part of the audit log, read from a number on, deleted after a while."""
 
 from __future__ import annotations
 
@@ -13,46 +13,47 @@ from sqlalchemy import ColumnElement, Select, Table, delete, select
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 
-KEPT_FOR = timedelta(days=1)
-SWEPT_AT_ONCE = 1_000
+RETENTION = timedelta(days=1)
+SWEEP_BATCH = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LiveTable:
-    """A table of what was said. ``goes_on``: the condition that what a row is about continues: others have its result.
+    """A table of live rows. ``is_live``: the SQL condition that a row's call or response is still in progress.
 
-    ``kept_after_the_end``: how long a row is kept when that has ended; a day at most when it has not.
+    ``retention_after_end``: how long a row stays after its call or response has ended; while it has not, a day at most.
     """
 
     table: Table
-    goes_on: ColumnElement[bool]
-    kept_after_the_end: timedelta
+    is_live: ColumnElement[bool]
+    retention_after_end: timedelta
 
     @cached_property
     def _oldest(self) -> Select[tuple[str]]:
         return select(self.table.c.created_at).order_by(self.table.c.id).limit(1)
 
     async def sweep(self, conn: Connection) -> None:
-        """Delete what is older than that: among the oldest 1,000 rows. Cheap if there is none."""
-        said, at = self.table.c, now()
-        ended_at = as_text(at - self.kept_after_the_end)
+        """Delete expired rows among the oldest 1,000. Cheap if there is none."""
+        columns, at = self.table.c, now()
+        ended_at = as_text(at - self.retention_after_end)
         oldest = (await conn.execute(self._oldest)).scalar_one_or_none()
         if oldest is not None and oldest < ended_at:
-            first = select(said.id).order_by(said.id).limit(SWEPT_AT_ONCE)
-            expired = (said.created_at < as_text(at - KEPT_FOR)) | ((said.created_at < ended_at) & ~self.goes_on)
-            await conn.execute(delete(self.table).where(said.id.in_(first), expired))
+            first = select(columns.id).order_by(columns.id).limit(SWEEP_BATCH)
+            ended = (columns.created_at < ended_at) & ~self.is_live
+            expired = (columns.created_at < as_text(at - RETENTION)) | ended
+            await conn.execute(delete(self.table).where(columns.id.in_(first), expired))
 
     def after(
         self, last: int, *, ended_from: int, run_ids: Sequence[str] | Select[tuple[str]] | None, limit: int
     ) -> Select[Any]:
-        """Return the query for rows after number ``last`` (exclusive), oldest first; of some runs when they are given.
+        """Return the query for rows after number ``last`` (exclusive), oldest first. ``run_ids``: only of these runs.
 
-        Up to number ``ended_from`` only of what continues now; from there on of everything.
+        Up to number ``ended_from`` it has only live rows; after that, all.
         """
-        said = self.table.c
-        query = select(self.table).where(said.id > last).order_by(said.id).limit(limit)
+        columns = self.table.c
+        query = select(self.table).where(columns.id > last).order_by(columns.id).limit(limit)
         if run_ids is not None:
-            query = query.where(said.run_id.in_(run_ids))
+            query = query.where(columns.run_id.in_(run_ids))
         if last < ended_from:
-            query = query.where((said.id > ended_from) | self.goes_on)
+            query = query.where((columns.id > ended_from) | self.is_live)
         return query

@@ -1,4 +1,4 @@
-"""Progress: what tools say while they run. For watchers only: no part of the audit log, bounded per call, swept away."""
+"""Progress that tools report while they run. For watchers only: not in the audit log, bounded per call, deleted later."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from turngate.store.live.live_rows import LiveTable
 from turngate.store.sequences import NEWEST_EVENT, Numbered
 from turngate.store.tables import executions, progress
 
-KEPT_PER_CALL = 500
-"""Rows kept per call; older ones of that call make room."""
-KEPT_AFTER_THE_END = timedelta(hours=1)
-"""Only watchers who were there read what a finished call said, within a second; every new watcher has to step over it."""
+MAX_ROWS_PER_CALL = 500
+"""How many rows of a call stay; older ones are deleted."""
+RETENTION_AFTER_END = timedelta(hours=1)
+"""Connected watchers read a finished call's progress within a second; every new watcher has to skip it."""
 
-_STANDING = select(
+_POSITION = select(
     select(func.max(progress.c.n))
     .where(progress.c.run_id == bindparam("run"), progress.c.tool_call_id == bindparam("call"))
     .scalar_subquery()
@@ -46,14 +46,14 @@ _MAKE_ROOM = delete(progress).where(
 )
 _LIVE = LiveTable(
     table=progress,
-    goes_on=select(executions.c.state)
+    is_live=select(executions.c.state)
     .where(
         executions.c.run_id == progress.c.run_id,
         executions.c.tool_call_id == progress.c.tool_call_id,
         executions.c.state == "executing",
     )
     .exists(),
-    kept_after_the_end=KEPT_AFTER_THE_END,
+    retention_after_end=RETENTION_AFTER_END,
 )
 
 
@@ -68,7 +68,7 @@ class NewProgress(NamedTuple):
 class Progress:
     """One row. ``n``: place within its call, from 1, continuing over attempts. ``dropped``: events left out before it.
 
-    ``after_seq``: the newest event when it was written: among the events its place is right behind that one.
+    ``after_seq``: the newest event when it was written: the row's place is right after that event.
     """
 
     id: int
@@ -82,32 +82,32 @@ class Progress:
 
 
 async def append(conn: Connection, run_id: str, tool_call_id: str, new: Sequence[NewProgress]) -> bool:
-    """Add what a call that executes said, in order; False, and nothing is added, when the call does not execute (any more).
+    """Add progress of an executing call, in order; False, and nothing is added, if the call does not execute (any more).
 
-    So no progress comes after a call's result, not even from a worker that was thought lost. The oldest rows of the call
-    make room.
+    So no progress comes after a call's result, not even from a worker that was thought lost. The call's oldest rows are
+    deleted when there are too many.
     """
     if not new:
         return True
     last_id = await sequences.take(conn, Numbered.PROGRESS, len(new))
-    # After the lock above, so that two attempts of one call cannot give the same `n`.
-    standing = (await conn.execute(_STANDING, {"run": run_id, "call": tool_call_id})).one_or_none()
-    if standing is None:
+    # After the lock above, so that two attempts of one call cannot use the same `n`.
+    position = (await conn.execute(_POSITION, {"run": run_id, "call": tool_call_id})).one_or_none()
+    if position is None:
         return False
-    last_n, written_at = int(standing.last_n or 0), as_text(now())
+    last_n, written_at = int(position.last_n or 0), as_text(now())
     rows = [
         {
             "id": last_id - len(new) + place,
             "run_id": run_id,
             "tool_call_id": tool_call_id,
             "n": last_n + place,
-            "payload": f'{{"after":{standing.after_seq},"dropped":{said.dropped},"event":{said.text}}}',
+            "payload": f'{{"after":{position.after_seq},"dropped":{each.dropped},"event":{each.text}}}',
             "created_at": written_at,
         }
-        for place, said in enumerate(new, start=1)
+        for place, each in enumerate(new, start=1)
     ]
     await conn.execute(_INSERT, rows)
-    if (spent := last_n + len(new) - KEPT_PER_CALL) > 0:
+    if (spent := last_n + len(new) - MAX_ROWS_PER_CALL) > 0:
         await conn.execute(_MAKE_ROOM, {"run": run_id, "call": tool_call_id, "upto": spent})
     return True
 
@@ -131,23 +131,23 @@ async def after(
 async def newest_of_executing(conn: Connection, run_id: str, *, limit: int) -> dict[str, list[Progress]]:
     """Return tool call id → the newest ``limit`` rows, oldest first, of the run's calls that execute now."""
     back = func.row_number().over(partition_by=progress.c.tool_call_id, order_by=progress.c.n.desc()).label("back")
-    ranked = select(progress, back).where(progress.c.run_id == run_id, _LIVE.goes_on).subquery()
+    ranked = select(progress, back).where(progress.c.run_id == run_id, _LIVE.is_live).subquery()
     query = select(ranked).where(ranked.c.back <= limit).order_by(ranked.c.id)
-    found: dict[str, list[Progress]] = {}
+    by_call: dict[str, list[Progress]] = {}
     for row in (await conn.execute(query)).mappings():
-        found.setdefault(row["tool_call_id"], []).append(_loaded(row))
-    return found
+        by_call.setdefault(row["tool_call_id"], []).append(_loaded(row))
+    return by_call
 
 
 def _loaded(row: RowMapping) -> Progress:
-    said = json.loads(row["payload"])
+    payload = json.loads(row["payload"])
     return Progress(
         id=row["id"],
         run_id=row["run_id"],
         tool_call_id=row["tool_call_id"],
         n=row["n"],
-        payload=said["event"],
-        dropped=said["dropped"],
-        after_seq=said["after"],
+        payload=payload["event"],
+        dropped=payload["dropped"],
+        after_seq=payload["after"],
         created_at=row["created_at"],
     )

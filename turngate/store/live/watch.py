@@ -23,14 +23,14 @@ BATCH = 500
 LiveItem = Progress | Deltas
 StreamItem = Event | LiveItem
 EVERY_RUN = ""
-"""In place of a run's id: deltas of all that are followed."""
+"""In place of a run's id: the deltas of every run whose events are read."""
 
 _TREE = select(runs.c.id).where(runs.c.id == bindparam("run")).cte("tree", recursive=True)
 _FAMILY = select(_TREE.union(select(runs.c.id).where(runs.c.parent_run_id == _TREE.c.id)).c.id)
 
 
 class Newest(NamedTuple):
-    """How far the sequences have come."""
+    """The newest number of each sequence."""
 
     event_seq: int
     progress_id: int
@@ -38,7 +38,7 @@ class Newest(NamedTuple):
 
 
 async def newest(conn: Connection) -> Newest:
-    """Return how far events, progress and deltas have come: one look at three rows tells whether anything is new."""
+    """Return the newest event, progress row and delta row: one query of three rows shows whether anything is new."""
     last = await sequences.newest(conn)
     return Newest(last.get(Numbered.EVENTS, 0), last.get(Numbered.PROGRESS, 0), last.get(Numbered.DELTAS, 0))
 
@@ -48,8 +48,8 @@ async def family(conn: Connection, run_id: str) -> list[str]:
     return list((await conn.execute(_FAMILY, {"run": run_id})).scalars())
 
 
-class _Sayings:
-    """A watcher's place among progress, or among deltas."""
+class _LiveCursor:
+    """A watcher's position in the progress rows, or in the delta rows."""
 
     def __init__(self, run_id: str | None, read: Callable[..., Coroutine[Any, Any, Sequence[LiveItem]]]) -> None:
         self._run_id = run_id
@@ -58,30 +58,30 @@ class _Sayings:
         self._began_at: int | None = None
 
     async def read(self, conn: Connection, newest_id: int) -> Sequence[LiveItem]:
-        """Return what comes next; all there is if it is less than a batch."""
+        """Return the next rows: at most a batch."""
         if self._began_at is None:
             self._began_at = newest_id
         if newest_id <= self._id:
             return ()
         return await self._read(conn, self._id, self._began_at, self._run_id)
 
-    def given(self, found: Sequence[LiveItem], count: int, newest_id: int) -> None:
-        """Continue behind the first ``count`` of what was found."""
-        if count < len(found):
-            self._id = found[count].id - 1
+    def advance(self, rows: Sequence[LiveItem], count: int, newest_id: int) -> None:
+        """Continue after the first ``count`` of the rows that were read."""
+        if count < len(rows):
+            self._id = rows[count].id - 1
         else:
-            self._id = found[-1].id if len(found) == BATCH else newest_id
+            self._id = rows[-1].id if len(rows) == BATCH else newest_id
 
 
 class Follower:
-    """One watcher's place. Each :meth:`read` gives what comes next; events, progress and deltas each once.
+    """One watcher's position. Each :meth:`read` returns what comes next: every event, progress row and delta row once.
 
-    ``after``: the last event that was seen. ``run_id``: of this run and its sub-agents' runs only. ``progress_of``: the
-    same for progress alone (None: as the events). ``with_progress`` False: no progress. ``deltas_of``: the same for deltas
-    (None: no deltas, :data:`EVERY_RUN`: as the events).
+    ``after``: the last event that the watcher has seen. ``run_id``: only this run and its sub-agents' runs. ``progress_of``:
+    the same for progress alone (None: as the events). ``with_progress`` False: no progress. ``deltas_of``: the same for
+    deltas (None: no deltas, :data:`EVERY_RUN`: as the events).
 
-    Progress from before the first look is given only of calls that execute, deltas only of responses that are still made:
-    for others the result has come.
+    Of what was written before the first read, a watcher gets only the progress of calls that execute and the deltas of
+    responses that still stream: for others the result is there.
     """
 
     def __init__(
@@ -95,29 +95,29 @@ class Follower:
     ) -> None:
         self._seq = after
         self._run_id = run_id
-        self._progress = _Sayings(progress_of or run_id, _progress) if with_progress else None
-        self._deltas = None if deltas_of is None else _Sayings(deltas_of or run_id, _deltas)
+        self._progress = _LiveCursor(progress_of or run_id, _progress) if with_progress else None
+        self._deltas = None if deltas_of is None else _LiveCursor(deltas_of or run_id, _deltas)
 
     async def read(self, conn: Connection) -> list[StreamItem]:
-        """Return what comes next in order, some hundreds at most of each kind; nothing when there is no more now."""
+        """Return what comes next in order: at most a batch of each kind; empty if there is nothing new."""
         now = await newest(conn)
-        happened = await self._events(conn, now)
-        found = [
-            (sayings, newest_id, await sayings.read(conn, newest_id))
-            for sayings, newest_id in ((self._progress, now.progress_id), (self._deltas, now.delta_id))
-            if sayings is not None
+        new_events = await self._events(conn, now)
+        new_rows = [
+            (cursor, newest_id, await cursor.read(conn, newest_id))
+            for cursor, newest_id in ((self._progress, now.progress_id), (self._deltas, now.delta_id))
+            if cursor is not None
         ]
-        # What stands behind the end of another, cut off list waits: something of that list may belong before it.
-        ends = [happened[-1].seq] if len(happened) == BATCH else []
-        ends += [said[-1].after_seq for _sayings, _newest_id, said in found if len(said) == BATCH]
+        # A full batch may have been cut off. Items after its end wait: the rest of that batch may belong before them.
+        ends = [new_events[-1].seq] if len(new_events) == BATCH else []
+        ends += [rows[-1].after_seq for _cursor, _newest_id, rows in new_rows if len(rows) == BATCH]
         horizon = min(ends, default=math.inf)
-        told: list[StreamItem] = [event for event in happened if event.seq <= horizon]
+        items: list[StreamItem] = [event for event in new_events if event.seq <= horizon]
         self._seq = max(self._seq, int(min(horizon, max(self._seq, now.event_seq))))
-        for sayings, newest_id, said in found:
-            said_now = [each for each in said if each.after_seq <= horizon]
-            sayings.given(said, len(said_now), newest_id)
-            told += said_now
-        return sorted(told, key=_place)
+        for cursor, newest_id, rows in new_rows:
+            ready = [row for row in rows if row.after_seq <= horizon]
+            cursor.advance(rows, len(ready), newest_id)
+            items += ready
+        return sorted(items, key=_place)
 
     async def _events(self, conn: Connection, now: Newest) -> Sequence[Event]:
         if now.event_seq <= self._seq:
@@ -132,17 +132,17 @@ async def _progress(conn: Connection, last: int, began_at: int, run_id: str | No
 
 
 async def _deltas(conn: Connection, last: int, began_at: int, run_id: str | None) -> Sequence[LiveItem]:
-    # In one statement: it is asked some thirty times a second while a model talks.
+    # In one statement: it runs some thirty times a second while a model streams.
     run_ids = None if run_id is None else _FAMILY.params(run=run_id)
     return await deltas.after(conn, last, ended_from=began_at, run_ids=run_ids, limit=BATCH)
 
 
-def _place(told: StreamItem) -> tuple[int, int, int]:
-    """Return where it stands in the one order: what is said comes right behind the newest event of its time."""
-    match told:
+def _place(item: StreamItem) -> tuple[int, int, int]:
+    """Return an item's place in the one order: a live row comes right after the event that was newest when it was written."""
+    match item:
         case Event():
-            return (told.seq, 0, 0)
+            return (item.seq, 0, 0)
         case Progress():
-            return (told.after_seq, 1, told.id)
+            return (item.after_seq, 1, item.id)
         case Deltas():
-            return (told.after_seq, 2, told.id)
+            return (item.after_seq, 2, item.id)

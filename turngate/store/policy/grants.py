@@ -1,4 +1,4 @@
-"""Grants: kept with every use of them. A use is taken in the transaction that opens the door to the handler."""
+"""Grants and every use of them. A use is taken in the transaction that lets the handler start."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from turngate.store.tables import grant_uses, grants
 MAX_USES_SHOWN: Final = 200
 
 
-def stands(at: str | ColumnElement[str]) -> tuple[ColumnElement[bool], ...]:
-    """Return what SQL asks of a grant that lets calls through at this instant."""
+def is_active(at: str | ColumnElement[str]) -> tuple[ColumnElement[bool], ...]:
+    """Return the SQL conditions of a grant that is active at this instant."""
     return grants.c.revoked_at.is_(None), grants.c.expires_at > at, grants.c.uses < grants.c.max_uses
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredGrant:
-    """One grant with its history. ``pattern``: JSON of GrantPattern. ``request_id``: whose decision made it, or None."""
+    """One grant with its history. ``pattern``: JSON of GrantPattern. ``request_id``: whose decision created it, or None."""
 
     id: str
     tool_name: str
@@ -63,7 +63,7 @@ class StoredGrant:
 
 @dataclass(frozen=True, kw_only=True)
 class GrantUse:
-    """One call that a grant let through."""
+    """One call that a grant allowed."""
 
     grant_id: str
     run_id: str
@@ -119,37 +119,37 @@ async def get(conn: Connection, grant_id: str) -> StoredGrant | None:
     return StoredGrant(**row) if row else None
 
 
-async def standing(conn: Connection, *, run_id: str | None = None, agent: str | None = None) -> list[StoredGrant]:
-    """Return the grants that stand, oldest first; with ``run_id`` and ``agent``, those that reach such a run."""
-    query = select(grants).where(*stands(as_text(now()))).order_by(grants.c.created_at, grants.c.id)
+async def active(conn: Connection, *, run_id: str | None = None, agent: str | None = None) -> list[StoredGrant]:
+    """Return the active grants, oldest first; with ``run_id`` and ``agent``, those that apply to such a run."""
+    query = select(grants).where(*is_active(as_text(now()))).order_by(grants.c.created_at, grants.c.id)
     if run_id is not None:
         query = query.where(or_(grants.c.scope == "everyone", grants.c.run_id == run_id, grants.c.agent == agent))
     return [StoredGrant(**row) for row in (await conn.execute(query)).mappings()]
 
 
 async def page(
-    conn: Connection, *, limit: int, before: tuple[str, str] | None = None, standing_only: bool = False
+    conn: Connection, *, limit: int, before: tuple[str, str] | None = None, active_only: bool = False
 ) -> list[StoredGrant]:
-    """Return grants, newest first; ended ones too, unless ``standing_only``. ``before``: (created_at, id) of the last seen."""
+    """Return grants, newest first; ended ones too, unless ``active_only``. ``before``: (created_at, id) of the last seen."""
     query = select(grants).order_by(grants.c.created_at.desc(), grants.c.id.desc()).limit(limit)
-    if standing_only:
-        query = query.where(*stands(as_text(now())))
+    if active_only:
+        query = query.where(*is_active(as_text(now())))
     if before is not None:
         query = query.where(tuple_(grants.c.created_at, grants.c.id) < tuple_(*before))
     return [StoredGrant(**row) for row in (await conn.execute(query)).mappings()]
 
 
 async def uses_of(conn: Connection, grant_id: str, *, limit: int = MAX_USES_SHOWN) -> list[GrantUse]:
-    """Return what a grant let through last, newest first."""
+    """Return the newest calls that a grant allowed, newest first."""
     newest = (grant_uses.c.used_at.desc(), grant_uses.c.run_id.desc(), grant_uses.c.tool_call_id.desc())
     query = select(grant_uses).where(grant_uses.c.grant_id == grant_id).order_by(*newest).limit(limit)
     return [GrantUse(**row) for row in (await conn.execute(query)).mappings()]
 
 
 async def take_use(conn: Connection, grant_id: str, *, run_id: str, tool_call_id: str) -> bool:
-    """Let one call through on a grant; False when it was revoked, has expired or is used up."""
+    """Allow one call by a grant; False if the grant was revoked, has expired or is used up."""
     at = as_text(now())
-    taken = update(grants).where(grants.c.id == grant_id, *stands(at)).values(uses=grants.c.uses + 1)
+    taken = update(grants).where(grants.c.id == grant_id, *is_active(at)).values(uses=grants.c.uses + 1)
     if (await conn.execute(taken)).rowcount != 1:
         return False
     use = {"grant_id": grant_id, "run_id": run_id, "tool_call_id": tool_call_id, "used_at": at}
@@ -158,7 +158,7 @@ async def take_use(conn: Connection, grant_id: str, *, run_id: str, tool_call_id
 
 
 async def revoke(conn: Connection, grant_id: str, *, by: str) -> bool:
-    """End a grant at once: no call that has not started yet passes on it. False when it does not stand any more."""
+    """End a grant at once: it allows no call that has not started yet. False if it is no longer active."""
     at = as_text(now())
-    query = update(grants).where(grants.c.id == grant_id, *stands(at))
+    query = update(grants).where(grants.c.id == grant_id, *is_active(at))
     return (await conn.execute(query.values(revoked_at=at, revoked_by=by))).rowcount == 1

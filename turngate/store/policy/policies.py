@@ -15,14 +15,14 @@ from turngate.domain.policy.policy import Policy
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.policy.grants import stands
+from turngate.store.policy.grants import is_active
 from turngate.store.tables import policy_versions, published_policies
 
 _TOOLS = TypeAdapter(list[KnownTool])
 
 # One round trip per plan: the stored rules and the grants themselves are only read when there is something to read.
 _GLANCE = select(
-    select(func.max(policy_versions.c.version)).scalar_subquery(), exists().where(*stands(bindparam("at")))
+    select(func.max(policy_versions.c.version)).scalar_subquery(), exists().where(*is_active(bindparam("at")))
 )
 
 

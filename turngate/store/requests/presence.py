@@ -26,7 +26,7 @@ _AGAIN = update(views).where(*_OWN, views.c.last_at < bindparam("at")).values(la
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looking:
+class ActiveViewer:
     """Someone who looks at a request. ``last_at``: their last sign."""
 
     name: str
@@ -50,18 +50,18 @@ async def note_presence(conn: Connection, *, run_id: str, request_id: str, viewe
         await conn.execute(_AGAIN, sign)
 
 
-async def looking(conn: Connection, request_id: str, *, besides: str) -> list[Looking]:
-    """Return who gave a sign within :data:`PRESENT_FOR`, ``besides`` this person, by name."""
+async def viewers(conn: Connection, request_id: str, *, except_for: str) -> list[ActiveViewer]:
+    """Return who gave a sign within :data:`PRESENT_FOR`, ``except_for`` this person, by name."""
     query = (
         select(views.c.viewer, views.c.last_at)
         .where(
             views.c.request_id == request_id,
             views.c.last_at > as_text(now() - PRESENT_FOR),
-            views.c.viewer != besides,
+            views.c.viewer != except_for,
         )
         .order_by(views.c.viewer)
     )
-    return [Looking(name=row.viewer, last_at=row.last_at) for row in await conn.execute(query)]
+    return [ActiveViewer(name=row.viewer, last_at=row.last_at) for row in await conn.execute(query)]
 
 
 async def _first(conn: Connection, run_id: str, sign: dict[str, str]) -> bool:

@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 # Written out, not bound: only so do the planners see that an index of the pending requests alone will do.
 _PENDING = requests.c.status == literal_column("'pending'")
-KEPT_QUERIES: Final = 256
+CACHED_QUERIES: Final = 256
 """Building a query costs more than running it, and people look through the same few filters all day."""
 _ENDED = requests.c.status != literal_column("'pending'")
 
 
-@lru_cache(maxsize=KEPT_QUERIES)
+@lru_cache(maxsize=CACHED_QUERIES)
 def page_query(wanted: InboxFilter, columns: tuple[Column[Any], ...], *, limit: int, resumed: bool) -> Select[Any]:
     """Return the query of one page: pending requests oldest first, ended ones by their end, newest first, ``all`` newest first.
 
@@ -62,7 +62,7 @@ def page_query(wanted: InboxFilter, columns: tuple[Column[Any], ...], *, limit: 
     return query.order_by(instant, requests.c.id)
 
 
-@lru_cache(maxsize=KEPT_QUERIES)
+@lru_cache(maxsize=CACHED_QUERIES)
 def count_query(wanted: InboxFilter) -> Select[int]:
     """Return the query of how many there are on all pages. Run it with :func:`values_of`."""
     return select(func.count()).select_from(requests).where(*_conditions(wanted))

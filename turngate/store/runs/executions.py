@@ -24,7 +24,7 @@ _FINISH = (
     .values(state=bindparam("to"), partial_output=bindparam("partial"), ended_at=bindparam("at"))
 )
 _FINISH_START = _FINISH.where(executions.c.attempts == bindparam("of_start"))
-_STANDING = (
+_WITH_CALL = (
     select(calls, executions)
     .select_from(
         calls.outerjoin(
@@ -59,9 +59,9 @@ async def get(conn: Connection, run_id: str, tool_call_id: str) -> Execution | N
     return Execution(**row) if row else None
 
 
-async def standing(conn: Connection, run_id: str, tool_call_id: str) -> tuple[Call, Execution | None] | None:
+async def with_call(conn: Connection, run_id: str, tool_call_id: str) -> tuple[Call, Execution | None] | None:
     """Return a call with its execution, if there is one, in one look; None when the call was never planned."""
-    row = (await conn.execute(_STANDING, {"run": run_id, "call": tool_call_id})).mappings().one_or_none()
+    row = (await conn.execute(_WITH_CALL, {"run": run_id, "call": tool_call_id})).mappings().one_or_none()
     if row is None:
         return None
     call = Call(**{column.name: row[f"calls_{column.name}"] for column in calls.c})

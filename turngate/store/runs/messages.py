@@ -89,11 +89,11 @@ async def set_head(conn: Connection, conversation_id: str, message_id: str) -> N
     await conn.execute(_SET_HEAD, {"conversation": conversation_id, "head": message_id})
 
 
-async def plant(conn: Connection, conversation_id: str, said: Sequence[Message]) -> None:
-    """Insert a conversation in which this was said already, in no run, every call answered."""
+async def create_with_past(conn: Connection, conversation_id: str, past: Sequence[Message]) -> None:
+    """Insert a conversation that begins with these messages of no run; every call in them is answered."""
     await create_conversation(conn, conversation_id)
     head = None
-    for number, message in enumerate(said):
+    for number, message in enumerate(past):
         message_id = derived_id("msg", conversation_id, str(number))
         await append(
             conn,

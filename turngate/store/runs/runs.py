@@ -154,8 +154,8 @@ async def hold_live(conn: Connection, conversation_id: str) -> Run | None:
 
 async def pause(conn: Connection, run_id: str, *, by: str, reason: str, at: datetime) -> bool:
     """Note that a live run is held; False when it is noted already, or the run has ended."""
-    going_on = runs.c.id == run_id, runs.c.status == "running", runs.c.paused_at.is_(None)
-    query = update(runs).where(*going_on).values(paused_at=as_text(at), paused_by=by, pause_reason=reason)
+    unpaused = runs.c.id == run_id, runs.c.status == "running", runs.c.paused_at.is_(None)
+    query = update(runs).where(*unpaused).values(paused_at=as_text(at), paused_by=by, pause_reason=reason)
     return (await conn.execute(query)).rowcount == 1
 
 
@@ -192,7 +192,7 @@ async def extend(conn: Connection, run_id: str, granted: Extension) -> None:
         await conn.execute(update(runs).where(runs.c.id == run_id).values(extensions=extensions))
 
 
-async def go_on_with(conn: Connection, run: Run, *, agent: str, agent_version: str, model: str) -> None:
+async def set_lead(conn: Connection, run: Run, *, agent: str, agent_version: str, model: str) -> None:
     """Let another agent or model take the run's next step. The path goes along: it names who asks and who delegates.
 
     A model that someone chose for what was before, or that stood in, counts no longer.

@@ -70,7 +70,7 @@ class Step:
     model_spec: str | None = None
 
     @property
-    def kept_trail(self) -> Trail:
+    def decoded_trail(self) -> Trail:
         """Its trail, or one that begins with the next step."""
         return Trail() if self.trail is None else Trail.model_validate_json(self.trail)
 
@@ -92,7 +92,7 @@ async def up_to(conn: Connection, run_id: str, step: int) -> tuple[Trail, Step |
     rows = (await conn.execute(_UP_TO, {"run": run_id, "first": step - 2, "at_step": step})).mappings()
     found = {row["step"]: Step(**row) for row in rows}
     before = found.get(step - 2)
-    return Trail() if before is None else before.kept_trail, found.get(step - 1), found.get(step)
+    return Trail() if before is None else before.decoded_trail, found.get(step - 1), found.get(step)
 
 
 async def of_run(conn: Connection, run_id: str) -> list[Step]:
@@ -175,7 +175,7 @@ async def trail(conn: Connection, run_id: str, step: int) -> Trail:
     return Trail() if kept is None else Trail.model_validate_json(kept)
 
 
-async def note_trail(conn: Connection, run_id: str, step: int, kept: Trail) -> None:
+async def record_trail(conn: Connection, run_id: str, step: int, kept: Trail) -> None:
     """Let a closed step keep its trail."""
     noted = {"run": run_id, "at_step": step, "kept": kept.model_dump_json()}
     await conn.execute(_NOTE_TRAIL, noted)

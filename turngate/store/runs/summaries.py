@@ -57,7 +57,7 @@ class Cut:
         return user_message(self.text)
 
 
-def _behind_query(*, bounded: bool) -> Select[Any]:
+def _after_cut_query(*, bounded: bool) -> Select[Any]:
     """Build the walk from a head up to what the first cut on the way covers; ``bounded``: no more than so many messages."""
     message, parent = messages_table, messages_table.alias("parent")
     here, above = summaries.alias("here"), summaries.alias("above")
@@ -94,8 +94,8 @@ def _behind_query(*, bounded: bool) -> Select[Any]:
 
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
-_BEHIND = _behind_query(bounded=False)
-_NEWEST_BEHIND = _behind_query(bounded=True)
+_AFTER_CUT = _after_cut_query(bounded=False)
+_NEWEST_AFTER_CUT = _after_cut_query(bounded=True)
 
 # Both databases know this form, and SQLAlchemy has it only per dialect. Two attempts at one step may both write one.
 _KEEP = text(
@@ -106,14 +106,14 @@ _KEEP = text(
 ).bindparams(bindparam("text", type_=StorableText()), bindparam("model", type_=StorableText()))
 
 
-async def path_behind(
+async def path_after_cut(
     conn: Connection, head_id: str, *, newest: int | None = None
 ) -> tuple[list[StoredMessage], Cut | None]:
     """Return the messages behind the newest cut on the path to this head, oldest first, and that cut; None: all of them.
 
     ``newest``: no more than so many of them. Costs what is returned, however long the conversation before it is.
     """
-    query = _BEHIND if newest is None else _NEWEST_BEHIND
+    query = _AFTER_CUT if newest is None else _NEWEST_AFTER_CUT
     bound = {"head": head_id} if newest is None else {"head": head_id, "newest": newest}
     rows = (await conn.execute(query, bound)).mappings().all()
     oldest = rows[0]["cut"]  # the walk carries what it has found, so the last one to be reached knows it
@@ -154,6 +154,6 @@ async def wanted(conn: Connection, run_id: str) -> bool:
     return (await conn.execute(select(literal(1)).where(summaries_wanted.c.run_id == run_id))).first() is not None
 
 
-async def wanted_no_more(conn: Connection, run_id: str) -> bool:
+async def clear_wanted(conn: Connection, run_id: str) -> bool:
     """Note that it has its summary, or does without; False when another attempt did so before."""
     return (await conn.execute(summaries_wanted.delete().where(summaries_wanted.c.run_id == run_id))).rowcount == 1

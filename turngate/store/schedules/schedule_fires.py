@@ -48,7 +48,7 @@ class AgentAtFire:
     model: str
 
 
-async def come_to(
+async def settle(
     conn: Connection, schedule_id: str, fire_at: datetime, agent: AgentAtFire | None, *, by: str | None = None
 ) -> Fire | None:
     """Open the run of a fire, or note why there is none; a fire that has come to its end already is returned as it is.
@@ -85,7 +85,7 @@ async def come_to(
         return await _note(conn, schedule, replace(new, outcome="missed", reason=unknown), before)
     live = await _live(conn, schedule)
     if live is not None:
-        return await _hold_up(conn, schedule, new, before, live)
+        return await _wait_or_skip(conn, schedule, new, before, live)
     opened = replace(new, outcome="opened", run_id=derived_id("run", schedule_id, new.fire_at))
     await _open(conn, schedule, opened, agent)
     return await _note(conn, schedule, opened, before)
@@ -96,14 +96,14 @@ def _fires(schedule: Schedule, by: str | None) -> bool:
     return schedule.deleted_at is None and (schedule.paused_at is None or by is not None)
 
 
-async def _hold_up(conn: Connection, schedule: Schedule, new: Fire, before: Fire | None, live: str) -> Fire:
+async def _wait_or_skip(conn: Connection, schedule: Schedule, new: Fire, before: Fire | None, live: str) -> Fire:
     """Return what happens to a fire while the run of an earlier one is live: it waits, or is skipped."""
     if new.fired_by is not None:
         return replace(new, outcome="skipped", reason=live)
-    held_up = replace(new, reason=f"run {live} was still live")
+    delayed = replace(new, reason=f"run {live} was still live")
     if schedule.overlap == "buffer_one":
-        return before or await _buffer(conn, schedule, held_up)
-    return await _note(conn, schedule, replace(held_up, outcome="skipped"), before)
+        return before or await _buffer(conn, schedule, delayed)
+    return await _note(conn, schedule, replace(delayed, outcome="skipped"), before)
 
 
 async def get(conn: Connection, schedule_id: str, fire_at: datetime) -> Fire | None:

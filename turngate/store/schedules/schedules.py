@@ -54,10 +54,10 @@ class Schedule:
 async def create(conn: Connection, schedule: Schedule) -> Schedule:
     """Keep a new schedule, made now. Raises sqlalchemy's IntegrityError when one has its name."""
     await conn.execute(insert(schedules).values(**{**vars(schedule), "created_at": as_text(now())}))
-    made = await get(conn, schedule.id)
-    if made is None:  # pragma: no cover - inserted above, in this transaction
+    created = await get(conn, schedule.id)
+    if created is None:  # pragma: no cover - inserted above, in this transaction
         raise RuntimeError(f"schedule {schedule.id} vanished")
-    return made
+    return created
 
 
 async def get(conn: Connection, schedule_id: str, *, hold: bool = False) -> Schedule | None:
@@ -82,7 +82,7 @@ async def page(conn: Connection, *, limit: int, before: tuple[str, str] | None =
     return [Schedule(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def to_be_agreed(conn: Connection) -> list[Schedule]:
+async def to_sync(conn: Connection) -> list[Schedule]:
     """Return the schedules that Temporal has to have, and those it has to have no more."""
     query = select(schedules).where(or_(schedules.c.deleted_at.is_(None), schedules.c.removed_at.is_(None)))
     return [Schedule(**row) for row in (await conn.execute(query.order_by(schedules.c.id))).mappings()]

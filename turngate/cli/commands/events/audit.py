@@ -116,7 +116,7 @@ async def _export(
 
 async def _heads(conn: Connection, first: int, run: str | None) -> AsyncIterator[str]:
     if run is None:
-        async for head in audit.kept_heads(conn, since=first):
+        async for head in audit.stored_heads(conn, since=first):
             yield head_line(head)
         return
     own = await events.chain_head(conn, run)
@@ -156,7 +156,7 @@ async def _check_store(settings: Settings) -> Checked:
             if broken is not None:
                 return Checked(events=check.events, heads=check.heads, broken=str(broken))
             _note_progress(check.events)
-        async for head in audit.kept_heads(conn):
+        async for head in audit.stored_heads(conn):
             broken = check.close(head)
             if broken is not None:
                 return Checked(events=check.events, heads=check.heads, broken=str(broken))

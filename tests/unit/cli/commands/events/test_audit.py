@@ -51,7 +51,7 @@ async def fill(conn: Connection) -> None:
         for run_id in RUNS:
             await events.append(conn, run_id, [("thing.happened", {"by": "ann", "number": number, "é": "\u2028"})])
     await events.append(conn, events.SYSTEM, [("user.added", {"name": "bob", "by": "ann"}), ("user.gone", {})])
-    await events.keep_head(conn, "run_c")
+    await events.store_head(conn, "run_c")
     await new_run.remove_unstarted(conn, "run_c")
 
 
