@@ -73,7 +73,7 @@ async def publish(conn: Connection, app: App, *, task_queue: str) -> None:
 
 
 async def get(conn: Connection, name: str) -> PublishedAgent | None:
-    """Return one agent, or None. One that stands for calls from outside is judged where an app was published last."""
+    """Return one agent, or None. One that represents external calls belongs to the app that was published last."""
     if is_external(name):
         return await _external(conn, name)
     row = (await conn.execute(_BY_NAME, {"agent": name})).mappings().one_or_none()
@@ -108,7 +108,7 @@ _PUT = text(
 
 @dataclass(frozen=True, kw_only=True)
 class ModelName:
-    """A profile, with the ``model`` it stands for, or a provider, whose ``name`` stands before a colon."""
+    """A profile with its ``model``, or a provider, whose ``name`` comes before the colon of a model's."""
 
     name: str
     kind: NameKind
@@ -117,7 +117,7 @@ class ModelName:
 
 
 async def publish_model_names(conn: Connection, profiles: Profiles, providers: Iterable[str]) -> None:
-    """Add these names, or replace what they stood for. Several workers may do so at once: each adds its own."""
+    """Add these names, or replace their models. Several workers may do so at once: each adds its own."""
     rows = [(name, "profile", profiles[name].model) for name in profiles]
     rows += [(name, "provider", "") for name in providers if name not in profiles]
     for name, kind, model in sorted(rows):  # in one order, or two workers could wait for each other

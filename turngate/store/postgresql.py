@@ -1,4 +1,4 @@
-"""PostgreSQL behind the store: psycopg's own asyncio, with a pool that asks what has rested whether it still stands."""
+"""The store on PostgreSQL: psycopg's own asyncio, with a pool that pings idle connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 PING_AFTER_SECONDS = 1.0
-"""How long a connection may rest before it is asked whether it still stands."""
+"""How long a connection may be idle before it is pinged."""
 
 
 class Postgresql:
@@ -36,7 +36,7 @@ class Postgresql:
 
     @asynccontextmanager
     async def glance(self) -> AsyncIterator[AsyncConnection]:
-        """Lend a connection on which each statement stands for itself."""
+        """Lend a connection on which each statement is its own transaction."""
         async with self._glancing.connect() as connection:
             yield connection
 
@@ -52,9 +52,9 @@ class Postgresql:
 
 
 def _ping_idle_connections(engine: sqlalchemy.Engine) -> None:
-    """Ask a connection that lay in the pool whether it still stands, before anyone gets it.
+    """Ping a connection that was idle in the pool before it is used.
 
-    SQLAlchemy's own ``pool_pre_ping`` asks each time: one trip more for each of a turn's many short transactions.
+    SQLAlchemy's own ``pool_pre_ping`` pings each time: one more trip for each of a turn's many short transactions.
     """
 
     def note(_connection: Any, record: Any) -> None:

@@ -1,4 +1,4 @@
-"""SQLite behind the store. It runs on the event loop's own thread (docs/adr/0002).
+"""The store on SQLite. It runs on the event loop's own thread (docs/adr/0002).
 
 A statement takes tens of microseconds, a hop to a driver thread and back several times that. What can take long does not
 block the loop: the wait for the write lock is an ``asyncio.sleep``, and a commit, which waits for the disk, runs in a thread.
@@ -24,7 +24,7 @@ WRITE_LOCK_SECONDS = 10.0
 
 
 class _SqliteConnection:
-    """Runs statements where it stands: on the event loop's thread."""
+    """Runs statements on the event loop's thread."""
 
     def __init__(self, connection: sqlalchemy.Connection) -> None:
         self.sync = connection
@@ -69,14 +69,14 @@ class Sqlite:
 
     @asynccontextmanager
     async def glance(self) -> AsyncIterator[_SqliteConnection]:
-        """Lend a connection on which each statement stands for itself."""
+        """Lend a connection on which each statement is its own transaction."""
         with self._engine.connect() as connection:
             yield _SqliteConnection(connection)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[_SqliteConnection]:
-        """Open one transaction, in its turn; it commits at the end of the block."""
-        # From here, not from this writer's turn: else each in a queue would wait as long again for the same lock.
+        """Open one transaction once earlier writers are done; it commits at the end of the block."""
+        # Counted from here: else each writer in the queue would wait as long again for the same lock.
         deadline = asyncio.get_running_loop().time() + WRITE_LOCK_SECONDS
         async with self._writing:
             with self._engine.connect() as connection:
@@ -122,7 +122,7 @@ class Sqlite:
             raise stopped
 
     async def close(self) -> None:
-        """Close every connection, behind the last commit."""
+        """Close every connection, after the last commit."""
         self._engine.dispose()
         self._committer.shutdown(wait=True)
 

@@ -1,7 +1,7 @@
-"""Passwords: argon2id in a thread, the same work for someone who is not there.
+"""Passwords: argon2id in a thread, with the same work for an unknown user.
 
-Parameters: argon2-cffi's own default, the low-memory profile of RFC 9106 §4 (64 MiB, 3 passes, 4 lanes). A hash says with
-which parameters it was made, so a new release may change them: whoever logs in next gets a new hash.
+Parameters: argon2-cffi's own default, the low-memory profile of RFC 9106 §4 (64 MiB, 3 passes, 4 lanes). A hash contains
+its parameters, so a new release may change them: users get a new hash when they next log in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 
 _HASHER: Final = PasswordHasher()
 _AT_ONCE: Final = 2
-"""Hashes made at the same time in this process: each takes 64 MiB and a processor."""
+"""How many hashes this process computes at the same time: each takes 64 MiB and a processor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +38,15 @@ async def verify_password(stored: str | None, password: str | None) -> Verified:
     """Check a password against a stored hash.
 
     Args:
-        stored: None for someone unknown or without a password. A hash that no one has is checked then, so that how long
-            the answer takes does not tell who is a user.
-        password: as ``turngate.domain.identity.normal_password`` gives it; None is always wrong.
+        stored: None for an unknown user or one without a password. A dummy hash is checked then, so that the time of
+            the response does not reveal who is a user.
+        password: as ``turngate.domain.identity.normal_password`` returns it; None is always wrong.
     """
     return await asyncio.get_running_loop().run_in_executor(_threads(), _verify, stored, password)
 
 
 def _verify(stored: str | None, password: str | None) -> Verified:
-    dummy_hash = _dummy_hash()  # made for a known user as well: else the first unknown one would take twice as long
+    dummy_hash = _dummy_hash()  # for a known user, too: else the first unknown one would take twice as long
     try:
         _HASHER.verify(stored or dummy_hash, password or "")
     except VerifyMismatchError:

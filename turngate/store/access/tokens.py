@@ -1,4 +1,4 @@
-"""API tokens: for machines under a name of their own, or bound to a stored user and acting under that one's name."""
+"""API tokens: for machines with their own names, or owned by a stored user, as whom they act."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ _BY_SECRET = _JOINED.where(api_tokens.c.token_hash == bindparam("token_hash"), _
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
-    """A token that holds.
+    """A valid token.
 
-    ``id``: names it where its secret must not appear. ``scopes``: what it may do now; a user's role narrows them.
-    ``role``: its user's, or what its scopes amount to. ``owner``: the user it acts for, None: no one.
+    ``id``: identifies it where its secret must not appear. ``scopes``: what it may do now; a user's role narrows them.
+    ``role``: its user's, or the one that its scopes amount to. ``owner``: the user it acts for; None: no one.
     """
 
     id: str
@@ -116,7 +116,7 @@ async def issue(
 async def issue_owner_token(conn: Connection, local_user: str) -> str:
     """Return the secret of a new token for the commands of a stack's owner, who may do anything.
 
-    Whoever can read it in the data directory can write the store there, too.
+    A user who can read it in the data directory can also write the store there.
     """
     name = f"{OWNERS_PREFIX}{local_user}"
     return await _insert(conn, name=name, scopes=frozenset({"admin"}), owner=None, expires_at=None, by=name)
@@ -154,8 +154,8 @@ async def revoke(conn: Connection, *, by: str, name: str | None = None, token_id
     if ending:
         which = api_tokens.c.token_hash.in_([row.token_hash for row in ending])
         await conn.execute(update(api_tokens).where(which).values(revoked_at=as_text(now())))
-    told = [("token.revoked", {"token_id": row.token_hash[:ID_CHARS], "name": row.name, "by": by}) for row in ending]
-    await events.append(conn, events.SYSTEM, told)
+    revoked = [("token.revoked", {"token_id": row.token_hash[:ID_CHARS], "name": row.name, "by": by}) for row in ending]
+    await events.append(conn, events.SYSTEM, revoked)
     return [row.token_hash[:ID_CHARS] for row in ending]
 
 
@@ -166,7 +166,7 @@ async def _owner(conn: Connection, owner: str, granted: frozenset[Scope]) -> str
     beyond = sorted(granted - ROLE_SCOPES[user.role])
     if beyond:
         raise ForbiddenError(
-            f"{user.name} is {user.role}, so a token of theirs cannot have {beyond[0]}: "
+            f"{user.name} is {user.role}, so their token cannot have {beyond[0]}: "
             f"leave it out, or change the role with `turngate user role {user.name}`",
             code="beyond_role",
         )

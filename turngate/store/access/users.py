@@ -34,7 +34,7 @@ EndReason = Literal["logout", "revoked", "replaced", "password_changed", "user_d
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """Someone Turngate knows. ``oidc_issuer`` None: a local user, who has a password or comes in by links only."""
+    """A stored user. ``oidc_issuer`` None: a local user, who logs in with a password or by links only."""
 
     name: str
     role: Role
@@ -47,7 +47,7 @@ class User:
 
     @property
     def disabled(self) -> bool:
-        """Whether they are kept out."""
+        """Whether they can't log in."""
         return self.disabled_at is not None
 
 
@@ -77,11 +77,10 @@ async def existing(conn: Connection, name: str) -> User:
 
 
 async def lock_identities(conn: Connection) -> None:
-    """Wait until no other transaction changes names, links or sessions; what is looked up after it stays so.
+    """Wait until no other transaction changes names, links or sessions; what is read afterwards does not change.
 
-    Every function that changes those begins with it. It takes the lock that every appended event takes, and such a
-    transaction ends with one anyway. Taken first, it also keeps two of them on PostgreSQL from each holding a row that
-    the other wants.
+    Every function that changes those calls it first. It takes the lock that every appended event takes, and such a
+    transaction ends with an event anyway. Taken first, it also prevents a deadlock of two such transactions on PostgreSQL.
     """
     await sequences.take(conn, Numbered.EVENTS, 0)
 
@@ -160,7 +159,7 @@ async def from_oidc(conn: Connection, *, issuer: str, subject: str, wanted_name:
     Raises:
         ForbiddenError: ``user_disabled`` here.
         ConflictError: ``name_taken``, both ways to spell it.
-        InvalidInputError: the name is none of ours.
+        InvalidInputError: the name is not allowed here.
     """
     await lock_identities(conn)
     known = (users.c.oidc_issuer == issuer) & (users.c.oidc_subject == subject)
@@ -217,7 +216,7 @@ async def renew_hash(conn: Connection, name: str, *, old: str, new: str) -> None
 
 
 async def set_disabled(conn: Connection, name: str, *, disabled: bool, by: str) -> None:
-    """Keep a user out, or let them in again. Keeping out ends their sessions and links; their tokens stop working."""
+    """Disable or enable a user. Disabling ends their sessions and links; their tokens stop working."""
     await lock_identities(conn)
     user = await existing(conn, name)
     if user.disabled == disabled:
@@ -228,8 +227,8 @@ async def set_disabled(conn: Connection, name: str, *, disabled: bool, by: str) 
     if disabled:
         ended = [*await end_sessions(conn, user.name, by=by, reason="user_disabled")]
         await _void_links(conn, user.name)
-    told = ("user.disabled" if disabled else "user.enabled", {"name": user.name, "by": by})
-    await events.append(conn, events.SYSTEM, [told, *ended])
+    switched = ("user.disabled" if disabled else "user.enabled", {"name": user.name, "by": by})
+    await events.append(conn, events.SYSTEM, [switched, *ended])
 
 
 async def _insert(conn: Connection, user: User, *, by: str) -> User:

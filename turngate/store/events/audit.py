@@ -1,4 +1,4 @@
-"""Reading the event log for people and for exports: a page of it, a place in it by time, and all of it as it was written."""
+"""Reads of the event log, for people and for exports: a page, a place by time, and all events as they were written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turngate.store.events.events import FOR_ALL_READERS, SYSTEM, Event
 from turngate.store.tables import event_chains, events, runs
 
 SCANNED_AT_ONCE: Final = 20_000
-"""How many events one page looks through for those wanted. What is rare is found over several pages, each of them quick."""
+"""How many events one page searches. Rare ones take several pages, each of them quick."""
 READ_AT_ONCE: Final = 1_000
 CLOCKS_APART: Final = timedelta(minutes=5)
 """Several machines write events, each by its own clock: by this much a later event may be dated before an earlier one."""
@@ -25,11 +25,11 @@ CLOCKS_APART: Final = timedelta(minutes=5)
 
 @dataclass(frozen=True, kw_only=True)
 class AuditFilter:
-    """Which events, all conditions together; None: whatever it is.
+    """Which events; all conditions must hold. None: any.
 
-    ``type``: with ``*`` for any characters, such as ``request.*``. ``actor``: who did it, as ``by`` in the payload says.
-    ``since`` (inclusive), ``until`` (exclusive): when. ``people``: also who came in, from where and with what, which is for
-    admins: a name that was typed at a log-in may be a password.
+    ``type``: with ``*`` for any characters, such as ``request.*``. ``actor``: who caused it, the payload's ``by``.
+    ``since`` (inclusive), ``until`` (exclusive): when. ``people``: also logins, sessions and users, which only admins may
+    read: a name that was typed at a login may be a password.
     """
 
     run_id: str | None = None
@@ -42,7 +42,7 @@ class AuditFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditPage:
-    """Some events, newest first. ``next_before``: where to look on, also when nothing was found up to there; None: the end."""
+    """Some events, newest first. ``next_before``: where the next page begins, even if this one is empty; None: the end."""
 
     events: list[Event]
     next_before: int | None
@@ -66,12 +66,13 @@ async def page(conn: Connection, wanted: AuditFilter, *, limit: int, before: int
         query = query.where(window.c.created_at >= as_text(wanted.since))
     if wanted.until is not None:
         query = query.where(window.c.created_at < as_text(wanted.until))
-    found = [Event(**{**row, "payload": json.loads(row["payload"])}) for row in (await conn.execute(query)).mappings()]
-    if len(found) == limit:
-        return AuditPage(events=found, next_before=found[-1].seq)
-    bounds = select(func.count().label("looked_at"), func.min(window.c.seq).label("oldest"))
-    looked = (await conn.execute(bounds)).one()
-    return AuditPage(events=found, next_before=looked.oldest if looked.looked_at == SCANNED_AT_ONCE else None)
+    rows = (await conn.execute(query)).mappings()
+    matches = [Event(**{**row, "payload": json.loads(row["payload"])}) for row in rows]
+    if len(matches) == limit:
+        return AuditPage(events=matches, next_before=matches[-1].seq)
+    bounds = select(func.count().label("scanned"), func.min(window.c.seq).label("oldest"))
+    searched = (await conn.execute(bounds)).one()
+    return AuditPage(events=matches, next_before=searched.oldest if searched.scanned == SCANNED_AT_ONCE else None)
 
 
 async def seq_at(conn: Connection, instant: datetime) -> int:
@@ -79,25 +80,25 @@ async def seq_at(conn: Connection, instant: datetime) -> int:
     low = await _first_from(conn, instant - CLOCKS_APART)
     at = as_text(instant)
     query = select(func.min(events.c.seq)).where(events.c.seq >= low, events.c.created_at >= at)
-    found = (await conn.execute(query)).scalar_one_or_none()
-    return int(found) if found is not None else await _newest(conn) + 1
+    seq = (await conn.execute(query)).scalar_one_or_none()
+    return int(seq) if seq is not None else await _newest(conn) + 1
 
 
 async def every(conn: Connection, *, since: int = 1, run_id: str | None = None) -> AsyncIterator[ChainedEvent]:
-    """Give every event from number ``since`` on, of all chains or of one, in order; read in batches."""
+    """Yield every event from number ``since`` on, of all chains or of one, in order; read in batches."""
     query = select(events).order_by(events.c.seq).limit(READ_AT_ONCE)
     if run_id is not None:
         query = select(events).where(events.c.run_id == run_id).order_by(events.c.run_seq).limit(READ_AT_ONCE)
-    found, last = READ_AT_ONCE, since - 1
-    while found == READ_AT_ONCE:
+    count, last = READ_AT_ONCE, since - 1
+    while count == READ_AT_ONCE:
         rows = (await conn.execute(query.where(events.c.seq > last))).mappings().all()
         for row in rows:
             yield ChainedEvent(**row)
-        found, last = len(rows), max((row["seq"] for row in rows), default=last)
+        count, last = len(rows), max((row["seq"] for row in rows), default=last)
 
 
 async def stored_heads(conn: Connection, *, since: int = 1) -> AsyncIterator[ChainHead]:
-    """Give the kept head of each chain with an event from number ``since`` on, by its run; read in batches."""
+    """Yield the stored head of each chain with an event from number ``since`` on, by its run; read in batches."""
     heads = union_all(
         select(runs.c.id, runs.c.event_count, runs.c.event_hash),
         select(event_chains.c.id, event_chains.c.event_count, event_chains.c.event_hash),
@@ -107,25 +108,25 @@ async def stored_heads(conn: Connection, *, since: int = 1) -> AsyncIterator[Cha
         .where(events.c.run_id == heads.c.id, events.c.run_seq == heads.c.event_count)
         .scalar_subquery()
     )
-    # A chain whose newest event is not there is given in any case: that is the very thing to notice.
+    # A chain whose newest event is missing is always included: that is the very thing to notice.
     query = select(heads).where(heads.c.event_count > 0, or_(literal(since) <= 1, newest.is_(None), newest >= since))
     query = query.order_by(heads.c.id).limit(READ_AT_ONCE)
-    found, last = READ_AT_ONCE, ""
-    while found == READ_AT_ONCE:
+    count, last = READ_AT_ONCE, ""
+    while count == READ_AT_ONCE:
         rows = (await conn.execute(query.where(heads.c.id > last))).all()
         for row in rows:
             yield ChainHead(run_id=row.id, length=int(row.event_count), hash=str(row.event_hash))
-        found, last = len(rows), rows[-1].id if rows else last
+        count, last = len(rows), rows[-1].id if rows else last
 
 
 def actor_of(event: Event) -> str | None:
-    """Return who did it; None: the engine."""
+    """Return who caused the event; None: the engine."""
     by = event.payload.get("by")
     return by if isinstance(by, str) and by else None
 
 
 def _window(wanted: AuditFilter, before: int | None, upper: int | None, lower: int | None) -> Select[Any]:
-    """Return the query of the newest events to look through. Of one run they are found by its own index."""
+    """Return the query of the newest events to search. Those of one run have an index of their own."""
     query = select(events).limit(SCANNED_AT_ONCE)
     for bound in (before, upper):
         if bound is not None:
@@ -146,7 +147,7 @@ async def _lower(conn: Connection, since: datetime | None) -> int | None:
 
 
 async def _first_from(conn: Connection, instant: datetime) -> int:
-    """Return about where in the log an instant is: numbers have no gaps, so some twenty looks by key find it.
+    """Return about where in the log an instant is: numbers have no gaps, so a binary search by key takes some twenty queries.
 
     About, because clocks differ; hence the callers' :data:`CLOCKS_APART`.
     """
@@ -154,8 +155,8 @@ async def _first_from(conn: Connection, instant: datetime) -> int:
     while low < high:
         middle = (low + high) // 2
         query = select(events.c.created_at).where(events.c.seq <= middle).order_by(events.c.seq.desc()).limit(1)
-        found = (await conn.execute(query)).scalar_one_or_none()
-        if found is not None and found >= at:
+        created_at = (await conn.execute(query)).scalar_one_or_none()
+        if created_at is not None and created_at >= at:
             high = middle
         else:
             low = middle + 1

@@ -63,7 +63,7 @@ class Delivery:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One attempt. ``answer``: what came of it, in words; empty while it lasts, and for good when its sender died."""
+    """One attempt. ``answer``: its result in words; empty while it runs, and for good if its sender died."""
 
     delivery_id: str
     n: int
@@ -96,9 +96,9 @@ async def cursor(conn: Connection, channel: str) -> Cursor | None:
 
 
 async def begin(conn: Connection, channel: str, seq: int) -> None:
-    """Let a new channel read from behind this event; one that has read already stays where it is.
+    """Let a new channel read the events after this one; a channel that has a cursor keeps it.
 
-    Two processes that do so at the same moment: one gets IntegrityError, and finds the cursor when it looks again.
+    If two processes do so at the same moment, one gets IntegrityError; the cursor exists when it reads again.
     """
     known = select(notification_cursors.c.channel).where(notification_cursors.c.channel == channel)
     row = select(literal(channel), literal(seq)).where(~known.exists())
@@ -253,15 +253,15 @@ async def page(
 
 async def attempts_of(conn: Connection, delivery_ids: Sequence[str]) -> Mapping[str, list[Attempt]]:
     """Return delivery id → its attempts, first one first; those without any are left out."""
-    found: dict[str, list[Attempt]] = defaultdict(list)
+    by_delivery: dict[str, list[Attempt]] = defaultdict(list)
     query = (
         select(delivery_attempts)
         .where(delivery_attempts.c.delivery_id.in_(list(delivery_ids)))
         .order_by(delivery_attempts.c.delivery_id, delivery_attempts.c.n)
     )
     for row in (await conn.execute(query)).mappings():
-        found[row["delivery_id"]].append(Attempt(**row))
-    return found
+        by_delivery[row["delivery_id"]].append(Attempt(**row))
+    return by_delivery
 
 
 async def _log(conn: Connection, claimed: Delivery, at: datetime) -> None:

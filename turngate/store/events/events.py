@@ -21,16 +21,16 @@ NewEvent = tuple[str, Mapping[str, Any]]
 """Type (``noun.past_participle``) and JSON payload: ids and short words, never conversation content."""
 
 SYSTEM: Final = "system"
-"""Chain of the events that belong to no run: log-ins, grants, policy, users. It stands where a run id does."""
+"""The chain of events without a run: logins, grants, policy, users. It is used in place of a run id."""
 FOR_ALL_READERS: Final = ("grant.", "policy.", "notification.", "schedule.")
-"""How the types of those begin that everyone may see who sees requests; the others tell who came in and how."""
+"""Type prefixes of its events for everyone who may read requests; the others show who logged in and how."""
 
 CHECKED_AT_ONCE: Final = 1_000
 """How many events of a chain are read at once when it is checked."""
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
-# Numbers and the chain's end are taken in one: a turn appends six times. SQLite has one writer, so what it reads beside the
-# counter is the newest; PostgreSQL reads only the rows again that it changes, so there the chain's end is changed as well.
+# Numbers and the chain's end are taken in one statement: a turn appends six times. SQLite has one writer, so what it reads
+# next to the counter is the newest; PostgreSQL rereads only the rows that it changes, so there the chain's end changes, too.
 _TAKE = {
     "sqlite": "UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence RETURNING last_seq, "
     "(SELECT event_count FROM {chain} WHERE id = :run) AS run_seq, "
@@ -47,7 +47,7 @@ _TAKE_OF = {
 _INSERT = insert(events)
 # PostgreSQL's way to write a single one, with the chain's new end: each trip to it costs as much as ten statements of SQLite.
 _ONE = (
-    "WITH told AS (INSERT INTO events (seq, run_id, run_seq, type, payload, created_at, previous_hash, hash) "
+    "WITH written AS (INSERT INTO events (seq, run_id, run_seq, type, payload, created_at, previous_hash, hash) "
     "VALUES (:seq, :run_id, :run_seq, :type, :payload, :created_at, :previous_hash, :hash)) "
     "UPDATE {chain} SET event_hash = :hash WHERE id = :run_id"
 )
@@ -92,7 +92,7 @@ async def append(conn: Connection, run_id: str, new: Sequence[NewEvent]) -> None
     rows = []
     for kind, payload in new:
         seq, run_seq = seq + 1, run_seq + 1
-        # Mended here, not by the column: the hash is over what is stored.
+        # Made storable here, not by the column: the hash is over what is stored.
         written = storable(json.dumps(payload, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
         digest = chain_hash(previous, run_id, run_seq, kind, written, created_at)
         rows.append(
@@ -123,7 +123,7 @@ async def after(
     run_ids: Sequence[str] | None = None,
     limit: int = 500,
 ) -> list[Event]:
-    """Return events after ``seq`` (exclusive), oldest first; of one run, or of some, when they are given."""
+    """Return events after ``seq`` (exclusive), oldest first. ``run_id``, ``run_ids``: only of this run, or of these."""
     query = select(events).where(events.c.seq > seq).order_by(events.c.seq).limit(limit)
     if run_id is not None:
         query = query.where(events.c.run_id == run_id)
@@ -146,24 +146,24 @@ async def last_seq(conn: Connection) -> int:
 
 
 async def chain_break(conn: Connection, run_id: str) -> ChainBreak | None:
-    """Return the first place where the chain of a run (or that of :data:`SYSTEM`) does not hold; None when it holds."""
+    """Return the first break in the chain of a run (or that of :data:`SYSTEM`); None if the chain is intact."""
     check = ChainCheck(run_id)
     query = select(events).where(events.c.run_id == run_id).order_by(events.c.run_seq).limit(CHECKED_AT_ONCE)
-    found, last = CHECKED_AT_ONCE, 0
-    while found == CHECKED_AT_ONCE:
+    count, last = CHECKED_AT_ONCE, 0
+    while count == CHECKED_AT_ONCE:
         rows = (await conn.execute(query.where(events.c.run_seq > last))).mappings().all()
         for row in rows:
             broken = check.add(ChainedEvent(**row))
             if broken is not None:
                 return broken
-        found, last = len(rows), int(rows[-1]["run_seq"]) if rows else last
+        count, last = len(rows), int(rows[-1]["run_seq"]) if rows else last
         await asyncio.sleep(0)  # SQLite runs on the loop, and a chain may be long
-    kept = await chain_head(conn, run_id)
-    return None if kept is None else check.close(kept)
+    head = await chain_head(conn, run_id)
+    return None if head is None else check.close(head)
 
 
 async def chain_head(conn: Connection, run_id: str) -> ChainHead | None:
-    """Return the length and newest hash that are kept apart from the events; None: there is no such chain."""
+    """Return the length and newest hash that are stored apart from the events; None: there is no such chain."""
     for chain in (runs, event_chains):
         query = select(chain.c.event_count, chain.c.event_hash).where(chain.c.id == run_id)
         row = (await conn.execute(query)).one_or_none()
@@ -173,6 +173,6 @@ async def chain_head(conn: Connection, run_id: str) -> ChainHead | None:
 
 
 async def store_head(conn: Connection, run_id: str) -> None:
-    """Keep the head of a run that is about to be removed, so that its events can be checked forever."""
+    """Store the head of a run that is about to be removed, so that its events can always be checked."""
     own = select(runs.c.id, runs.c.event_count, runs.c.event_hash).where(runs.c.id == run_id)
     await conn.execute(insert(event_chains).from_select(["id", "event_count", "event_hash"], own))

@@ -1,4 +1,4 @@
-"""What the judge said of calls, and what people then decided: the first answer of a call stays."""
+"""Judgements of calls, and what people then decided. The first judgement of a call stays."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ PAGE: Final = 200
 
 # Both databases know this form, and SQLAlchemy has it only per dialect.
 _PUT = text(
-    "INSERT INTO judgements (run_id, tool_call_id, judgement, created_at) VALUES (:run, :call, :said, :at) "
+    "INSERT INTO judgements (run_id, tool_call_id, judgement, created_at) VALUES (:run, :call, :judgement, :at) "
     "ON CONFLICT (run_id, tool_call_id) DO NOTHING"
 )
 
 
 async def of_calls(conn: Connection, run_id: str, tool_call_ids: Sequence[str]) -> dict[str, Judgement]:
-    """Return tool call id → what was said of it, for those of which anything was."""
+    """Return tool call id → its judgement, for the calls that have one."""
     query = select(judgements.c.tool_call_id, judgements.c.judgement).where(
         judgements.c.run_id == run_id, judgements.c.tool_call_id.in_(tool_call_ids)
     )
     return {row.tool_call_id: Judgement.model_validate_json(row.judgement) for row in await conn.execute(query)}
 
 
-async def record(conn: Connection, run_id: str, said: Mapping[str, Judgement]) -> dict[str, Judgement]:
-    """Store what was said, by tool call id; returns what had not been said before."""
+async def record(conn: Connection, run_id: str, new: Mapping[str, Judgement]) -> dict[str, Judgement]:
+    """Store judgements by tool call id; returns those of calls that had none before."""
     stored = {}
-    for tool_call_id, judgement in said.items():
-        put = {"run": run_id, "call": tool_call_id, "said": judgement.model_dump_json(), "at": as_text(now())}
-        if (await conn.execute(_PUT, put)).rowcount == 1:
+    for tool_call_id, judgement in new.items():
+        row = {"run": run_id, "call": tool_call_id, "judgement": judgement.model_dump_json(), "at": as_text(now())}
+        if (await conn.execute(_PUT, row)).rowcount == 1:
             stored[tool_call_id] = judgement
     return stored
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedCall:
-    """A call with what was said of it. ``request_id``, ``status``, ``verb``: of its first approval request, if it had one."""
+    """A call with its judgement. ``request_id``, ``status``, ``verb``: of its first approval request, if it had one."""
 
     run_id: str
     tool_call_id: str
@@ -58,9 +58,9 @@ class JudgedCall:
 
 
 async def newest(database: Database, *, limit: int, since: str | None = None) -> AsyncIterator[JudgedCall]:
-    """Yield at most so many judged calls, the newest first, holding one page and no transaction in between.
+    """Yield at most ``limit`` judged calls, newest first, holding one page and no transaction in between.
 
-    Not those of dry runs. ``since``: only what was said then or later.
+    Not those of dry runs. ``since``: only judgements from then or later.
     """
     place = (judgements.c.created_at, judgements.c.run_id, judgements.c.tool_call_id)
     of_call = and_(
@@ -87,13 +87,13 @@ async def newest(database: Database, *, limit: int, since: str | None = None) ->
     )
     if since is not None:
         query = query.where(judgements.c.created_at >= since)
-    behind: tuple[Any, ...] | None = None
+    after: tuple[Any, ...] | None = None
     left = limit
     while left > 0:
-        asked = query if behind is None else query.where(tuple_(*place) < tuple_(*behind))
+        next_page = query if after is None else query.where(tuple_(*place) < tuple_(*after))
         async with database.read() as conn:
-            rows = list(await conn.execute(asked.limit(PAGE)))
-        # A call that was asked about again has several requests: the first is the one that was asked beside the judge.
+            rows = list(await conn.execute(next_page.limit(PAGE)))
+        # A call that was asked about again has several requests: the first is the one from when it was judged.
         first: dict[tuple[Any, ...], Any] = {}
         for row in rows:
             first.setdefault((row.created_at, row.run_id, row.tool_call_id), row)
@@ -101,7 +101,7 @@ async def newest(database: Database, *, limit: int, since: str | None = None) ->
             yield _judged(row, at)
         if len(rows) < PAGE:
             return
-        behind, left = next(reversed(first)), left - len(first)
+        after, left = next(reversed(first)), left - len(first)
 
 
 def _judged(row: Any, place: tuple[Any, ...]) -> JudgedCall:
@@ -118,9 +118,9 @@ def _judged(row: Any, place: tuple[Any, ...]) -> JudgedCall:
 
 
 async def decided_by_people(database: Database, *, limit: int, since: str | None = None) -> list[Request]:
-    """Return at most so many approval requests that people approved or rejected, the newest first.
+    """Return at most ``limit`` approval requests that people approved or rejected, newest first.
 
-    Only of calls that the judge would have been asked about; not of runs that have something of their own.
+    Only of calls that the judge would have been asked about, and not of runs with overrides.
     """
     query = (
         select(requests)
@@ -138,9 +138,9 @@ async def decided_by_people(database: Database, *, limit: int, since: str | None
         query = query.where(requests.c.created_at >= since)
     async with database.read() as conn:
         rows = [Request(**row) for row in (await conn.execute(query)).mappings()]
-    # Of a call that was asked about again the first request stays: rows are the newer the earlier they come.
-    found = {(row.run_id, row.tool_call_id): row for row in rows if _may_be_judged(row)}
-    return sorted(found.values(), key=lambda row: (row.created_at, row.id), reverse=True)
+    # Rows come newest first, so of a call that was asked about again the oldest request remains.
+    by_call = {(row.run_id, row.tool_call_id): row for row in rows if _may_be_judged(row)}
+    return sorted(by_call.values(), key=lambda row: (row.created_at, row.id), reverse=True)
 
 
 def _may_be_judged(request: Request) -> bool:

@@ -40,7 +40,7 @@ class StoredPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedPolicy:
-    """What one worker published of its app. ``file``: where its rules lie; empty: in code. ``rules``, ``tools``: JSON."""
+    """What one worker published of its app. ``file``: the path of its rules; empty: they are code. ``rules``, ``tools``: JSON."""
 
     task_queue: str
     file: str
@@ -61,7 +61,7 @@ class PublishedPolicy:
 
 
 async def glance(conn: Connection) -> tuple[int, bool]:
-    """Return the newest version of the stored rules (0: there is none), and whether any grant stands."""
+    """Return the newest version of the stored rules (0: there is none), and whether any grant is active."""
     row: Any = (await conn.execute(_GLANCE, {"at": as_text(now())})).one()
     return int(row[0] or 0), bool(row[1])
 
@@ -105,7 +105,7 @@ async def append_version(
 
 
 async def publish(conn: Connection, *, task_queue: str, policy: Policy, file: str, tools: list[KnownTool]) -> None:
-    """Replace what the app behind this task queue published before."""
+    """Replace what the app of this task queue published before."""
     published = PublishedPolicy(
         task_queue=task_queue,
         file=file,

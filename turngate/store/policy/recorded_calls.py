@@ -37,14 +37,14 @@ async def page(
     conn: Connection,
     *,
     limit: int,
-    behind: tuple[Any, ...] | None = None,
+    after: tuple[Any, ...] | None = None,
     since: str | None = None,
     tool: str | None = None,
 ) -> list[RecordedCall]:
     """Return calls that reached policy: of the newest run first, its last call first.
 
-    Not those of dry runs, which repeat others, nor of runs that have something of their own: it may be other rules.
-    ``behind``: ``place`` of the last one seen. ``since``: only of runs that began then or later. ``tool``: its exact name.
+    Without those of dry runs, which repeat others, and of runs with overrides, which may have other rules.
+    ``after``: ``place`` of the last one seen. ``since``: only of runs that began then or later. ``tool``: its exact name.
     """
     query: Select[Any] = (
         select(*_COLUMNS)
@@ -53,9 +53,9 @@ async def page(
         .order_by(*(column.desc() for column in _PLACE))
         .limit(limit)
     )
-    if behind is not None:
-        # The first condition says nothing new; it is the one that an index answers.
-        query = query.where(runs.c.created_at <= behind[0], tuple_(*_PLACE) < tuple_(*behind))
+    if after is not None:
+        # The first condition follows from the second; it is the one that an index answers.
+        query = query.where(runs.c.created_at <= after[0], tuple_(*_PLACE) < tuple_(*after))
     if since is not None:
         query = query.where(runs.c.created_at >= since)
     if tool is not None:
@@ -67,17 +67,17 @@ async def newest(
     database: Database, *, limit: int, since: str | None = None, tool: str | None = None, page_size: int = PAGE
 ) -> AsyncIterator[RecordedCall]:
     """Yield at most ``limit`` calls, holding one page of them and no transaction in between."""
-    behind: tuple[Any, ...] | None = None
+    after: tuple[Any, ...] | None = None
     left = limit
     while left > 0:
         wanted = min(page_size, left)
         async with database.read() as conn:
-            found = await page(conn, limit=wanted, behind=behind, since=since, tool=tool)
-        for call in found:
+            recorded = await page(conn, limit=wanted, after=after, since=since, tool=tool)
+        for call in recorded:
             yield call
-        if len(found) < wanted:
+        if len(recorded) < wanted:
             return
-        behind, left = found[-1].place, left - len(found)
+        after, left = recorded[-1].place, left - len(recorded)
         await asyncio.sleep(0)  # SQLite runs on the loop, and others want it too
 
 

@@ -1,4 +1,4 @@
-"""Claims: who has taken a request on, and until when. A lease, so that one who walks away holds nothing up.
+"""Claims: who works on a request, and until when. They are leases, so that an absent operator blocks nothing.
 
 A claim keeps others from deciding by mistake; it never keeps a request from expiring or ending with its run.
 """
@@ -33,7 +33,7 @@ _SET = (
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """Whose claim stands, and until when."""
+    """Whose claim counts, and until when."""
 
     claimed_by: str
     claimed_until: str
@@ -41,7 +41,7 @@ class Lease:
 
 @dataclass(frozen=True, kw_only=True)
 class Claimed:
-    """The answer to a claim. ``lease``: the one that stands now, mine or that of who was first; None: the request ended.
+    """The result of a claim. ``lease``: the one that counts now, mine or someone else's; None: the request ended.
 
     ``how`` None: nothing was changed.
     """
@@ -65,41 +65,41 @@ async def claim(conn: Connection, request_id: str, *, by: str, seconds: int, tak
     is no such request.
     """
     request = await _locked(conn, request_id)
-    standing = live_lease(request)
+    current = live_lease(request)
     if request.status != "pending":
         return Claimed(lease=None, how=None)
-    if standing is not None and standing.claimed_by != by and not take_over:
-        return Claimed(lease=standing, how=None)
-    own = standing if standing is not None and standing.claimed_by == by else None
+    if current is not None and current.claimed_by != by and not take_over:
+        return Claimed(lease=current, how=None)
+    own = current if current is not None and current.claimed_by == by else None
     until = max(as_text(now() + timedelta(seconds=seconds)), own.claimed_until if own else "")
     await conn.execute(_SET, {"request": request_id, "who": by, "til": until})
-    told = {"request_id": request_id, "by": by, "until": until}
+    payload = {"request_id": request_id, "by": by, "until": until}
     lease = Lease(claimed_by=by, claimed_until=until)
     if own is not None:
-        # The log tells who had it, not each beat of a page that is open.
+        # The log shows who had the claim, not each renewal by an open page.
         return Claimed(lease=lease, how="renewed")
-    if standing is not None:
-        taken = ("request.claim_taken_over", {**told, "from": standing.claimed_by})
+    if current is not None:
+        taken = ("request.claim_taken_over", {**payload, "from": current.claimed_by})
         await events.append(conn, request.run_id, [taken])
         return Claimed(lease=lease, how="taken_over")
-    await events.append(conn, request.run_id, [("request.claimed", told)])
+    await events.append(conn, request.run_id, [("request.claimed", payload)])
     return Claimed(lease=lease, how="claimed")
 
 
 async def release(conn: Connection, request_id: str, *, by: str, anyones: bool) -> Lease | None:
     """Give a claim back, with its event; nothing to give back is fine. Returns the lease of someone else that stays.
 
-    ``anyones``: end whoever's claim it is. Raises LookupError when there is no such request.
+    ``anyones``: end the claim even if it is someone else's. Raises LookupError when there is no such request.
     """
     request = await _locked(conn, request_id)
-    standing = live_lease(request)
-    if standing is None:
+    current = live_lease(request)
+    if current is None:
         return None
-    if standing.claimed_by != by and not anyones:
-        return standing
+    if current.claimed_by != by and not anyones:
+        return current
     await conn.execute(_SET, {"request": request_id, "who": None, "til": None})
-    told = {"request_id": request_id, "by": by, "claimed_by": standing.claimed_by}
-    await events.append(conn, request.run_id, [("request.released", told)])
+    payload = {"request_id": request_id, "by": by, "claimed_by": current.claimed_by}
+    await events.append(conn, request.run_id, [("request.released", payload)])
     return None
 
 

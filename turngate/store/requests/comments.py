@@ -28,13 +28,13 @@ class Comment:
 
 
 async def add(conn: Connection, *, run_id: str, request_id: str, author: str, text: str) -> Comment:
-    """Add a comment, with its event, which does not repeat what was said. Raises IntegrityError for an unknown request."""
+    """Add a comment, with its event, which does not repeat the text. Raises IntegrityError for an unknown request."""
     comment = Comment(
         id=f"cm_{secrets.token_hex(12)}", request_id=request_id, author=author, text=text, created_at=as_text(now())
     )
     await conn.execute(insert(comments).values(**vars(comment)))
-    told = {"request_id": request_id, "comment_id": comment.id, "by": author}
-    await events.append(conn, run_id, [("request.commented", told)])
+    payload = {"request_id": request_id, "comment_id": comment.id, "by": author}
+    await events.append(conn, run_id, [("request.commented", payload)])
     return comment
 
 

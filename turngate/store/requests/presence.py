@@ -14,7 +14,7 @@ from turngate.store.events import events
 from turngate.store.tables import views
 
 PRESENT_FOR: Final = timedelta(seconds=60)
-"""How long after their last sign someone counts as looking."""
+"""How long someone counts as present after their last sign."""
 
 _OWN = (views.c.request_id == bindparam("request"), views.c.viewer == bindparam("who"))
 _SEEN = select(literal(1)).where(*_OWN)
@@ -51,7 +51,7 @@ async def note_presence(conn: Connection, *, run_id: str, request_id: str, viewe
 
 
 async def viewers(conn: Connection, request_id: str, *, except_for: str) -> list[ActiveViewer]:
-    """Return who gave a sign within :data:`PRESENT_FOR`, ``except_for`` this person, by name."""
+    """Return by name who gave a sign within :data:`PRESENT_FOR`, ``except_for`` this person."""
     query = (
         select(views.c.viewer, views.c.last_at)
         .where(

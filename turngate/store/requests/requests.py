@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BindParameter,
@@ -35,9 +35,6 @@ from turngate.wire.orders import DecisionOrder
 
 # The inbox's SQL: which rows a filter means, in which order, and where the next page begins.
 
-
-if TYPE_CHECKING:
-    pass
 
 # Written out, not bound: only so do the planners see that an index of the pending requests alone will do.
 _PENDING = requests.c.status == literal_column("'pending'")
@@ -87,7 +84,7 @@ def _order(wanted: InboxFilter) -> tuple[Column[str], bool]:
 
 
 def _conditions(wanted: InboxFilter) -> list[ColumnElement[bool]]:
-    found = list(_status(wanted))
+    conditions = list(_status(wanted))
     exactly = {
         "kind": wanted.kind,
         "agent": wanted.agent,
@@ -96,12 +93,12 @@ def _conditions(wanted: InboxFilter) -> list[ColumnElement[bool]]:
         "rule": wanted.rule,
         "run_id": wanted.run_id,
     }
-    found.extend(requests.c[name] == value for name, value in exactly.items() if value is not None)
+    conditions.extend(requests.c[name] == value for name, value in exactly.items() if value is not None)
     if wanted.claimed is not None:
-        found.append(_claimed(wanted.claimed))
+        conditions.append(_claimed(wanted.claimed))
     if wanted.parked is not None:
-        found.append(requests.c.parked_at.is_not(None) if wanted.parked else requests.c.parked_at.is_(None))
-    return found
+        conditions.append(requests.c.parked_at.is_not(None) if wanted.parked else requests.c.parked_at.is_(None))
+    return conditions
 
 
 def _status(wanted: InboxFilter) -> list[ColumnElement[bool]]:
@@ -392,9 +389,9 @@ async def of_request(conn: Connection, request_id: str) -> list[Approval]:
 
 async def approval_of_decision(conn: Connection, decision_id: str) -> Approval | None:
     """Return the approval that this decision gave, or None."""
-    row = (await conn.execute(select(approvals).where(approvals.c.decision_id == decision_id))).mappings()
-    found = row.one_or_none()
-    return Approval(**found) if found else None
+    query = select(approvals).where(approvals.c.decision_id == decision_id)
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return Approval(**row) if row else None
 
 
 async def add(

@@ -134,8 +134,8 @@ async def ids_like(conn: Connection, run_id: str, stem: str) -> set[str]:
 
 async def by_engine(conn: Connection, run_id: str, step: int, tool_name: str) -> list[Call]:
     """Return the calls that the engine itself made after this step, in order."""
-    made = calls.c.run_id == run_id, calls.c.step == step, calls.c.position >= AFTER_THE_STEP
-    query = select(calls).where(*made, calls.c.tool_name == tool_name).order_by(calls.c.position)
+    of_engine = calls.c.run_id == run_id, calls.c.step == step, calls.c.position >= AFTER_THE_STEP
+    query = select(calls).where(*of_engine, calls.c.tool_name == tool_name).order_by(calls.c.position)
     return [Call(**row) for row in (await conn.execute(query)).mappings()]
 
 
@@ -153,7 +153,7 @@ async def of_run(conn: Connection, run_id: str) -> list[Call]:
 
 
 async def with_repeat_keys(conn: Connection, run_id: str, keys: Sequence[str], *, after_step: int = 0) -> list[Call]:
-    """Return the calls of a run behind a step that have one of these repeat keys, by step and position."""
+    """Return the calls of a run after a step that have one of these repeat keys, by step and position."""
     query = (
         select(calls)
         .where(calls.c.run_id == run_id, calls.c.repeat_key.in_(keys), calls.c.step > after_step)
@@ -203,7 +203,7 @@ async def set_edited_input(conn: Connection, run_id: str, tool_call_id: str, edi
 async def set_disposition(
     conn: Connection, run_id: str, tool_call_id: str, disposition: Disposition, verdict: str
 ) -> None:
-    """Replace how an open call was classified: policy is asked again when it is about to run, and may answer otherwise."""
+    """Replace how an open call was classified: policy judges it again before it runs, and the verdict may differ."""
     query = update(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
     await conn.execute(query.values(disposition=disposition, verdict=verdict))
 

@@ -1,4 +1,4 @@
-"""Calls from outside: what was sent, which attempt of its sender was let through, and what that one reported."""
+"""External calls: what was sent, which attempt of the sender may run it, and what that one reported."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class ExternalCall:
 
 
 async def add(conn: Connection, call: ExternalCall) -> None:
-    """Keep a call with the run that stands for it."""
+    """Store a call with the run that represents it."""
     await conn.execute(insert(external_calls), [vars(call)])
 
 
 async def get(conn: Connection, run_id: str) -> ExternalCall | None:
-    """Return the call that a run stands for; None for any other run."""
+    """Return the call that a run represents; None for any other run."""
     row = (await conn.execute(select(external_calls).where(external_calls.c.run_id == run_id))).mappings().one_or_none()
     return ExternalCall(**row) if row else None
 
@@ -94,7 +94,7 @@ async def rejected_before(conn: Connection, call: ExternalCall, *, since: str) -
         query = query.where(calls.c.settled_at >= since)
     for row in await conn.execute(query):
         result = TOOL_RESULT.validate_json(row.result)
-        # Not of a rule: those are asked again each time, and may have changed. Not of a repeat: it would stand forever.
+        # Not a rule's: rules are evaluated again each time, and may have changed. Not a repeat's: it would count forever.
         if isinstance(result, Failure) and result.kind == "rejected" and not result.fields.get("repeat"):
             return result
     return None

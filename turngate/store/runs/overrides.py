@@ -1,4 +1,4 @@
-"""Worlds that runs have of their own, once by digest."""
+"""Overrides of runs, stored once by digest."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _KEEP = text(
 ).bindparams(bindparam("content", type_=StorableText()))
 
 
-async def keep(conn: Connection, world: RunOverrides | None) -> str | None:
-    """Store a world unless it is there already, and return its digest; None for a run that has none of its own."""
-    if world is None or world.is_plain:
+async def keep(conn: Connection, overrides: RunOverrides | None) -> str | None:
+    """Store overrides unless they are stored already, and return their digest; None for a run without overrides."""
+    if overrides is None or overrides.is_plain:
         return None
-    kept = {"digest": world.digest, "content": world.model_dump_json(), "at": as_text(now())}
-    await conn.execute(_KEEP, kept)
-    return world.digest
+    row = {"digest": overrides.digest, "content": overrides.model_dump_json(), "at": as_text(now())}
+    await conn.execute(_KEEP, row)
+    return overrides.digest
 
 
 async def get(conn: Connection, digest: str | None) -> RunOverrides | None:
-    """Return the world of this digest, or None."""
+    """Return the overrides of this digest, or None."""
     if digest is None:
         return None
     content = (await conn.execute(select(worlds.c.content).where(worlds.c.digest == digest))).scalar_one_or_none()

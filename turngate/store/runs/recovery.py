@@ -1,7 +1,7 @@
-"""What the store knows of runs whose workflow may be gone: which live, and where each of them stood.
+"""What the store knows about runs whose workflow may be gone: which are live, and the state of each.
 
-Every closed step is a checkpoint, and what was done in the step after it is stored piece by piece: its response, its
-plan, its requests and their endings, its executions and results. A workflow that begins with :func:`turn_state` finds all
+Every closed step is a checkpoint, and the work of the step after it is stored piece by piece: its response, its
+plan, its requests and their endings, its executions and results. A workflow that begins with :func:`turn_state` has all
 of them, so nothing is asked, decided or run a second time.
 """
 
@@ -40,15 +40,15 @@ async def live_roots(conn: Connection, *, limit: int, after: tuple[str, str] | N
 
 
 async def runs_below(conn: Connection, run_id: str) -> list[Run]:
-    """Return the runs of the sub-agents of this run, and of theirs, parents first; ended ones, too."""
-    found: list[Run] = []
+    """Return the runs of this run's sub-agents and of their sub-agents, parents first; ended ones, too."""
+    below: list[Run] = []
     above = [run_id]
     while above:
         query = select(runs_table).where(runs_table.c.parent_run_id.in_(above)).order_by(runs_table.c.created_at)
         level = [Run(**row) for row in (await conn.execute(query)).mappings()]
-        found += level
+        below += level
         above = [run.id for run in level]
-    return found
+    return below
 
 
 async def root_of(conn: Connection, run: Run) -> Run:
@@ -64,8 +64,8 @@ async def root_of(conn: Connection, run: Run) -> Run:
 async def turn_state(conn: Connection, run: Run) -> TurnState:
     """Return the state with which a new workflow continues with a live run.
 
-    The step at hand is the first that is not closed. Its requests become gates as they stand: pending ones wait on, since
-    when they were opened; a decision that was recorded counts. A run that someone holds is held.
+    The current step is the first that is not closed. Its requests become gates: pending ones continue to wait, counted from
+    when they were opened; a recorded decision counts. A paused run stays paused.
     """
     newest = await steps.get(conn, run.id, run.step)
     step = run.step + 1 if newest is None or newest.closed_at is not None else run.step

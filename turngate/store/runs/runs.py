@@ -52,12 +52,12 @@ class Run:
     ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
     itself, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
     ``attended``: someone watches the inbox; ``unattended_asks`` says what happens to its questions when no one does.
-    ``paused_at``, ``paused_by``, ``pause_reason``: since when, by whom and why it is held, while someone holds it.
-    ``schedule_id``: the schedule that opened it; None: someone or something else did.
-    ``world``: digest of what it has of its own; None: all is as its agent and app have it. ``replay_of_run_id``: the run
+    ``paused_at``, ``paused_by``, ``pause_reason``: since when, by whom and why it is paused, while it is.
+    ``schedule_id``: the schedule that opened it; None: none did.
+    ``world``: digest of its overrides; None: it has none. ``replay_of_run_id``: the run
     whose recorded results answer the calls of a dry run. ``tokens_used``, ``cost_micros``: of all its responses.
     ``extensions``: JSON of what was granted beyond its budgets. ``ended_by``: who interrupted it.
-    ``model_chosen_by``: who switched its model while it was live; ``fell_back_from``: the model for which ``model`` stands in.
+    ``model_chosen_by``: who switched its model while it was live; ``fell_back_from``: the model that ``model`` replaces.
     """
 
     id: str
@@ -102,12 +102,12 @@ class Run:
 
     @property
     def chosen_model(self) -> str:
-        """The model that was chosen for it, whether or not another one stands in; what continues from it begins with this."""
+        """The model that was chosen for it, even if a fallback is in use; a run that continues from it begins with this."""
         return self.fell_back_from or self.model
 
     @property
     def model_is_fixed(self) -> bool:
-        """Whether every step is asked of ``model``, because a person chose it, or because the one of a step failed."""
+        """Whether every step uses ``model``, because a person chose it or because it is a fallback."""
         return self.model_chosen_by is not None or self.fell_back_from is not None
 
     @property
@@ -153,14 +153,14 @@ async def hold_live(conn: Connection, conversation_id: str) -> Run | None:
 
 
 async def pause(conn: Connection, run_id: str, *, by: str, reason: str, at: datetime) -> bool:
-    """Note that a live run is held; False when it is noted already, or the run has ended."""
+    """Record that a live run is paused; False if it is paused already, or has ended."""
     unpaused = runs.c.id == run_id, runs.c.status == "running", runs.c.paused_at.is_(None)
     query = update(runs).where(*unpaused).values(paused_at=as_text(at), paused_by=by, pause_reason=reason)
     return (await conn.execute(query)).rowcount == 1
 
 
 async def resume(conn: Connection, run_id: str) -> bool:
-    """Note that a run continues; False when no one held it."""
+    """Record that a run continues; False if it was not paused."""
     query = update(runs).where(runs.c.id == run_id, runs.c.paused_at.is_not(None))
     return (await conn.execute(query.values(paused_at=None, paused_by=None, pause_reason=""))).rowcount == 1
 
@@ -193,11 +193,11 @@ async def extend(conn: Connection, run_id: str, granted: Extension) -> None:
 
 
 async def set_lead(conn: Connection, run: Run, *, agent: str, agent_version: str, model: str) -> None:
-    """Let another agent or model take the run's next step. The path goes along: it names who asks and who delegates.
+    """Let another agent or model take the run's next step. The path changes, too: it names who asks and who delegates.
 
-    A model that someone chose for what was before, or that stood in, counts no longer.
+    A model that someone chose before, or that was a fallback, no longer counts.
     """
-    above, slash, _before = run.path.rpartition("/")
+    above, slash, _agent = run.path.rpartition("/")
     query = update(runs).where(runs.c.id == run.id)
     path = f"{above}{slash}{agent}"
     lead = {"agent": agent, "agent_version": agent_version, "model": model, "path": path}
@@ -211,7 +211,7 @@ async def switch_model(conn: Connection, run_id: str, *, model: str, by: str) ->
 
 
 async def fall_back(conn: Connection, run: Run, *, model: str, instead_of: str) -> bool:
-    """Let a model stand in for one that cannot be used; False when the run has ended, or its model was switched meanwhile."""
+    """Replace a model that can't be used by a fallback; False if the run has ended, or its model was switched meanwhile."""
     as_it_was = runs.c.id == run.id, runs.c.status == "running", runs.c.model == run.model
     by = runs.c.model_chosen_by.is_not_distinct_from(run.model_chosen_by)
     query = update(runs).where(*as_it_was, by)

@@ -34,12 +34,12 @@ _CLOSE = (
     .returning(steps.c.assistant_message_id, steps.c.corrective)
 )
 _TRAIL = select(steps.c.trail).where(_THIS)
-_NOTE_TRAIL = update(steps).where(_THIS).values(trail=bindparam("kept"))
+_SET_TRAIL = update(steps).where(_THIS).values(trail=bindparam("new_trail"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Closed:
-    """A step that was closed just now: the message that closes it, and its calls as they stand, in the model's order."""
+    """A step that was just closed: the message that closes it, and its calls with their results, in the model's order."""
 
     head_message_id: str
     calls: tuple[calls.Call, ...]
@@ -49,9 +49,9 @@ class Closed:
 class Step:
     """One step. ``plan`` is None between storing the response and planning it; ``closed_at`` None while calls are open.
 
-    ``corrective``: what the model is told of a response that nothing could be made of. ``trail``: JSON of a closed one's
-    Trail; None: no one looks whether the run goes round in circles, or no one did then. ``model_spec``: who was asked, where
-    ``model`` is what the provider calls itself; None: no model was asked (a call from outside).
+    ``corrective``: the message that tells the model why its response could not be used. ``trail``: JSON of a closed step's
+    Trail; None: the run was not checked for progress. ``model_spec``: the model that was called, where ``model`` is the
+    provider's name for it; None: no model was called (an external call).
     """
 
     run_id: str
@@ -71,7 +71,7 @@ class Step:
 
     @property
     def decoded_trail(self) -> Trail:
-        """Its trail, or one that begins with the next step."""
+        """Its trail, or an empty one."""
         return Trail() if self.trail is None else Trail.model_validate_json(self.trail)
 
     @property
@@ -88,11 +88,11 @@ async def get(conn: Connection, run_id: str, step: int) -> Step | None:
 
 
 async def up_to(conn: Connection, run_id: str, step: int) -> tuple[Trail, Step | None, Step | None]:
-    """Return this step last and the one before it, each None when its response is not stored; first, the trail up to those."""
+    """Return the trail before the last two steps, then the step before this one and this one; None: no stored response."""
     rows = (await conn.execute(_UP_TO, {"run": run_id, "first": step - 2, "at_step": step})).mappings()
-    found = {row["step"]: Step(**row) for row in rows}
-    before = found.get(step - 2)
-    return Trail() if before is None else before.decoded_trail, found.get(step - 1), found.get(step)
+    by_number = {row["step"]: Step(**row) for row in rows}
+    before = by_number.get(step - 2)
+    return Trail() if before is None else before.decoded_trail, by_number.get(step - 1), by_number.get(step)
 
 
 async def of_run(conn: Connection, run_id: str) -> list[Step]:
@@ -111,10 +111,10 @@ async def record_response(
     corrective: str | None = None,
     cost_micros: int = 0,
 ) -> None:
-    """Store the model's response as a message behind the run's head.
+    """Store the model's response as a message after the run's head.
 
-    ``final``: the plan of a response without calls; the step is stored closed and the run as completed with it.
-    ``corrective``: the user message that closes the step of a response nothing could be made of. ``cost_micros``: what it
+    ``final``: the plan of a response without calls; the step is stored as closed and the run as completed.
+    ``corrective``: the user message that closes the step of a response that could not be used. ``cost_micros``: what it
     cost, in millionths; it counts against the run's budgets, as its tokens do.
 
     Raises:
@@ -170,15 +170,14 @@ async def replace_plan(conn: Connection, run_id: str, step: int, plan: StepPlan)
 
 
 async def trail(conn: Connection, run_id: str, step: int) -> Trail:
-    """Return the trail of a closed step; an empty one where there is none."""
-    kept = (await conn.execute(_TRAIL, {"run": run_id, "at_step": step})).scalar_one_or_none()
-    return Trail() if kept is None else Trail.model_validate_json(kept)
+    """Return the trail of a closed step; empty if it has none."""
+    stored = (await conn.execute(_TRAIL, {"run": run_id, "at_step": step})).scalar_one_or_none()
+    return Trail() if stored is None else Trail.model_validate_json(stored)
 
 
-async def record_trail(conn: Connection, run_id: str, step: int, kept: Trail) -> None:
-    """Let a closed step keep its trail."""
-    noted = {"run": run_id, "at_step": step, "kept": kept.model_dump_json()}
-    await conn.execute(_NOTE_TRAIL, noted)
+async def record_trail(conn: Connection, run_id: str, step: int, new_trail: Trail) -> None:
+    """Store the trail of a closed step."""
+    await conn.execute(_SET_TRAIL, {"run": run_id, "at_step": step, "new_trail": new_trail.model_dump_json()})
 
 
 async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure) -> Closed | None:
@@ -192,10 +191,10 @@ async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure)
     if closing is None:
         return None
     assistant = await messages.get(conn, closing.assistant_message_id)
-    made = await calls.of_step(conn, run.id, step) if assistant.calls else []
+    step_calls = await calls.of_step(conn, run.id, step) if assistant.calls else []
     if assistant.calls and closing.corrective is None:
-        made = [await _settled(conn, call, assistant, open_calls) for call in made]
-        message = _results(assistant, made, open_calls)
+        step_calls = [await _settled(conn, call, assistant, open_calls) for call in step_calls]
+        message = _results(assistant, step_calls, open_calls)
     else:
         message = user_message(closing.corrective or EMPTY_RESPONSE)
     await messages.append(
@@ -208,7 +207,7 @@ async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure)
         message=message,
     )
     await runs.move_head(conn, run, message_id)
-    return Closed(head_message_id=message_id, calls=tuple(made))
+    return Closed(head_message_id=message_id, calls=tuple(step_calls))
 
 
 async def _settled(conn: Connection, call: calls.Call, assistant: Message, open_call: Failure) -> calls.Call:
@@ -222,14 +221,14 @@ async def _settled(conn: Connection, call: calls.Call, assistant: Message, open_
     )  # settled since it was read: that result counts
 
 
-def _results(assistant: Message, made: Sequence[calls.Call], open_calls: Failure) -> Message:
+def _results(assistant: Message, step_calls: Sequence[calls.Call], open_calls: Failure) -> Message:
     """Return the results of the step's calls, in the model's order."""
-    stored = {call.tool_call_id: call for call in made}
+    stored = {call.tool_call_id: call for call in step_calls}
     parts: list[ToolResultPart] = []
     for part in closures(assistant.calls, open_calls):
         call = stored.get(part.tool_call_id)
         if call is not None:
-            part = ToolResultPart(  # noqa: PLW2901 - the closure gives way to the real result
+            part = ToolResultPart(  # noqa: PLW2901 - the real result replaces the closure
                 tool_call_id=part.tool_call_id,
                 tool_name=part.tool_name,
                 result=call.settled_result or part.result,

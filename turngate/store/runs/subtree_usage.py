@@ -1,4 +1,4 @@
-"""What the runs below a run used: its sub-agents', and theirs. It counts for every run above, and is looked at in O(depth).
+"""Usage of all runs below a run: its sub-agents' and their sub-agents'. It counts for every run above; reads take O(depth).
 
 The rows are apart from those of ``runs``, and are written before a transaction's events and always upwards: so no two
 transactions wait for each other, whatever else they hold.
@@ -36,15 +36,15 @@ NOTHING_BELOW = SubtreeUsage()
 
 
 async def above(conn: Connection, run: runs.Run) -> list[runs.Run]:
-    """Return the runs that wait for this one, the nearest first; empty for one that no other run started."""
-    found: list[runs.Run] = []
+    """Return the runs that wait for this one, the nearest first; empty for a run that no other run started."""
+    parents: list[runs.Run] = []
     while run.parent_run_id is not None:
         parent = await runs.get(conn, run.parent_run_id)
         if parent is None:
             break
-        found.append(parent)
+        parents.append(parent)
         run = parent
-    return found
+    return parents
 
 
 async def of(conn: Connection, run_id: str) -> SubtreeUsage:

@@ -1,8 +1,8 @@
-"""Cuts: what stands in place of the beginning of a conversation. And the runs that are to begin with a summary.
+"""Cuts, which replace the beginning of a conversation, and the runs that are to begin with a summary.
 
-A cut belongs to the message that was the conversation's head when it was made, so every path through that message sees it
-(the run, its retries, forks from there on), and a fork from an earlier step sees the messages themselves, as its past did.
-The messages it stands for stay as they are.
+A cut belongs to the message that was the conversation's head at the time, so every path through that message has it
+(the run, its retries, forks from there on), and a fork from an earlier step has the messages themselves, as its past did.
+The messages that a cut replaces stay as they are.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CutKind = Literal["summary", "trim"]
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Where a conversation is cut, and what stands there.
+    """Where a conversation is cut, and what is sent instead.
 
-    ``head_message_id``: the conversation's head when it was made. ``covers``: the newest message that it stands for.
-    ``root_message_id``: the conversation's first message, which is still sent. ``run_id``, ``step``: whose request it was
-    made for. ``kind``: ``summary``, or ``trim`` without one. ``forced``: the provider had refused the conversation.
-    ``text``: all of the message that is sent. ``model``, ``input_tokens``, ``output_tokens``: who wrote it, for how much.
-    ``tokens_before``, ``tokens_after``: estimates of the request. ``clipped``: a result among them was shown in part.
+    ``head_message_id``: the conversation's head at the time. ``covers``: the newest message that the cut replaces.
+    ``root_message_id``: the conversation's first message, which is still sent. ``run_id``, ``step``: the request that needed
+    it. ``kind``: ``summary``, or ``trim`` without one. ``forced``: the provider had refused the conversation.
+    ``text``: all of the message that is sent. ``model``, ``input_tokens``, ``output_tokens``: who wrote it, with which usage.
+    ``tokens_before``, ``tokens_after``: the request's size, estimated. ``clipped``: a replaced result was shown in part.
     """
 
     head_message_id: str
@@ -109,14 +109,14 @@ _KEEP = text(
 async def path_after_cut(
     conn: Connection, head_id: str, *, newest: int | None = None
 ) -> tuple[list[StoredMessage], Cut | None]:
-    """Return the messages behind the newest cut on the path to this head, oldest first, and that cut; None: all of them.
+    """Return the messages after the newest cut on the path to this head, oldest first, and that cut; None: there is no cut.
 
-    ``newest``: no more than so many of them. Costs what is returned, however long the conversation before it is.
+    ``newest``: at most this many messages. The cost depends on what is returned, not on the length of the conversation.
     """
     query = _AFTER_CUT if newest is None else _NEWEST_AFTER_CUT
     bound = {"head": head_id} if newest is None else {"head": head_id, "newest": newest}
     rows = (await conn.execute(query, bound)).mappings().all()
-    oldest = rows[0]["cut"]  # the walk carries what it has found, so the last one to be reached knows it
+    oldest = rows[0]["cut"]  # the walk carries the cut along, so the last row has it
     return [messages.stored(row) for row in rows], None if oldest is None else await get(conn, oldest)
 
 
@@ -134,10 +134,10 @@ async def of_run(conn: Connection, run_id: str) -> list[Cut]:
 
 
 async def keep(conn: Connection, cut: Cut) -> bool:
-    """Store a cut; False when one stands at its head already.
+    """Store a cut; False if its head has one already.
 
-    The first one stands, so that whoever comes later sends the same; only one that is ``forced`` takes the place of
-    another, which the provider has just refused.
+    The first one stays, so that every later request sends the same; only a ``forced`` one replaces another, which the
+    provider has just refused.
     """
     if cut.forced:
         await conn.execute(summaries.delete().where(summaries.c.head_message_id == cut.head_message_id))
@@ -155,5 +155,5 @@ async def wanted(conn: Connection, run_id: str) -> bool:
 
 
 async def clear_wanted(conn: Connection, run_id: str) -> bool:
-    """Note that it has its summary, or does without; False when another attempt did so before."""
+    """Record that a run needs no summary any more; False if another attempt did so before."""
     return (await conn.execute(summaries_wanted.delete().where(summaries_wanted.c.run_id == run_id))).rowcount == 1

@@ -42,7 +42,7 @@ class Fire:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentAtFire:
-    """The agent as whoever opens the run knows it. ``model``: its own."""
+    """The agent as the process that opens the run knows it. ``model``: its own."""
 
     version: str
     model: str
@@ -57,16 +57,16 @@ async def settle(
         conn: a write transaction.
         schedule_id: the schedule.
         fire_at: the fire's instant on the timetable.
-        agent: None: whoever brings the fire has no agent of that name.
-        by: who asks for it out of turn; None: the clock.
+        agent: None: the caller's app has no agent of that name.
+        by: who asked for an extra fire; None: the clock.
 
     Returns:
-        What happened to it; ``waiting``: bring it again later. None: nothing has to be done, because the schedule is gone or
-        paused. Out of turn nothing waits and nothing is noted: ``skipped`` names the live run in ``reason``.
+        What happened to it; ``waiting``: try again later. None: nothing to do, because the schedule is gone or
+        paused. An extra fire never waits: while a run is live it is ``skipped``, with that run as ``reason``, and not stored.
 
-    Raises sqlalchemy's IntegrityError when someone starts a run in the same conversation at this moment: bring it again.
+    Raises sqlalchemy's IntegrityError when someone starts a run in the same conversation at this moment: try again.
     """
-    # Held first: of two that bring the same fire the second one reads what the first one wrote.
+    # Locked first: of two callers with the same fire, the second one reads what the first one wrote.
     schedule = await schedules.get(conn, schedule_id, hold=True)
     before = await get(conn, schedule_id, fire_at)
     if before is not None and before.outcome != "waiting":
@@ -182,24 +182,25 @@ async def _open(conn: Connection, schedule: Schedule, fire: Fire, agent: AgentAt
         unattended_asks=schedule.unattended_asks,
         schedule_id=schedule.id,
     )
-    told = {"schedule_id": schedule.id, "unattended": schedule.unattended_asks}
+    payload = {"schedule_id": schedule.id, "unattended": schedule.unattended_asks}
     if fire.fired_by is not None:
-        told["by"] = fire.fired_by
+        payload["by"] = fire.fired_by
     head = await messages.head_of(conn, conversation_id)
-    await open_run(conn, new, says=user_message(schedule.input), behind=head, told=told)
+    await open_run(conn, new, says=user_message(schedule.input), behind=head, told=payload)
 
 
 async def _note(conn: Connection, schedule: Schedule | None, fire: Fire, before: Fire | None) -> Fire:
-    """Keep what a fire came to, and tell the log."""
+    """Store what happened to a fire, and append its event."""
     noted = replace(fire, noted_at=as_text(now()))
     if before is None:
         await conn.execute(insert(schedule_fires).values(**vars(noted)))
     else:
         own = schedule_fires.c.schedule_id == fire.schedule_id, schedule_fires.c.fire_at == fire.fire_at
         await conn.execute(update(schedule_fires).where(*own).values(**vars(noted)))
-    told = {"schedule_id": fire.schedule_id, "name": "" if schedule is None else schedule.name, "fire_at": fire.fire_at}
+    name = "" if schedule is None else schedule.name
+    payload = {"schedule_id": fire.schedule_id, "name": name, "fire_at": fire.fire_at}
     known = {"run_id": fire.run_id, "reason": fire.reason, "by": fire.fired_by}
-    told.update({name: value for name, value in known.items() if value})
+    payload.update({key: value for key, value in known.items() if value})
     kind = {"opened": "fired", "waiting": "waiting"}.get(fire.outcome, fire.outcome)
-    await events.append(conn, events.SYSTEM, [(f"schedule.{kind}", told)])
+    await events.append(conn, events.SYSTEM, [(f"schedule.{kind}", payload)])
     return noted

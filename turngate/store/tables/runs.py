@@ -96,7 +96,7 @@ runs = Table(
     Column("paused_at", StorableText),
     Column("paused_by", StorableText),
     Column("pause_reason", StorableText, nullable=False, server_default=""),
-    # What it has of its own, by digest; and for a dry run the run whose recorded results answer its calls.
+    # The digest of its overrides; and for a dry run, the run whose recorded results answer its calls.
     Column("world", StorableString(64)),
     Column("replay_of_run_id", StorableString(64)),
     # What its responses took, in tokens and millionths of a currency; what was granted beyond its budgets (JSON).
@@ -105,7 +105,7 @@ runs = Table(
     Column("extensions", StorableText, nullable=False, server_default="[]"),
     # The schedule that opened it.
     Column("schedule_id", StorableString(64)),
-    # Who switched its model; the model for which this one stands in, because that could not be used.
+    # Who switched its model; the model that could not be used, so that this one replaces it.
     Column("model_chosen_by", StorableText),
     Column("fell_back_from", StorableText),
     # One live run per conversation, held by the database itself.
@@ -150,7 +150,7 @@ steps = Table(
     Column("plan", StorableText),
     Column("created_at", StorableText, nullable=False),
     Column("closed_at", StorableText),
-    # What the model is told of a response that nothing could be made of, in place of results.
+    # The message that tells the model why its response could not be used, in place of results.
     Column("corrective", StorableText),
     # The spec that was asked: a profile's name or provider:name, where "model" is what the provider calls it.
     Column("model_spec", StorableText),
@@ -224,7 +224,7 @@ whole_results = Table(
     Column("created_at", StorableText, nullable=False),
 )
 
-# What runs have of their own in place of their agent's and app's, as JSON.
+# Overrides of runs, as JSON.
 worlds = Table(
     "worlds",
     metadata,
@@ -247,10 +247,10 @@ progress = Table(
 )
 
 
-# Calls that a program outside runs itself.
+# External calls: another program runs them itself.
 
 
-# One call per run. ``tool``, ``input`` and ``context`` never change; the rest says who runs it, and what came of it.
+# One call per run. ``tool``, ``input`` and ``context`` never change; the rest says who runs it, and with which result.
 external_calls = Table(
     "external_calls",
     metadata,
@@ -271,15 +271,15 @@ external_calls = Table(
 )
 
 
-# What stands in place of the beginning of a conversation when its model is asked.
+# What replaces the beginning of a conversation in requests to its model.
 
 
-# By the head of the conversation when it was made: whoever continues from an earlier message sees what stood there.
+# By the head of the conversation at the time: a run that continues from an earlier message gets the original messages.
 summaries = Table(
     "summaries",
     metadata,
     Column("head_message_id", StorableString(64), primary_key=True),
-    # The newest message that it stands for; and the conversation's first one, which is sent before it.
+    # The newest message that it replaces; and the conversation's first one, which is sent before it.
     Column("covers", StorableString(64), nullable=False),
     Column("root_message_id", StorableString(64), nullable=False),
     Column("run_id", StorableString(64), nullable=False),
