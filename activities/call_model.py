@@ -93,7 +93,11 @@ class CallModel:
     async def _store(self, step: RunStep, answer: ModelResponse, corrective: str | None) -> None:
         cost = cost_micros(self._engine, answer.spec or step.run.model, answer.usage)
         async with _first_attempt_counts(), self._engine.database.write() as conn:
-            await steps.record_response(conn, step.run, step.number, answer, corrective=corrective, cost_micros=cost)
+            await steps.record_response(
+                conn,
+                step.run,
+                steps.NewStep(number=step.number, response=answer, corrective=corrective, cost_micros=cost),
+            )
 
     async def _finish(self, step: RunStep, answer: ModelResponse) -> StepPlan:
         """Store the final answer and end the run, in one transaction."""
@@ -101,7 +105,9 @@ class CallModel:
         cost = cost_micros(self._engine, answer.spec or run.model, answer.usage)
         responded = _responded(StepResponse(step, answer.message, answer.finish_reason))
         async with _first_attempt_counts(), self._engine.database.write() as conn:
-            await steps.record_response(conn, run, step.number, answer, final=plan, cost_micros=cost)
+            await steps.record_response(
+                conn, run, steps.NewStep(number=step.number, response=answer, final=plan, cost_micros=cost)
+            )
             await self._model.live.forget(conn, run.id, step.number)
             await events.append(conn, run.id, [responded, ("run.ended", end_payload(status="completed"))])
             next_run = await open_next(self._engine, conn, run)

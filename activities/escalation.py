@@ -54,7 +54,7 @@ class Escalation:
                 if await requests.park(conn, order.request_id, at=order.at):
                     await events.append(conn, order.run_id, [("request.parked", {"request_id": order.request_id})])
                 return
-            if not await requests.settle(conn, order.request_id, status="expired", at=order.at):
+            if not await requests.settle(conn, order.request_id, requests.Ending(status="expired", at=order.at)):
                 return
             request = await requests.get(conn, order.request_id)
             if request is not None:

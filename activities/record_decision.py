@@ -26,7 +26,7 @@ from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
 from turngate.domain.tools import results
 from turngate.domain.tools.failures import InvalidToolInput, describe_validation
 from turngate.domain.tools.results import MAX_DEPTH, Ok, as_object, is_deeper
-from turngate.store.clock import from_text
+from turngate.store.clock import as_text, from_text
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.policy import grants
@@ -162,12 +162,14 @@ class RecordDecision:
         stored = await grants.create(
             conn,
             wanted,
+            grants.Origin(
+                created_by=decision.by,
+                role=decision.role,
+                run_id=request.run_id,
+                agent=request.agent,
+                request_id=request.id,
+            ),
             key=decision.decision_id,
-            created_by=decision.by,
-            role=decision.role,
-            run_id=request.run_id,
-            agent=request.agent,
-            request_id=request.id,
         )
         grant = {"grant_id": stored.id, "by": decision.by, "tool": stored.tool_name, "scope": stored.scope}
         bounds = {"max_uses": stored.max_uses, "expires_at": stored.expires_at, "digest": framed_sha256(stored.pattern)}
@@ -227,13 +229,15 @@ async def _is_last(conn: Connection, request: requests.Request, order: RecordDec
             type="already_approved",
             non_retryable=True,
         )
-    count = await requests.add(
+    count = await requests.add_approval(
         conn,
-        request_id=request.id,
-        decided_by=decision.by,
-        decision_id=decision.decision_id,
-        message=content.message if content else "",
-        at=order.at,
+        requests.Approval(
+            request_id=request.id,
+            decided_by=decision.by,
+            decision_id=decision.decision_id,
+            message=content.message if content else "",
+            created_at=as_text(order.at),
+        ),
     )
     if count >= request.quorum:
         return True
@@ -247,9 +251,11 @@ async def _is_last(conn: Connection, request: requests.Request, order: RecordDec
 
 async def _win(conn: Connection, request: requests.Request, order: RecordDecisionInput, status: RequestStatus) -> None:
     decision = order.decision
-    winner = {"decision_id": decision.decision_id, "by": decision.by}
+    ending = requests.Ending(
+        status=status, at=order.at, decision_id=decision.decision_id, verb=decision.verb, by=decision.by
+    )
     try:
-        await requests.settle(conn, request.id, status=status, at=order.at, verb=decision.verb, **winner)
+        await requests.settle(conn, request.id, ending)
     except IntegrityError as error:
         raise _invalid_edit(
             "this decision id was used for another request; send the decision under a new one"

@@ -38,7 +38,9 @@ class SteerRun:
         async with self._engine.database.write() as conn:
             for request_id in order.request_ids:
                 request = await requests.get(conn, request_id)
-                if request is None or not await requests.settle(conn, request_id, status="superseded", at=order.at):
+                if request is None or not await requests.settle(
+                    conn, request_id, requests.Ending(status="superseded", at=order.at)
+                ):
                     continue
                 await calls.settle(conn, order.run_id, request.tool_call_id, results.superseded(order.by))
                 payload = {"request_id": request_id, "tool_call_id": request.tool_call_id, "by": order.by}

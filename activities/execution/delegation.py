@@ -85,7 +85,7 @@ async def open_child(door: Door, brief: Message) -> str:
     )
     await messages.create_conversation(door.conn, new.conversation_id)
     await calls.set_child(door.conn, run.id, call.tool_call_id, child_id)
-    await open_run(door.conn, new, says=brief, behind=None, told={"parent_run_id": run.id})
+    await open_run(door.conn, new, new.input_after(None, brief), details={"parent_run_id": run.id})
     return child_id
 
 

@@ -223,11 +223,13 @@ class Door:
         permission, decision_id = self.permission, self.order.decision_id
         await executions.begin(
             self.conn,
-            run_id=self.run.id,
-            tool_call_id=self.call.tool_call_id,
-            digest=permission.digest,
-            decision_id=decision_id,
-            idempotency_key=idempotency_key(self.run.id, self.call.tool_call_id),
+            executions.NewExecution(
+                run_id=self.run.id,
+                tool_call_id=self.call.tool_call_id,
+                digest=permission.digest,
+                decision_id=decision_id,
+                idempotency_key=idempotency_key(self.run.id, self.call.tool_call_id),
+            ),
         )
         by = None if permission.approval is None else permission.approval.decided_by
         return Start(attempt=1, decision_id=decision_id, by=by, digest=permission.digest)

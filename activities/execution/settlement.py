@@ -56,8 +56,8 @@ async def settle(conn: Connection, call: calls.Call, result: CallResult, *, by: 
     ``by``: where the result comes from (``probe``, ``report``); None: its handler, or the engine itself.
     """
     digest = None if result.whole is None else await whole_results.keep(conn, result.whole)
-    view = {"presentation": result.presentation, "whole_result": digest}
-    await calls.settle(conn, call.run_id, call.tool_call_id, result.for_model, **view)
+    view = calls.ResultView(presentation=result.presentation, whole_result=digest)
+    await calls.settle(conn, call.run_id, call.tool_call_id, result.for_model, view)
     payload = end_payload(call, result.for_model)
     if by is not None:
         payload["by"] = by

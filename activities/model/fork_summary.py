@@ -72,12 +72,14 @@ class ForkSummary:
             message_id = derived_id("msg", run.id, name)
             await messages.append(
                 conn,
-                message_id=message_id,
-                parent_id=parent_id,
-                conversation_id=run.conversation_id,
-                run_id=run.id,
-                step=None,
-                message=message,
+                messages.NewMessage(
+                    id=message_id,
+                    parent_id=parent_id,
+                    conversation_id=run.conversation_id,
+                    run_id=run.id,
+                    step=None,
+                    message=message,
+                ),
             )
             parent_id = message_id
         assert parent_id is not None  # noqa: S101 - two messages were appended

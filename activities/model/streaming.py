@@ -20,7 +20,7 @@ from turngate.domain.errors import TurngateError
 from turngate.models.port import LanguageModel, ModelRequest, StreamingModel
 from turngate.store.database import Connection, Database
 from turngate.store.live import deltas
-from turngate.store.live.deltas import DeltaBatch
+from turngate.store.live.deltas import Attempt, DeltaBatch
 
 log = structlog.get_logger(__name__)
 
@@ -80,7 +80,7 @@ class _Writer:
         self._run_id = run_id
         self._step = step
         self._waiting: list[Delta] = []
-        self._attempt: int | None = None
+        self._attempt: Attempt | None = None
         self._n = 0
         self._lost = 0
         self._task: asyncio.Task[None] | None = None
@@ -114,7 +114,7 @@ class _Writer:
         attempt, n = self._attempt, self._n + 1
 
         async def give_up(conn: Connection) -> None:
-            await deltas.give_up(conn, self._run_id, self._step, attempt, n, reason)
+            await deltas.give_up(conn, attempt, n, reason)
 
         # A task of its own: a second cancellation of the activity would otherwise keep this from the watchers.
         await end_or_abandon(asyncio.create_task(self._write(give_up)), self._warn_once)
@@ -146,7 +146,7 @@ class _Writer:
             self._attempt = await deltas.begin(conn, self._run_id, self._step, batch)
             self._n = 1
             self._closed = self._closed or self._attempt is None
-        elif await deltas.append(conn, self._run_id, self._step, self._attempt, self._n + 1, batch):
+        elif await deltas.append(conn, self._attempt, self._n + 1, batch):
             self._n += 1
         else:
             self._closed = True  # another attempt writes for the step

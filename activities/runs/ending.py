@@ -58,12 +58,14 @@ async def _complete(conn: Connection, run: runs.Run, head: str, answer: str) -> 
     message_id = derived_id("msg", run.id, str(run.step), "answer")
     await messages.append(
         conn,
-        message_id=message_id,
-        parent_id=head,
-        conversation_id=run.conversation_id,
-        run_id=run.id,
-        step=run.step,
-        message=Message(role="assistant", parts=(TextPart(text=answer),)),
+        messages.NewMessage(
+            id=message_id,
+            parent_id=head,
+            conversation_id=run.conversation_id,
+            run_id=run.id,
+            step=run.step,
+            message=Message(role="assistant", parts=(TextPart(text=answer),)),
+        ),
     )
     await runs.complete(conn, run, step=run.step, head_message_id=message_id)
 

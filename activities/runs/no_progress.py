@@ -76,12 +76,14 @@ async def _append_nudge(conn: Connection, run: runs.Run, step: int, text: str, i
     message_id = derived_id("msg", run.id, str(step), "nudge")
     await messages.append(
         conn,
-        message_id=message_id,
-        parent_id=run.head_message_id,
-        conversation_id=run.conversation_id,
-        run_id=run.id,
-        step=step,
-        message=user_message(text),
+        messages.NewMessage(
+            id=message_id,
+            parent_id=run.head_message_id,
+            conversation_id=run.conversation_id,
+            run_id=run.id,
+            step=step,
+            message=user_message(text),
+        ),
     )
     await runs.move_head(conn, run, message_id)
     await events.append(conn, run.id, [("run.nudged", {"step": step, "in_a_row": in_a_row})])

@@ -129,12 +129,14 @@ async def take_messages(conn: Connection, run: runs.Run) -> runs.Run:
             continue
         await messages.append(
             conn,
-            message_id=message.id,
-            parent_id=run.head_message_id,
-            conversation_id=run.conversation_id,
-            run_id=run.id,
-            step=None,
-            message=user_message(message.text),
+            messages.NewMessage(
+                id=message.id,
+                parent_id=run.head_message_id,
+                conversation_id=run.conversation_id,
+                run_id=run.id,
+                step=None,
+                message=user_message(message.text),
+            ),
         )
         await runs.move_head(conn, run, message.id)
         await queued_messages.take(conn, message.id, run_id=run.id)
@@ -174,7 +176,7 @@ async def open_next(engine: Engine, conn: Connection, run: runs.Run) -> ChildRun
     await queued_messages.take(conn, message.id, run_id=next_id)
     await queued_messages.hand_on(conn, run.id, to=next_id)
     head = await messages.head_of(conn, run.conversation_id)
-    await open_run(conn, new, says=user_message(message.text), behind=head, told={"follows": run.id})
+    await open_run(conn, new, new.input_after(head, user_message(message.text)), details={"follows": run.id})
     return _next_run(engine, next_id, run.agent)
 
 

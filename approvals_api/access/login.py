@@ -105,11 +105,13 @@ class Login:
             async with self.database.write() as conn:
                 user = await users.from_oidc(
                     conn,
-                    issuer=settings.issuer,
-                    subject=str(claims["sub"]),
-                    wanted_name=name,
-                    email=email if isinstance(email, str) else "",
-                    role=role,
+                    users.OidcIdentity(
+                        issuer=settings.issuer,
+                        subject=str(claims["sub"]),
+                        name=name,
+                        email=email if isinstance(email, str) else "",
+                        role=role,
+                    ),
                 )
                 session = await _begin(conn, self.browser, user.name, role=user.role, via="oidc")
         except TurngateError:

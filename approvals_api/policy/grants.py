@@ -133,11 +133,8 @@ async def create(
         stored = await grants.create(
             conn,
             wanted,
+            grants.Origin(created_by=principal.name, run_id=run_id, agent=agent, role=principal.role),
             key=secrets.token_hex(16),
-            created_by=principal.name,
-            run_id=run_id,
-            agent=agent,
-            role=principal.role,
         )
         payload = {"grant_id": stored.id, "by": principal.name, "tool": stored.tool_name, "scope": stored.scope}
         bounds = {"max_uses": stored.max_uses, "expires_at": stored.expires_at, "digest": framed_sha256(stored.pattern)}

@@ -99,7 +99,10 @@ async def store_rules(
             if if_version not in {None, version}:
                 raise _changed(newest)
             stored = await policies.append_version(
-                conn, version=version + 1, source=source, digest=digest, changed_by=principal.name, comment=comment
+                conn,
+                policies.StoredPolicy(
+                    version=version + 1, source=source, digest=digest, changed_by=principal.name, comment=comment
+                ),
             )
             was = Policy() if newest is None else _readable(newest)
             payload = {"version": stored.version, "digest": digest, "by": principal.name, **_difference(was, wanted)}

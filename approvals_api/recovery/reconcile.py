@@ -230,7 +230,7 @@ async def _withdrawn(conn: Connection, request: Request) -> bool:
     settled = call is not None and call.result is not None
     if not settled and (step is None or step.closed_at is None):
         return False
-    return await requests.settle(conn, request.id, status="cancelled", at=now())
+    return await requests.settle(conn, request.id, requests.Ending(status="cancelled", at=now()))
 
 
 async def _closed(conn: Connection, request: Request, gate: Gate) -> bool:
@@ -246,8 +246,10 @@ async def _closed(conn: Connection, request: Request, gate: Gate) -> bool:
         has_content = call is not None and (call.edited_input if gate.verb == "edit" else call.result) is not None
         if not has_content:
             return False
-    decided = {"decision_id": gate.decision_id, "verb": gate.verb, "by": gate.decided_by}
-    if not await requests.settle(conn, request.id, status=gate.status, at=now(), **decided):  # type: ignore[arg-type]
+    ending = requests.Ending(
+        status=gate.status, at=now(), decision_id=gate.decision_id, verb=gate.verb, by=gate.decided_by
+    )
+    if not await requests.settle(conn, request.id, ending):
         return False
     if result is not None:
         await calls.settle(conn, request.run_id, request.tool_call_id, result)

@@ -170,8 +170,8 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
         replay_of_run_id=order.replay_of,
         model_chosen_by=principal.name if order.model_is_fixed else None,
     )
-    says = user_message(order.text) if input_message_id is None else None
-    await open_run(conn, new, says=says, behind=head, told=_event_payload(order), external=order.external)
+    message = new.input_after(head, user_message(order.text)) if input_message_id is None else None
+    await open_run(conn, new, message, details=_event_payload(order), external=order.external)
     run = await runs.get(conn, run_id)
     if run is None:  # pragma: no cover - inserted above, in this transaction
         raise RuntimeError(f"run {run_id} vanished")

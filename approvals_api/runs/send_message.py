@@ -141,12 +141,14 @@ async def _queue(
             )
         await queued_messages.add(
             conn,
-            message_id=message_id,
-            run_id=live.id,
-            text=order.text,
-            while_running=mode,
-            sent_by=principal.name,
-            fingerprint=_fingerprint(order, while_running),
+            queued_messages.QueuedMessage(
+                id=message_id,
+                run_id=live.id,
+                text=order.text,
+                while_running=mode,
+                sent_by=principal.name,
+                fingerprint=_fingerprint(order, while_running),
+            ),
         )
         payload = {"message_id": message_id, "while_running": mode, "by": principal.name}
         await events.append(conn, live.id, [("message.queued", payload)])

@@ -106,10 +106,7 @@ async def issue_token(body: NewTokenBody, services: ServicesDep, principal: Admi
     async with services.database.write() as conn:
         secret = await tokens.issue(
             conn,
-            name=body.name,
-            scopes=body.scopes,
-            owner=body.user,
-            expires_at=expires_at,
+            tokens.NewToken(name=body.name, scopes=body.scopes, owner=body.user, expires_at=expires_at),
             by=principal.name,
         )
     async with services.database.read() as conn:

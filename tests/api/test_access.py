@@ -152,7 +152,7 @@ async def test_i10_who_started_by_a_token_cannot_decide_by_another_credential(ap
     await added(database, name)
     async with database.write() as conn:
         both = await tokens.issue(
-            conn, name=f"{name}-cli", scopes=["runs:write", "requests:decide"], owner=name.upper()
+            conn, tokens.NewToken(name=f"{name}-cli", scopes=["runs:write", "requests:decide"], owner=name.upper())
         )
     by_token, by_session = {"Authorization": f"Bearer {both}"}, {"Origin": api.url}
     cookies = await session_for(database, name)

@@ -81,7 +81,7 @@ async def test_only_who_may_decide_may_claim(desk: Desk) -> None:
     for body in ({"seconds": 29}, {"seconds": 3_601}, {"seconds": "60"}, {"by": "eve"}):
         assert (await bob.post(f"{address}/claim", json=body)).status_code == 422, body
     async with desk.database.write() as conn:
-        await requests.settle(conn, "rq", status="expired", at=now())
+        await requests.settle(conn, "rq", requests.Ending(status="expired", at=now()))
     ended = await bob.post(f"{address}/claim")
     assert (ended.status_code, ended.json()["code"]) == (409, "request_not_pending")
     assert await desk.events() == []

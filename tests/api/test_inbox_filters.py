@@ -34,8 +34,10 @@ async def desk(sqlite: Database) -> AsyncIterator[Desk]:
         for place, name in enumerate("fgh"):
             await desk.put(other, name, created_at=as_text(AT + timedelta(minutes=1, seconds=place)))
         async with sqlite.write() as conn:
-            await requests.settle(conn, "g", status="rejected", at=AT, by="ann", verb="reject", decision_id="x")
-            await requests.settle(conn, "h", status="expired", at=AT + timedelta(seconds=1))
+            await requests.settle(
+                conn, "g", requests.Ending(status="rejected", at=AT, by="ann", verb="reject", decision_id="x")
+            )
+            await requests.settle(conn, "h", requests.Ending(status="expired", at=AT + timedelta(seconds=1)))
         yield desk
 
 

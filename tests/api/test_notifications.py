@@ -29,7 +29,7 @@ from turngate.notifications.configuration import Channel
 from turngate.notifications.items import Payload
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import sessions
-from turngate.store.clock import now
+from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import deliveries
 
@@ -211,8 +211,15 @@ async def test_the_log_is_paged_filtered_and_for_readers(sqlite: Database):
     async with sqlite.write() as conn:
         for n in range(5):
             payload = Payload(test=True).model_dump_json(exclude_defaults=True)
-            each = deliveries.new_delivery(
-                f"ch{n % 2}", seqs=(n, n), payload=payload, status="failed" if n else "waiting", due=now(), at=now()
+            each = deliveries.Delivery(
+                id=deliveries.new_id(),
+                channel=f"ch{n % 2}",
+                first_seq=n,
+                last_seq=n,
+                payload=payload,
+                status="failed" if n else "waiting",
+                next_attempt_at=as_text(now()),
+                created_at=as_text(now()),
             )
             ids.append(each.id)
             await deliveries.add(conn, [each])

@@ -34,7 +34,7 @@ async def test_name_and_password_open_a_session(door: Door) -> None:
     await door.add("Ann", "viewer")
     await door.add("off")
     async with door.database.write() as conn:
-        await users.add(conn, name="linked", role="viewer", password_hash=None, by="boss")
+        await users.add(conn, users.User(name="linked", role="viewer", password_hash=None), by="boss")
         await users.set_disabled(conn, "off", disabled=True, by="boss")
     async with door.browser() as browser:
         pages = set()
@@ -105,7 +105,7 @@ async def test_an_old_hash_is_replaced_at_the_next_log_in(door: Door) -> None:
     """Changed parameters reach everyone who logs in, and the password stays the same."""
     weak = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
     async with door.database.write() as conn:
-        await users.add(conn, name="ann", role="viewer", password_hash=weak, by="boss")
+        await users.add(conn, users.User(name="ann", role="viewer", password_hash=weak), by="boss")
     async with door.browser() as browser:
         assert (await log_in(browser, "ann")).status_code == 303
         async with door.database.read() as conn:

@@ -167,9 +167,11 @@ async def _beat(database: Database, ended: list[str]) -> None:
             )
             await requests.offer(conn, word)
             await requests.settle(
-                conn, decided.id, status="approved", at=now(), decision_id=word.id, verb="approve", by="operator"
+                conn,
+                decided.id,
+                requests.Ending(status="approved", at=now(), decision_id=word.id, verb="approve", by="operator"),
             )
-            await requests.settle(conn, expired.id, status="expired", at=now())
+            await requests.settle(conn, expired.id, requests.Ending(status="expired", at=now()))
             await requests.insert_all(
                 conn, [_request(decided.run_id, TRAFFIC + len(ended) + number, manifest) for number in range(2)]
             )

@@ -368,7 +368,7 @@ async def asked_after_all(client: Client, database: Database) -> Recording:
     step = says(call("pay", '{"cents": 1}', "c1"), call("pay", '{"cents": 2}', "c2"))
     async with stack(client, database, Bench().pay, model=ListModel(step, says("Done."))) as engine:
         async with database.write() as conn:
-            await grants.create(conn, wanted, key="one", created_by="ann", run_id=None, agent=None)
+            await grants.create(conn, wanted, grants.Origin(created_by="ann", run_id=None, agent=None), key="one")
         run = await engine.start()
         await engine.decide(await engine.request(run), "approve")
         return await completed(engine, run, "asked-after-all")

@@ -163,7 +163,7 @@ async def session_for(database: Database, name: str) -> dict[str, str]:
 
 async def token_for(database: Database, name: str, *scopes: access.Scope) -> dict[str, str]:
     async with database.write() as conn:
-        secret = await tokens.issue(conn, name=name, scopes=scopes)
+        secret = await tokens.issue(conn, tokens.NewToken(name=name, scopes=scopes))
     return {"Authorization": f"Bearer {secret}"}
 
 

@@ -91,14 +91,16 @@ class CallAtDoor:
         async with self.database.write() as conn:
             await requests.insert_all(conn, [request])
             won = {"decision_id": self.decision_id, "verb": "approve", "by": "vic"}
-            await requests.settle(conn, request.id, status="approved", at=now() - ago, **won)
+            await requests.settle(conn, request.id, requests.Ending(status="approved", at=now() - ago, **won))
         return request
 
     async def begin(self, state: str = "executing", *, starts: int = 1) -> None:
         """Write that the call was started before, so many times."""
         async with self.database.write() as conn:
             names = {"run_id": self.run.id, "tool_call_id": "c1"}
-            await executions.begin(conn, **names, digest=self.call.digest, decision_id=None, idempotency_key="key")
+            await executions.begin(
+                conn, executions.NewExecution(**names, digest=self.call.digest, decision_id=None, idempotency_key="key")
+            )
             for _start in range(starts - 1):
                 await executions.begin_again(conn, **names, from_state="executing", decision_id=None)
             if state != "executing":

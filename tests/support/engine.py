@@ -220,11 +220,13 @@ class Stack(EngineHarness):
             newest = await policies.newest(conn)
             await policies.append_version(
                 conn,
-                version=1 if newest is None else newest.version + 1,
-                source=source,
-                digest=framed_sha256(source),
-                changed_by="admin",
-                comment="",
+                policies.StoredPolicy(
+                    version=1 if newest is None else newest.version + 1,
+                    source=source,
+                    digest=framed_sha256(source),
+                    changed_by="admin",
+                    comment="",
+                ),
             )
 
     async def ended(self, run: runs.Run, seconds: float = DEADLINE_SECONDS) -> runs.Run:

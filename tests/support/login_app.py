@@ -38,7 +38,7 @@ class Door:
     async def add(self, name: str, role: str = "operator", password: str = PASSWORD) -> users.User:
         password_hash = await hash_password(password)
         async with self.database.write() as conn:
-            return await users.add(conn, name=name, role=role, password_hash=password_hash, by="boss")
+            return await users.add(conn, users.User(name=name, role=role, password_hash=password_hash), by="boss")
 
 
 async def log_in(browser: httpx.AsyncClient, name: str, password: str = PASSWORD) -> httpx.Response:

@@ -58,12 +58,14 @@ async def live_run(
     message_id = f"msg_{run_id}"
     await messages.append(
         conn,
-        message_id=message_id,
-        parent_id=after,
-        conversation_id=conversation_id,
-        run_id=run_id,
-        step=None,
-        message=user_message(task),
+        messages.NewMessage(
+            id=message_id,
+            parent_id=after,
+            conversation_id=conversation_id,
+            run_id=run_id,
+            step=None,
+            message=user_message(task),
+        ),
     )
     usual: dict[str, Any] = {"agent": "agent", "agent_version": "v1", "model": "scripted:test", "started_by": "starter"}
     place = {"conversation_id": conversation_id, "input_message_id": message_id}

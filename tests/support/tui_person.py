@@ -275,7 +275,7 @@ async def person_at(
 ) -> AsyncIterator[Person]:
     """A person at the keys. ``owner``: the user whose token it is; None: a token without an owner."""
     async with api.stack.database.write() as conn:
-        secret = await tokens.issue(conn, name=name, scopes=scopes, owner=owner)
+        secret = await tokens.issue(conn, tokens.NewToken(name=name, scopes=scopes, owner=owner))
     async with TurngateClient(url or api.url, token=secret, retries=Retries(attempts=1)) as client:
         app = TurngateTui(client)
         async with app.run_test(size=size) as pilot:

@@ -18,4 +18,4 @@ async def audit_events(database: Database, *kinds: str) -> list[tuple[str, dict[
 
 async def added(database: Database, name: str, role: str = "operator", password_hash: str | None = None) -> users.User:
     async with database.write() as conn:
-        return await users.add(conn, name=name, role=role, password_hash=password_hash, by="boss")
+        return await users.add(conn, users.User(name=name, role=role, password_hash=password_hash), by="boss")

@@ -214,11 +214,13 @@ class Site:
         async with self.stack.database.write() as conn:
             await executions.begin(
                 conn,
-                run_id=request.run_id,
-                tool_call_id=request.tool_call_id,
-                digest=request.digest,
-                decision_id=None,
-                idempotency_key="lost",
+                executions.NewExecution(
+                    run_id=request.run_id,
+                    tool_call_id=request.tool_call_id,
+                    digest=request.digest,
+                    decision_id=None,
+                    idempotency_key="lost",
+                ),
             )
         await self.stack.decide(request, "approve")
         run = await self.run(request)

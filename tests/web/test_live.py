@@ -100,7 +100,10 @@ async def test_a_running_tools_progress_appears_as_it_comes(site, open_page):
     run_id, call_id = request.run_id, request.tool_call_id
     async with site.stack.database.write() as conn:
         await executions.begin(
-            conn, run_id=run_id, tool_call_id=call_id, digest=request.digest, decision_id=None, idempotency_key="p"
+            conn,
+            executions.NewExecution(
+                run_id=run_id, tool_call_id=call_id, digest=request.digest, decision_id=None, idempotency_key="p"
+            ),
         )
     async with reporting(site.stack.database, run_id=run_id, tool_call_id=call_id) as emit:
         emit("<b>unpacking</b>\x1b[2K\u202e")
@@ -139,7 +142,7 @@ async def test_the_models_words_appear_as_they_come(site, open_page):
 
     async def add(attempt, n, spoken_deltas):
         async with database.write() as conn:
-            assert await deltas.append(conn, run_id, 2, attempt, n, spoken_deltas)
+            assert await deltas.append(conn, attempt, n, spoken_deltas)
 
     async with database.write() as conn:
         attempt = await deltas.begin(conn, run_id, 2, words("<b>said</b>\x1b[2K\u202e"))
@@ -157,7 +160,7 @@ async def test_the_models_words_appear_as_they_come(site, open_page):
     assert await text.inner_text() == f"{hostile}\nand more"  # to_have_text collapses white space
     assert await spoken.locator(":is(b, i)").count() == 0
     async with database.write() as conn:
-        await deltas.give_up(conn, run_id, 2, attempt, 4, "it broke off <u>")
+        await deltas.give_up(conn, attempt, 4, "it broke off <u>")
     await expect(text).to_have_count(0)
     await expect(spoken.locator("[data-reset]")).to_have_text("Its earlier words are void: it broke off <u>")
     async with database.write() as conn:

@@ -73,8 +73,8 @@ async def test_a_page_without_javascript_has_the_models_words(idle_site, open_pa
     run = await idle_site.stack.start("go")
     async with idle_site.stack.database.write() as conn:
         attempt = await deltas.begin(conn, run.id, 1, words("<i>First</i>, "))
-        await deltas.append(conn, run.id, 1, attempt, 2, words("then\nthis.\u202e"))
-        await deltas.append(conn, run.id, 1, attempt, 3, words('{"a"', 1, "tool-call", "pay", dropped=7))
+        await deltas.append(conn, attempt, 2, words("then\nthis.\u202e"))
+        await deltas.append(conn, attempt, 3, words('{"a"', 1, "tool-call", "pay", dropped=7))
     plain = await open_page(f"/runs/{run.id}", at=idle_site, java_script_enabled=False)
     spoken = plain.locator("[data-spoken]")
     await expect(spoken.locator("h2")).to_have_text("Step 1 the model is answering")
@@ -95,7 +95,7 @@ async def test_the_end_of_a_long_answer_is_followed_unless_the_reader_scrolls_up
 
     async def say(n, text):
         async with idle_site.stack.database.write() as conn:
-            assert await deltas.append(conn, run.id, 1, attempt, n, words(text))
+            assert await deltas.append(conn, attempt, n, words(text))
 
     async with idle_site.stack.database.write() as conn:
         attempt = await deltas.begin(conn, run.id, 1, words("line\n" * 10))

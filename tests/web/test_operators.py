@@ -164,7 +164,9 @@ async def test_a_grant_is_revoked_on_its_page(site, open_page):
     """The banner links to the active grants; the button ends this one, and the list of all says who did."""
     wanted = WantedGrant(pattern=GrantPattern(tool="refund", fixed={"order": "x"}), scope="everyone", max_uses=2)
     async with site.stack.database.write() as conn:
-        await grants.create(conn, wanted, key="page", created_by="bob", run_id=None, agent=None, role="admin")
+        await grants.create(
+            conn, wanted, grants.Origin(created_by="bob", run_id=None, agent=None, role="admin"), key="page"
+        )
     page = await open_page("/", **NO_SCRIPT)
     await page.locator(".standing a").click()
     await expect(page.locator(".pattern")).to_contain_text('order exactly "x"')

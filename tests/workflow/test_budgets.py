@@ -223,7 +223,7 @@ async def test_i5_a_lost_run_still_asks_for_more(client: Client, sqlite: Databas
                 named = {"decision_id": "d", "request_id": request.id, "by": "boss"}
                 await requests.offer(conn, requests.new_decision(order, **named))
                 won = {"status": "approved", "decision_id": "d", "verb": "approve", "by": "boss"}
-                await requests.settle(conn, request.id, at=now(), **won)
+                await requests.settle(conn, request.id, requests.Ending(at=now(), **won))
         report = await recover.recover(engine.services, None, by="cli:me")
         assert [each.outcome for each in report] == ["recovered"]
         if not decided:

@@ -102,8 +102,8 @@ async def test_i1_a_conversation_with_open_calls_is_repaired_before_it_is_sent(
     async with sqlite.write() as conn:
         await messages.create_conversation(conn, "conv")
         place = {"conversation_id": "conv", "run_id": None, "step": None}
-        await messages.append(conn, message_id="m1", parent_id=None, message=user_message("hi"), **place)
-        await messages.append(conn, message_id="m2", parent_id="m1", message=broken, **place)
+        await messages.append(conn, messages.NewMessage(id="m1", parent_id=None, message=user_message("hi"), **place))
+        await messages.append(conn, messages.NewMessage(id="m2", parent_id="m1", message=broken, **place))
         await messages.set_head(conn, "conv", "m2")
     model = ListModel(says("Done."))
     async with stack(client, sqlite, model=model) as engine:

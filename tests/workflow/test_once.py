@@ -110,7 +110,10 @@ async def test_i3_an_approval_is_redeemed_at_most_once(client: Client, database:
         async with database.write() as conn:
             with pytest.raises(Exception, match=r"(?i)unique"):
                 await executions.begin(
-                    conn, run_id=run.id, tool_call_id="other", digest="", decision_id="d-1", idempotency_key="k"
+                    conn,
+                    executions.NewExecution(
+                        run_id=run.id, tool_call_id="other", digest="", decision_id="d-1", idempotency_key="k"
+                    ),
                 )
 
 

@@ -356,12 +356,14 @@ async def test_i5_a_message_outlives_the_api_that_took_it(client: Client, sqlite
         async with sqlite.write() as conn:
             await queued_messages.add(
                 conn,
-                message_id="msg_kept",
-                run_id=run.id,
-                text="never mind",
-                while_running="supersede",
-                sent_by="ada",
-                fingerprint="",
+                queued_messages.QueuedMessage(
+                    id="msg_kept",
+                    run_id=run.id,
+                    text="never mind",
+                    while_running="supersede",
+                    sent_by="ada",
+                    fingerprint="",
+                ),
             )
         await redeliver_earlier(engine.services)
         assert (await engine.ended(run)).status == "completed"

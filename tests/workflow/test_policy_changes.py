@@ -254,7 +254,7 @@ async def test_a_late_question_has_the_terms_of_its_rule(clock: Clock, sqlite: D
 async def grant(database: Database, *, max_uses: int = 1) -> grants.StoredGrant:
     wanted = WantedGrant(pattern=GrantPattern(tool="pay", open=["cents"]), scope="everyone", max_uses=max_uses)
     async with database.write() as conn:
-        return await grants.create(conn, wanted, key="one", created_by="ann", run_id=None, agent=None)
+        return await grants.create(conn, wanted, grants.Origin(created_by="ann", run_id=None, agent=None), key="one")
 
 
 async def test_i2_of_two_calls_that_one_use_of_a_grant_allowed_one_runs(

@@ -250,7 +250,10 @@ async def executing(client: Client, sqlite: Database, tmp_path: Path) -> AsyncIt
         run = await engine.start()
         async with sqlite.write() as conn:
             await executions.begin(
-                conn, run_id=run.id, tool_call_id="c1", digest="d", decision_id=None, idempotency_key="k"
+                conn,
+                executions.NewExecution(
+                    run_id=run.id, tool_call_id="c1", digest="d", decision_id=None, idempotency_key="k"
+                ),
             )
         counted = CountedDatabase(f"sqlite:///{tmp_path}/turngate.db")
         yield counted, run.id

@@ -221,7 +221,7 @@ async def test_i3_an_answer_to_an_unknown_outcome_counts_after_the_loss(
             named = {"decision_id": "dec", "request_id": outcome.id, "by": "operator"}
             await requests.offer(conn, requests.new_decision(order, **named))
             won = {"status": "responded", "decision_id": "dec", "verb": "respond", "by": "operator"}
-            await requests.settle(conn, outcome.id, at=now(), **won)
+            await requests.settle(conn, outcome.id, requests.Ending(at=now(), **won))
         bench.release.set()
         await recovered_at(engine, run, 1)
         async with engine.worker():

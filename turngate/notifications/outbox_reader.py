@@ -57,13 +57,15 @@ async def put(
 def _delivery(
     channel: str, items: Sequence[Item], status: DeliveryStatus, *, due: datetime, at: datetime
 ) -> deliveries.Delivery:
-    return deliveries.new_delivery(
-        channel,
-        seqs=(items[0].seq, items[-1].seq),
+    return deliveries.Delivery(
+        id=deliveries.new_id(),
+        channel=channel,
+        first_seq=items[0].seq,
+        last_seq=items[-1].seq,
         payload=_json(Payload().with_items(items)),
         status=status,
-        due=due,
-        at=at,
+        next_attempt_at=as_text(due),
+        created_at=as_text(at),
     )
 
 

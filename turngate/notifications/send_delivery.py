@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from turngate.notifications.configuration import Channel
 from turngate.notifications.items import Payload
 from turngate.notifications.send_results import Next, Refused, SendResult, Unreachable, next_of
-from turngate.store.clock import from_text, now
+from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Database
 from turngate.store.events import deliveries
 from turngate.store.events.deliveries import Delivery
@@ -64,13 +64,15 @@ async def send_claimed(database: Database, channel: Channel, claimed: Delivery) 
 async def send_test(database: Database, channel: Channel) -> tuple[Delivery, SendResult]:
     """Send a test message, once, past what waits for the channel; it is in the delivery log like any other."""
     at = now()
-    delivery = deliveries.new_delivery(
-        channel.name,
-        seqs=(0, 0),
+    delivery = Delivery(
+        id=deliveries.new_id(),
+        channel=channel.name,
+        first_seq=0,
+        last_seq=0,
         payload=Payload(test=True).model_dump_json(exclude_defaults=True),
         status="sending",
-        due=at,
-        at=at,
+        next_attempt_at=as_text(at),
+        created_at=as_text(at),
     )
     async with database.write() as conn:
         claimed = await deliveries.add_claimed(conn, delivery, at=at, until=at + CLAIM_FOR)
@@ -102,12 +104,5 @@ async def _attempt(channel: Channel, claimed: Delivery) -> tuple[SendResult, int
 
 async def _finish(database: Database, claimed: Delivery, result: SendResult, then: Next, milliseconds: int) -> None:
     async with database.write() as conn:
-        await deliveries.finish(
-            conn,
-            claimed,
-            answer=result.answer,
-            milliseconds=milliseconds,
-            status=then.status,
-            at=now(),
-            due=then.due,
-        )
+        end = deliveries.AttemptEnd(answer=result.answer, milliseconds=milliseconds, at=now())
+        await deliveries.finish(conn, claimed, end, status=then.status, due=then.due)

@@ -190,9 +190,9 @@ async def person(api: Api, name: str) -> str:
     """A token that belongs to a person, whom a quorum counts."""
     name = f"{name}-{api.name}"
     async with api.stack.database.write() as conn:
-        await users.add(conn, name=name, role="operator", password_hash=None, by="test")
+        await users.add(conn, users.User(name=name, role="operator", password_hash=None), by="test")
         scopes: list[access.Scope] = ["requests:read", "requests:decide"]
-        return await tokens.issue(conn, name=f"{name}-editor", scopes=scopes, owner=name)
+        return await tokens.issue(conn, tokens.NewToken(name=f"{name}-editor", scopes=scopes, owner=name))
 
 
 async def test_one_approval_of_two_says_that_it_still_waits(driven_api: Api, tmp_path: Path) -> None:

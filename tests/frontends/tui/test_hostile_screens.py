@@ -53,7 +53,7 @@ async def test_nothing_stored_deceives(sqlite: Database) -> None:
     """Lists, requests, forms, conversations, comments, runs, explanations and grants show text and nothing else."""
     async with sqlite.write() as conn:
         await plant(conn, Filling(HOSTILE))
-        secret = await tokens.issue(conn, name="desk", scopes=["admin"], owner=OPERATOR)
+        secret = await tokens.issue(conn, tokens.NewToken(name="desk", scopes=["admin"], owner=OPERATOR))
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
     app = create_app(database=sqlite, gateway=Gateway(nowhere), settings=ApiSettings())
     async with serving(app) as url, TurngateClient(url, token=secret, retries=Retries(attempts=1)) as client:

@@ -94,13 +94,15 @@ class Talk:
     async def _say(self, conn: object, parent_id: str | None, text: str) -> str:
         message_id = f"msg_{self.run_id}_{next(NUMBERS)}"
         await messages.append(
-            conn,  # type: ignore[arg-type]
-            message_id=message_id,
-            parent_id=parent_id,
-            conversation_id=f"conv_{self.run_id}",
-            run_id=self.run_id,
-            step=None,
-            message=user_message(text),
+            conn,
+            messages.NewMessage(
+                id=message_id,
+                parent_id=parent_id,
+                conversation_id=f"conv_{self.run_id}",
+                run_id=self.run_id,
+                step=None,
+                message=user_message(text),
+            ),
         )
         return message_id
 
@@ -123,7 +125,7 @@ class Talk:
         response = says(*(parts or ["Just words."])).model_copy(update={"usage": Usage(input_tokens=taken)})
         run = await self.run()
         async with self.database.write() as conn:
-            await steps.record_response(conn, run, step, response)
+            await steps.record_response(conn, run, steps.NewStep(number=step, response=response))
             await steps.close(conn, run, step, Failure(kind="cancelled", reason="x" * chars))
         if spoken_to:
             run = await self.run()

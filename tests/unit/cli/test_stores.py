@@ -55,7 +55,7 @@ async def test_i10_a_token_that_is_not_the_owners_is_replaced(tmp_path: Path):
     """I10: a token that anyone could have issued does not stay the owner's, whatever its scopes."""
     async with stores.opened_store(load_settings(data_dir=tmp_path)) as database:
         async with database.write() as conn:
-            (tmp_path / "token").write_text(await tokens.issue(conn, name="bot", scopes=["admin"]))
+            (tmp_path / "token").write_text(await tokens.issue(conn, tokens.NewToken(name="bot", scopes=["admin"])))
         await stores.ensure_cli_token(database, tmp_path)
         async with database.read() as conn:
             holder = await tokens.find(conn, read_cli_token(tmp_path) or "")

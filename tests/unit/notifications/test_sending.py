@@ -20,13 +20,15 @@ ITEM = Item(seq=1, name="run.failed", at="2026-03-01T12:00:00+00:00", run_id="ru
 
 
 async def add(database: Database, *, age: timedelta = timedelta(), payload: str | None = None) -> Delivery:
-    made = deliveries.new_delivery(
-        "ops",
-        seqs=(1, 1),
+    made = Delivery(
+        id=deliveries.new_id(),
+        channel="ops",
+        first_seq=1,
+        last_seq=1,
         payload=payload or Payload(items=(ITEM,)).model_dump_json(exclude_defaults=True),
         status="waiting",
-        due=now() - age,
-        at=now() - age,
+        next_attempt_at=as_text(now() - age),
+        created_at=as_text(now() - age),
     )
     async with database.write() as conn:
         await deliveries.add(conn, [made])

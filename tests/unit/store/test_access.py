@@ -60,7 +60,7 @@ async def test_a_link_for_a_user_has_the_users_name_and_role(database: Database)
     """A link's own name and role don't count then; a token's name and a disabled user get no link."""
     await added(database, "Ann", "viewer")
     async with database.write() as conn:
-        await tokens.issue(conn, name="ci", scopes=["runs:write"])
+        await tokens.issue(conn, tokens.NewToken(name="ci", scopes=["runs:write"]))
         assert await access.checked_visitor(conn, "ANN", None) == access.Visitor(name="Ann", role="viewer")
         assert await access.checked_visitor(conn, " bob ", "viewer") == access.Visitor(name="bob", role="viewer")
         with pytest.raises(ConflictError, match="role"):
@@ -142,8 +142,8 @@ async def test_sessions_are_ended_by_id_or_all_at_once(database: Database) -> No
 async def test_a_token_carries_its_name_and_scopes_until_it_is_revoked(database: Database, scopes) -> None:
     """Its secret identifies its holder; a revoked or unknown token gives no one."""
     async with database.write() as conn:
-        secret = await tokens.issue(conn, name="ci", scopes=scopes)
-        other = await tokens.issue(conn, name="ci", scopes=scopes)
+        secret = await tokens.issue(conn, tokens.NewToken(name="ci", scopes=scopes))
+        other = await tokens.issue(conn, tokens.NewToken(name="ci", scopes=scopes))
     async with database.read() as conn:
         token = await tokens.find(conn, secret)
         assert token is not None
@@ -165,8 +165,8 @@ async def test_a_token_may_expire(database: Database) -> None:
     """After its time it is invalid; one that would expire at once is refused; its last use is recorded."""
     async with database.write() as conn:
         with pytest.raises(InvalidInputError):
-            await tokens.issue(conn, name="ci", scopes=[], expires_at=now())
-        secret = await tokens.issue(conn, name="ci", scopes=[], expires_at=now() + timedelta(days=1))
+            await tokens.issue(conn, tokens.NewToken(name="ci", scopes=[], expires_at=now()))
+        secret = await tokens.issue(conn, tokens.NewToken(name="ci", scopes=[], expires_at=now() + timedelta(days=1)))
         token = await tokens.find(conn, secret)
         assert token is not None
         assert (token.last_used_at, token.use_is_due) == (None, True)
@@ -184,11 +184,11 @@ async def test_a_users_token_is_never_more_than_the_user(database: Database) -> 
     await added(database, "Ann")
     async with database.write() as conn:
         both = ["runs:write", "requests:decide"]
-        secret = await tokens.issue(conn, name="ann-laptop", scopes=both, owner="ann")
+        secret = await tokens.issue(conn, tokens.NewToken(name="ann-laptop", scopes=both, owner="ann"))
         with pytest.raises(ForbiddenError, match="Ann is operator"):
-            await tokens.issue(conn, name="ann-admin", scopes=["admin"], owner="ann")
+            await tokens.issue(conn, tokens.NewToken(name="ann-admin", scopes=["admin"], owner="ann"))
         with pytest.raises(NotFoundError, match="no user 'zoe'"):
-            await tokens.issue(conn, name="zoe-laptop", scopes=[], owner="zoe")
+            await tokens.issue(conn, tokens.NewToken(name="zoe-laptop", scopes=[], owner="zoe"))
 
     async def scopes() -> set[str] | None:
         async with database.read() as conn:
@@ -215,9 +215,11 @@ async def test_i10_no_ownerless_token_both_starts_and_decides(database: Database
     """I10: creating one is refused with the reason, and a row that lists both scopes has no power to decide."""
     async with database.write() as conn:
         with pytest.raises(InvalidInputError, match="could approve its own calls"):
-            await tokens.issue(conn, name="bot", scopes=["runs:write", "requests:read", "requests:decide"])
+            await tokens.issue(
+                conn, tokens.NewToken(name="bot", scopes=["runs:write", "requests:read", "requests:decide"])
+            )
         assert await tokens.listed(conn) == []
-        secret = await tokens.issue(conn, name="bot", scopes=["runs:write"])
+        secret = await tokens.issue(conn, tokens.NewToken(name="bot", scopes=["runs:write"]))
         await conn.execute(update(api_tokens).values(scopes="requests:decide requests:read runs:write"))
         token = await tokens.find(conn, secret)
         assert token is not None
@@ -232,7 +234,7 @@ async def test_the_owners_token_is_a_persons(database: Database) -> None:
         assert (token.acts_as, token.machine, token.role, token.scopes) == ("cli:ole", False, "admin", {"admin"})
         for name in ("cli:ole", "CLI:eve", "\uff43\uff4c\uff49:eve"):
             with pytest.raises(InvalidInputError, match="are kept for"):
-                await tokens.issue(conn, name=name, scopes=["admin"])
+                await tokens.issue(conn, tokens.NewToken(name=name, scopes=["admin"]))
 
 
 async def test_no_secret_is_in_the_database(database: Database) -> None:
@@ -241,7 +243,7 @@ async def test_no_secret_is_in_the_database(database: Database) -> None:
         secrets = [
             await access.issue_link(conn, "ann"),
             await sessions.begin(conn, "ann"),
-            await tokens.issue(conn, name="ci", scopes=["admin"]),
+            await tokens.issue(conn, tokens.NewToken(name="ci", scopes=["admin"])),
         ]
         assert await access.use_link(conn, secrets[0]) == ANN
     assert len(set(secrets)) == 3

@@ -36,7 +36,10 @@ def planned(run: runs.Run, call_id: str, *, step: int = 1, position: int = 0, ke
 async def begin(database: Database, run: runs.Run, call_id: str, decision_id: str | None = None) -> None:
     async with database.write() as conn:
         await executions.begin(
-            conn, run_id=run.id, tool_call_id=call_id, digest="d", decision_id=decision_id, idempotency_key="key"
+            conn,
+            executions.NewExecution(
+                run_id=run.id, tool_call_id=call_id, digest="d", decision_id=decision_id, idempotency_key="key"
+            ),
         )
 
 

@@ -113,7 +113,7 @@ async def test_a_claim_delays_neither_expiry_nor_the_end_of_the_run(database: Da
     """A claimed request ends as any other, and an ended one can't be claimed."""
     await take(database, "ann")
     async with database.write() as conn:
-        assert await requests.settle(conn, "rq", status="expired", at=now())
+        assert await requests.settle(conn, "rq", requests.Ending(status="expired", at=now()))
         request = await requests.get(conn, "rq")
     assert request is not None
     assert claims.live_lease(request) is None

@@ -16,7 +16,7 @@ from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.events.events import Event
 from turngate.store.live import deltas, watch
-from turngate.store.live.deltas import LOST, DeltaBatch, Deltas
+from turngate.store.live.deltas import LOST, Attempt, DeltaBatch, Deltas
 from turngate.store.live.watch import EVERY_RUN, Follower, StreamItem
 from turngate.store.runs import runs, steps
 from turngate.store.tables import deltas as deltas_table
@@ -26,14 +26,14 @@ def words(text: str) -> DeltaBatch:
     return DeltaBatch([Delta(kind="text", part=0, text=text)])
 
 
-async def begin(database: Database, run: runs.Run, text: str, step: int = 1) -> int | None:
+async def begin(database: Database, run: runs.Run, text: str, step: int = 1) -> Attempt | None:
     async with database.write() as conn:
         return await deltas.begin(conn, run.id, step, words(text))
 
 
-async def say(database: Database, run: runs.Run, attempt: int, n: int, text: str, step: int = 1) -> bool:
+async def say(database: Database, run: runs.Run, attempt: Attempt, n: int, text: str) -> bool:
     async with database.write() as conn:
-        return await deltas.append(conn, run.id, step, attempt, n, words(text))
+        return await deltas.append(conn, attempt, n, words(text))
 
 
 async def respond(database: Database, run: runs.Run, step: int = 1) -> None:
@@ -41,7 +41,9 @@ async def respond(database: Database, run: runs.Run, step: int = 1) -> None:
     message = Message(role="assistant", parts=(TextPart(text="Done."),))
     response = ModelResponse(message=message, finish_reason="stop", model="m")
     async with database.write() as conn:
-        await steps.record_response(conn, run, step, response, final=StepPlan(final=True))
+        await steps.record_response(
+            conn, run, steps.NewStep(number=step, response=response, final=StepPlan(final=True))
+        )
         await deltas.forget(conn, run.id, step)
         await events.append(conn, run.id, [("step.responded", {"step": step})])
 
@@ -80,10 +82,10 @@ async def test_attempts_never_mix(database: Database, run: runs.Run) -> None:
     assert second > first
     assert not await say(database, run, first, 3, "late")
     async with database.write() as conn:
-        await deltas.give_up(conn, run.id, 1, first, 3, "late, too")
+        await deltas.give_up(conn, first, 3, "late, too")
     assert await stored_deltas(database, run) == [(LOST, "c")]
     async with database.write() as conn:
-        await deltas.give_up(conn, run.id, 1, second, 2, "it broke off")
+        await deltas.give_up(conn, second, 2, "it broke off")
     assert await stored_deltas(database, run) == [("it broke off", "")]
     await begin(database, run, "d")
     # Without the end of the attempt before, which watchers got already.

@@ -21,7 +21,7 @@ async def new_grant(database: Database, key: str = "k", **options: Any) -> grant
     target = {"run_id": options.pop("run_id", None), "agent": options.pop("agent", None)}
     wanted = WantedGrant(**{"scope": "everyone", "max_uses": 3, **options})
     async with database.write() as conn:
-        return await grants.create(conn, wanted, key=key, created_by="ann", role="admin", **target)
+        return await grants.create(conn, wanted, grants.Origin(created_by="ann", role="admin", **target), key=key)
 
 
 async def test_a_grant_allows_as_many_calls_as_it_says(database: Database) -> None:

@@ -39,7 +39,7 @@ async def fill(conn: Connection, run: runs.Run, other: runs.Run) -> None:
     await requests.insert_all(conn, [*waiting, *ended])
     # The last to be opened is the first to be decided.
     for seconds, name in enumerate(reversed(statuses), start=20):
-        await requests.settle(conn, name, status=statuses[name], at=AT + timedelta(seconds=seconds))  # type: ignore[arg-type]
+        await requests.settle(conn, name, requests.Ending(status=statuses[name], at=AT + timedelta(seconds=seconds)))  # type: ignore[arg-type]
 
 
 MATCHES = {

@@ -37,12 +37,14 @@ async def grow(conn: Connection, conversation_id: str, parent_id: str | None, *t
     for text in texts:
         await messages.append(
             conn,
-            message_id=text,
-            parent_id=parent_id,
-            conversation_id=conversation_id,
-            run_id=None,
-            step=None,
-            message=user_message(text),
+            messages.NewMessage(
+                id=text,
+                parent_id=parent_id,
+                conversation_id=conversation_id,
+                run_id=None,
+                step=None,
+                message=user_message(text),
+            ),
         )
         parent_id = text
     assert parent_id is not None
@@ -118,7 +120,8 @@ async def test_opaque_fields_and_raw_input_come_back_byte_for_byte(database: Dat
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
         await messages.append(
-            conn, message_id="m", parent_id=None, conversation_id="conv", run_id="r", step=3, message=message
+            conn,
+            messages.NewMessage(id="m", parent_id=None, conversation_id="conv", run_id="r", step=3, message=message),
         )
     async with database.read() as conn:
         back = await messages.get(conn, "m")

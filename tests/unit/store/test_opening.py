@@ -35,7 +35,7 @@ async def test_a_run_begins_with_its_message_and_its_event(database: Database) -
         await messages.create_with_past(conn, "conv", [user_message("before")])
         before = await messages.head_of(conn, "conv")
         details = {"by": "bob", "unattended": "park"}
-        await open_run(conn, new(), says=user_message("go"), behind=before, told=details)
+        await open_run(conn, new(), new().input_after(before, user_message("go")), details=details)
     async with database.read() as conn:
         run = await runs.get(conn, "r")
         path = await messages.path_to(conn, await messages.head_of(conn, "conv"))
@@ -54,7 +54,7 @@ async def test_a_run_may_begin_without_a_new_message(database: Database) -> None
         await messages.create_with_past(conn, "conv", [user_message("before")])
         head = await messages.head_of(conn, "conv")
         assert head is not None
-        await open_run(conn, new(message_id=head), says=None, behind=head, told={}, external=call)
+        await open_run(conn, new(message_id=head), None, details={}, external=call)
     async with database.read() as conn:
         assert [each.id for each in await messages.path_to(conn, await messages.head_of(conn, "conv"))] == [head]
         stored = await external_calls.get(conn, "r")
@@ -66,10 +66,11 @@ async def test_a_conversation_has_one_live_run(database: Database) -> None:
     """The database refuses a second one, and stores none of it."""
     async with database.write() as conn:
         await messages.create_conversation(conn, "conv")
-        await open_run(conn, new(), says=user_message("go"), behind=None, told={})
+        await open_run(conn, new(), new().input_after(None, user_message("go")), details={})
+    other = new("other", message_id="n")
     with pytest.raises(IntegrityError):
         async with database.write() as conn:
-            await open_run(conn, new("other", message_id="n"), says=user_message("go"), behind="m", told={})
+            await open_run(conn, other, other.input_after("m", user_message("go")), details={})
     async with database.read() as conn:
         assert await runs.get(conn, "other") is None
         assert await messages.head_of(conn, "conv") == "m"

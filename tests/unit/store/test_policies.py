@@ -22,7 +22,7 @@ async def test_one_of_ten_writers_stores_a_version(database: Database) -> None:
     async def write(number: int) -> None:
         async with database.write() as conn:
             await policies.append_version(
-                conn, version=1, source=f"# {number}", digest="d", changed_by="ann", comment=""
+                conn, policies.StoredPolicy(version=1, source=f"# {number}", digest="d", changed_by="ann", comment="")
             )
 
     done = await asyncio.gather(*(write(number) for number in range(10)), return_exceptions=True)

@@ -25,7 +25,10 @@ async def begin(database: Database, run: runs.Run, call: str = "c1") -> None:
     """Let the call's handler start, with its event."""
     async with database.write() as conn:
         await executions.begin(
-            conn, run_id=run.id, tool_call_id=call, digest="d", decision_id=None, idempotency_key="k"
+            conn,
+            executions.NewExecution(
+                run_id=run.id, tool_call_id=call, digest="d", decision_id=None, idempotency_key="k"
+            ),
         )
         await events.append(conn, run.id, [("execution.started", {"tool_call_id": call})])
 

@@ -52,7 +52,7 @@ async def test_a_page_stays_in_place_while_requests_are_decided(database: Databa
         await requests.insert_all(conn, [request_row(run, f"rq_{number}") for number in range(4)])
         first = await requests.page(conn, limit=2)
         for request in first:
-            await requests.settle(conn, request.id, status="approved", at=AT)
+            await requests.settle(conn, request.id, requests.Ending(status="approved", at=AT))
         after = (first[-1].created_at, first[-1].id)
         second = await requests.page(conn, limit=2, after=after)
     assert [request.id for request in (*first, *second)] == ["rq_0", "rq_1", "rq_2", "rq_3"]
@@ -76,7 +76,9 @@ async def test_i4_a_request_ends_once(database: Database, run: runs.Run) -> None
     async def settle(number: int) -> bool:
         async with database.write() as conn:
             return await requests.settle(
-                conn, "rq_1", status="approved", at=AT, decision_id=f"dec_{number}", verb="approve", by=f"p{number}"
+                conn,
+                "rq_1",
+                requests.Ending(status="approved", at=AT, decision_id=f"dec_{number}", verb="approve", by=f"p{number}"),
             )
 
     won = await asyncio.gather(*(settle(number) for number in range(10)))
@@ -97,7 +99,7 @@ async def test_a_run_that_ends_cancels_only_its_pending_requests(database: Datab
     one, two = await new_run(), await new_run()
     async with database.write() as conn:
         await requests.insert_all(conn, [request_row(one, "rq_1"), request_row(one, "rq_2"), request_row(two, "rq_3")])
-        await requests.settle(conn, "rq_1", status="approved", at=AT)
+        await requests.settle(conn, "rq_1", requests.Ending(status="approved", at=AT))
         assert await requests.cancel_pending(conn, one.id, at=AT) == ["rq_2"]
         assert await requests.cancel_pending(conn, one.id, at=AT) == []
         statuses = [each.status for each in await requests.page(conn, InboxFilter(status="all"), limit=9)]
@@ -120,11 +122,13 @@ async def test_i4_a_decision_decides_one_request(database: Database, new_run) ->
     one, two = await new_run(), await new_run()
     async with database.write() as conn:
         await requests.insert_all(conn, [request_row(one, "rq_1"), request_row(one, "rq_2"), request_row(two, "rq_3")])
-        await requests.settle(conn, "rq_1", status="approved", at=AT, decision_id="dec_1", verb="approve", by="ann")
+        await requests.settle(
+            conn, "rq_1", requests.Ending(status="approved", at=AT, decision_id="dec_1", verb="approve", by="ann")
+        )
     for request_id in ("rq_2", "rq_3"):
         with pytest.raises(IntegrityError):
             async with database.write() as conn:
-                await requests.settle(conn, request_id, status="approved", at=AT, decision_id="dec_1")
+                await requests.settle(conn, request_id, requests.Ending(status="approved", at=AT, decision_id="dec_1"))
     async with database.write() as conn:
         won = await requests.by_decision(conn, "dec_1")
         assert won is not None
@@ -152,8 +156,13 @@ async def test_i4_an_offer_is_withdrawn_unless_it_won(database: Database, run: r
         await requests.insert_all(conn, [request_row(run, "rq_1")])
         for decision_id in ("won", "counted", "lost"):
             await requests.offer(conn, decided("rq_1", decision_id))
-        await requests.add(conn, request_id="rq_1", decided_by="bob", decision_id="counted", message="é", at=AT)
-        await requests.settle(conn, "rq_1", status="approved", at=AT, decision_id="won", verb="edit", by="ann")
+        approval = requests.Approval(
+            request_id="rq_1", decided_by="bob", decision_id="counted", message="é", created_at=as_text(AT)
+        )
+        await requests.add_approval(conn, approval)
+        await requests.settle(
+            conn, "rq_1", requests.Ending(status="approved", at=AT, decision_id="won", verb="edit", by="ann")
+        )
         for decision_id in ("won", "counted", "lost", "unknown"):
             await requests.withdraw(conn, decision_id)
         assert await requests.decision(conn, "won") is not None

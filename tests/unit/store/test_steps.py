@@ -51,7 +51,7 @@ def planned(run: runs.Run, call_id: str, position: int, *, step: int = 1, key: s
 async def respond(database: Database, run: runs.Run, answer: ModelResponse, *, step: int = 1) -> None:
     """Store a response and plan its calls."""
     async with database.write() as conn:
-        await steps.record_response(conn, run, step, answer)
+        await steps.record_response(conn, run, steps.NewStep(number=step, response=answer))
         rows = [planned(run, call.tool_call_id, place, step=step) for place, call in enumerate(answer.message.calls)]
         await calls.insert_planned(conn, rows)
         assert await steps.record_plan(conn, run.id, step, StepPlan(final=False))
@@ -68,7 +68,9 @@ async def test_i5_a_response_is_stored_once_per_step(database: Database, run: ru
 
     async def store(number: int) -> None:
         async with database.write() as conn:
-            await steps.record_response(conn, run, 1, response("c1", text=f"attempt {number}"))
+            await steps.record_response(
+                conn, run, steps.NewStep(number=1, response=response("c1", text=f"attempt {number}"))
+            )
 
     stored = await asyncio.gather(*(store(number) for number in range(6)), return_exceptions=True)
     assert sorted(str(type(each).__name__) for each in stored) == ["IntegrityError"] * 5 + ["NoneType"]
@@ -101,7 +103,7 @@ async def test_i5_a_response_that_comes_after_the_end_changes_nothing(
         await messages.set_head(conn, run.conversation_id, following.head_message_id)
     with pytest.raises(ConflictError, match="has ended"):
         async with database.write() as conn:
-            await steps.record_response(conn, run, 1, response(text="late"), final=final)
+            await steps.record_response(conn, run, steps.NewStep(number=1, response=response(text="late"), final=final))
     async with database.read() as conn:
         assert await steps.get(conn, run.id, 1) is None
         assert await messages.head_of(conn, run.conversation_id) == following.head_message_id
@@ -113,7 +115,9 @@ async def test_i5_a_response_that_comes_after_the_end_changes_nothing(
 async def test_a_final_response_ends_the_run(database: Database, run: runs.Run) -> None:
     """One transaction stores the response, closes the step, completes the run and moves both heads to the reply."""
     async with database.write() as conn:
-        await steps.record_response(conn, run, 1, response(text="Done."), final=StepPlan(final=True))
+        await steps.record_response(
+            conn, run, steps.NewStep(number=1, response=response(text="Done."), final=StepPlan(final=True))
+        )
     async with database.read() as conn:
         step, ended = await steps.get(conn, run.id, 1), await runs.get(conn, run.id)
         assert step is not None
@@ -129,7 +133,7 @@ async def test_a_final_response_ends_the_run(database: Database, run: runs.Run) 
 async def test_the_first_plan_counts(database: Database, run: runs.Run) -> None:
     """A second plan for a step changes nothing, and its writer learns so."""
     async with database.write() as conn:
-        await steps.record_response(conn, run, 1, response("c1"))
+        await steps.record_response(conn, run, steps.NewStep(number=1, response=response("c1")))
         assert await steps.record_plan(conn, run.id, 1, StepPlan(final=False, malformed=True))
         assert not await steps.record_plan(conn, run.id, 1, StepPlan(final=False))
         assert not await steps.record_plan(conn, run.id, 2, StepPlan(final=False))
@@ -195,7 +199,7 @@ async def test_i1_of_two_that_close_at_once_one_writes(database: Database, run: 
 async def test_i1_a_response_that_was_never_planned_is_closed_too(database: Database, run: runs.Run) -> None:
     """I1: a crash between storing and planning leaves no call rows; closing still answers the calls."""
     async with database.write() as conn:
-        await steps.record_response(conn, run, 1, response("a", "b"))
+        await steps.record_response(conn, run, steps.NewStep(number=1, response=response("a", "b")))
         assert await steps.close(conn, run, 1, OPEN)
         path = await history(conn, run.id)
     assert is_reconciled(path)

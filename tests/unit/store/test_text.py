@@ -72,7 +72,9 @@ async def test_i9_any_text_of_a_tool_can_be_stored(database: Database, run: runs
     where = {"run_id": run.id, "tool_call_id": "c1"}
     async with database.write() as conn:
         await requests.insert_all(conn, [request])
-        await executions.begin(conn, **where, digest="d", decision_id=None, idempotency_key="k")
+        await executions.begin(
+            conn, executions.NewExecution(**where, digest="d", decision_id=None, idempotency_key="k")
+        )
         await executions.finish(conn, **where, state="failed", partial_output=BAD)
         await runs.end(conn, run.id, status="failed", reason=BAD)
     async with database.read() as conn:

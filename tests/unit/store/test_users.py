@@ -19,16 +19,16 @@ async def test_a_name_means_one_person_or_machine(database: Database) -> None:
     """However it is spelled: no second user, no token like a user, no user like a token; revoking frees a token's name."""
     await added(database, "Straße  Ann")
     async with database.write() as conn:
-        await tokens.issue(conn, name="robo", scopes=["runs:write"])
+        await tokens.issue(conn, tokens.NewToken(name="robo", scopes=["runs:write"]))
         for taken in ("straße ann", "STRASSE ANN", "\uff33traße Ann", "ROBO"):
             with pytest.raises(ConflictError) as refused:
-                await users.add(conn, name=taken, role="viewer", password_hash=None, by="boss")
+                await users.add(conn, users.User(name=taken, role="viewer", password_hash=None), by="boss")
             assert refused.value.error_code == "name_taken"
         for taken in ("strasse ann", "Straße Ann"):
             with pytest.raises(ConflictError, match="a user's name"):
-                await tokens.issue(conn, name=taken, scopes=[])
+                await tokens.issue(conn, tokens.NewToken(name=taken, scopes=[]))
         await tokens.revoke(conn, name="robo", by="boss")
-        await users.add(conn, name="robo", role="viewer", password_hash=None, by="boss")
+        await users.add(conn, users.User(name="robo", role="viewer", password_hash=None), by="boss")
         assert [each.name for each in await users.all_users(conn)] == ["Straße Ann", "robo"]
 
 
@@ -40,9 +40,9 @@ async def test_of_many_claims_to_a_name_at_once_one_succeeds(database: Database)
         try:
             async with database.write() as conn:
                 if number % 2:
-                    await tokens.issue(conn, name=spelled, scopes=[])
+                    await tokens.issue(conn, tokens.NewToken(name=spelled, scopes=[]))
                 else:
-                    await users.add(conn, name=spelled, role="viewer", password_hash=None, by="boss")
+                    await users.add(conn, users.User(name=spelled, role="viewer", password_hash=None), by="boss")
         except ConflictError as error:
             return error.error_code
         return "user" if number % 2 == 0 else "token"
@@ -123,7 +123,7 @@ async def test_only_links_admit_people_without_a_user(database: Database) -> Non
 async def from_oidc(database: Database, subject: str, name: str, **more: str) -> users.User:
     values = {"issuer": ISSUER, "email": "", "role": "operator", **more}
     async with database.write() as conn:
-        return await users.from_oidc(conn, subject=subject, wanted_name=name, **values)
+        return await users.from_oidc(conn, users.OidcIdentity(subject=subject, name=name, **values))
 
 
 async def test_a_provider_knows_people_by_subject_alone(database: Database) -> None:
@@ -188,6 +188,6 @@ async def test_deceptive_names_are_refused(database: Database) -> None:
     async with database.write() as conn:
         for name in ("", " ", "\u3164", "a\u202eb", "a\nb", "a\x00", "a\u200bb", "a\ufe0f", "x" * 101, "\ud800"):
             with pytest.raises(InvalidInputError):
-                await users.add(conn, name=name, role="viewer", password_hash=None, by="boss")
+                await users.add(conn, users.User(name=name, role="viewer", password_hash=None), by="boss")
             with pytest.raises(InvalidInputError):
-                await tokens.issue(conn, name=name, scopes=[])
+                await tokens.issue(conn, tokens.NewToken(name=name, scopes=[]))

@@ -78,16 +78,18 @@ async def test_a_clipped_call_names_its_whole_result(database: Database, run: ru
         )
         await calls.insert_planned(conn, [row])
         digest = await keep(conn, whole)
-        assert await calls.settle(conn, run.id, "c1", excerpt, whole_result=digest)
+        assert await calls.settle(conn, run.id, "c1", excerpt, calls.ResultView(whole_result=digest))
         part = ToolResultPart(tool_call_id="c1", tool_name="read", result=excerpt, whole_result=digest)
         await messages.append(
             conn,
-            message_id="results",
-            parent_id=run.input_message_id,
-            conversation_id=run.conversation_id,
-            run_id=run.id,
-            step=1,
-            message=Message(role="tool", parts=(part,)),
+            messages.NewMessage(
+                id="results",
+                parent_id=run.input_message_id,
+                conversation_id=run.conversation_id,
+                run_id=run.id,
+                step=1,
+                message=Message(role="tool", parts=(part,)),
+            ),
         )
     async with database.read() as conn:
         call = await calls.get(conn, run.id, "c1")

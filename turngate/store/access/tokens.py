@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -77,40 +77,40 @@ class Token:
         return self.last_used_at is None or now() - from_text(self.last_used_at) >= USED_EVERY
 
 
-async def issue(
-    conn: Connection,
-    *,
-    name: str,
-    scopes: Iterable[Scope],
-    owner: str | None = None,
-    expires_at: datetime | None = None,
-    by: str = "",
-) -> str:
+@dataclass(frozen=True, kw_only=True)
+class NewToken:
+    """A token to issue. ``name``: who or what uses it; several tokens may share one, so that the next can replace the last.
+
+    ``scopes``: what it may do. ``owner``: a stored user, as whom it acts and whose role bounds it; None: it acts under its
+    own name. ``expires_at``: in the future; None: never.
+    """
+
+    name: str
+    scopes: Iterable[Scope]
+    owner: str | None = None
+    expires_at: datetime | None = None
+
+
+async def issue(conn: Connection, new: NewToken, *, by: str = "") -> str:
     """Return the secret of a new API token; it is shown once and stored hashed. Call it last in the transaction.
 
-    Args:
-        conn: a write transaction.
-        name: who or what holds it. Several tokens may have one name: rotate a token by issuing the next one first.
-        scopes: what it may do.
-        owner: a stored user, under whose name it acts and whose role bounds it.
-        expires_at: in the future; None: never.
-        by: who issued it, for the audit.
+    ``by``: who issued it, for the audit log.
 
     Raises:
-        InvalidInputError: the name is none, ``expires_at`` is past, or the scopes would let an agent decide (I10).
+        InvalidInputError: the name is not allowed, ``expires_at`` is past, or the scopes would let an agent decide (I10).
         ConflictError: ``name_taken`` by a user.
         ForbiddenError: ``beyond_role`` or ``user_disabled``, of the owner.
         NotFoundError: there is no such user.
     """
-    name = checked_name(name)
-    granted = frozenset(scopes)
-    check_token_scopes(granted, owned=owner is not None)
-    if expires_at is not None and expires_at <= now():
+    name = checked_name(new.name)
+    scopes = frozenset(new.scopes)
+    check_token_scopes(scopes, owned=new.owner is not None)
+    if new.expires_at is not None and new.expires_at <= now():
         raise InvalidInputError("the token would be out of date at once", errors=[])
     await user_rows.lock_identities(conn)
     await user_rows.require_no_user(conn, name)
-    bound = None if owner is None else await _owner(conn, owner, granted)
-    return await _insert(conn, name=name, scopes=granted, owner=bound, expires_at=expires_at, by=by)
+    owner = None if new.owner is None else await _owner(conn, new.owner, scopes)
+    return await _insert(conn, replace(new, name=name, scopes=scopes, owner=owner), by=by)
 
 
 async def issue_owner_token(conn: Connection, local_user: str) -> str:
@@ -119,7 +119,7 @@ async def issue_owner_token(conn: Connection, local_user: str) -> str:
     A user who can read it in the data directory can also write the store there.
     """
     name = f"{OWNERS_PREFIX}{local_user}"
-    return await _insert(conn, name=name, scopes=frozenset({"admin"}), owner=None, expires_at=None, by=name)
+    return await _insert(conn, NewToken(name=name, scopes=("admin",)), by=name)
 
 
 async def find(conn: Connection, secret: str) -> Token | None:
@@ -173,32 +173,25 @@ async def _owner(conn: Connection, owner: str, granted: frozenset[Scope]) -> str
     return user.name
 
 
-async def _insert(
-    conn: Connection,
-    *,
-    name: str,
-    scopes: frozenset[Scope],
-    owner: str | None,
-    expires_at: datetime | None,
-    by: str,
-) -> str:
+async def _insert(conn: Connection, new: NewToken, *, by: str) -> str:
     secret = new_secret(PREFIX)
-    until = None if expires_at is None else as_text(expires_at)
+    scopes = sorted(new.scopes)
+    until = None if new.expires_at is None else as_text(new.expires_at)
     await conn.execute(
         insert(api_tokens).values(
             token_hash=hashed(secret),
-            name=name,
-            scopes=" ".join(sorted(scopes)),
+            name=new.name,
+            scopes=" ".join(scopes),
             created_at=as_text(now()),
-            owner=owner,
+            owner=new.owner,
             expires_at=until,
         )
     )
     payload = {
         "token_id": hashed(secret)[:ID_CHARS],
-        "name": name,
-        "scopes": sorted(scopes),
-        "owner": owner,
+        "name": new.name,
+        "scopes": scopes,
+        "owner": new.owner,
         "expires_at": until,
         "by": by,
     }

@@ -7,7 +7,7 @@ works at once: sessions and tokens look their user up with every request, and a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -34,21 +34,39 @@ EndReason = Literal["logout", "revoked", "replaced", "password_changed", "user_d
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """A stored user. ``oidc_issuer`` None: a local user, who logs in with a password or by links only."""
+    """A stored user. ``oidc_issuer`` None: a local user, who logs in with a password or by links only.
+
+    ``created_at``: set when they are stored.
+    """
 
     name: str
     role: Role
-    email: str
-    password_hash: str | None
-    oidc_issuer: str | None
-    oidc_subject: str | None
-    created_at: str
-    disabled_at: str | None
+    email: str = ""
+    password_hash: str | None = None
+    oidc_issuer: str | None = None
+    oidc_subject: str | None = None
+    created_at: str = ""
+    disabled_at: str | None = None
 
     @property
     def disabled(self) -> bool:
         """Whether they can't log in."""
         return self.disabled_at is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OidcIdentity:
+    """A person as their OpenID provider describes them. ``name``: the one they would like to have here.
+
+    Only ``issuer`` and ``subject`` identify them: e-mail addresses and names are reassigned, and providers let people choose
+    them. ``role``: the one that the provider's claim means here.
+    """
+
+    issuer: str
+    subject: str
+    name: str
+    email: str
+    role: Role
 
 
 async def all_users(conn: Connection) -> list[User]:
@@ -121,40 +139,26 @@ __all__ = [
 ]
 
 
-async def add(conn: Connection, *, name: str, role: Role, password_hash: str | None, email: str = "", by: str) -> User:
-    """Add a local user; returns them under their name as it is stored.
+async def add(conn: Connection, user: User, *, by: str) -> User:
+    """Add a local user; returns them with their name as it is stored.
 
-    Sessions and links that someone else was given under this name end: a name means one person.
+    Sessions and links that someone else got under this name end: a name means one person.
 
     Raises:
-        InvalidInputError: the name is none.
+        InvalidInputError: the name is not allowed.
         ConflictError: ``name_taken`` by a user or an API token, in any spelling.
     """
-    name = checked_name(name)
+    name = checked_name(user.name)
     await lock_identities(conn)
     await require_no_user(conn, name)
     await require_no_token(conn, name)
-    return await _insert(
-        conn,
-        User(
-            name=name,
-            role=role,
-            email=email,
-            password_hash=password_hash,
-            oidc_issuer=None,
-            oidc_subject=None,
-            created_at=as_text(now()),
-            disabled_at=None,
-        ),
-        by=by,
-    )
+    return await _insert(conn, replace(user, name=name), by=by)
 
 
-async def from_oidc(conn: Connection, *, issuer: str, subject: str, wanted_name: str, email: str, role: Role) -> User:
-    """Return the user of this issuer and subject, added or brought up to date.
+async def from_oidc(conn: Connection, identity: OidcIdentity) -> User:
+    """Return the user of this issuer and subject, added or updated.
 
-    Nothing else says who someone is: e-mail addresses and names are given away again, and providers let people choose
-    them. A name that is taken becomes ``name@host-of-the-issuer``.
+    A name that is taken becomes ``name@host-of-the-issuer``.
 
     Raises:
         ForbiddenError: ``user_disabled`` here.
@@ -162,18 +166,16 @@ async def from_oidc(conn: Connection, *, issuer: str, subject: str, wanted_name:
         InvalidInputError: the name is not allowed here.
     """
     await lock_identities(conn)
-    known = (users.c.oidc_issuer == issuer) & (users.c.oidc_subject == subject)
+    issuer, role, email = identity.issuer, identity.role, identity.email
+    known = (users.c.oidc_issuer == issuer) & (users.c.oidc_subject == identity.subject)
     row = (await conn.execute(select(users).where(known))).mappings().one_or_none()
     if row is None:
         user = User(
-            name=await _free_name(conn, checked_name(wanted_name), issuer),
+            name=await _free_name(conn, checked_name(identity.name), issuer),
             role=role,
             email=email,
-            password_hash=None,
             oidc_issuer=issuer,
-            oidc_subject=subject,
-            created_at=as_text(now()),
-            disabled_at=None,
+            oidc_subject=identity.subject,
         )
         return await _insert(conn, user, by=issuer)
     user = User(**row)
@@ -232,6 +234,7 @@ async def set_disabled(conn: Connection, name: str, *, disabled: bool, by: str) 
 
 
 async def _insert(conn: Connection, user: User, *, by: str) -> User:
+    user = replace(user, created_at=as_text(now()))
     await conn.execute(insert(users).values(**vars(user)))
     ended = await end_sessions(conn, user.name, by=by, reason="user_added")
     await _void_links(conn, user.name)

@@ -55,9 +55,9 @@ class Delivery:
     last_seq: int
     payload: str
     status: DeliveryStatus
-    attempts: int
     next_attempt_at: str
     created_at: str
+    attempts: int = 0
     ended_at: str | None = None
 
 
@@ -72,21 +72,18 @@ class Attempt:
     answer: str
 
 
-def new_delivery(
-    channel: str, *, seqs: tuple[int, int], payload: str, status: DeliveryStatus, due: datetime, at: datetime
-) -> Delivery:
-    """Return a delivery that is not stored yet. ``seqs``: of its first and its last event."""
-    return Delivery(
-        id=f"ntf_{secrets.token_hex(12)}",
-        channel=channel,
-        first_seq=seqs[0],
-        last_seq=seqs[1],
-        payload=payload,
-        status=status,
-        attempts=0,
-        next_attempt_at=as_text(due),
-        created_at=as_text(at),
-    )
+@dataclass(frozen=True, kw_only=True)
+class AttemptEnd:
+    """The end of an attempt. ``answer``: its result in words. ``milliseconds``: how long it took. ``at``: when it ended."""
+
+    answer: str
+    milliseconds: int
+    at: datetime
+
+
+def new_id() -> str:
+    """Return the id of a new delivery."""
+    return f"ntf_{secrets.token_hex(12)}"
 
 
 async def cursor(conn: Connection, channel: str) -> Cursor | None:
@@ -175,21 +172,19 @@ async def add_claimed(conn: Connection, delivery: Delivery, *, at: datetime, unt
 async def finish(
     conn: Connection,
     claimed: Delivery,
+    end: AttemptEnd,
     *,
-    answer: str,
-    milliseconds: int,
     status: Literal["delivered", "waiting", "failed"],
-    at: datetime,
     due: datetime,
 ) -> None:
-    """Log the answer of an attempt and what follows from it. ``due``: when a ``waiting`` one is sent again.
+    """Log the end of an attempt and what follows from it. ``due``: when a ``waiting`` delivery is sent again.
 
-    An attempt whose claim was over says nothing about a newer one, except when it was delivered after all.
+    An attempt whose claim was over changes nothing about a newer one, unless it was delivered after all.
     """
     await conn.execute(
         update(delivery_attempts)
         .where(delivery_attempts.c.delivery_id == claimed.id, delivery_attempts.c.n == claimed.attempts)
-        .values(answer=answer, milliseconds=milliseconds)
+        .values(answer=end.answer, milliseconds=end.milliseconds)
     )
     ended = status != "waiting"
     query = update(deliveries).where(deliveries.c.id == claimed.id, deliveries.c.status != "delivered")
@@ -197,7 +192,9 @@ async def finish(
         query = query.where(deliveries.c.status == "sending", deliveries.c.attempts == claimed.attempts)
     await conn.execute(
         query.values(
-            status=status, next_attempt_at=as_text(at if ended else due), ended_at=as_text(at) if ended else None
+            status=status,
+            next_attempt_at=as_text(end.at if ended else due),
+            ended_at=as_text(end.at) if ended else None,
         )
     )
 

@@ -77,10 +77,18 @@ class Deltas:
     created_at: str
 
 
-async def begin(conn: Connection, run_id: str, step: int, said: DeltaBatch) -> int | None:
-    """Add what the first words of an attempt at a step are, and return the attempt; None when its response is stored.
+class Attempt(NamedTuple):
+    """One attempt at the response of a step. ``number``: grows with each attempt at the step."""
 
-    Rows of earlier attempts go; if the last of them had not failed as far as anyone knows, its worker was lost, and this
+    run_id: str
+    step: int
+    number: int
+
+
+async def begin(conn: Connection, run_id: str, step: int, batch: DeltaBatch) -> Attempt | None:
+    """Add the first row of a new attempt at a step, and return the attempt; None if the step's response is stored.
+
+    Rows of earlier attempts are deleted. If the last of them is not known to have failed, its worker was lost, and the new
     row says so.
     """
     row_id = await sequences.take(conn, Numbered.DELTAS)
@@ -94,34 +102,37 @@ async def begin(conn: Connection, run_id: str, step: int, said: DeltaBatch) -> i
         ended = json.loads(before)
         reset = LOST if ended["reset"] is None or ended["deltas"] else None
         await conn.execute(_FORGET, at)
-    await _insert(conn, row_id, run_id, step, row_id, 1, said, reset, after_seq)
-    return row_id
+    attempt = Attempt(run_id, step, row_id)
+    await _insert(conn, _NewRow(row_id, attempt, 1, after_seq), batch, reset=reset)
+    return attempt
 
 
-async def append(conn: Connection, run_id: str, step: int, attempt: int, n: int, said: DeltaBatch) -> bool:
-    """Add the ``n``-th row of an attempt; False, and nothing is added, when it is not the newest, or the step has a response.
+async def append(conn: Connection, attempt: Attempt, n: int, batch: DeltaBatch) -> bool:
+    """Add the ``n``-th row of an attempt; False, and nothing is added, if it is not the newest, or the step has a response.
 
-    So nothing comes from a worker that was thought lost, and nothing after the response. The oldest rows make room.
+    So nothing comes from a worker that was thought lost, and nothing after the response. If there are too many rows, the
+    oldest are deleted.
     """
-    # Before the look: its lock keeps another attempt from beginning in between.
+    # Before the query: its lock keeps another attempt from beginning in between.
     row_id = await sequences.take(conn, Numbered.DELTAS)
-    after_seq = await _place(conn, run_id, step, attempt)
+    after_seq = await _place(conn, attempt)
     if after_seq is None:
         return False
-    await _insert(conn, row_id, run_id, step, attempt, n, said, None, after_seq)
+    await _insert(conn, _NewRow(row_id, attempt, n, after_seq), batch)
     if n > MAX_ROWS_PER_STEP:
-        await conn.execute(_MAKE_ROOM, {"run": run_id, "at_step": step, "upto": n - MAX_ROWS_PER_STEP})
+        oldest = {"run": attempt.run_id, "at_step": attempt.step, "upto": n - MAX_ROWS_PER_STEP}
+        await conn.execute(_MAKE_ROOM, oldest)
     return True
 
 
-async def give_up(conn: Connection, run_id: str, step: int, attempt: int, n: int, reason: str) -> None:
-    """Take back what an attempt said, for this reason; does nothing when another attempt has begun, or the step a response."""
+async def give_up(conn: Connection, attempt: Attempt, n: int, reason: str) -> None:
+    """Void the rows of an attempt; does nothing if another attempt has begun, or the step has a response."""
     row_id = await sequences.take(conn, Numbered.DELTAS)
-    after_seq = await _place(conn, run_id, step, attempt)
+    after_seq = await _place(conn, attempt)
     if after_seq is None:
         return
-    await conn.execute(_FORGET, {"run": run_id, "at_step": step})
-    await _insert(conn, row_id, run_id, step, attempt, n, DeltaBatch(()), reason, after_seq)
+    await conn.execute(_FORGET, {"run": attempt.run_id, "at_step": attempt.step})
+    await _insert(conn, _NewRow(row_id, attempt, n, after_seq), DeltaBatch(()), reset=reason)
 
 
 async def forget(conn: Connection, run_id: str, step: int) -> None:
@@ -150,32 +161,39 @@ async def after(
     return [_loaded(row) for row in (await conn.execute(query)).mappings()]
 
 
-async def _place(conn: Connection, run_id: str, step: int, attempt: int) -> int | None:
-    """Return where among the events the attempt continues; None when it does not."""
-    at = {"run": run_id, "at_step": step, "this_attempt": attempt}
-    found = (await conn.execute(_IF_CURRENT, at)).scalar_one_or_none()
-    return None if found is None else int(found)
+async def _place(conn: Connection, attempt: Attempt) -> int | None:
+    """Return the newest event, after which the attempt's next row comes; None if the attempt is over."""
+    at = {"run": attempt.run_id, "at_step": attempt.step, "this_attempt": attempt.number}
+    after_seq = (await conn.execute(_IF_CURRENT, at)).scalar_one_or_none()
+    return None if after_seq is None else int(after_seq)
 
 
-async def _insert(
-    conn: Connection,
-    row_id: int,
-    run_id: str,
-    step: int,
-    attempt: int,
-    n: int,
-    said: DeltaBatch,
-    reset: str | None,
-    after_seq: int,
-) -> None:
+class _NewRow(NamedTuple):
+    """Where a row belongs. ``row_id``: its number among all deltas. ``after_seq``: as in :class:`Deltas`."""
+
+    row_id: int
+    attempt: Attempt
+    n: int
+    after_seq: int
+
+
+async def _insert(conn: Connection, row: _NewRow, batch: DeltaBatch, *, reset: str | None = None) -> None:
     payload = {
-        "after": after_seq,
+        "after": row.after_seq,
         "reset": reset,
-        "dropped": said.dropped,
-        "deltas": [delta.model_dump() for delta in said.deltas],
+        "dropped": batch.dropped,
+        "deltas": [delta.model_dump() for delta in batch.deltas],
     }
-    row = {"id": row_id, "run_id": run_id, "step": step, "attempt": attempt, "n": n, "created_at": as_text(now())}
-    await conn.execute(_INSERT, {**row, "payload": json.dumps(payload, ensure_ascii=False)})
+    columns = {
+        "id": row.row_id,
+        "run_id": row.attempt.run_id,
+        "step": row.attempt.step,
+        "attempt": row.attempt.number,
+        "n": row.n,
+        "payload": json.dumps(payload, ensure_ascii=False),
+        "created_at": as_text(now()),
+    }
+    await conn.execute(_INSERT, columns)
 
 
 def _loaded(row: RowMapping) -> Deltas:

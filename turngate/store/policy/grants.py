@@ -71,21 +71,22 @@ class GrantUse:
     used_at: str
 
 
-async def create(
-    conn: Connection,
-    wanted: WantedGrant,
-    *,
-    key: str,
-    created_by: str,
-    run_id: str | None,
-    agent: str | None,
-    role: Role = "operator",
-    request_id: str | None = None,
-) -> StoredGrant:
-    """Keep a new grant. ``key``: what its id is made from, so that a repeat makes the same one and no second.
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a grant comes from. ``role``: of ``created_by``, as of now. ``request_id``: whose decision creates it, or None.
 
-    ``run_id`` and ``agent`` are kept as far as the scope needs them. ``role``: of ``created_by``, as it is now.
+    ``run_id`` and ``agent`` are stored if the grant's scope needs them.
     """
+
+    created_by: str
+    role: Role = "operator"
+    run_id: str | None = None
+    agent: str | None = None
+    request_id: str | None = None
+
+
+async def create(conn: Connection, wanted: WantedGrant, origin: Origin, *, key: str) -> StoredGrant:
+    """Store a new grant. ``key``: its id is derived from this, so a repeat returns the same grant and creates no second."""
     grant_id = derived_id("grant", key)
     existing = await get(conn, grant_id)
     if existing is not None:
@@ -96,16 +97,16 @@ async def create(
         tool_name=wanted.pattern.tool,
         pattern=wanted.pattern.model_dump_json(),
         scope=wanted.scope,
-        run_id=run_id if wanted.scope == "run" else None,
-        agent=agent if wanted.scope == "agent" else None,
+        run_id=origin.run_id if wanted.scope == "run" else None,
+        agent=origin.agent if wanted.scope == "agent" else None,
         expires_at=as_text(at + timedelta(seconds=wanted.expires_after_seconds)),
         max_uses=wanted.max_uses,
         uses=0,
         note=wanted.note,
-        created_by=created_by,
-        created_by_role=role,
+        created_by=origin.created_by,
+        created_by_role=origin.role,
         created_at=as_text(at),
-        request_id=request_id,
+        request_id=origin.request_id,
         revoked_at=None,
         revoked_by=None,
     )

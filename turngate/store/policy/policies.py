@@ -5,7 +5,7 @@ Changing the stored rules writes a version; nothing is ever overwritten.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -28,14 +28,17 @@ _GLANCE = select(
 
 @dataclass(frozen=True, kw_only=True)
 class StoredPolicy:
-    """One version of the stored rules. ``version``: from 1, no gaps. ``source``: TOML, as its author wrote it."""
+    """One version of the stored rules. ``version``: from 1, no gaps. ``source``: TOML, as its author wrote it.
+
+    ``created_at``: set when it is stored.
+    """
 
     version: int
     source: str
     digest: str
     changed_by: str
     comment: str
-    created_at: str
+    created_at: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,18 +91,9 @@ async def versions(conn: Connection, *, limit: int, before: int | None = None) -
     return [StoredPolicy(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def append_version(
-    conn: Connection, *, version: int, source: str, digest: str, changed_by: str, comment: str
-) -> StoredPolicy:
+async def append_version(conn: Connection, new: StoredPolicy) -> StoredPolicy:
     """Write the next version. Raises sqlalchemy's IntegrityError when someone else has written it first."""
-    stored = StoredPolicy(
-        version=version,
-        source=source,
-        digest=digest,
-        changed_by=changed_by,
-        comment=comment,
-        created_at=as_text(now()),
-    )
+    stored = replace(new, created_at=as_text(now()))
     await conn.execute(insert(policy_versions).values(**vars(stored)))
     return stored
 

@@ -222,6 +222,17 @@ class Decision:
     grant_wanted: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a request ends. ``decision_id``, ``verb``, ``by``: of the decision that ends it; None: none does."""
+
+    status: RequestStatus
+    at: datetime
+    decision_id: str | None = None
+    verb: Verb | None = None
+    by: str | None = None
+
+
 _LISTED = tuple(requests.c[each.name] for each in fields(ListedRequest))
 """A list reads no manifest and no preview: they are most of a request's bytes, and PostgreSQL sends them over a socket."""
 
@@ -285,19 +296,17 @@ async def decided_in_live_runs(conn: Connection) -> list[str]:
     return list((await conn.execute(query)).scalars())
 
 
-async def settle(
-    conn: Connection,
-    request_id: str,
-    *,
-    status: RequestStatus,
-    at: datetime,
-    decision_id: str | None = None,
-    verb: Verb | None = None,
-    by: str | None = None,
-) -> bool:
-    """End a pending request; False when it had ended already. The one compare-and-set every ending goes through."""
-    ended = {"request": request_id, "to": status, "at": as_text(at), "decision": decision_id, "how": verb, "who": by}
-    return (await conn.execute(_SETTLE, ended)).rowcount == 1
+async def settle(conn: Connection, request_id: str, ending: Ending) -> bool:
+    """End a pending request; False if it has ended already. Every ending goes through this one compare-and-set."""
+    values = {
+        "request": request_id,
+        "to": ending.status,
+        "at": as_text(ending.at),
+        "decision": ending.decision_id,
+        "how": ending.verb,
+        "who": ending.by,
+    }
+    return (await conn.execute(_SETTLE, values)).rowcount == 1
 
 
 async def set_precondition(conn: Connection, request_id: str, precondition: str) -> None:
@@ -394,18 +403,13 @@ async def approval_of_decision(conn: Connection, decision_id: str) -> Approval |
     return Approval(**row) if row else None
 
 
-async def add(
-    conn: Connection, *, request_id: str, decided_by: str, decision_id: str, message: str, at: datetime
-) -> int:
+async def add_approval(conn: Connection, approval: Approval) -> int:
     """Count one more approval; returns how many there are now.
 
     Raises sqlalchemy's IntegrityError when this person has approved it, or the decision id was used.
     """
-    row = Approval(
-        request_id=request_id, decided_by=decided_by, decision_id=decision_id, message=message, created_at=as_text(at)
-    )
-    await conn.execute(insert(approvals).values(**vars(row)))
-    query = select(func.count()).select_from(approvals).where(approvals.c.request_id == request_id)
+    await conn.execute(insert(approvals).values(**vars(approval)))
+    query = select(func.count()).select_from(approvals).where(approvals.c.request_id == approval.request_id)
     count = int((await conn.execute(query)).scalar_one())
-    await conn.execute(update(requests).where(requests.c.id == request_id).values(approvals=count))
+    await conn.execute(update(requests).where(requests.c.id == approval.request_id).values(approvals=count))
     return count

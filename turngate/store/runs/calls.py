@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic_core import PydanticSerializationError
 from sqlalchemy import bindparam, func, insert, select, update
@@ -101,6 +101,20 @@ class Call:
         return None if self.result is None else TOOL_RESULT.validate_json(self.result)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ResultView:
+    """How a result is shown. ``presentation``: JSON blocks for people.
+
+    ``whole_result``: digest of the stored whole, if the result is a part of it.
+    """
+
+    presentation: str | None = None
+    whole_result: str | None = None
+
+
+PLAIN_VIEW: Final = ResultView()
+
+
 async def insert_planned(conn: Connection, planned: Sequence[Call]) -> None:
     """Insert the calls of one step, as planned."""
     if planned:
@@ -167,21 +181,16 @@ async def settle(
     run_id: str,
     tool_call_id: str,
     result: Ok | Failure,
-    *,
-    presentation: str | None = None,
-    whole_result: str | None = None,
+    view: ResultView = PLAIN_VIEW,
 ) -> bool:
-    """Store the one result of a call; False when it has one already (the first stays).
-
-    ``presentation``: JSON blocks for people. ``whole_result``: digest of the stored whole, when ``result`` is a part.
-    """
+    """Store the one result of a call; False if it has one already (the first stays)."""
     settled = {
         "run": run_id,
         "call": tool_call_id,
         "written": _written(result),
         "at": as_text(now()),
-        "shown": presentation,
-        "whole": whole_result,
+        "shown": view.presentation,
+        "whole": view.whole_result,
     }
     return (await conn.execute(_SETTLE, settled)).rowcount == 1
 

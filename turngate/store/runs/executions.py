@@ -52,6 +52,17 @@ class Execution:
     ended_at: str | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class NewExecution:
+    """An execution as it begins. ``decision_id``: the decision that is redeemed; None: policy allowed the call."""
+
+    run_id: str
+    tool_call_id: str
+    digest: str
+    decision_id: str | None
+    idempotency_key: str
+
+
 async def get(conn: Connection, run_id: str, tool_call_id: str) -> Execution | None:
     """Return the call's execution, or None when its handler was never let through."""
     query = select(executions).where(executions.c.run_id == run_id, executions.c.tool_call_id == tool_call_id)
@@ -60,7 +71,7 @@ async def get(conn: Connection, run_id: str, tool_call_id: str) -> Execution | N
 
 
 async def with_call(conn: Connection, run_id: str, tool_call_id: str) -> tuple[Call, Execution | None] | None:
-    """Return a call with its execution, if there is one, in one look; None when the call was never planned."""
+    """Return a call with its execution, if there is one, in one query; None when the call was never planned."""
     row = (await conn.execute(_WITH_CALL, {"run": run_id, "call": tool_call_id})).mappings().one_or_none()
     if row is None:
         return None
@@ -76,27 +87,9 @@ async def of_run(conn: Connection, run_id: str) -> list[Execution]:
     return [Execution(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def begin(
-    conn: Connection,
-    *,
-    run_id: str,
-    tool_call_id: str,
-    digest: str,
-    decision_id: str | None,
-    idempotency_key: str,
-) -> None:
+async def begin(conn: Connection, new: NewExecution) -> None:
     """Redeem: insert the row that lets the handler start. Raises IntegrityError on a second one for call or decision."""
-    begun = {
-        "run_id": run_id,
-        "tool_call_id": tool_call_id,
-        "state": "executing",
-        "digest": digest,
-        "decision_id": decision_id,
-        "idempotency_key": idempotency_key,
-        "attempts": 1,
-        "started_at": as_text(now()),
-    }
-    await conn.execute(_INSERT, begun)
+    await conn.execute(_INSERT, {**vars(new), "state": "executing", "attempts": 1, "started_at": as_text(now())})
 
 
 async def begin_again(

@@ -67,6 +67,21 @@ class StoredMessage:
     message: Message
 
 
+@dataclass(frozen=True, kw_only=True)
+class NewMessage:
+    """A message as it is appended. ``id``: the caller's, so that a retry collides instead of doubling.
+
+    ``run_id``/``step``: as in :class:`StoredMessage`.
+    """
+
+    id: str
+    parent_id: str | None
+    conversation_id: str
+    message: Message
+    run_id: str | None = None
+    step: int | None = None
+
+
 async def create_conversation(conn: Connection, conversation_id: str) -> None:
     """Insert an empty conversation."""
     await conn.execute(_CREATE, {"id": conversation_id, "created_at": as_text(now())})
@@ -95,43 +110,27 @@ async def create_with_past(conn: Connection, conversation_id: str, past: Sequenc
     head = None
     for number, message in enumerate(past):
         message_id = derived_id("msg", conversation_id, str(number))
-        await append(
-            conn,
-            message_id=message_id,
-            parent_id=head,
-            conversation_id=conversation_id,
-            run_id=None,
-            step=None,
-            message=message,
-        )
+        await append(conn, NewMessage(id=message_id, parent_id=head, conversation_id=conversation_id, message=message))
         head = message_id
     if head is not None:
         await set_head(conn, conversation_id, head)
 
 
-async def append(
-    conn: Connection,
-    *,
-    message_id: str,
-    parent_id: str | None,
-    conversation_id: str,
-    run_id: str | None,
-    step: int | None,
-    message: Message,
-) -> None:
-    """Insert one immutable message. The id is the caller's, so that a retry collides instead of doubling."""
-    appended = {
-        "id": message_id,
-        "parent_id": parent_id,
-        "conversation_id": conversation_id,
-        "run_id": run_id,
-        "step": step,
+async def append(conn: Connection, new: NewMessage) -> None:
+    """Insert one immutable message. Raises sqlalchemy's IntegrityError when its id was used."""
+    message = new.message
+    row = {
+        "id": new.id,
+        "parent_id": new.parent_id,
+        "conversation_id": new.conversation_id,
+        "run_id": new.run_id,
+        "step": new.step,
         "role": message.role,
         "parts": _written(message),
         "provider_options": json.dumps(message.provider_options, ensure_ascii=False, separators=(",", ":")),
         "created_at": as_text(now()),
     }
-    await conn.execute(_INSERT, appended)
+    await conn.execute(_INSERT, row)
 
 
 def _written(message: Message) -> str:

@@ -1,4 +1,4 @@
-"""Opening a run: its row, what is said to it and its first event, in one transaction. And taking one back that never began."""
+"""Open a run: its row, its input and its first event, in one transaction. And remove a run that never began."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.runs import external_calls, messages
 from turngate.store.runs.external_calls import ExternalCall
+from turngate.store.runs.messages import NewMessage
 from turngate.store.tables import messages as messages_table
 from turngate.store.tables import runs
 
@@ -23,9 +24,9 @@ _INSERT = insert(runs)
 
 @dataclass(frozen=True, kw_only=True)
 class NewRun:
-    """A run as it begins; the fields are those of :class:`turngate.store.runs.runs.Run`. ``path`` None: the agent's own name.
+    """A run as it begins, with the fields of :class:`turngate.store.runs.runs.Run`. ``path`` None: the agent's own name.
 
-    ``input_message_id``: of the message it answers. ``task``: all of the input; lists show its beginning.
+    ``input_message_id``: of the message that it answers. ``task``: all of the input; lists show its beginning.
     """
 
     id: str
@@ -51,45 +52,45 @@ class NewRun:
     replay_of_run_id: str | None = None
     model_chosen_by: str | None = None
 
+    def input_after(self, parent_id: str | None, message: Message) -> NewMessage:
+        """Return its input as the message that follows ``parent_id``; None: the first one of its conversation."""
+        return NewMessage(
+            id=self.input_message_id,
+            parent_id=parent_id,
+            conversation_id=self.conversation_id,
+            run_id=self.id,
+            message=message,
+        )
+
 
 async def open_run(
     conn: Connection,
     new: NewRun,
+    message: NewMessage | None,
     *,
-    says: Message | None,
-    behind: str | None,
-    told: Mapping[str, Any],
+    details: Mapping[str, Any],
     external: ExternalCall | None = None,
 ) -> None:
-    """Write a live run with its input message and its event ``run.started``. Call it last in the transaction.
+    """Write a live run with its input and its event ``run.started``. Call it last in the transaction.
 
     Args:
         conn: a write transaction.
         new: the run; its conversation exists.
-        says: the input message; None: the conversation has it already.
-        behind: the message that the input comes behind; None: it is the conversation's first.
-        told: what the event says beyond agent, model and starter.
-        external: the call from outside that the run stands for, if it does; its ``run_id`` is filled in.
+        message: the run's input (:meth:`NewRun.input_after`); None: the conversation has it already.
+        details: what the event says beyond agent, model and starter.
+        external: the external call that the run represents, if any; its ``run_id`` is filled in.
 
     Raises sqlalchemy's IntegrityError when the conversation has a live run or the idempotency key was used.
     """
-    if says is not None:
-        await messages.append(
-            conn,
-            message_id=new.input_message_id,
-            parent_id=behind,
-            conversation_id=new.conversation_id,
-            run_id=new.id,
-            step=None,
-            message=says,
-        )
+    if message is not None:
+        await messages.append(conn, message)
     await insert_run(conn, new)
     if external is not None:
         await external_calls.add(conn, replace(external, run_id=new.id))
-    # The input is part of the conversation from now on, whatever happens to the run that answers it.
+    # From now on the input is part of the conversation, whatever happens to the run.
     await messages.set_head(conn, new.conversation_id, new.input_message_id)
     named = {"agent": new.agent, "model": new.model, "started_by": new.started_by, "by": new.started_by}
-    await events.append(conn, new.id, [("run.started", {**named, **told})])
+    await events.append(conn, new.id, [("run.started", {**named, **details})])
 
 
 async def insert_run(conn: Connection, new: NewRun) -> None:
@@ -106,7 +107,7 @@ async def insert_run(conn: Connection, new: NewRun) -> None:
 
 
 async def remove_unstarted(conn: Connection, run_id: str) -> None:
-    """Take back a run whose workflow could not be started, with its input message; does nothing when it has a step."""
+    """Remove a run whose workflow could not be started, with its input message; does nothing if it has a step."""
     removed = await conn.execute(runs.delete().where(runs.c.id == run_id, runs.c.step == 0))
     if removed.rowcount:
         await conn.execute(messages_table.delete().where(messages_table.c.run_id == run_id))

@@ -32,7 +32,8 @@ _FOR_NEXT_STEP: Select[tuple[str]] = (
 class QueuedMessage:
     """One message. ``id``: the conversation's message gets it, too. ``run_id``: the run that waits for, or took, it.
 
-    ``fingerprint``: equal for the same content from the same person. ``taken_at``: None while it waits.
+    ``fingerprint``: equal for the same content from the same person. ``created_at``: set when it is stored.
+    ``taken_at``: None while it waits.
     """
 
     id: str
@@ -41,31 +42,13 @@ class QueuedMessage:
     while_running: WhileRunning
     sent_by: str
     fingerprint: str
-    created_at: str
+    created_at: str = ""
     taken_at: str | None = None
 
 
-async def add(
-    conn: Connection,
-    *,
-    message_id: str,
-    run_id: str,
-    text: str,
-    while_running: WhileRunning,
-    sent_by: str,
-    fingerprint: str,
-) -> None:
-    """Keep a message for a live run; the caller holds the run (:func:`turngate.store.runs.runs.hold_live`)."""
-    message = QueuedMessage(
-        id=message_id,
-        run_id=run_id,
-        text=text,
-        while_running=while_running,
-        sent_by=sent_by,
-        fingerprint=fingerprint,
-        created_at=as_text(now()),
-    )
-    await conn.execute(insert(queued_messages).values(**vars(message)))
+async def add(conn: Connection, message: QueuedMessage) -> None:
+    """Store a message for a live run; the caller holds the run (:func:`turngate.store.runs.runs.hold_live`)."""
+    await conn.execute(insert(queued_messages).values(**{**vars(message), "created_at": as_text(now())}))
 
 
 async def get(conn: Connection, message_id: str) -> QueuedMessage | None:

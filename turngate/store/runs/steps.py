@@ -38,6 +38,22 @@ _SET_TRAIL = update(steps).where(_THIS).values(trail=bindparam("new_trail"))
 
 
 @dataclass(frozen=True, kw_only=True)
+class NewStep:
+    """A step with its response, as it is recorded.
+
+    ``final``: the plan of a response without calls; the step is stored as closed and the run as completed.
+    ``corrective``: the user message that closes the step of a response that could not be used. ``cost_micros``: what it
+    cost, in millionths; it counts against the run's budgets, as its tokens do.
+    """
+
+    number: int
+    response: ModelResponse
+    final: StepPlan | None = None
+    corrective: str | None = None
+    cost_micros: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Closed:
     """A step that was just closed: the message that closes it, and its calls with their results, in the model's order."""
 
@@ -101,35 +117,25 @@ async def of_run(conn: Connection, run_id: str) -> list[Step]:
     return [Step(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def record_response(
-    conn: Connection,
-    run: runs.Run,
-    step: int,
-    response: ModelResponse,
-    *,
-    final: StepPlan | None = None,
-    corrective: str | None = None,
-    cost_micros: int = 0,
-) -> None:
+async def record_response(conn: Connection, run: runs.Run, new: NewStep) -> None:
     """Store the model's response as a message after the run's head.
-
-    ``final``: the plan of a response without calls; the step is stored as closed and the run as completed.
-    ``corrective``: the user message that closes the step of a response that could not be used. ``cost_micros``: what it
-    cost, in millionths; it counts against the run's budgets, as its tokens do.
 
     Raises:
         IntegrityError: sqlalchemy's, when (run, step) has a response already.
         ConflictError: the run has ended. An attempt that was thought lost must not move a conversation that continued.
     """
+    step, response, final = new.number, new.response, new.final
     message_id = derived_id("msg", run.id, str(step), "assistant")
     await messages.append(
         conn,
-        message_id=message_id,
-        parent_id=run.head_message_id,
-        conversation_id=run.conversation_id,
-        run_id=run.id,
-        step=step,
-        message=response.message,
+        messages.NewMessage(
+            id=message_id,
+            parent_id=run.head_message_id,
+            conversation_id=run.conversation_id,
+            run_id=run.id,
+            step=step,
+            message=response.message,
+        ),
     )
     at = as_text(now())
     recorded = {
@@ -143,11 +149,11 @@ async def record_response(
         "plan": None if final is None else final.model_dump_json(),
         "created_at": at,
         "closed_at": None if final is None else at,
-        "corrective": corrective,
+        "corrective": new.corrective,
         "model_spec": response.spec,
     }
     await conn.execute(_INSERT, recorded)
-    used = runs.Used(tokens=response.usage.input_tokens + response.usage.output_tokens, cost_micros=cost_micros)
+    used = runs.Used(tokens=response.usage.input_tokens + response.usage.output_tokens, cost_micros=new.cost_micros)
     if final is None:
         live = await runs.advance(conn, run.id, step=step, used=used)
     else:
@@ -199,12 +205,14 @@ async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure)
         message = user_message(closing.corrective or EMPTY_RESPONSE)
     await messages.append(
         conn,
-        message_id=message_id,
-        parent_id=closing.assistant_message_id,
-        conversation_id=run.conversation_id,
-        run_id=run.id,
-        step=step,
-        message=message,
+        messages.NewMessage(
+            id=message_id,
+            parent_id=closing.assistant_message_id,
+            conversation_id=run.conversation_id,
+            run_id=run.id,
+            step=step,
+            message=message,
+        ),
     )
     await runs.move_head(conn, run, message_id)
     return Closed(head_message_id=message_id, calls=tuple(step_calls))

@@ -186,7 +186,7 @@ async def _open(conn: Connection, schedule: Schedule, fire: Fire, agent: AgentAt
     if fire.fired_by is not None:
         payload["by"] = fire.fired_by
     head = await messages.head_of(conn, conversation_id)
-    await open_run(conn, new, says=user_message(schedule.input), behind=head, told=payload)
+    await open_run(conn, new, new.input_after(head, user_message(schedule.input)), details=payload)
 
 
 async def _note(conn: Connection, schedule: Schedule | None, fire: Fire, before: Fire | None) -> Fire:

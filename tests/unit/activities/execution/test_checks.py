@@ -300,7 +300,9 @@ async def grant(at: CallAtDoor, *, max_uses: int = 1) -> str:
     """Keep a grant for the call's tool; returns its id."""
     wanted = WantedGrant(pattern=GrantPattern(tool=at.tool.name), max_uses=max_uses)
     async with at.database.write() as conn:
-        stored = await grants.create(conn, wanted, key="k", created_by="vic", run_id=at.run.id, agent="agent")
+        stored = await grants.create(
+            conn, wanted, grants.Origin(created_by="vic", run_id=at.run.id, agent="agent"), key="k"
+        )
     return stored.id
 
 

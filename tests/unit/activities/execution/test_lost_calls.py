@@ -63,7 +63,7 @@ async def test_i3_an_unknown_call_waits_for_its_answer(sqlite: Database) -> None
         assert await lost_calls.resume(door) == asked
         won = {"decision_id": "d2", "verb": "respond", "by": "vic"}
         at.decision_id = "d2"
-        await requests.settle(door.conn, asked.request_id, status="responded", at=now(), **won)
+        await requests.settle(door.conn, asked.request_id, requests.Ending(status="responded", at=now(), **won))
     async with at.door() as door:
         assert await lost_calls.wait_for_answer(door) is None
         assert isinstance(await lost_calls.resume(door), Redeemed)

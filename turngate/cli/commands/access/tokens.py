@@ -72,10 +72,12 @@ def token_add(
         async with stores.opened_store(settings) as database, database.write() as conn:
             return await tokens.issue(
                 conn,
-                name=name,
-                scopes=granted,
-                owner=user,
-                expires_at=None if days is None else now() + timedelta(days=days),
+                tokens.NewToken(
+                    name=name,
+                    scopes=granted,
+                    owner=user,
+                    expires_at=None if days is None else now() + timedelta(days=days),
+                ),
                 by=stores.acting_as(),
             )
 

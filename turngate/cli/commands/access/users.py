@@ -62,7 +62,7 @@ def add(
 
     async def change(conn: Connection, by: str) -> str:
         hashed = None if password is None else await hash_password(password)
-        user = await users.add(conn, name=name, role=role.value, password_hash=hashed, email=email, by=by)
+        user = await users.add(conn, users.User(name=name, role=role.value, password_hash=hashed, email=email), by=by)
         return user.name
 
     terminal.line(f"{plain_line(_changed(data_dir, change))} is {role.value} now")

@@ -122,7 +122,9 @@ async def _introduce(running: stack.Stack, decide: DemoDecision | None) -> None:
 async def _operator(running: stack.Stack, link: ApiLink) -> ApiLink:
     """Return the way in for another person than the run's starter. A demo that approves itself would show nothing."""
     async with running.database.write() as conn:
-        secret = await tokens.issue(conn, name=OPERATOR, scopes=frozenset({"requests:read", "requests:decide"}))
+        secret = await tokens.issue(
+            conn, tokens.NewToken(name=OPERATOR, scopes=frozenset({"requests:read", "requests:decide"}))
+        )
     return ApiLink(url=link.url, token=secret, data_dir=None)
 
 

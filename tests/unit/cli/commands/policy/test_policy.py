@@ -131,13 +131,18 @@ async def recorded(database: Database) -> None:
     async with database.write() as conn:
         pattern = GrantPattern(tool="other", open=["x"])
         grant = await grants.create(
-            conn, WantedGrant(pattern=pattern, scope="everyone"), key="g", created_by="ann", run_id=None, agent=None
+            conn,
+            WantedGrant(pattern=pattern, scope="everyone"),
+            grants.Origin(created_by="ann", run_id=None, agent=None),
+            key="g",
         )
         await messages.create_conversation(conn, "conv")
         await messages.append(
-            conn, message_id="m", parent_id=None, conversation_id="conv", run_id="run_1", step=None,
-            message=user_message("go"),
-        )  # fmt: skip
+            conn,
+            messages.NewMessage(
+                id="m", parent_id=None, conversation_id="conv", run_id="run_1", step=None, message=user_message("go")
+            ),
+        )
         await new_run.insert_run(conn, new_run.NewRun(
             id="run_1", conversation_id="conv", agent="agent", agent_version="v", model="m", task="go",
             input_message_id="m", started_by="ann",
