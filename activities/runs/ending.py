@@ -35,8 +35,8 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
     closed = await steps.close(conn, run, run.step, _closure(order, started=False))
     if answer is None:
         by = (order.by or None) if order.status == "interrupted" else None
-        why = {"reason": order.reason, "error_class": order.error_class}
-        await runs.end(conn, run.id, status=order.status, by=by, **why)
+        ending = runs.Ending(status=order.status, reason=order.reason, error_class=order.error_class, by=by)
+        await runs.end(conn, run.id, ending)
     else:
         await _complete(conn, run, run.head_message_id if closed is None else closed.head_message_id, answer)
     ended = end_payload(status=order.status, reason=order.reason, error_class=order.error_class, by=order.by)

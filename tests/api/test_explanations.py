@@ -402,7 +402,7 @@ class TooLate(Gateway):
 
     async def look(self, run_id: str) -> WorkflowLook:
         async with self.database.write() as conn:
-            await runs.end(conn, run_id, status="interrupted")
+            await runs.end(conn, run_id, runs.Ending(status="interrupted"))
         return await super().look(run_id)
 
 

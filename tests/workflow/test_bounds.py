@@ -180,7 +180,7 @@ async def test_a_late_attempt_plans_nothing_for_a_run_that_ended(
             await ActivityEnvironment().run(activity.call_model, order)
         activity._planner = planner
         async with database.write() as conn:
-            assert await runs.end(conn, run.id, status="interrupted")
+            assert await runs.end(conn, run.id, runs.Ending(status="interrupted"))
         with pytest.raises(ApplicationError, match="has ended"):
             await ActivityEnvironment().run(activity.call_model, order)
         async with database.read() as conn:

@@ -72,7 +72,7 @@ async def test_both_kinds_of_orphan_are_reported_and_left(client: Client, sqlite
         assert await off(engine, fine, lost, orphan) == []
         await engine.workflow(lost).terminate()
         async with sqlite.write() as conn:
-            await runs.end(conn, orphan.id, status="failed")
+            await runs.end(conn, orphan.id, runs.Ending(status="failed"))
         for fix in (False, True):
             findings = await off(engine, fine, lost, orphan, fix=fix)
             assert kinds(findings) == {("lost_run", None, False)} | {("lost_workflow", None, False)}

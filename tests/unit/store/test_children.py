@@ -84,11 +84,11 @@ async def test_a_child_ends_independently(database: Database, run: runs.Run) -> 
     """Ending a child leaves its parent's run live, and vice versa."""
     async with database.write() as conn:
         child = await insert_child(conn, run, "child")
-        assert await runs.end(conn, child.id, status="failed", reason="gone", error_class="workflow_gone")
+        assert await runs.end(conn, child.id, runs.Ending(status="failed", reason="gone", error_class="workflow_gone"))
         parent = await runs.get(conn, run.id)
         assert parent is not None
         assert parent.status == "running"
-        assert await runs.end(conn, run.id, status="interrupted")
+        assert await runs.end(conn, run.id, runs.Ending(status="interrupted"))
         ended = await runs.get(conn, child.id)
     assert ended is not None
     assert (ended.status, ended.error_class) == ("failed", "workflow_gone")

@@ -166,7 +166,7 @@ async def test_left_over_deltas_are_swept_away(
     async with database.write() as conn:
         await conn.execute(update(deltas_table).values(created_at=as_text(now() - age)))
         if ended:
-            await runs.end(conn, run.id, status="failed", reason="", error_class="")
+            await runs.end(conn, run.id, runs.Ending(status="failed", reason="", error_class=""))
     async with database.write() as conn:
         await deltas.sweep(conn)
     assert await stored_deltas(database, run) == ([(None, "old")] if stays else [])

@@ -53,6 +53,6 @@ async def test_a_fallback_yields_to_a_person_and_to_the_end(database: Database, 
     assert not await falls(fallen, "p:c")
     assert await falls(switched, "p:c")
     async with database.write() as conn:
-        await runs.end(conn, run.id, status="failed")
+        await runs.end(conn, run.id, runs.Ending(status="failed"))
         assert not await runs.switch_model(conn, run.id, model="p:d", by="ada")
     assert not await falls(await as_it_is(), "p:d")

@@ -32,10 +32,10 @@ async def test_a_conversation_is_free_again_once_its_run_has_ended(database: Dat
     """Ended runs do not count, however many there are."""
     first = await new_run()
     async with database.write() as conn:
-        await runs.end(conn, first.id, status="interrupted")
+        await runs.end(conn, first.id, runs.Ending(status="interrupted"))
     second = await new_run(first.conversation_id, after=first.head_message_id)
     async with database.write() as conn:
-        await runs.end(conn, second.id, status="failed")
+        await runs.end(conn, second.id, runs.Ending(status="failed"))
     third = await new_run(first.conversation_id, after=second.head_message_id)
     async with database.read() as conn:
         assert await runs.live_of_conversation(conn, first.conversation_id) == third
@@ -55,9 +55,9 @@ async def test_of_many_runs_with_one_key_one_is_stored(database: Database, new_r
 async def test_the_first_ending_counts(database: Database, run: runs.Run) -> None:
     """A run ends once: a second ending changes neither status nor reason."""
     async with database.write() as conn:
-        assert await runs.end(conn, run.id, status="failed", reason="first", error_class="bug")
-        assert not await runs.end(conn, run.id, status="interrupted", reason="second")
-        assert not await runs.end(conn, "no_such_run", status="failed")
+        assert await runs.end(conn, run.id, runs.Ending(status="failed", reason="first", error_class="bug"))
+        assert not await runs.end(conn, run.id, runs.Ending(status="interrupted", reason="second"))
+        assert not await runs.end(conn, "no_such_run", runs.Ending(status="failed"))
     async with database.read() as conn:
         ended = await runs.get(conn, run.id)
     assert ended is not None
@@ -70,7 +70,7 @@ async def test_pages_are_newest_first_and_skip_nothing_with_equal_times(database
     new = [await new_run() for _ in range(5)]
     async with database.write() as conn:
         await conn.execute(update(runs_table).values(created_at="2026-01-01T00:00:00.000000+00:00"))
-        await runs.end(conn, new[0].id, status="failed")
+        await runs.end(conn, new[0].id, runs.Ending(status="failed"))
     seen: list[str] = []
     before = None
     async with database.read() as conn:

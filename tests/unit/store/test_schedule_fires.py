@@ -57,7 +57,7 @@ class Desk:
         assert fire is not None
         assert fire.run_id is not None
         async with self.database.write() as conn:
-            await runs.end(conn, fire.run_id, status="completed")
+            await runs.end(conn, fire.run_id, runs.Ending(status="completed"))
             stored = await runs.get(conn, fire.run_id)
         assert stored is not None
         return stored
@@ -142,7 +142,7 @@ async def test_runs_of_one_conversation_follow_each_other(desk: Desk, new_run) -
     at = now()
     assert outcome(await desk.fire(at)) == "waiting"
     async with desk.database.write() as conn:
-        await runs.end(conn, person.id, status="completed")
+        await runs.end(conn, person.id, runs.Ending(status="completed"))
         await messages.set_head(conn, "conv_1", person.head_message_id)
     run = await desk.end(await desk.fire(at))
     assert run.conversation_id == "conv_1"

@@ -97,7 +97,7 @@ async def test_i5_a_response_that_comes_after_the_end_changes_nothing(
 ) -> None:
     """I5: a late attempt of an interrupted run cannot move a conversation that has continued."""
     async with database.write() as conn:
-        await runs.end(conn, run.id, status="interrupted")
+        await runs.end(conn, run.id, runs.Ending(status="interrupted"))
     following = await new_run(run.conversation_id, after=run.head_message_id)
     async with database.write() as conn:
         await messages.set_head(conn, run.conversation_id, following.head_message_id)

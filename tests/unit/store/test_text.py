@@ -76,7 +76,7 @@ async def test_i9_any_text_of_a_tool_can_be_stored(database: Database, run: runs
             conn, executions.NewExecution(**where, digest="d", decision_id=None, idempotency_key="k")
         )
         await executions.finish(conn, **where, state="failed", partial_output=BAD)
-        await runs.end(conn, run.id, status="failed", reason=BAD)
+        await runs.end(conn, run.id, runs.Ending(status="failed", reason=BAD))
     async with database.read() as conn:
         opened, execution = await requests.get(conn, "rq_1"), await executions.get(conn, **where)
         ended = await runs.get(conn, run.id)
@@ -93,7 +93,7 @@ async def test_i9_any_text_of_a_tool_can_be_stored(database: Database, run: runs
 async def test_storable_text_is_unchanged(database: Database, run: runs.Run, text: str) -> None:
     """Every other text reads back as it was written."""
     async with database.write() as conn:
-        await runs.end(conn, run.id, status="failed", reason=text)
+        await runs.end(conn, run.id, runs.Ending(status="failed", reason=text))
         ended = await runs.get(conn, run.id)
     assert ended is not None
     assert ended.reason == text

@@ -1,4 +1,4 @@
-"""One-time login links, and whom they let in."""
+"""One-time login links, and who can log in with them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ LINK_LIFETIME = timedelta(hours=24)
 
 @dataclass(frozen=True, kw_only=True)
 class Visitor:
-    """Whom a login link lets in. ``role``: what the link gives; a stored user has their own instead."""
+    """The person that a login link is for. ``role``: the link's; a stored user has their own instead."""
 
     name: str
     role: Role
 
 
 async def checked_visitor(conn: Connection, name: str, role: Role | None) -> Visitor:
-    """Return whom a link for this name would let in; a stored user keeps their role, anyone else is an operator.
+    """Return who could log in with a link for this name; a stored user keeps their role, anyone else is an operator.
 
     Raises:
-        InvalidInputError: the name is none.
+        InvalidInputError: the name is not allowed.
         ConflictError: ``name_taken`` by a token, or ``role_differs`` from the stored user's.
         ForbiddenError: ``user_disabled``.
     """
@@ -63,10 +63,10 @@ async def issue_link(conn: Connection, operator: str, *, role: Role = "operator"
 
 
 async def use_link(conn: Connection, secret: str) -> Visitor | None:
-    """Use up a login link; returns whom it lets in.
+    """Use up a login link; returns who logs in with it.
 
-    None when it is unknown, used or out of date, or when its user is disabled by now. A link for someone who has become
-    a stored user since lets that user in, with that user's role.
+    None if the link is unknown, used or expired, or its user is disabled. If its person has become a stored user since, they
+    log in with that user's role.
     """
     await users.lock_identities(conn)
     at = as_text(now())

@@ -1,4 +1,4 @@
-"""The secrets that let someone in: links, sessions and tokens. They are stored only as SHA-256 hashes.
+"""The secrets of login links, sessions and tokens. They are stored only as SHA-256 hashes.
 
 A plain hash is right here: each secret is 256 random bits, so there is nothing to guess (argon2 is for passwords).
 """

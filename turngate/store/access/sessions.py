@@ -1,4 +1,4 @@
-"""Browser sessions, kept here and not in the cookie: they end when someone ends them, when idle, and after 12 hours.
+"""Browser sessions, stored here and not in the cookie: they end when someone ends them, when idle, and after 12 hours.
 
 Each function that opens or ends one writes the audit event itself: call it last in the transaction.
 """
@@ -45,7 +45,7 @@ _ALL = (
     )
     .select_from(sessions.outerjoin(users, users.c.name == sessions.c.operator))
     .where(sessions.c.expires_at > bindparam("at"), bindparam("idle_before") < sessions.c.last_seen_at)
-    # Only links let someone in who is no stored user.
+    # A person who is not a stored user can only log in with a link.
     .where(users.c.disabled_at.is_(None), or_(users.c.name.is_not(None), sessions.c.via == literal_column("'link'")))
 )
 # Built once: this runs with every request of a browser.
@@ -54,7 +54,7 @@ _BY_SECRET = _ALL.where(sessions.c.token_hash == bindparam("token_hash"))
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """A session that holds. ``role``: of the stored user as it is now, or what the link gave."""
+    """A valid session. ``role``: of the stored user as it is now, or the link's."""
 
     id: str
     name: str
@@ -74,9 +74,9 @@ class Session:
 async def begin(
     conn: Connection, name: str, *, role: Role = "operator", via: Via = "link", user_agent: str = ""
 ) -> str:
-    """Return the secret of a new session, good for 12 hours. ``role``: for someone who is no stored user.
+    """Return the secret of a new session, valid for 12 hours. ``role``: for a person who is not a stored user.
 
-    What is over by now is swept away, so the table stays as small as the number of people who work.
+    Expired sessions are deleted, so the table stays as small as the number of people who work.
     """
     await user_rows.lock_identities(conn)
     secret, session_id, at = new_secret(), f"ses_{secrets.token_hex(12)}", now()
@@ -106,14 +106,14 @@ async def find(conn: Connection, secret: str, *, idle: timedelta = IDLE_LIMIT) -
 
 
 async def listed(conn: Connection, name: str | None = None, *, idle: timedelta = IDLE_LIMIT) -> list[Session]:
-    """Return the sessions that hold, the last used first; of one person, or of everyone."""
+    """Return the valid sessions, the last used first; of one person, or of everyone."""
     query = _ALL if name is None else _ALL.where(sessions.c.operator == name)
     rows = await conn.execute(query.order_by(sessions.c.last_seen_at.desc(), sessions.c.id), _limits(idle))
     return [_session(row) for row in rows.mappings()]
 
 
 async def note_seen(conn: Connection, session_id: str) -> None:
-    """Write down that the session is in use; of many requests at once, the first does."""
+    """Record that the session is in use; of many requests at once, the first one does."""
     at = now()
     stale = (sessions.c.id == session_id) & (as_text(at - SEEN_EVERY) >= sessions.c.last_seen_at)
     await conn.execute(update(sessions).where(stale).values(last_seen_at=as_text(at)))

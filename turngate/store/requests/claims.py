@@ -21,8 +21,8 @@ SHORTEST_SECONDS: Final = 30
 LONGEST_SECONDS: Final = 3_600
 DEFAULT_SECONDS: Final = 600
 
-# The row is locked before it is looked at: PostgreSQL's other writers wait here, and those of SQLite at the transaction's
-# beginning. So what is set below is what was looked at, and no decision comes in between.
+# The row is locked before it is read: PostgreSQL's other writers wait here, and those of SQLite when the transaction
+# begins. So no decision comes between reading the row and setting it.
 _LOCKED = select(requests).where(requests.c.id == bindparam("request")).with_for_update()
 _SET = (
     update(requests)
@@ -51,7 +51,7 @@ class Claimed:
 
 
 def live_lease(request: Request) -> Lease | None:
-    """Return the claim that counts now; one that has run out counts no more, and so does one of an ended request."""
+    """Return the claim that counts now: it has not run out, and its request has not ended."""
     by, until = request.claimed_by, request.claimed_until
     if request.status != "pending" or by is None or until is None or until <= as_text(now()):
         return None

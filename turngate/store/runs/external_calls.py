@@ -16,10 +16,10 @@ from turngate.store.tables import calls, external_calls, runs
 class ExternalCall:
     """One call. ``tool_call_id``: the sender's. ``context``: the words that came with it; "" for none.
 
-    ``wanted_by``: the attempt that asked last to start it. ``running_for``: the attempt that may run it, while one may.
+    ``wanted_by``: the last attempt that asked to start it. ``running_for``: the attempt that may run it, while one may.
     ``deadline_at``: until when that one may report. ``report``: JSON of a tool result; None until it came.
-    ``turn``: the stretch of the sender's conversation it was made in; None: not said. ``repeat_key``: equal for calls that mean
-    the same and were made in one turn.
+    ``turn``: the turn of the sender's conversation with the call; None: unknown. ``repeat_key``: equal for calls of one turn
+    that mean the same.
     """
 
     run_id: str
@@ -75,7 +75,7 @@ async def open_of(
 async def rejected_before(conn: Connection, call: ExternalCall, *, since: str) -> Failure | None:
     """Return the first rejection by a person of what this call repeats; None: there was none (I12).
 
-    ``since``: what was settled before counts no more, where no one said in which turn.
+    ``since``: rejections before this don't count if the call's turn is unknown.
     """
     query = (
         select(calls.c.result)
@@ -109,7 +109,7 @@ async def give_up(conn: Connection, run_id: str, attempt: str, *, at: str) -> bo
 
 
 async def remove(conn: Connection, run_id: str) -> None:
-    """Take back the call of a run that did not start."""
+    """Remove the call of a run that did not start."""
     await conn.execute(external_calls.delete().where(external_calls.c.run_id == run_id))
 
 
@@ -119,7 +119,7 @@ async def want(conn: Connection, run_id: str, attempt: str) -> None:
 
 
 async def hand_out(conn: Connection, run_id: str, *, deadline_at: str) -> None:
-    """Let the attempt that wants the call run it: part of the redemption, so no one who comes later takes its place."""
+    """Let the attempt that wants the call run it: part of the redemption, so no later attempt takes its place."""
     query = update(external_calls).where(external_calls.c.run_id == run_id)
     await conn.execute(
         query.values(running_for=external_calls.c.wanted_by, wanted_by=None, deadline_at=deadline_at, report=None)
@@ -133,13 +133,13 @@ async def hand_over(conn: Connection, run_id: str, attempt: str) -> None:
 
 
 async def take_back(conn: Connection, run_id: str) -> None:
-    """Let no one run the call any more: its time for a report is over."""
+    """Let no attempt run the call any more: the time for a report is over."""
     query = update(external_calls).where(external_calls.c.run_id == run_id)
     await conn.execute(query.values(wanted_by=None, running_for=None))
 
 
 async def report(conn: Connection, run_id: str, attempt: str, result: Ok | Failure) -> bool:
-    """Keep what the attempt reports; False when it is not the one that runs, or there is a report already."""
+    """Store an attempt's report; False if another attempt runs the call, or there is a report already."""
     query = update(external_calls).where(
         external_calls.c.run_id == run_id, external_calls.c.running_for == attempt, external_calls.c.report.is_(None)
     )

@@ -45,6 +45,16 @@ NOTHING = Used()
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a run ends before the model's answer. ``error_class``: as in :class:`Run`. ``by``: who interrupted it."""
+
+    status: RunStatus
+    reason: str = ""
+    error_class: str = ""
+    by: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """One run. ``head_message_id``: the newest message after which every call is answered. ``ended_at``: None while live.
 
@@ -241,13 +251,17 @@ async def complete(conn: Connection, run: Run, *, step: int, head_message_id: st
     return True
 
 
-async def end(
-    conn: Connection, run_id: str, *, status: RunStatus, reason: str = "", error_class: str = "", by: str | None = None
-) -> bool:
-    """End a live run; False when it had ended already (the first ending counts). ``by``: who interrupted it."""
+async def end(conn: Connection, run_id: str, ending: Ending) -> bool:
+    """End a live run; False if it has ended already (the first ending counts)."""
     query = (
         update(runs)
         .where(runs.c.id == run_id, runs.c.status == "running")
-        .values(status=status, reason=reason, error_class=error_class, ended_by=by, ended_at=as_text(now()))
+        .values(
+            status=ending.status,
+            reason=ending.reason,
+            error_class=ending.error_class,
+            ended_by=ending.by,
+            ended_at=as_text(now()),
+        )
     )
     return (await conn.execute(query)).rowcount == 1

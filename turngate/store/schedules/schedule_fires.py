@@ -1,6 +1,6 @@
-"""Fires of schedules: each instant of a timetable comes to one outcome, however often someone brings it (I5).
+"""Fires of schedules: each instant of a timetable has one outcome, however often it is reported (I5).
 
-The same transaction that records a run records its fire, so a fire that is brought again finds the run.
+The same transaction that records a run records its fire, so a fire that is reported again finds the run.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from turngate.store.tables import schedule_fires
 
 @dataclass(frozen=True, kw_only=True)
 class Fire:
-    """What happened to one fire. ``fire_at``: its instant on the timetable. ``run_id``: the run it opened.
+    """What happened to one fire. ``fire_at``: its instant on the timetable. ``run_id``: the run that it opened.
 
-    ``reason``: why it opened none. ``fired_by``: who asked for it out of turn; None: the clock.
+    ``reason``: why it opened none. ``fired_by``: who asked for an extra fire; None: the clock.
     """
 
     schedule_id: str
@@ -51,7 +51,7 @@ class AgentAtFire:
 async def settle(
     conn: Connection, schedule_id: str, fire_at: datetime, agent: AgentAtFire | None, *, by: str | None = None
 ) -> Fire | None:
-    """Open the run of a fire, or note why there is none; a fire that has come to its end already is returned as it is.
+    """Open the run of a fire, or store why there is none; a fire that is settled already is returned as it is.
 
     Args:
         conn: a write transaction.
@@ -92,7 +92,7 @@ async def settle(
 
 
 def _fires(schedule: Schedule, by: str | None) -> bool:
-    """Tell whether a schedule starts runs. A paused one does so out of turn only."""
+    """Tell whether a schedule starts runs. A paused one does so only for an extra fire."""
     return schedule.deleted_at is None and (schedule.paused_at is None or by is not None)
 
 
@@ -107,7 +107,7 @@ async def _wait_or_skip(conn: Connection, schedule: Schedule, new: Fire, before:
 
 
 async def get(conn: Connection, schedule_id: str, fire_at: datetime) -> Fire | None:
-    """Return what happened to the fire of this instant; None: no one has brought it yet."""
+    """Return what happened to the fire of this instant; None: it was not reported yet."""
     query = select(schedule_fires).where(
         schedule_fires.c.schedule_id == schedule_id, schedule_fires.c.fire_at == as_text(fire_at)
     )
@@ -123,7 +123,7 @@ async def newest(conn: Connection, schedule_id: str, *, limit: int) -> list[Fire
 
 
 async def counts(conn: Connection, schedule_id: str) -> dict[str, int]:
-    """Return how many fires of a schedule came to each outcome; those that none came to are left out."""
+    """Return outcome → how many fires of a schedule have it, for the outcomes that any has."""
     query = select(schedule_fires.c.outcome, func.count().label("many")).where(
         schedule_fires.c.schedule_id == schedule_id
     )
@@ -131,7 +131,7 @@ async def counts(conn: Connection, schedule_id: str) -> dict[str, int]:
 
 
 async def unstarted(conn: Connection, *, before: datetime) -> list[runs.Run]:
-    """Return the live runs that fires opened before this instant, and that have not got to their first step, oldest first."""
+    """Return the live runs that fires opened before this instant and that have no step yet, oldest first."""
     query = select(runs_table).where(
         runs_table.c.status == "running",
         runs_table.c.schedule_id.is_not(None),
@@ -143,7 +143,7 @@ async def unstarted(conn: Connection, *, before: datetime) -> list[runs.Run]:
 
 
 async def _buffer(conn: Connection, schedule: Schedule, fire: Fire) -> Fire:
-    """Let a fire wait. One does: what waited before it has lost its workflow, with Temporal's database."""
+    """Let a fire wait. Only one does: an earlier one that still waits has lost its workflow, with Temporal's database."""
     own = schedule_fires.c.schedule_id == schedule.id, schedule_fires.c.outcome == "waiting"
     for row in (await conn.execute(select(schedule_fires).where(*own))).mappings().all():
         lost = Fire(**row)
@@ -152,7 +152,7 @@ async def _buffer(conn: Connection, schedule: Schedule, fire: Fire) -> Fire:
 
 
 async def _live(conn: Connection, schedule: Schedule) -> str | None:
-    """Return the id of a live run that a new one would overlap with, as far as the schedule minds."""
+    """Return the id of a live run that the schedule does not let a new one overlap with, or None."""
     if schedule.overlap == "allow":
         return None
     own = runs_table.c.schedule_id == schedule.id

@@ -1,4 +1,4 @@
-"""Schedules: what is started by the clock, for whom and how. The store says what there is; Temporal keeps the time."""
+"""Schedules: what the clock starts, in whose name and how. The store has the schedules; Temporal fires them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Schedule:
 
     ``conversation_id``: the one that its runs continue with; None: each begins its own. ``model``: in place of the agent's;
     None: as the agent says when it fires. ``revision``: from 1, one more with each change. ``created_by``: in whose name
-    the runs are started. ``removed_at``: when Temporal was seen to have it no more, after it was deleted.
+    the runs are started. ``removed_at``: when Temporal no longer had it, after it was deleted.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Schedule:
 
 
 async def create(conn: Connection, schedule: Schedule) -> Schedule:
-    """Keep a new schedule, made now. Raises sqlalchemy's IntegrityError when one has its name."""
+    """Store a new schedule. Raises sqlalchemy's IntegrityError when another has its name."""
     await conn.execute(insert(schedules).values(**{**vars(schedule), "created_at": as_text(now())}))
     created = await get(conn, schedule.id)
     if created is None:  # pragma: no cover - inserted above, in this transaction
@@ -83,20 +83,20 @@ async def page(conn: Connection, *, limit: int, before: tuple[str, str] | None =
 
 
 async def to_sync(conn: Connection) -> list[Schedule]:
-    """Return the schedules that Temporal has to have, and those it has to have no more."""
+    """Return the schedules that Temporal must have, and the deleted ones that it may still have."""
     query = select(schedules).where(or_(schedules.c.deleted_at.is_(None), schedules.c.removed_at.is_(None)))
     return [Schedule(**row) for row in (await conn.execute(query.order_by(schedules.c.id))).mappings()]
 
 
 async def change(conn: Connection, schedule: Schedule, **values: Any) -> Schedule:
-    """Set these columns and count the change; the caller holds the schedule. Raises IntegrityError for a name that is taken."""
+    """Set these columns and count the change; the caller has locked the schedule. Raises IntegrityError for a taken name."""
     revised = {**values, "revision": schedule.revision + 1}
     await conn.execute(update(schedules).where(schedules.c.id == schedule.id).values(**revised))
     return Schedule(**{**vars(schedule), **revised})
 
 
 async def note_removed(conn: Connection, schedule_id: str) -> None:
-    """Note that Temporal has a deleted schedule no more."""
+    """Record that Temporal no longer has a deleted schedule."""
     query = update(schedules).where(schedules.c.id == schedule_id, schedules.c.deleted_at.is_not(None))
     await conn.execute(query.values(removed_at=as_text(now())))
 

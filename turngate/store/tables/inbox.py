@@ -41,9 +41,9 @@ requests = Table(
     Column("rungs_climbed", Integer, nullable=False, server_default="0"),
     Column("quorum", Integer, nullable=False, server_default="1"),
     Column("approvals", Integer, nullable=False, server_default="0"),
-    # It ran out of time and waits on, because its rule says so.
+    # Since when it waits without expiring: its time ran out, and its rule says so.
     Column("parked_at", StorableText),
-    # Who has taken it on, and until when no one else is meant to decide it.
+    # Who has claimed it, and until when no one else is meant to decide it.
     Column("claimed_by", StorableText),
     Column("claimed_until", StorableText),
     # Not unique by call and kind: a ``once`` call that is lost, sent again and lost again asks what happened to it each time.
@@ -158,7 +158,7 @@ grants = Table(
     Column("created_by", StorableText, nullable=False),
     Column("created_by_role", StorableString(16), nullable=False, server_default="operator"),
     Column("created_at", StorableText, nullable=False),
-    # The request whose decision made it; NULL when it was made by itself.
+    # The request whose decision created it; NULL when none did.
     Column("request_id", StorableString(64)),
     Column("revoked_at", StorableText),
     Column("revoked_by", StorableText),

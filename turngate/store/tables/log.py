@@ -1,4 +1,4 @@
-"""Events, and what is sent out because of them."""
+"""Events, notifications about them, and deltas."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ delivery_attempts = Table(
 )
 
 
-# Deltas: what watchers are shown of responses that are still being made.
+# Deltas: parts of responses that are still streaming, for watchers.
 
 
 deltas = Table(

@@ -1,4 +1,4 @@
-"""Who may come in, and how."""
+"""Users, sessions, login links and API tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ users = Table(
     metadata,
     Column("name", StorableString(255), primary_key=True),
     Column("role", StorableString(16), nullable=False),
-    # NULL: they come in by OIDC or by a link only.
+    # NULL: they log in by OIDC or by a link only.
     Column("password_hash", StorableText),
     Column("email", StorableText, nullable=False, server_default=""),
     Column("oidc_issuer", StorableString(255)),

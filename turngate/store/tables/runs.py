@@ -92,7 +92,7 @@ runs = Table(
     # Whether someone watches the inbox while it runs and, if no one does, what happens to what would be asked.
     Column("attended", Boolean, nullable=False, server_default=text("true")),
     Column("unattended_asks", StorableString(16), nullable=False, server_default="park"),
-    # Who holds it, while someone does.
+    # Since when, by whom and why it is paused; NULL while it is not.
     Column("paused_at", StorableText),
     Column("paused_by", StorableText),
     Column("pause_reason", StorableText, nullable=False, server_default=""),
@@ -121,7 +121,7 @@ runs = Table(
     Index("ix_runs_schedule_id", "schedule_id"),
 )
 
-# What was sent to a run while it was live. Not a message yet: it becomes one when the run, or the one after it, takes it.
+# What was sent to a live run. Not a message yet: it becomes one when that run, or the next one, takes it.
 queued_messages = Table(
     "queued_messages",
     metadata,
@@ -154,7 +154,7 @@ steps = Table(
     Column("corrective", StorableText),
     # The spec that was asked: a profile's name or provider:name, where "model" is what the provider calls it.
     Column("model_spec", StorableText),
-    # Whether the run goes round in circles (JSON of a Trail), of a closed one.
+    # Whether the run makes progress (JSON of a Trail), of a closed step.
     Column("trail", StorableText),
 )
 
@@ -233,7 +233,7 @@ worlds = Table(
     Column("created_at", StorableText, nullable=False),
 )
 
-# What tools said while they ran: for watchers only. No part of the audit log, and bounded per call.
+# Progress of running tools: for watchers only. Not in the audit log, and bounded per call.
 progress = Table(
     "progress",
     metadata,
@@ -259,7 +259,7 @@ external_calls = Table(
     Column("tool", StorableText, nullable=False),
     Column("input", StorableText, nullable=False),
     Column("context", StorableText, nullable=False),
-    # Who wants to start it, and who was let through at the door: the second is written in the redemption itself.
+    # The attempt that wants to start it, and the one that may run it: the second is written in the redemption itself.
     Column("wanted_by", StorableString(64)),
     Column("running_for", StorableString(64)),
     Column("deadline_at", StorableText),

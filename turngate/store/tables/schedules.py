@@ -49,12 +49,12 @@ schedule_fires = Table(
     "schedule_fires",
     metadata,
     Column("schedule_id", StorableString(64), ForeignKey("schedules.id"), primary_key=True),
-    # The instant on the timetable, not that at which someone came to it: a fire that comes twice is one.
+    # The instant on the timetable, not when it was handled: a fire that is reported twice is one.
     Column("fire_at", StorableText, primary_key=True),
     Column("outcome", StorableString(16), nullable=False),
     Column("run_id", StorableString(64)),
     Column("reason", StorableText, nullable=False, server_default=""),
-    # Who asked for a run out of turn; NULL: the clock.
+    # Who asked for an extra fire; NULL: the clock.
     Column("fired_by", StorableText),
     Column("noted_at", StorableText, nullable=False),
 )
