@@ -23,7 +23,7 @@ from turngate.domain.tools.tool import Effect, Tool, ToolKind
 from turngate.policies.facts import call_facts
 
 GRANTS: Final = "a grant"
-"""Stands as the rule of calls that any grant let through: each grant would be a change of its own."""
+"""The rule of calls that any grant let through: each grant would be a change of its own."""
 
 _RECORDED_ASK: Final[Mapping[tuple[str, str], OwnAsk]] = {
     ("default", "ask"): "unset",
@@ -52,15 +52,15 @@ def judge(policy: Policy, call: RecordedCall, tool: Tool | KnownTool | None, gra
             params = tool.decode(call.input)
         except InvalidToolInput:
             return Unjudged("the tool does not take such arguments any more")
-        asked = tool
+        tool_of_call = tool
     else:
         try:
-            asked = _as_recorded(call, tool).stand_in()
+            tool_of_call = _as_recorded(call, tool).stand_in()
         except ConfigurationError:
             return Unjudged("no tool can have this name")
     verdict = evaluate(
         policy,
-        asked,
+        tool_of_call,
         params,
         agent=call.agent,
         facts=cache(partial(call_facts, call.input, call.workspace)),
@@ -68,15 +68,15 @@ def judge(policy: Policy, call: RecordedCall, tool: Tool | KnownTool | None, gra
         grants=[] if grant is None else [grant],
         starter=call.starter,
     )
-    if is_ask_unknown(asked, verdict.rule):
+    if is_ask_unknown(tool_of_call, verdict.rule):
         return Unjudged("no rule decides, and the tool's own ask is not known without its app (--app)")
-    return verdict if call.unattended is None else unattended(verdict, asked, call.unattended)
+    return verdict if call.unattended is None else unattended(verdict, tool_of_call, call.unattended)
 
 
 def _as_recorded(call: RecordedCall, known: KnownTool | None) -> KnownTool:
-    """Return what is known of a call's tool, with what its verdict of then tells of the tool's own ``ask``."""
+    """Return what is known of a call's tool, with what its recorded verdict reveals of the tool's own ``ask``."""
     was = call.verdict
-    if was.answer == "allow" and was.judged is not None:  # what the tool's own ask had answered stands beside it
+    if was.answer == "allow" and was.judged is not None:  # the judgement has the answer of the tool's own ask
         was = was.model_copy(update={"answer": "ask", "rule": was.judged.asked_by})
     if known is None:
         known = KnownTool(name=call.tool)
@@ -131,9 +131,9 @@ class Report:
             return "same"
         change = Change(tool=call.tool, was=was.answer, was_rule=was_rule, now=now.answer, now_rule=now_rule)
         self.changes[change] += 1
-        kept = self.examples.setdefault(change, [])
-        if len(kept) < self.examples_kept:
-            kept.append((call.run_id, call.tool_call_id))
+        examples = self.examples.setdefault(change, [])
+        if len(examples) < self.examples_kept:
+            examples.append((call.run_id, call.tool_call_id))
         return "changed"
 
 

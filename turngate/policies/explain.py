@@ -1,6 +1,6 @@
 """Why policy answers as it does: every rule and grant against one call, with a reason each.
 
-The answer itself is always that of :func:`turngate.domain.policy.policy.evaluate`; what is told beside it is read from the same
+The answer itself is always that of :func:`turngate.domain.policy.policy.evaluate`; the reasons beside it are read from the same
 matchers. Decides nothing and stores nothing.
 """
 
@@ -95,21 +95,21 @@ def explain(
         starter=call.starter,
     )
     depends = is_ask_unknown(call.tool, verdict.rule)
-    told = verdict
+    effective = verdict
     if call.unattended is not None and not depends:
-        told = unattended(verdict, call.tool, call.unattended)
+        effective = unattended(verdict, call.tool, call.unattended)
     findings = [(each, examine(each.rule, tool=call.tool.name, agent=call.agent, facts=facts())) for each in rules]
     decisive = _decisive(verdict.rule, verdict.answer, findings)
     return Explanation(
         tool=call.tool.name,
         agent=call.agent,
-        answer="depends" if depends else told.answer,
-        rule="tool:ask" if depends else told.rule,
-        reason="No rule decides; the tool's own ask does, which only its app knows." if depends else told.reason,
-        risk=told.risk,
-        terms=told.terms if told.answer == "ask" and not depends else None,
-        grant_id=told.grant_id,
-        shadow=told.shadow,
+        answer="depends" if depends else effective.answer,
+        rule="tool:ask" if depends else effective.rule,
+        reason="No rule decides; the tool's own ask does, which only its app knows." if depends else effective.reason,
+        risk=effective.risk,
+        terms=effective.terms if effective.answer == "ask" and not depends else None,
+        grant_id=effective.grant_id,
+        shadow=effective.shadow,
         unattended=call.unattended,
         rules=[
             RuleFinding(
@@ -117,11 +117,11 @@ def explain(
                 verdict=each.rule.verdict,
                 source=each.source,
                 shadow=each.rule.shadow,
-                match=found.match,
-                why=found.reason,
+                match=finding.match,
+                why=finding.reason,
                 decides=place == decisive,
             )
-            for place, (each, found) in enumerate(findings)
+            for place, (each, finding) in enumerate(findings)
         ],
         grants=[
             _grant_finding(grant, call, facts().arguments, findings)
@@ -145,7 +145,7 @@ def in_words(pattern: GrantPattern) -> str:
     """Return a pattern as a sentence's part: every argument with its one value, and those of any value."""
     if not pattern.fixed and not pattern.open:
         return f"{pattern.tool} without arguments"
-    fixed = [f"{name} exactly {_shown(value)}" for name, value in pattern.fixed.items()]
+    fixed = [f"{name} exactly {_as_json(value)}" for name, value in pattern.fixed.items()]
     free = [f"any {name}" for name in pattern.open]
     return f"{pattern.tool} with {', '.join([*fixed, *free])}, and no other argument"
 
@@ -163,24 +163,24 @@ def why_not(pattern: GrantPattern, tool: str, arguments: JsonValue) -> str | Non
         if name not in arguments:
             return f"it wants the argument {name}, and the call has none"
         if not same_json(arguments[name], value):
-            return f"it wants {name} to be exactly {_shown(value)}"
+            return f"it wants {name} to be exactly {_as_json(value)}"
     return None
 
 
 def _decisive(name: str, answer: VerdictKind, findings: Sequence[tuple[PlacedRule, Finding]]) -> int | None:
     """Return the place of the rule that gave the answer; None: no rule did."""
-    for place, (each, found) in enumerate(findings):
-        if each.rule.name == name and _counts(each.rule, found) and _may_give(each.rule, found, answer):
+    for place, (each, finding) in enumerate(findings):
+        if each.rule.name == name and _counts(each.rule, finding) and _may_give(each.rule, finding, answer):
             return place
     return None
 
 
-def _counts(rule: Rule, found: Finding) -> bool:
-    return not rule.shadow and (found.match == "yes" or (found.match == "unclear" and rule.verdict != "allow"))
+def _counts(rule: Rule, finding: Finding) -> bool:
+    return not rule.shadow and (finding.match == "yes" or (finding.match == "unclear" and rule.verdict != "allow"))
 
 
-def _may_give(rule: Rule, found: Finding, answer: VerdictKind) -> bool:
-    return answer == ("ask" if found.match == "unclear" else rule.verdict)
+def _may_give(rule: Rule, finding: Finding, answer: VerdictKind) -> bool:
+    return answer == ("ask" if finding.match == "unclear" else rule.verdict)
 
 
 def _grant_finding(
@@ -208,17 +208,17 @@ def _outranked(grant: Grant, call: AskedCall, findings: Sequence[tuple[PlacedRul
     """Return what comes before a grant whose pattern the call fits; None when it lets the call through."""
     if call.tool.kind == "interaction":
         return "a question is answered by a person, whatever was granted"
-    for each, found in findings:
-        if each.rule.shadow or each.rule.verdict == "allow" or found.match == "no":
+    for each, finding in findings:
+        if each.rule.shadow or each.rule.verdict == "allow" or finding.match == "no":
             continue
-        if found.match == "unclear":
+        if finding.match == "unclear":
             return f"the rule {each.rule.name!r} cannot tell whether it covers the call, so a person is asked"
         if each.rule.verdict == "deny":
             return f"the rule {each.rule.name!r} denies the call"
         if not grant_answers(grant, each.rule, starter=call.starter):
-            return f"it does not beat the rule {each.rule.name!r}, which asks"
+            return f"it does not answer the rule {each.rule.name!r}, which asks"
     return None
 
 
-def _shown(value: JsonValue) -> str:
+def _as_json(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False)

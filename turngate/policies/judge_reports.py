@@ -43,48 +43,48 @@ class JudgeReport:
         self.pairs[pair] += 1
         if judgement.problem is not None:
             self.problems[judgement.problem] += 1
-        kept = self.examples.setdefault(pair, [])
-        if pair in DIFFERENCES and len(kept) < self.examples_kept:
-            kept.append((run_id, named))
+        examples = self.examples.setdefault(pair, [])
+        if pair in DIFFERENCES and len(examples) < self.examples_kept:
+            examples.append((run_id, named))
 
     @property
     def judged(self) -> int:
         """How many calls it was asked about."""
         return self.pairs.total()
 
-    def said(self, verdict: Literal["allow", "ask"], *, decided_only: bool = False) -> int:
+    def count(self, verdict: Literal["allow", "ask"], *, decided_only: bool = False) -> int:
         """Return how often it said so; ``decided_only``: of calls that a person decided."""
         return sum(
             number
-            for (said, by_people), number in self.pairs.items()
-            if said == verdict and not (decided_only and by_people == "nobody")
+            for (judged, by_people), number in self.pairs.items()
+            if judged == verdict and not (decided_only and by_people == "nobody")
         )
 
     def rate(self, pair: Pair) -> float | None:
         """Return the share of calls with this verdict that people decided so; None: they decided none of them."""
-        of = self.said(pair[0], decided_only=True)
+        of = self.count(pair[0], decided_only=True)
         return self.pairs[pair] / of if of else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report for programs; the dangerous difference stands first."""
+        """Return the report for programs; the dangerous difference comes first."""
         return {
             "model": self.model,
             "judged": self.judged,
-            "allow": self.said("allow"),
-            "ask": self.said("ask"),
+            "allow": self.count("allow"),
+            "ask": self.count("ask"),
             "differences": [
                 {
                     "judge": pair[0],
                     "person": pair[1],
                     "calls": self.pairs[pair],
-                    "of": self.said(pair[0], decided_only=True),
+                    "of": self.count(pair[0], decided_only=True),
                     "rate": self.rate(pair),
                     "examples": [{"run_id": run_id, "id": named} for run_id, named in self.examples.get(pair, [])],
                 }
                 for pair in DIFFERENCES
             ],
             "pairs": [
-                {"judge": said, "person": by, "calls": number} for (said, by), number in self.pairs.most_common()
+                {"judge": judged, "person": by, "calls": number} for (judged, by), number in self.pairs.most_common()
             ],
             "no_answer": dict(self.problems),
         }

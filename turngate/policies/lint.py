@@ -120,13 +120,13 @@ def doubts(policy: Policy, tools: Mapping[str, Sequence[Tool]] | None = None) ->
 
     ``tools``: agent → its tools, of the app that the policy is for; None: they are not known.
     """
-    found: list[Doubt] = []
+    doubts: list[Doubt] = []
     for place, rule in enumerate(policy.rule):
-        said = [*_never_reached(policy, place, rule), *_terms(rule)]
+        messages = [*_never_reached(policy, place, rule), *_terms(rule)]
         if tools is not None:
-            said += _against(rule, tools)
-        found.extend(Doubt(rule=rule.name, message=message) for message in said)
-    return found
+            messages += _against(rule, tools)
+        doubts.extend(Doubt(rule=rule.name, message=message) for message in messages)
+    return doubts
 
 
 def _never_reached(policy: Policy, place: int, rule: Rule) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _never_reached(policy: Policy, place: int, rule: Rule) -> Iterator[str]:
     rank = ORDER.index(rule.verdict)
     for other_place, other in enumerate(policy.rule):
         earlier = (ORDER.index(other.verdict), other_place) < (rank, place)
-        # A shadow rule decides nothing, so only another shadow rule can stand in its shadow.
+        # A shadow rule decides nothing, so it can only hide another shadow rule.
         if not earlier or (other.shadow and not rule.shadow) or not covers(other, rule):
             continue
         if other.verdict == rule.verdict:

@@ -118,7 +118,7 @@ def test_what_nobody_attends_is_told_as_the_run_would_answer_it() -> None:
     [
         ([], {}, True, "the call fits its pattern"),
         ([rule("no", "deny")], {}, False, "the rule 'no' denies the call"),
-        ([rule("each", "ask")], {}, False, "it does not beat the rule 'each', which asks"),
+        ([rule("each", "ask")], {}, False, "it does not answer the rule 'each', which asks"),
         ([rule("each", "ask", grantable=True)], {}, True, "the call fits its pattern"),
         ([rule("later", "ask", shadow=True)], {}, True, "the call fits its pattern"),
         (

@@ -102,7 +102,7 @@ def collect(
         collected.doubt(f"which program {words[0].raw!r} is, only bash can know")
         return
     if program in RESERVED:
-        raise UnreadableError(f"{program!r} stands where that is not judged")
+        raise UnreadableError(f"{program!r} is in a place where policy cannot judge it")
     if not program.isascii() or not program.isprintable() or not program:
         collected.doubt(f"the program's name {program!r} is not plain ASCII")
     name = posixpath.basename(program)

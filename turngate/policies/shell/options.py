@@ -20,7 +20,7 @@ def names(text: str) -> frozenset[str]:
 class OptionTable:
     """The options of a program. ``flags``, ``valued``: short ones, by letter; ``long_flags``, ``long_valued``: by name.
 
-    ``optional``: short ones whose value, if any, stands in the same word.
+    ``optional``: short ones whose value, if any, is in the same word.
     """
 
     flags: str = ""
@@ -32,22 +32,22 @@ class OptionTable:
 
 @dataclass(slots=True)
 class Options:
-    """What was read. ``found``: each option with its value, None without one. ``rest``: from the first operand on.
+    """What was read. ``options``: each option with its value, None without one. ``rest``: from the first operand on.
 
     ``problem``: what is not known, None when all of it is.
     """
 
-    found: list[tuple[str, Word | None]] = field(default_factory=list)
+    pairs: list[tuple[str, Word | None]] = field(default_factory=list)
     rest: list[Word] = field(default_factory=list)
     problem: str | None = None
 
     def has(self, *names: str) -> bool:
         """Tell whether one of the options was given."""
-        return any(name in names for name, _ in self.found)
+        return any(name in names for name, _ in self.pairs)
 
     def values(self, *names: str) -> list[Word]:
         """Return the values given to these options, in order."""
-        return [value for name, value in self.found if name in names and value is not None]
+        return [value for name, value in self.pairs if name in names and value is not None]
 
 
 def read_options(args: Sequence[Word], table: OptionTable) -> Options:
@@ -82,12 +82,12 @@ def _long(word: Word, following: Sequence[Word], table: OptionTable, options: Op
     name, equals, value = text.partition("=")
     if name in table.long_valued:
         if equals:
-            options.found.append((name, Word(text=value, raw=value)))
+            options.pairs.append((name, Word(text=value, raw=value)))
             return 1
-        options.found.append((name, following[0] if following else None))
+        options.pairs.append((name, following[0] if following else None))
         return 2
     if name in table.long_flags and not equals:
-        options.found.append((name, None))
+        options.pairs.append((name, None))
         return 1
     return 0
 
@@ -96,15 +96,15 @@ def _bundle(text: str, following: Sequence[Word], table: OptionTable, options: O
     for at, letter in enumerate(text[1:], start=1):
         attached = text[at + 1 :]
         if letter in table.flags:
-            options.found.append((f"-{letter}", None))
+            options.pairs.append((f"-{letter}", None))
         elif letter in table.optional:
-            options.found.append((f"-{letter}", Word(text=attached, raw=attached) if attached else None))
+            options.pairs.append((f"-{letter}", Word(text=attached, raw=attached) if attached else None))
             return 1
         elif letter in table.valued:
             if attached:
-                options.found.append((f"-{letter}", Word(text=attached, raw=attached)))
+                options.pairs.append((f"-{letter}", Word(text=attached, raw=attached)))
                 return 1
-            options.found.append((f"-{letter}", following[0] if following else None))
+            options.pairs.append((f"-{letter}", following[0] if following else None))
             return 2
         else:
             return 0

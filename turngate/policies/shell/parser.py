@@ -1,8 +1,8 @@
 """A command line as bash would run it: every simple command in it, and why there may be more.
 
 Tree-sitter finds the structure; it was made for colouring text, and errs where an attacker would look. So nothing is
-believed that is not checked on the bytes: between the parts of a statement stand only blanks (``shell_source``), each word is
-read again (``shell_words``), here-documents end where bash ends them, and a construct that is not known here makes the
+believed that is not checked on the bytes: between the parts of a statement are only blanks (``source``), each word is
+read again (``words``), here-documents end where bash ends them, and a construct that is not known here makes the
 text unreadable. ``tests/unit/policies/test_against_bash.py`` compares the result with what bash does.
 """
 
@@ -68,7 +68,7 @@ def check_double(written: bytes) -> str | None:
 
 
 def single_words(src: bytes, start: int, end: int, holes: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield where the words of ``[ … ]`` stand, by the blanks outside quotations: the tree's nodes in it are not words."""
+    """Yield where the words of ``[ … ]`` are, by the blanks outside quotations: the tree's nodes in it are not words."""
     if src[start + 1 : start + 2] not in {b" ", b"\t"}:
         raise UnreadableError("'((' evaluates arithmetic, which may run commands")
     at = start
@@ -146,10 +146,10 @@ def read_command(text: str) -> Commands | Unparsable:
 def _read_into(text: str, collected: Collected, wrappers: int) -> None:
     if wrappers > MAX_WRAPPERS:
         raise TooDeepError(f"it wraps commands more than {MAX_WRAPPERS} times")
-    _Reading(checked_bytes(text), collected, wrappers).read()
+    _Reader(checked_bytes(text), collected, wrappers).read()
 
 
-class _Reading:
+class _Reader:
     """One text being read into ``collected``."""
 
     def __init__(self, src: bytes, collected: Collected, wrappers: int) -> None:
@@ -250,8 +250,8 @@ class _Reading:
 
     # --- commands
 
-    def _command(self, node: Node, behind: Iterable[Node] = ()) -> None:
-        """Read one command. ``behind``: words the tree put behind a redirection (``rm >log -rf x``)."""
+    def _command(self, node: Node, after: Iterable[Node] = ()) -> None:
+        """Read one command. ``after``: words the tree put after a redirection (``rm >log -rf x``)."""
         words: list[Node] = []
         assigns: list[str] = []
         at, redirected = node.start_byte, False
@@ -268,20 +268,20 @@ class _Reading:
                 words += self._redirect(child)
             else:
                 words.append(child)
-        self._run(self._words([*words, *behind]), tuple(assigns))
+        self._run(self._words([*words, *after]), tuple(assigns))
 
     def _redirected(self, node: Node) -> None:
-        body, behind = None, list[Node]()
+        body, after = None, list[Node]()
         for child in self._source.parts(node):
             if child.type in REDIRECTS:
-                behind += self._redirect(child)
+                after += self._redirect(child)
             elif body is None:
                 body = child
             else:
                 raise UnreadableError("a redirection is followed by what is not judged")
         if body is not None and body.type == "command":
-            self._command(body, behind)
-        elif behind:
+            self._command(body, after)
+        elif after:
             raise UnreadableError("words follow a redirection that belongs to no command")
         elif body is not None:
             self._statement(body)
@@ -313,7 +313,7 @@ class _Reading:
     # --- redirections
 
     def _redirect(self, node: Node) -> list[Node]:
-        """Note a redirection; return the words behind it, which belong to the command (``>f x``: x)."""
+        """Note a redirection; return the words after it, which belong to the command (``>f x``: x)."""
         if node.type == "heredoc_redirect":
             self._heredoc(node)
             return []
@@ -346,7 +346,7 @@ class _Reading:
                 self._part(child)
         self._source.blank(at, body_start)
         if self._substitutions and _CLOSES.match(self._source.src, node.end_byte) is None:
-            # bash 5.2 writes a substitution out and reads it again, and loses a ';' behind a here-document on the way.
+            # bash 5.2 writes a substitution out and reads it again, and loses a ';' after a here-document on the way.
             raise UnreadableError("a here-document is followed by other commands of its substitution")
         if not quoted:
             holes = self._holes(child for child in node.children if child.type == "heredoc_body")
@@ -363,14 +363,14 @@ class _Reading:
 
     def _holes(self, nodes: Iterable[Node]) -> dict[int, int]:
         """Find the substitutions in the nodes, read the commands inside them, and return where each begins and ends."""
-        found: dict[int, int] = {}
+        holes: dict[int, int] = {}
         for node in nodes:
             if node.type in _HOLES:
                 self._hole(node)
-                found[node.start_byte] = node.end_byte
+                holes[node.start_byte] = node.end_byte
             elif node.child_count:
-                found.update(self._holes(node.children))
-        return found
+                holes.update(self._holes(node.children))
+        return holes
 
     def _hole(self, node: Node) -> None:
         if node.type in {"command_substitution", "process_substitution"}:

@@ -65,8 +65,8 @@ _LONG_QUERY = re.compile(r"--(?:version|help|test.*|check)")
 
 def interpreter(program: str) -> str | None:
     """Return the interpreter a program's base name means: ``python3.11`` is ``python``."""
-    found = _VERSIONED.fullmatch(program)
-    return _ALIASES.get(found.group(1), found.group(1)) if found else None
+    match = _VERSIONED.fullmatch(program)
+    return _ALIASES.get(match.group(1), match.group(1)) if match else None
 
 
 def run_interpreter(name: str, args: Sequence[Word]) -> Runs:
@@ -183,7 +183,7 @@ def _writes(name: str, text: str) -> bool:
     written = text.partition("=")[0]
     if name.startswith("--"):
         return len(written) > 2 and name.startswith(written)  # noqa: PLR2004 - any abbreviation longer than '--'
-    if len(name) == 2:  # noqa: PLR2004 - '-' and a letter, which may stand in a bundle
+    if len(name) == 2:  # noqa: PLR2004 - '-' and a letter, which may be in a bundle
         return text.startswith("-") and not text.startswith("--") and name[1] in written
     return text == name
 

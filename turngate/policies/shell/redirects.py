@@ -55,8 +55,8 @@ class Heredocs:
             raise UnreadableError("a here-document has a delimiter that is not judged")
         newline = self._first_newline(node, start.end_byte)
         body_end, line_end = self._end_of_body(newline + 1, written["name"], tabs=operator.type == "<<-")
-        found = self._src[end.start_byte : end.end_byte].strip(b"\t\n")
-        if found != written["name"] or not body_end <= end.start_byte <= end.end_byte <= line_end + 1:
+        end_word = self._src[end.start_byte : end.end_byte].strip(b"\t\n")
+        if end_word != written["name"] or not body_end <= end.start_byte <= end.end_byte <= line_end + 1:
             raise UnreadableError("a here-document ends where bash sees no end")
         return bool(written["quote"]), newline + 1, body_end
 

@@ -65,12 +65,12 @@ class Source:
         return _JOINT.fullmatch(self.src, start, end) is not None
 
     def apart(self, nodes: Sequence[Node]) -> None:
-        """Check that the nodes stand one after another on one line."""
+        """Check that the nodes follow one another on one line."""
         for one, other in pairwise(nodes):
             self.same_line(one.end_byte, other.start_byte)
 
     def parts(self, node: Node) -> Iterator[Node]:
-        """Yield the children, after checking that nothing but blanks stands around them."""
+        """Yield the children, after checking that there is nothing but blanks around them."""
         at = node.start_byte
         for child in node.children:
             self.blank(at, child.start_byte)

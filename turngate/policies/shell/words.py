@@ -39,7 +39,7 @@ class WordReader:
     def read(self) -> Word:
         """Return the word. Raises UnreadableError when these bytes are not exactly one word."""
         if self._start >= self._end or self._src[self._start] == ord("#"):
-            raise UnreadableError("a word or a comment stands where the other was expected")
+            raise UnreadableError("a word or a comment is where the other was expected")
         if _PLAIN_WORD.fullmatch(self._src, self._start, self._end):
             plain = self._src[self._start : self._end].decode()
             return Word(text=plain, raw=plain)
@@ -97,7 +97,7 @@ class WordReader:
 
     def _escaped(self, at: int) -> int:
         if at + 1 >= self._end:
-            raise UnreadableError("a backslash stands at the end")
+            raise UnreadableError("a backslash is at the end")
         if self._src[at + 1] != ord("\n"):
             self._out.append(self._src[at + 1])
         return at + 2

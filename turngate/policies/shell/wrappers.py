@@ -118,7 +118,7 @@ def unwrap(program: str, wrapper: Wrapper, args: Sequence[Word]) -> Runs:
         return runs
     for value in options.values(*wrapper.shell_flag):
         _add_text(runs, program, [value])
-    rest = _behind_operands(program, wrapper, options, runs)
+    rest = _after_operands(program, wrapper, options, runs)
     assigns: list[str] = []
     while wrapper.assigns and rest and (name := ASSIGNMENT.match(_assignment_text(program, rest[0]))):
         assigns.append(name.group(1))
@@ -132,8 +132,8 @@ def unwrap(program: str, wrapper: Wrapper, args: Sequence[Word]) -> Runs:
     return runs
 
 
-def _behind_operands(program: str, wrapper: Wrapper, options: Options, runs: Runs) -> list[Word]:
-    """Return the command's words: those behind the wrapper's own operands."""
+def _after_operands(program: str, wrapper: Wrapper, options: Options, runs: Runs) -> list[Word]:
+    """Return the command's words: those after the wrapper's own operands."""
     own, rest = options.rest[: wrapper.operands], options.rest[wrapper.operands :]
     if any(word.text is None and word.many for word in own):
         runs.doubts.append(f"what {program!r} runs: an operand in front of it may be several words")
@@ -144,7 +144,7 @@ def _behind_operands(program: str, wrapper: Wrapper, options: Options, runs: Run
 
 
 def _assignment_text(program: str, word: Word) -> str:
-    """``time`` is syntax: a quoted assignment behind it is a program's name. For ``env`` it is an assignment all the same."""
+    """``time`` is syntax: a quoted assignment after it is a program's name. For ``env`` it is still an assignment."""
     return (word.raw if program == "time" else word.text) or word.prefix
 
 
@@ -172,7 +172,7 @@ def unwrap_xargs(args: Sequence[Word]) -> Runs:
     if options.problem is not None:
         runs.doubts.append(f"what 'xargs' runs: {options.problem}")
         return runs
-    marks = [value.text for value in options.values("-I", "-i")] + (["{}"] if ("-i", None) in options.found else [])
+    marks = [value.text for value in options.values("-I", "-i")] + (["{}"] if ("-i", None) in options.pairs else [])
     if not options.rest:
         return runs
     if None in marks or "" in marks:
@@ -186,8 +186,8 @@ def unwrap_xargs(args: Sequence[Word]) -> Runs:
 def _replaced(word: Word, marks: Sequence[str]) -> Word:
     if word.text is None:
         return word
-    found = [word.text.index(mark) for mark in marks if mark in word.text]
-    return Word(text=None, raw=word.raw, prefix=word.text[: min(found)]) if found else word
+    places = [word.text.index(mark) for mark in marks if mark in word.text]
+    return Word(text=None, raw=word.raw, prefix=word.text[: min(places)]) if places else word
 
 
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})

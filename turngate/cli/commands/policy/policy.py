@@ -355,13 +355,13 @@ def show_judge(report: JudgeReport) -> None:
     who = "the judge" if report.model is None else f"the judge {_line(report.model)}"
     terminal.line(
         (f"{report.judged:,} calls", "bold"),
-        f": {who} said allow of {report.said('allow'):,}, ask of {report.said('ask'):,}",
+        f": {who} said allow of {report.count('allow'):,}, ask of {report.count('ask'):,}",
     )
     for pair in DIFFERENCES:
         answer, by_people = pair
         number, rate = report.pairs[pair], report.rate(pair)
         share = (
-            "" if rate is None else f" ({rate:.1%} of {report.said(answer, decided_only=True):,} that people decided)"
+            "" if rate is None else f" ({rate:.1%} of {report.count(answer, decided_only=True):,} that people decided)"
         )
         style = "bold" if number else "dim"
         if number and pair == DIFFERENCES[0]:
