@@ -1,4 +1,4 @@
-"""The yardstick: what someone writes by hand who needs no more than model, wait for a signal, tool, model.
+"""The yardstick: the hand-written version of model, wait for a signal, tool, model.
 
 No store, no digest, no heartbeats, no exactly-once: three trivial activities and one signal. It shares client, converter,
 sandbox and worker settings with Turngate.

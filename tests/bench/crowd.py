@@ -116,7 +116,7 @@ async def measure(client: Client, database: Database, scale: Scale) -> list[Figu
 
 
 async def decided_by(crowd: Crowd, client: Client, database: Database, *, seed: int = 4) -> Answers:
-    """Make the requests, let everybody decide, and hold what came back against the store."""
+    """Create the requests, let everyone decide, and compare the answers with the store."""
     started: Counter[tuple[str, str]] = Counter()
 
     @tool(effect="once", ask=True)

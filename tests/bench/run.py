@@ -52,7 +52,7 @@ BY_HAND = {"crowd", "long-run", "restarts"}
 
 
 def main() -> int:
-    """Run what was asked for; returns the exit code."""
+    """Run the selected measurements; returns the exit code."""
     options = _options()
     scale = QUICK if options.quick else FULL
     with tempfile.TemporaryDirectory(prefix="turngate-bench-", ignore_cleanup_errors=True) as directory:

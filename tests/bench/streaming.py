@@ -81,7 +81,7 @@ async def _watched(engine: Stack, http: httpx.AsyncClient) -> list[float]:
 
 @asynccontextmanager
 async def _provider(chunks: int) -> AsyncIterator[str]:
-    """A server whose answers are chunks that say what time it is."""
+    """A server that streams chunks with the time at which each was sent."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

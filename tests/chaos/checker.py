@@ -2,7 +2,7 @@
 
 Each check is a function that yields violations; :func:`violations` runs them all. DESIGN §4 in short: nothing lost (I5),
 no ``once`` effect twice (I3), no effect without a matching approval (I2, I6), one winner per request (I4), every
-conversation reconciled (I1), and the workflows of one mind with the store.
+conversation reconciled (I1), and the workflows agree with the store.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def calls_have_results(evidence: Evidence) -> Iterator[Violation]:
 
 
 def once_started_once(evidence: Evidence) -> Iterator[Violation]:
-    """A ``once`` handler started at most once, and once more for each time that a person said it had not happened (I3)."""
+    """A ``once`` handler starts at most once, plus once for each time that a person said it had not happened (I3)."""
     for of, lines in _by_call(evidence.ledger).items():
         recorded = evidence.runs.get(of[0])
         if lines[0].tool not in ONCE or recorded is None:

@@ -104,7 +104,7 @@ class Recorded:
 
 @dataclass(kw_only=True)
 class Evidence:
-    """All of it. ``runs``: those that were asked for, and their sub-agents' runs below them.
+    """All of it. ``runs``: the planned ones and their sub-agents' runs.
 
     ``manifests``: tool name → digest of its declaration, from the app itself.
     """

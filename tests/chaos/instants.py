@@ -2,7 +2,7 @@
 
 The app module of the chaos runs calls :func:`install`, so this lives in the processes under test and nowhere in the
 product. A file ``INSTANT`` in the directory that CHAOS_INSTANTS names holds ``kill`` or ``stop``; the first process that
-comes to that instant takes the file away, writes down that it did, and sends itself SIGKILL or SIGSTOP.
+reaches that instant removes the file, records that it did, and sends itself SIGKILL or SIGSTOP.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class Killer:
         await self._stopped(self._fate.choice(self._workers), self._fate.uniform(0.5, 1.5))
 
     async def _stop_worker_long(self) -> None:
-        """A worker that is taken for lost, and is not: its results come late."""
+        """A worker that only seems lost: its results come late."""
         await self._stopped(self._fate.choice(self._workers), self._heartbeat + self._fate.uniform(1.0, 3.0))
 
     async def _stop_api(self) -> None:

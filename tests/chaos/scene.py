@@ -74,7 +74,7 @@ class Scene:
         return await question(self._clients[by])
 
     async def insist(self, question: Callable[[TurngateClient], Awaitable[Answer]], by: str = "ann") -> Answer:
-        """Ask the API until it answers, whatever it answers; every other error than being away is a failure."""
+        """Call the API until it answers; any error other than being unreachable is a failure."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
             try:
@@ -210,7 +210,7 @@ class Scene:
         unnamed.rename(directory / instant)  # a reader sees all of it, or nothing
 
     def disarm(self, instant: str) -> bool:
-        """Take an instant back; False when a process has come to it already."""
+        """Remove an instant; False if a process has reached it already."""
         try:
             (self._ledger.parent / "instants" / instant).unlink()
         except FileNotFoundError:

@@ -1,6 +1,6 @@
 """I3, I5 in short: worker, API and Temporal are separate processes here, each killed at every named instant and in between.
 
-One set of processes for all chapters; whatever has to be waited for long begins in the fixture. What the whole story
+One set of processes for all chapters; long waits begin in the fixture. What the whole story
 did is compared with store, ledger, workflows and answers at the end, by the checker of ``make chaos``.
 """
 
@@ -44,7 +44,7 @@ ARMED = [each for each in (*instants.WORKER, *instants.API) if each != "closed-n
 class Opening:
     """The scene, and what its beginning left running. ``noticed``: lost worker → outcome request, in seconds.
 
-    ``closing``: an interrupted run whose end was stored and not reported. ``dropped``: one that was interrupted while the
+    ``closing``: an interrupted run whose end was stored and not reported. ``dropped``: a run that was interrupted while the
     worker that had its call was lost already.
     """
 
@@ -233,7 +233,7 @@ async def ended(on: Scene, run_id: str) -> None:
 
 
 async def test_i3_i5_a_stopped_worker_hands_over(opening: Opening) -> None:
-    """I3, I5: at SIGTERM a tool that ends in time is drained; a ``read`` that does not is repeated, a ``once`` is asked for."""
+    """I3, I5: at SIGTERM a tool that ends in time is drained; a ``read`` that does not is repeated; a ``once`` asks a person."""
     on = opening.on
     runs = {
         "drained": await on.start("drained", [order("look", "drained", hold=True)]),

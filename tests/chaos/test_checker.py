@@ -167,7 +167,7 @@ def whole() -> Evidence:
 
 
 def test_whole_evidence_is_found_whole() -> None:
-    """Evidence of a run in which everything went as it must holds no violation."""
+    """Evidence of a correct run has no violation."""
     assert violations(whole()) == []
 
 
@@ -180,7 +180,7 @@ def interrupted(evidence: Evidence) -> Evidence:
 
 
 def unplanned(evidence: Evidence, *, started: bool) -> Evidence:
-    """With one more response, whose call an interrupt closed before it was planned."""
+    """Add a response whose call an interrupt closed before it was planned."""
     asks = ToolCallPart(tool_call_id="late", tool_name="pay", input="{}")
     closed = ToolResultPart(
         tool_call_id="late", tool_name="pay", result=results.interrupted("ann", "", started=started)

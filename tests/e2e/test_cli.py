@@ -293,7 +293,7 @@ def test_a_broken_app_is_refused_with_the_fix(tmp_path: Path, source: str | None
 
 
 def test_a_worker_waits_visibly_for_temporal_and_can_be_stopped(tmp_path: Path) -> None:
-    """Temporal away is no crash; Ctrl-C ends the waiting at once."""
+    """An unreachable Temporal is no crash; Ctrl-C ends the wait at once."""
     address = f"127.0.0.1:{embedded_temporal.choose_port()}"
     worker = Background("worker", cwd=tmp_path, TEMPORAL_ADDRESS=address)
     worker.wait_for(f"waiting up to 30 s for Temporal at {address}")

@@ -182,7 +182,7 @@ async def continue_as_new(client: Client, database: Database) -> Recording:
 
 
 async def question(client: Client, database: Database) -> Recording:
-    """A question answered in its own shape, and an approval answered in place of the tool."""
+    """A question answered in its own schema, and an approval answered instead of the tool."""
     ask = interaction_tool(name="ask", description="Ask.", params=Amount, answer=Amount)
     step = says(call("ask", '{"cents": 1}'), call("pay", '{"cents": 2}'))
     async with stack(client, database, ask, Bench().pay, model=ListModel(step, says("Thanks."))) as engine:
@@ -208,7 +208,7 @@ async def signalled(client: Client, database: Database) -> Recording:
 
 
 async def failed(client: Client, database: Database) -> Recording:
-    """A model that is away once, then sends nothing that could run until the run ends."""
+    """A model that is rate-limited once, then calls only an unknown tool until the run ends."""
     away = ModelError("overloaded", error_class="rate_limited", retryable=True, retry_after_seconds=0.05)
     model = ListModel(away, says(call("nope", "{}")))
     async with stack(client, database, model=model, limits=Limits(malformed_in_a_row=2)) as engine:
@@ -302,7 +302,7 @@ async def sub_agent_failed(client: Client, database: Database) -> Recording:
 
 
 def asking(**terms: Any) -> Policy:
-    """Payments are asked for on these terms."""
+    """Ask for payments on these terms."""
     return Policy(rule=[Rule.model_validate({"name": "money", "verdict": "ask", "tools": ["pay"], **terms})])
 
 
@@ -415,7 +415,7 @@ async def budget(client: Client, database: Database) -> Recording:
 
 
 async def fork(client: Client, database: Database) -> Recording:
-    """A fork of a completed run: what was recorded before it stays, and the same call asks again."""
+    """A fork of a completed run: its past is shared, and the same call asks again."""
     async with stack(client, database, Bench().pay, model=ListModel(*paying().responses * 2)) as engine:
         source = await engine.start()
         await engine.decide(await engine.request(source), "approve")
@@ -469,7 +469,7 @@ async def scheduled_start(client: Client, database: Database) -> Recording:
 
 
 async def external_call(client: Client, database: Database) -> Recording:
-    """A call from outside: approved, started and reported; then one whose sender does not know, so that a person is asked."""
+    """An external call: approved, started and reported; then one whose sender does not know its outcome, so a person is asked."""
     tool = ExternalTool(name="pay", timeout_seconds=60)
     async with stack(client, database, model=ListModel()) as engine:
 
@@ -607,7 +607,7 @@ async def record(client: Client, story: Story) -> None:
 
 
 async def main(names: list[str]) -> None:
-    """Record the named stories; all when none is named, in place of every file of this version."""
+    """Record the named stories; all when none is named, replacing every file of this version."""
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)  # activities fail and are lost: that is in the stories
     if not names:
         shutil.rmtree(HISTORIES, ignore_errors=True)

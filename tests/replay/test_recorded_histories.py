@@ -87,7 +87,7 @@ def history_of(path: Path) -> WorkflowHistory:
 
 
 def replayer(code: type[AgentTurn | ScheduledStart] | None = None) -> Replayer:
-    """As the worker runs it: the same sandbox, the same converter. The changed workflows below are let in by name."""
+    """A replayer with the worker's sandbox and converter. The changed workflows below are passed through by name."""
     with_changes = SandboxedWorkflowRunner(restrictions=SANDBOX.restrictions.with_passthrough_modules(__name__))
     runner, workflows = (SANDBOX, [AgentTurn, ScheduledStart]) if code is None else (with_changes, [code])
     return Replayer(workflows=workflows, workflow_runner=runner, data_converter=data_converter(), namespace="default")

@@ -1,4 +1,4 @@
-"""One call at the door, with no engine at work: its rows are written as planning and a decision would write them."""
+"""One call at the door, with no engine at work: its rows are written as planning and a decision write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workflow of a release whose code has changed, so that histories of today's do not fit it."""
+"""The workflow of a release with changed code, which today's histories do not match."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def says(*parts: ToolCallPart | str, finish_reason: str | None = None) -> ModelR
 
 
 class ListModel:
-    """Answers the n-th request of a run with the n-th response; keeps what it was sent."""
+    """Answers the n-th request of a run with the n-th response, and records the requests."""
 
     name = "scripted:test"
 
@@ -215,7 +215,7 @@ class Stack(EngineHarness):
         await self.services.gateway.interrupt(run.id, InterruptInput(by="operator", reason=reason))
 
     async def store_rules(self, source: str) -> None:
-        """Store the next version of the rules (TOML) as it is, also one that cannot be read."""
+        """Store the next version of the rules (TOML) unchecked, even if it cannot be read."""
         async with self.database.write() as conn:
             newest = await policies.newest(conn)
             await policies.append_version(

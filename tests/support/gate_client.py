@@ -21,7 +21,7 @@ from turngate.wire.external_calls import ExternalCallView
 
 @dataclass
 class Sender:
-    """One program that sends calls, under a source of its own. ``client``: holds no scope that decides."""
+    """One program that sends calls, under its own source. ``client``: has no scope that decides."""
 
     api: Api
     source: str

@@ -46,7 +46,7 @@ async def log_in(browser: httpx.AsyncClient, name: str, password: str = PASSWORD
 
 
 async def status(browser: httpx.AsyncClient) -> int:
-    """Whether the browser is let in: 200, or why not."""
+    """The status code of a page that needs a login: 200 if the browser is logged in."""
     return (await browser.get("/api/v1/me")).status_code
 
 

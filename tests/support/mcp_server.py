@@ -1,4 +1,4 @@
-"""A small real MCP server, for what the servers of the package registry cannot be made to do.
+"""A small real MCP server, for cases that the published servers cannot produce.
 
 ``python mcp_server_under_test.py DIR [--old] [--port N]``. What it does leaves marks in DIR: a line in ``calls`` for each
 call it gets, ``started`` and ``cancelled`` for the slow one. Files that a test puts there change it: ``changed`` (another

@@ -1,4 +1,4 @@
-"""Engines whose agents ask real adapters, each at its provider's own loopback server: one that streams, one that does not.
+"""Engines whose agents ask real adapters, each at its provider's own loopback server: one engine streams, the other does not.
 
 What a test queues at a server is the model's response; what the server received is the model's request.
 """

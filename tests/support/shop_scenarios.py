@@ -20,7 +20,7 @@ Call = tuple[str, str, str]
 
 @dataclass
 class Bank:
-    """What the tools did to the world, whatever process they ran in."""
+    """The effects of the tools, in whichever process they ran."""
 
     paid: list[int] = field(default_factory=list)
 
@@ -86,7 +86,7 @@ async def approved(sender: Sender, shop_for: Opening, bank: Bank) -> None:
 
 
 async def edited(sender: Sender, shop_for: Opening, bank: Bank) -> None:
-    """Edited arguments run in place of the model's, and the model reads what ran (I6)."""
+    """Edited arguments run instead of the model's, and the model reads what ran (I6)."""
     shop = shop_for(refund(500))
     await shop.ask()
     request = await decided_by_a_person(sender, shop, "edit", args={"cents": 200})
