@@ -1,7 +1,7 @@
 """The embedded Temporal server: one real ``temporal server start-dev`` per data directory, kept alive until stopped.
 
-Its state lies in the data directory, so runs continue after any restart. It listens on loopback only. The server's process
-is tied to ours both ways: it is started again when it dies, and the kernel kills it when we die.
+Its state is in the data directory, so runs continue after any restart. It listens on loopback only. If the server dies, it is
+started again; if our process dies, the kernel kills the server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from turngate.runtime import die_with_parent, locations
 from turngate.runtime.data_dir_lock import DataDirLock
 from turngate.runtime.temporal_client import sdk_runtime
 
-# Loopback ports for servers we start: is one free, and which one to take.
+# Loopback ports for servers that we start.
 
 
 LOWEST: Final = 20_000
@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 NAMESPACE: Final = "default"
 START_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 5.0
-"""An orderly stop takes 1.1 s. It takes 9 s while a cancel command for a worker that is gone is being tried again, which
+"""An orderly stop takes 1.1 s. It takes 9 s while the server retries a cancel command for a worker that has died, which
 is not worth waiting for: killing the server loses nothing."""
 PORT_RELEASE_SECONDS: Final = 0.5
 FIRST_BACKOFF_SECONDS: Final = 0.1
@@ -75,10 +75,10 @@ LONGEST_BACKOFF_SECONDS: Final = 5.0
 STABLE_SECONDS: Final = 30.0
 """The backoff starts again from the beginning if a server that ran this long dies."""
 LOG_BYTES: Final = 16 * 1024 * 1024
-"""A longer log is set aside as ``temporal.log.1`` before the next start."""
+"""A longer log is renamed to ``temporal.log.1`` before the next start."""
 LOG_TAIL_LINES: Final = 12
 INHERITED: Final = ("HOME", "LANG", "PATH", "TMPDIR", "TZ")
-"""All the server sees of our environment, which also holds API keys and TEMPORAL_* variables meant for clients."""
+"""The variables that the server gets. Our environment also has API keys, and TEMPORAL_* variables meant for clients."""
 
 TUNING: Final = (
     # The stock server polls its queues 20 times a second, so each hop of a run waits up to 50 ms.
@@ -88,13 +88,13 @@ TUNING: Final = (
     # Cancel commands reach a running activity at once (12 ms) instead of with its next heartbeat's answer.
     "system.enableCancelActivityWorkerCommand=true",
     "frontend.WorkerCommandsEnabled=true",
-    # A queue in one part is first come, first served. In the stock server's four parts, a hundred runs that wake together
-    # go in an order of chance; one part takes thousands of tasks a second, which this server never sees.
+    # A queue with one partition is first come, first served. With the stock server's four, a hundred runs that wake together
+    # proceed in random order. One partition takes thousands of tasks a second, which this server never sees.
     "matching.numTaskqueueReadPartitions=1",
     "matching.numTaskqueueWritePartitions=1",
 )
 PASSING_ENVIRONMENT: Final = {"GOGC": "400", "GOMAXPROCS": "1"}
-"""For a server that passes with a test: fewer garbage collections, and no threads that spin for work to steal."""
+"""For a server that lives as long as a test: fewer garbage collections, and no threads that spin for work to steal."""
 
 
 def temporal_binary() -> Path:
@@ -117,10 +117,10 @@ def temporal_binary() -> Path:
 class EmbeddedTemporal:
     """Our own Temporal server, as an async context manager or with :meth:`start` and :meth:`stop`.
 
-    ``port``: None takes the port remembered in the data directory when it is free, else another one, and remembers it.
-    ``switches``: dynamic settings (``name=value``) beside :data:`TUNING`. ``ui``: also serve Temporal's web pages, at
-    :attr:`ui_url`. ``lasting``: False for tests, which takes a quarter less CPU: state outlives a killed server all the
-    same, but not a power cut. Start it on the process's main event loop (see ``die_with_parent``).
+    ``port``: None takes the port noted in the data directory if it is free, else another one, and notes it.
+    ``switches``: dynamic settings (``name=value``) in addition to :data:`TUNING`. ``ui``: also serve Temporal's web pages, at
+    :attr:`ui_url`. ``lasting``: False for tests, which takes a quarter less CPU: the state still survives a killed server, but
+    not a power cut. Start it on the process's main event loop (see ``die_with_parent``).
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class EmbeddedTemporal:
 
     @property
     def address(self) -> str:
-        """Return ``127.0.0.1:PORT``; the same for as long as it runs, restarts included. It must have been started."""
+        """Return ``127.0.0.1:PORT``, which restarts do not change. The server must have been started."""
         if self._port is None:
             raise RuntimeError("the embedded Temporal server was not started")
         return f"127.0.0.1:{self._port}"
@@ -179,7 +179,7 @@ class EmbeddedTemporal:
         await self.stop()
 
     async def start(self) -> str:
-        """Start the server, wait until it answers, keep it alive from then on; return its address.
+        """Start the server, wait until it answers, and return its address. From then on it is kept alive.
 
         Raises:
             ConfigurationError: no ``temporal`` program, the data directory is in use or cannot be written, port taken.

@@ -4,7 +4,7 @@
     temporal.db        the embedded Temporal server's state
     temporal.lock      held while an embedded server runs here
     temporal.port      the embedded server's port, used again after a restart
-    logs/              what the embedded server says
+    logs/              the embedded server's log
     runtime.json       where the running stack (``turngate up``) listens; gone when it is down
 
 Must not import Temporal, the store or settings.
@@ -32,7 +32,7 @@ TEMPORAL_LOG: Final = Path("logs") / "temporal.log"
 def ensure_data_dir(path: Path) -> Path:
     """Create a directory only its owner can enter (an existing one keeps its mode) and prove that it can be written.
 
-    Safe to repeat. Raises ConfigurationError with the fix when it cannot be created or written.
+    Safe to repeat. Raises ConfigurationError with the fix if it cannot be created or written.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

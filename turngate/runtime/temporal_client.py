@@ -23,15 +23,15 @@ CONNECT_SECONDS: Final = 5.0
 
 
 def data_converter() -> DataConverter:
-    """Return how payloads are written: pydantic's JSON. Everyone who reads or writes a run must use this one."""
+    """Return the converter of payloads: pydantic's JSON. All code that reads or writes a run must use it."""
     return replace(pydantic_data_converter)
 
 
 @cache
 def sdk_runtime() -> Runtime:
-    """Return this process's runtime of Temporal's SDK, made at the first call.
+    """Return this process's runtime of Temporal's SDK, which the first call creates.
 
-    Its core is Rust and writes to stderr by itself; forwarded, its lines pass the same pipeline as all others (logger
+    Its core is written in Rust and logs to stderr by itself. Its lines are forwarded to the common pipeline (logger
     ``temporalio.core``).
     """
     forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
@@ -42,7 +42,7 @@ def sdk_runtime() -> Runtime:
 async def connect(
     settings: Settings, address: str | None = None, *, timeout_seconds: float = CONNECT_SECONDS
 ) -> Client:
-    """Connect to ``address`` (None: ``settings.temporal_address``) and prove that the namespace is there.
+    """Connect to ``address`` (None: ``settings.temporal_address``) and check that the namespace exists.
 
     The client reconnects by itself later on.
 
@@ -52,7 +52,9 @@ async def connect(
     """
     address = address or settings.temporal_address
     if address is None:
-        raise ConfigurationError("no Temporal server is named: set TEMPORAL_ADDRESS to HOST:PORT, or use `turngate up`")
+        raise ConfigurationError(
+            "no Temporal server is configured: set TEMPORAL_ADDRESS to HOST:PORT, or use `turngate up`"
+        )
     tls = _tls(settings)
     api_key = settings.temporal_api_key.get_secret_value() if settings.temporal_api_key else None
     try:

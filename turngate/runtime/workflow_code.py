@@ -1,6 +1,6 @@
-"""How workflow code is run: in one sandbox, by the worker and by the replayer alike, and under which version.
+"""How workflow code runs: in the same sandbox for the worker and the replayer, and with which version.
 
-A replay under another sandbox or converter than the worker's would prove nothing, hence one place for both.
+A replay with another sandbox or converter than the worker's would prove nothing, so both are defined here.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ NO_CONTEXT: Final = StorageDriverStoreContext()
 
 
 class _WithoutContexts(WorkflowInstance):
-    """A run's workflow whose payloads are written without regard to what they are for.
+    """A run's workflow whose payloads are written without a context.
 
-    For each payload the SDK asks the workflow three times, inside its sandbox, which context the converter is to have: code
-    that is compiled and run again each time, in all a tenth of a turn's Python. :func:`data_converter` knows no context and
-    keeps nothing elsewhere, so the answer makes no difference.
+    For each payload the SDK asks the workflow three times, inside its sandbox, for the converter's context. That code is
+    compiled and run each time, in total a tenth of a turn's Python. :func:`data_converter` uses no context and stores nothing
+    elsewhere, so the answer makes no difference.
     """
 
     def __init__(self, inner: WorkflowInstance) -> None:
@@ -48,14 +48,14 @@ class _WithoutContexts(WorkflowInstance):
 
 @dataclass(frozen=True)
 class _Sandbox(SandboxedWorkflowRunner):
-    """The SDK's sandbox, which is left alone about contexts."""
+    """The SDK's sandbox, which is not asked for contexts."""
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         return _WithoutContexts(super().create_instance(det))
 
 
 SANDBOX: Final = _Sandbox(
-    # Ours and pydantic are deterministic and are shared, not imported again for every run.
+    # Our modules and pydantic are deterministic, so they are shared and not imported again for every run.
     restrictions=SandboxRestrictions.default.with_passthrough_modules(
         "pydantic", "pydantic_core", "turngate", "workflows"
     )
@@ -70,9 +70,9 @@ def build_replayer(*workflows: type) -> Replayer:
 
 
 def deployment(name: str, build_id: str | None) -> WorkerDeploymentConfig | None:
-    """Return what makes a worker the one of this build; None (no build id): it belongs to no version.
+    """Return the worker's deployment for this build; None (no build id): the worker has no version.
 
-    A run stays with the build that began it, until it continues as new (https://docs.temporal.io/worker-versioning).
+    A run stays with the build that started it, until it continues as new (https://docs.temporal.io/worker-versioning).
     """
     if build_id is None:
         return None
