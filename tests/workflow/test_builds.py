@@ -9,7 +9,6 @@ import secrets
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -132,12 +131,12 @@ async def test_i11_a_deploy_leaves_a_waiting_run_with_its_build(
 async def by_new_release(temporal: EmbeddedTemporal, run: runs.Run, capsys: pytest.CaptureFixture[str]) -> object:
     """Run `turngate replay-check` on this run alone, in a release whose workflow has changed."""
     settings = load_settings(temporal_address=temporal.address)
-    check = partial(replay_check.replay_and_report, settings, every=False, limit=None, files=[], save=None)
+    choice = replay_check.HistoryChoice(run_ids=[run.id], files=[], every=False, limit=None)
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay_check, "AgentTurn", ChangedTurn)
         with pytest.raises(typer.Exit) as ended:
-            await asyncio.to_thread(check, run_ids=[run.id], as_json=True)
+            await asyncio.to_thread(replay_check.replay_and_report, settings, choice, save=None, as_json=True)
     assert ended.value.exit_code == 1
     [answer] = json.loads(capsys.readouterr().out)
     return answer

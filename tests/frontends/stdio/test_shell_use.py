@@ -24,7 +24,7 @@ from approvals_api.gateway.client import Gateway
 from turngate.cli import main
 from turngate.cli.api_link import ApiLink
 from turngate.cli.commands.runs.runs import task_text
-from turngate.cli.follow.run import Output, follow
+from turngate.cli.follow.run import Follower, Output
 from turngate.client import event_stream
 from turngate.domain.errors import ConfigurationError, InvalidInputError, UnavailableError
 
@@ -166,7 +166,7 @@ async def test_a_lost_connection_says_how_to_come_back(
         link = ApiLink(url=passing.url, token=await owner_token(passing), data_dir=None, url_is_option=True)
         client = link.client()
         follower = asyncio.create_task(
-            asyncio.to_thread(follow, link, client, run["id"], output=Output.STORY, stream=False)
+            asyncio.to_thread(Follower(link, client, Output.STORY, stream=False).follow, run["id"])
         )
         output: list[str] = []
 

@@ -10,9 +10,10 @@ import json
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final, Self
+from typing import Final, NoReturn, Self
 
 import typer
 
@@ -207,58 +208,62 @@ class Output(StrEnum):
         return cls("json" if as_json else "story")
 
 
-def show_started(
-    link: ApiLink,
-    client: SyncTurngateClient,
-    started: RunSummary,
-    *,
-    watch: bool,
-    output: Output,
-    stream: bool = True,
-) -> None:
-    """Print which run was started, or follow it to its end as :func:`follow` does."""
-    if watch:
-        follow(link, client, started.id, output=output, stream=stream)
-    if output == Output.JSON:
-        terminal.raw(json.dumps(started.model_dump(mode="json")))
-        return
-    terminal.line(started.id)
-    if output == Output.STORY:
-        terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
-
-
-def follow(link: ApiLink, client: SyncTurngateClient, run_id: str, *, output: Output, stream: bool = True) -> None:
-    """Follow the run and exit as it ended. Ctrl-C leaves the run running. Always raises typer.Exit.
+@dataclass(frozen=True)
+class Follower:
+    """Follows runs for one command, and prints them as its options say.
 
     ``stream``: on a terminal, and in JSON, print what the model says while it says it.
     """
-    lines = RunAsJson()
-    on_item = {Output.STORY: None, Output.JSON: lines.show, Output.ANSWER: _ignore}[output]
-    live = stream and (output == Output.JSON or (output == Output.STORY and terminal.out().is_terminal))
-    try:
-        watched = Watch(link, client, run_id, on_item=on_item, on_gate=_on_gate(client, output), live=live)
-        ended = _followed_to_its_end(watched, link, run_id)
-    except KeyboardInterrupt:
-        terminal.note("")
-        _left(link, run_id, "You left; the run continues.")
-        raise typer.Exit(EXIT_CTRL_C) from None
-    match output:
-        case Output.JSON:
-            lines.end(ended, exit_code=EXIT_OF[ended.status])
-        case Output.ANSWER:
-            _answer(ended)
-        case Output.STORY if ended.status == "completed":
-            more = f'turngate run{link.options} --agent {ended.agent} --conversation {ended.conversation_id} "…"'
-            terminal.note((f"continue it:  {more}", "dim"))
-    raise typer.Exit(EXIT_OF[ended.status])
 
+    link: ApiLink
+    client: SyncTurngateClient
+    output: Output
+    stream: bool = True
 
-def _followed_to_its_end(watched: Watch, link: ApiLink, run_id: str) -> RunDetail:
-    try:
-        return watched.to_the_end()
-    except UnavailableError:
-        _left(link, run_id, "The connection is lost; the run continues on its server.")
-        raise
+    def show_started(self, started: RunSummary, *, watch: bool) -> None:
+        """Print which run was started, or follow it to its end as :meth:`follow` does."""
+        if watch:
+            self.follow(started.id)
+        if self.output == Output.JSON:
+            terminal.raw(json.dumps(started.model_dump(mode="json")))
+            return
+        terminal.line(started.id)
+        if self.output == Output.STORY:
+            link = self.link
+            terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
+
+    def follow(self, run_id: str) -> NoReturn:
+        """Follow the run and exit as it ended. Ctrl-C leaves the run running. Always raises typer.Exit."""
+        lines = RunAsJson()
+        on_item = {Output.STORY: None, Output.JSON: lines.show, Output.ANSWER: _ignore}[self.output]
+        try:
+            ended = self._to_its_end(run_id, on_item)
+        except KeyboardInterrupt:
+            terminal.note("")
+            _left(self.link, run_id, "You left; the run continues.")
+            raise typer.Exit(EXIT_CTRL_C) from None
+        match self.output:
+            case Output.JSON:
+                lines.end(ended, exit_code=EXIT_OF[ended.status])
+            case Output.ANSWER:
+                _answer(ended)
+            case Output.STORY if ended.status == "completed":
+                more = (
+                    f'turngate run{self.link.options} --agent {ended.agent} --conversation {ended.conversation_id} "…"'
+                )
+                terminal.note((f"continue it:  {more}", "dim"))
+        raise typer.Exit(EXIT_OF[ended.status])
+
+    def _to_its_end(self, run_id: str, on_item: Callable[[StreamItem], None] | None) -> RunDetail:
+        on_terminal = self.output == Output.STORY and terminal.out().is_terminal
+        live = self.stream and (self.output == Output.JSON or on_terminal)
+        on_gate = _on_gate(self.client, self.output)
+        watch = Watch(self.link, self.client, run_id, on_item=on_item, on_gate=on_gate, live=live)
+        try:
+            return watch.to_the_end()
+        except UnavailableError:
+            _left(self.link, run_id, "The connection is lost; the run continues on its server.")
+            raise
 
 
 def _left(link: ApiLink, run_id: str, why: str) -> None:

@@ -12,7 +12,15 @@ import typer
 
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
-from turngate.cli.commands.policy.trials import Trial, ask_now, backtested, explained, recorded, tools_by_agent
+from turngate.cli.commands.policy.trials import (
+    CallToExplain,
+    Trial,
+    ask_now,
+    backtested,
+    explained,
+    recorded,
+    tools_by_agent,
+)
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir, Url, instant_of
 from turngate.cli.policy_files import read_policy, read_text
@@ -82,7 +90,8 @@ def explain(
             explanation = client.explain_policy(tool, args=text, agent=agent, workspace=directory)
     else:
         rules = None if file is None else read_policy(file)
-        explanation = explained(tool, text, agent=agent, workspace=directory, rules=rules, app_name=app_name)
+        call = CallToExplain(tool=tool, raw_args=text, agent=agent, workspace=directory)
+        explanation = explained(call, rules=rules, app_name=app_name)
     if as_json:
         terminal.raw(explanation.model_dump_json())
     else:
@@ -119,14 +128,10 @@ def backtest(
     """
     policy = None if file is None else read_policy(file)
     begun = None if since is None else instant_of(since, "--since")
-    report = None
-    if policy is not None:
-        report = asyncio.run(
-            backtested(policy, data_dir=data_dir, since=begun, limit=limit, examples=examples, app_name=app_name)
-        )
     trial = Trial(
         data_dir=data_dir, since=begun, limit=limit, examples=examples, app_name=app_name, criteria=criteria, yes=yes
     )
+    report = None if policy is None else asyncio.run(backtested(policy, trial))
     judged = asyncio.run(recorded(trial) if judge is None else ask_now(judge, trial))
     if as_json:
         rules = {} if report is None else backtest_json(report)

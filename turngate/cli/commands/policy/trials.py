@@ -43,21 +43,25 @@ def tools_by_agent(app_name: str) -> Mapping[str, Sequence[Tool]]:
     return {name: list(agent.toolkit) for name, agent in load_builders_app(app_name).agents.items()}
 
 
-def explained(
-    tool: str,
-    raw_args: str,
-    *,
-    agent: str | None,
-    workspace: str | None,
-    rules: Policy | None,
-    app_name: str | None,
-) -> Explanation:
+@dataclass(frozen=True, kw_only=True)
+class CallToExplain:
+    """A call as the options describe it. ``raw_args``: JSON; ``agent`` None: any that has the tool."""
+
+    tool: str
+    raw_args: str
+    agent: str | None
+    workspace: str | None
+
+
+def explained(stated: CallToExplain, *, rules: Policy | None, app_name: str | None) -> Explanation:
     """Return the rules' answer to one call. ``rules``: None means those of the app's own file.
 
     Raises:
         ConfigurationError: no such agent or tool in the app, or a name that no tool can have.
         InvalidInputError: the arguments are no JSON, or the app's tool refuses them, so that policy would never judge them.
     """
+    tool, raw_args = stated.tool, stated.raw_args
+    agent, workspace = stated.agent, stated.workspace
     parse_exact(raw_args, pointer="/args", code="invalid_input")
     if app_name is None:
         call = AskedCall(
@@ -84,20 +88,12 @@ def explained(
     return explain(in_order(("file", policy)), call, notes=notes)
 
 
-async def backtested(
-    policy: Policy,
-    *,
-    data_dir: Path | None,
-    since: datetime | None,
-    limit: int,
-    examples: int,
-    app_name: str | None,
-) -> Report:
-    """Return the rules' answers to the newest ``limit`` calls of the store, and what changes."""
-    app = None if app_name is None else load_builders_app(app_name)
-    report = Report(examples_kept=examples)
+async def backtested(policy: Policy, trial: Trial) -> Report:
+    """Return the rules' answers to the calls of a trial, and what changes."""
+    app = None if trial.app_name is None else load_builders_app(trial.app_name)
+    report = Report(examples_kept=trial.examples)
     granted: dict[str, Grant | None] = {}
-    async with stores.opened_store(load_settings(data_dir=data_dir)) as database:
+    async with stores.opened_store(load_settings(data_dir=trial.data_dir)) as database:
         async with database.read() as conn:
             known = {
                 (agent, tool.name): tool
@@ -105,8 +101,8 @@ async def backtested(
                 for tool in each.known_tools
                 for agent in tool.agents
             }
-        begun = None if since is None else as_text(since)
-        async for call in recorded_calls.newest(database, limit=limit, since=begun):
+        begun = None if trial.since is None else as_text(trial.since)
+        async for call in recorded_calls.newest(database, limit=trial.limit, since=begun):
             grant_id = call.verdict.grant_id
             if grant_id is not None and grant_id not in granted:
                 if len(granted) >= GRANTS_KEPT:

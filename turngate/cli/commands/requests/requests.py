@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -120,18 +121,8 @@ def decide(
             terminal.line("")
         wanted = None
         if grant is not None:
-            open_arguments = list(leave_open or ())
-            edited = content if verb is VerbChoice.EDIT else None
-            wanted = wanted_grant(
-                client,
-                request,
-                scope=grant,
-                args=edited,
-                leave_open=open_arguments,
-                uses=uses,
-                lasts=lasts,
-                yes=yes,
-            )
+            options = GrantOptions(scope=grant, leave_open=list(leave_open or ()), uses=uses, lasts=lasts, yes=yes)
+            wanted = wanted_grant(client, request, options, args=content if verb is VerbChoice.EDIT else None)
         order = DecisionOrder(
             verb=verb.value,
             digest=request.digest,
@@ -149,20 +140,23 @@ def decide(
         terminal.line(("✗ " if answer.status == "rejected" else "✓ ", "bold"), f"{request.id} is {answer.status}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class GrantOptions:
+    """The options of ``--grant``. ``yes``: the user has confirmed the grant with an option."""
+
+    scope: ScopeChoice
+    leave_open: list[str]
+    uses: int
+    lasts: str
+    yes: bool
+
+
 def wanted_grant(
-    client: SyncTurngateClient,
-    request: RequestDetail,
-    *,
-    scope: ScopeChoice,
-    args: str | None,
-    leave_open: list[str],
-    uses: int,
-    lasts: str,
-    yes: bool,
+    client: SyncTurngateClient, request: RequestDetail, options: GrantOptions, *, args: str | None
 ) -> WantedGrant:
     """Return the grant for calls like this one, after the user has seen its exact pattern and confirmed it.
 
-    ``args``: the edited arguments, if the call is edited. ``yes``: the user has confirmed it with an option.
+    ``args``: the edited arguments, if the call is edited.
 
     Raises:
         InvalidInputError: no pattern can be made of the call.
@@ -173,22 +167,26 @@ def wanted_grant(
         arguments = decode_arguments(request.input if args is None else args)
     except ValueError as error:
         raise InvalidInputError(f"the arguments are not plain JSON: {error}", code="invalid_grant") from None
-    pattern = exact_pattern(request.tool_name, arguments, open_arguments=leave_open)
-    seconds = seconds_of(lasts, "--for")
+    pattern = exact_pattern(request.tool_name, arguments, open_arguments=options.leave_open)
+    seconds = seconds_of(options.lasts, "--for")
     if not 1 <= seconds <= MAX_GRANT_SECONDS:
         raise ConfigurationError("--for: from 1s to 90d")
-    if not 1 <= uses <= MAX_GRANT_USES:
+    if not 1 <= options.uses <= MAX_GRANT_USES:
         raise ConfigurationError(f"--uses: from 1 to {MAX_GRANT_USES:,}")
-    wanted = WantedGrant(pattern=pattern, scope=scope.value, expires_after_seconds=seconds, max_uses=uses)
+    wanted = WantedGrant(
+        pattern=pattern, scope=options.scope.value, expires_after_seconds=seconds, max_uses=options.uses
+    )
     whom = {"run": f"in run {request.run_id}", "agent": f"by agent {request.agent}", "everyone": "by every agent"}
     terminal.note(("grant: ", "bold yellow"), plain_line(in_words(pattern)))
-    terminal.note(f"       {whom[scope.value]}, up to {uses} time(s), for {lasts}, without asking anyone")
+    terminal.note(
+        f"       {whom[options.scope.value]}, up to {options.uses} time(s), for {options.lasts}, without asking anyone"
+    )
     terminal.note("       ", (plain_line(json.dumps(pattern.model_dump(mode="json"), ensure_ascii=False)), "dim"))
     if args is None:
-        past = client.preview_grant(request.id, open_arguments=leave_open)
-        covered = past.would_have_covered[scope.value]
+        past = client.preview_grant(request.id, open_arguments=options.leave_open)
+        covered = past.would_have_covered[options.scope.value]
         terminal.note(f"       it would have approved {covered} of the {past.looked_at} newest calls of this tool")
-    if not yes:
+    if not options.yes:
         if not terminal.is_interactive():
             raise ConfigurationError("there is no terminal to confirm the grant: check it above, then add --yes")
         typer.confirm("Save it with this decision?", abort=True, err=True)

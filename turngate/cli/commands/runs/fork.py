@@ -11,7 +11,7 @@ import typer
 
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api, warn_of_shared_directory
-from turngate.cli.follow.run import Output, show_started
+from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.cli.policy_files import checked_source, read_text
 from turngate.domain.errors import ConfigurationError
@@ -70,7 +70,7 @@ def retry(
     link = find_api(data_dir, url)
     with link.client() as client:
         started = client.retry_run(run_id, model=model)
-        show_started(link, client, started, watch=watch, output=Output.of(as_json=as_json))
+        Follower(link, client, Output.of(as_json=as_json)).show_started(started, watch=watch)
 
 
 def fork(
@@ -157,7 +157,7 @@ def fork(
     )
     with link.client() as client:
         started = client.fork_run(run_id, order)
-        show_started(link, client, started, watch=watch, output=Output.of(as_json=as_json))
+        Follower(link, client, Output.of(as_json=as_json)).show_started(started, watch=watch)
 
 
 def show_plan(plan: ForkPlan, files: Mapping[str, Path | None], *, as_json: bool) -> None:

@@ -13,7 +13,7 @@ import typer
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api, only_agent, warn_of_shared_directory
 from turngate.cli.follow.lines import STATUS_STYLE
-from turngate.cli.follow.run import Output, follow, show_started
+from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, RunId, UnattendedChoice, Url
 from turngate.cli.terminal import second
 from turngate.domain.errors import ConfigurationError, InvalidInputError
@@ -107,7 +107,7 @@ def run(
             conversation_id=conversation,
             unattended=None if unattended is None else unattended.value,
         )
-        show_started(link, client, started, watch=watch, output=output, stream=stream)
+        Follower(link, client, output, stream=stream).show_started(started, watch=watch)
 
 
 def watch(
@@ -129,7 +129,7 @@ def watch(
     output = Output.of(quiet=quiet, as_json=as_json)
     link = find_api(data_dir, url)
     with link.client() as client:
-        follow(link, client, run_id, output=output, stream=stream)
+        Follower(link, client, output, stream=stream).follow(run_id)
 
 
 def runs(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api, only_agent, warn_of_shared_directory
-from turngate.cli.follow.run import Output, show_started
+from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, UnattendedChoice, Url, instant_of, seconds_of
 from turngate.cli.terminal import second
 from turngate.domain.agents.schedules import (
@@ -138,7 +139,7 @@ def create(
 
     - `turngate schedule create diary "What is new since last time?" --cron "0 22 * * *" --conversation continue`
     """
-    timetable = timetable_of(cron, time_zone, every, starts_at, ends_at, jitter)
+    timetable = TimetableOptions(cron, time_zone, every, starts_at, ends_at, jitter).timetable()
     catch_up_seconds = catch_up_of(catch_up)
     link = find_api(data_dir, url)
     directory = None if workspace is None else Path(workspace).expanduser().resolve()
@@ -203,7 +204,7 @@ def change(
     """
     timetable = None
     if cron is not None or every is not None:
-        timetable = timetable_of(cron, time_zone, every, starts_at, ends_at, jitter)
+        timetable = TimetableOptions(cron, time_zone, every, starts_at, ends_at, jitter).timetable()
     elif (time_zone, starts_at, ends_at, jitter) != ("UTC", None, None, "0s"):
         raise ConfigurationError("--time-zone, --starts-at, --ends-at and --jitter need --cron or --every")
     with find_api(data_dir, url).client() as client:
@@ -287,7 +288,7 @@ def run(
     link = find_api(data_dir, url)
     with link.client() as client:
         started = client.run_schedule(schedule)
-        show_started(link, client, started, watch=watch, output=Output.of(as_json=as_json))
+        Follower(link, client, Output.of(as_json=as_json)).show_started(started, watch=watch)
 
 
 @app.command()
@@ -318,18 +319,27 @@ OPTION_OF: Final = {
 }
 
 
-def timetable_of(
-    cron: str | None, time_zone: str, every: str | None, starts_at: str | None, ends_at: str | None, jitter: str
-) -> Timetable:
-    """Return the options that say when a schedule fires as one timetable. Raises ConfigurationError, which names the option."""
-    return _timetable(
-        cron=cron,
-        time_zone=time_zone,
-        every_seconds=None if every is None else _span(every, "--every", 1, MAX_EVERY_SECONDS),
-        starts_at=_instant(starts_at, "--starts-at"),
-        ends_at=_instant(ends_at, "--ends-at"),
-        jitter_seconds=_span(jitter, "--jitter", 0, MAX_JITTER_SECONDS),
-    )
+@dataclass(frozen=True)
+class TimetableOptions:
+    """The options that say when a schedule fires, as the user typed them."""
+
+    cron: str | None
+    time_zone: str
+    every: str | None
+    starts_at: str | None
+    ends_at: str | None
+    jitter: str
+
+    def timetable(self) -> Timetable:
+        """Return them as one timetable. Raises ConfigurationError, which names the option."""
+        return _timetable(
+            cron=self.cron,
+            time_zone=self.time_zone,
+            every_seconds=None if self.every is None else _span(self.every, "--every", 1, MAX_EVERY_SECONDS),
+            starts_at=_instant(self.starts_at, "--starts-at"),
+            ends_at=_instant(self.ends_at, "--ends-at"),
+            jitter_seconds=_span(self.jitter, "--jitter", 0, MAX_JITTER_SECONDS),
+        )
 
 
 def catch_up_of(text: str) -> int:

@@ -201,17 +201,21 @@ def _reached() -> Iterator[None]:
 PROGRESS_EVERY: Final = 100
 
 
-def replay_and_report(
-    settings: Settings,
-    *,
-    run_ids: list[str],
-    every: bool,
-    limit: int | None,
-    files: list[Path],
-    save: Path | None,
-    as_json: bool,
-) -> None:
-    """Replay these runs, or without ``run_ids`` and ``files`` the open ones (``every``: all that Temporal has).
+@dataclass(frozen=True, kw_only=True)
+class HistoryChoice:
+    """Which histories to check: those of ``run_ids`` and ``files``; without either, those of the open runs.
+
+    ``every``: of all runs that Temporal has, instead of the open ones. ``limit``: at most so many of these.
+    """
+
+    run_ids: list[str]
+    files: list[Path]
+    every: bool
+    limit: int | None
+
+
+def replay_and_report(settings: Settings, choice: HistoryChoice, *, save: Path | None, as_json: bool) -> None:
+    """Replay the chosen histories, and print which of them fail. ``save``: also write them into this directory.
 
     Raises typer.Exit when this release cannot continue some of them, and the errors of reading histories.
     """
@@ -219,7 +223,7 @@ def replay_and_report(
     async def checked() -> list[Checked]:
         replayer = build_replayer(AgentTurn, ScheduledStart)
         done: list[Checked] = []
-        async for history in _histories(settings, run_ids, files, every=every, limit=limit):
+        async for history in _histories(settings, choice):
             if save is not None:
                 save_history(history, save)
             one = await check(history, replayer)
@@ -246,16 +250,16 @@ def replay_and_report(
         terminal.note("Temporal has no such run, so there is nothing to replay")
 
 
-async def _histories(
-    settings: Settings, run_ids: list[str], files: list[Path], *, every: bool, limit: int | None
-) -> AsyncIterator[WorkflowHistory]:
-    for history in read_histories(files):
+async def _histories(settings: Settings, choice: HistoryChoice) -> AsyncIterator[WorkflowHistory]:
+    for history in read_histories(choice.files):
         yield history
-    if files and not run_ids:
+    if choice.files and not choice.run_ids:
         return
     client = await connect(settings, find_address(settings))
-    query = EVERY if every else OPEN
-    chosen = named_histories(client, run_ids) if run_ids else listed_histories(client, query, limit=limit)
+    if choice.run_ids:
+        chosen = named_histories(client, choice.run_ids)
+    else:
+        chosen = listed_histories(client, EVERY if choice.every else OPEN, limit=choice.limit)
     async for history in chosen:
         yield history
 
@@ -330,10 +334,7 @@ def replay_check(
     """
     replay_and_report(
         load_settings(data_dir=data_dir),
-        run_ids=run_ids or [],
-        every=status is WhichRuns.ALL,
-        limit=limit,
-        files=files or [],
+        HistoryChoice(run_ids=run_ids or [], files=files or [], every=status is WhichRuns.ALL, limit=limit),
         save=save,
         as_json=as_json,
     )
