@@ -147,7 +147,14 @@ def _environment() -> Environment:
         "shown_file": shown_file,
         "size": size_in_words,
     }
-    environment.globals |= {"asset": _asset, "ago": ago, "until": until, "clock": clock, "between": between}
+    environment.globals |= {
+        "asset": _asset,
+        "ago": ago,
+        "until": until,
+        "clock": clock,
+        "between": between,
+        "span": span,
+    }
     return environment
 
 

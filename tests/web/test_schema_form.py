@@ -70,4 +70,4 @@ async def test_an_error_is_read_with_its_field(pages):
     page = await pages.go("approval with an invalid edit")
     field = page.locator("#edit-1")
     await expect(field).to_have_value("many")
-    await expect(field).to_have_accessible_description("Type a whole number, such as 3; “many” is none.")
+    await expect(field).to_have_accessible_description("“many” is not a whole number. Type one such as 3.")

@@ -179,11 +179,11 @@ def _scalar(item: Scalar, text: str) -> JsonTree:
         case "integer":
             if INTEGER.fullmatch(text.strip()):
                 return NumberToken(text.strip())
-            raise _Misfit(f"Type a whole number, such as 3; “{text}” is none.")
+            raise _Misfit(f"“{text}” is not a whole number. Type one such as 3.")
         case "number":
             if NUMBER.fullmatch(text.strip()):
                 return NumberToken(text.strip())
-            raise _Misfit(f"Type a number, such as 2.5; “{text}” is none.")
+            raise _Misfit(f"“{text}” is not a number. Type one such as 2.5.")
         case "boolean":
             if text.strip() in {"true", "false"}:
                 return text.strip() == "true"

@@ -19,11 +19,11 @@ RuleSource = Literal["stored", "file", "tried"]
 PRECEDENCE: Final = (
     "Deny rules: the first one that matches denies the call.",
     "Ask rules: a person is asked on the terms of the first one that matches.",
-    "A deny or ask rule that cannot tell whether it covers the call asks a person.",
-    "Grants: a standing one lets the call through, past an ask rule only where that says grantable = true.",
-    "Allow rules: the first one that matches lets the call run.",
-    "The tool's own ask.",
-    "Default: a person is asked; before one is, an app's judge that enforces may let the call run.",
+    "A deny or ask rule that can't be evaluated asks a person.",
+    "Grants: an active grant allows the call. It overrides an ask rule only if that rule has grantable = true.",
+    "Allow rules: the first one that matches allows the call.",
+    "The tool's own ask setting.",
+    "Default: a person is asked, unless the app's enforcing judge allows the call.",
 )
 """The order in which a call is judged. Stored rules come before those of the app's file; shadow rules never count."""
 

@@ -44,7 +44,7 @@ async def test_calls_are_approved_rejected_and_edited_as_displayed(api: Api) -> 
         assert await field.text() == "7"
         await field.fill("many")
         await person.press("ctrl+s")
-        await person.sees("Type a whole number")
+        await person.sees("is not a whole number")
         await person.press("escape")
         await person.press("e")
         field = person.dialog_field(Input)

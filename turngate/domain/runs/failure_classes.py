@@ -83,7 +83,7 @@ _STORE_AWAY: Final = _infrastructure(
 )
 BUG: Final = Meaning(
     failure="bug",
-    cause="Something failed that no one had foreseen: in Turngate, or in a part that the app brought along.",
+    cause="Something unexpected failed, in Turngate or in the app's own code.",
     happened="either",
     remedies=("read_log", "retry", "send_message", "fork"),
 )

@@ -88,7 +88,7 @@ def _word(value: object) -> str:
 def _not_a_filter(message: str) -> InvalidInputError:
     known = ", ".join(InboxFilter.model_fields)
     return InvalidInputError(
-        f"this is no filter of the inbox: {message}. Its conditions are {known}",
+        f"the inbox can't be filtered like this: {message}. It can be filtered by {known}",
         code="bad_filter",
         errors=[{"pointer": "/query", "message": message}],
     )

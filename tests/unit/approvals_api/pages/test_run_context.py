@@ -28,8 +28,8 @@ async def texts(sqlite_template, tmp_path_factory):
 
 def test_a_budget_is_shown_with_what_sub_agents_used_of_it(texts):
     """Tokens and cost of the run and of those below together, which part is theirs, and what was granted beyond a limit."""
-    assert "51 tokens, 50 of them by its sub-agents (more was granted)" in texts["run completed"]
-    assert "cost 0.000002, 0.000001 of them by its sub-agents" in texts["run completed"]
+    assert "51 tokens, 50 of them by its sub-agents (limit raised)" in texts["run completed"]
+    assert "cost 0.000002, 0.000001 of it by its sub-agents" in texts["run completed"]
     assert "1 of 100 steps" in texts["run completed"]
 
 
