@@ -10,7 +10,7 @@ from typing import Final
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, parse_policy
 
-_AT: Final = re.compile(r"\(at line (\d+), column (\d+)\)")
+_POSITION: Final = re.compile(r"\(at line (\d+), column (\d+)\)")
 _RULE: Final = re.compile(r"\brule\.(\d+)\b")
 _HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*rule[ \t]*\]\]", re.MULTILINE)
 
@@ -26,17 +26,17 @@ def read_text(file: Path, *, what: str = "the policy file") -> str:
 
 def read_policy(file: Path) -> Policy:
     """Return a file's rules. Raises ConfigurationError that begins with ``FILE:LINE:`` where the line is known."""
-    return _parsed(read_text(file), file)
+    return _parse(read_text(file), file)
 
 
 def checked_source(file: Path) -> str:
     """Return a file's text after checking that it is valid rules. Raises ConfigurationError as :func:`read_policy` does."""
     text = read_text(file)
-    _parsed(text, file)
+    _parse(text, file)
     return text
 
 
-def _parsed(text: str, file: Path) -> Policy:
+def _parse(text: str, file: Path) -> Policy:
     try:
         return parse_policy(text, source=repr(str(file)))
     except ConfigurationError as error:
@@ -45,7 +45,7 @@ def _parsed(text: str, file: Path) -> Policy:
 
 
 def _place(text: str, message: str) -> str:
-    at = _AT.search(message)
+    at = _POSITION.search(message)
     if at is not None:
         return f":{at.group(1)}:{at.group(2)}"
     rule = _RULE.search(message)

@@ -68,28 +68,28 @@ class RunLines:
             self.live.break_line()
         match event.type:
             case "step.responded":
-                self._step(int(payload["step"]), calls=int(payload["calls"]))
+                self._show_step(int(payload["step"]), calls=int(payload["calls"]))
             case "request.opened":
-                self._gate(str(payload["request_id"]), str(payload["tool_call_id"]), str(payload["kind"]))
+                self._show_gate(str(payload["request_id"]), str(payload["tool_call_id"]), str(payload["kind"]))
             case "request.decided":
-                self._decided(payload)
+                self._show_decision(payload)
             case "request.expired" | "request.cancelled" | "request.superseded":
                 how = event.type.removeprefix("request.")
                 terminal.line(("  ✗ ", "yellow"), f"{self._tool(payload)}: the request {how}")
             case "execution.started":
-                self._started(payload)
+                self._show_call_start(payload)
             case "execution.finished" | "call.closed":
-                self._ended(str(payload["tool_call_id"]))
+                self._show_call_end(str(payload["tool_call_id"]))
             case _:
-                self._about_the_run(event.type, payload)
+                self._show_run_event(event.type, payload)
 
-    def _about_the_run(self, kind: str, payload: dict[str, Any]) -> None:
+    def _show_run_event(self, kind: str, payload: dict[str, Any]) -> None:
         if kind.startswith("context."):
             terminal.line(("  ⇒ ", "magenta"), context_words(kind, payload))
             return
         match kind:
             case "run.started":
-                self._begun(payload)
+                self._show_start(payload)
             case "run.handed_off":
                 terminal.line(("  ⇒ ", "magenta"), handed_off(payload))
             case "run.model_switched":
@@ -103,13 +103,13 @@ class RunLines:
                     ("  ⇒ ", "magenta"), f"recovered by {plain_line(str(payload['by']), 80)}: step {payload['step']}"
                 )
             case "model.retrying":
-                self._retrying(payload)
+                self._show_retry(payload)
             case "run.ended":
-                self._end()
+                self._show_end()
             case _:
                 pass
 
-    def _begun(self, payload: dict[str, Any]) -> None:
+    def _show_start(self, payload: dict[str, Any]) -> None:
         terminal.line((f"run {self._run_id}", "bold"), f"  agent {payload['agent']}, model {payload['model']}")
         if payload.get("schedule_id"):
             terminal.line(("  ⇒ ", "magenta"), scheduled(payload))
@@ -133,7 +133,7 @@ class RunLines:
         )
         terminal.line("    ", (f"{name}: ", "dim"), plain_line(text, terminal.width() - len(name) - 6))
 
-    def _step(self, number: int, *, calls: int) -> None:
+    def _show_step(self, number: int, *, calls: int) -> None:
         step = self._steps.get(number)
         if step is None:
             self._refresh()
@@ -151,7 +151,7 @@ class RunLines:
             terminal.line(("  ! ", "yellow"), "this response could not be used; the model gets this answer:")
             terminal.line((indented(step.corrective, RESULT_MARGIN), "dim"))
 
-    def _gate(self, request_id: str, call_id: str, kind: str) -> None:
+    def _show_gate(self, request_id: str, call_id: str, kind: str) -> None:
         call = self._call(call_id)
         name = call.tool_name if call else "a tool"
         self._tool_of_request[request_id] = name
@@ -162,7 +162,7 @@ class RunLines:
         terminal.line(("  ⏸ ", "yellow"), (name, "bold"), f" {WAITING_FOR[kind]}: {arguments}")
         terminal.line("    ", (f"{self._client.url}/requests/{request_id}", "underline"))
 
-    def _decided(self, payload: dict[str, Any]) -> None:
+    def _show_decision(self, payload: dict[str, Any]) -> None:
         verb, by = str(payload["verb"]), plain_line(str(payload["by"]), 100)
         mark = ("  ✗ ", "red") if verb == "reject" else ("  ✓ ", "green")
         detail = self._client.get_request(str(payload["request_id"])).decision
@@ -170,7 +170,7 @@ class RunLines:
         outcome = f" ({str(payload['outcome']).replace('_', ' ')})" if payload.get("outcome") else ""
         terminal.line(mark, f"{self._tool(payload)} {VERB_WORDS[verb]}{outcome} by {by}{reason}")
 
-    def _started(self, payload: dict[str, Any]) -> None:
+    def _show_call_start(self, payload: dict[str, Any]) -> None:
         call_id, attempt, child = str(payload["tool_call_id"]), int(payload["attempt"]), payload.get("child_run_id")
         call = self._call(call_id)
         if call is None:
@@ -189,7 +189,7 @@ class RunLines:
         if (wait := wait_words(call)) is not None:
             terminal.line(("    ⏲ ", "yellow"), wait)
 
-    def _ended(self, call_id: str) -> None:
+    def _show_call_end(self, call_id: str) -> None:
         call = self._call(call_id, settled=True)
         if call is None or call.result is None:
             return
@@ -205,7 +205,7 @@ class RunLines:
             part = part_words(call.in_part, self._run_id, call.tool_call_id)
             terminal.line((RESULT_MARGIN, "dim"), (part, "yellow"))
 
-    def _retrying(self, payload: dict[str, Any]) -> None:
+    def _show_retry(self, payload: dict[str, Any]) -> None:
         wait = payload.get("retry_in_seconds")
         when = "again soon" if wait is None else f"again in {wait:g} s"
         message = plain_line(str(payload["message"]), 300)
@@ -215,7 +215,7 @@ class RunLines:
             f"the model failed ({payload['error_class']}, attempt {payload['attempt']}){void}, {when}: {message}",
         )
 
-    def _end(self) -> None:
+    def _show_end(self) -> None:
         run = self._refresh()
         terminal.line("")
         steps = f"{run.step} step{'' if run.step == 1 else 's'}"
@@ -329,12 +329,12 @@ class LiveText:
         if self._whole and printed and whole.startswith(printed):
             self._held = ""
             if rest := whole[len(printed) :]:
-                self._say(rest, TEXT_MARGIN, "cyan")
+                self._print_words(rest, TEXT_MARGIN, "cyan")
             self.break_line()
         else:
             self.break_line()
             if whole:
-                self._say(whole, TEXT_MARGIN, "cyan")
+                self._print_words(whole, TEXT_MARGIN, "cyan")
                 self.break_line()
         self._step = 0
         return True
@@ -353,12 +353,12 @@ class LiveText:
             if delta.tool_name:
                 terminal.line(("  … ", "dim"), (f"calls {plain_line(delta.tool_name, LONGEST_NAME)}", "dim"))
         elif delta.kind == "reasoning":
-            self._say(delta.text, REASONING_MARGIN, "dim")
+            self._print_words(delta.text, REASONING_MARGIN, "dim")
         else:
             self._text += delta.text
-            self._say(delta.text, TEXT_MARGIN, "cyan")
+            self._print_words(delta.text, TEXT_MARGIN, "cyan")
 
-    def _say(self, text: str, margin: str, style: str) -> None:
+    def _print_words(self, text: str, margin: str, style: str) -> None:
         """Print a piece of a part. White space at its end is held back until something follows it."""
         text = self._held + text
         words = text.rstrip()

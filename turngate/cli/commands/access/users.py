@@ -23,7 +23,7 @@ from turngate.store.access.users import User
 from turngate.store.database import Connection
 from turngate.text.plain_text import plain_line
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 
 class RoleChoice(StrEnum):
@@ -65,7 +65,7 @@ def add(
         user = await users.add(conn, users.User(name=name, role=role.value, password_hash=hashed, email=email), by=by)
         return user.name
 
-    terminal.line(f"{plain_line(_changed(data_dir, change))} is {role.value} now")
+    terminal.line(f"{plain_line(_in_store(data_dir, change))} is {role.value} now")
     if no_password:
         terminal.note(f"log them in with `turngate login-link {plain_line(name)}`")
 
@@ -80,8 +80,8 @@ def listed(data_dir: DataDir = None) -> None:
     terminal.table(
         ("NAME", "ROLE", "LOGS IN BY", "SINCE", "E-MAIL"),
         [
-            (plain_line(each.name), each.role, _way(each), minute(each.created_at), plain_line(each.email))
-            for each in _changed(data_dir, read)
+            (plain_line(each.name), each.role, _login_method(each), minute(each.created_at), plain_line(each.email))
+            for each in _in_store(data_dir, read)
         ],
     )
 
@@ -97,7 +97,7 @@ def role(
     async def change(conn: Connection, by: str) -> None:
         await users.set_role(conn, name, role.value, by=by)
 
-    _changed(data_dir, change)
+    _in_store(data_dir, change)
     terminal.line(f"{plain_line(name)} is {role.value} now")
 
 
@@ -109,7 +109,7 @@ def password(name: UserName, password_stdin: PasswordStdin = False, data_dir: Da
     async def change(conn: Connection, by: str) -> None:
         await users.set_password(conn, name, await hash_password(wanted), by=by)
 
-    _changed(data_dir, change)
+    _in_store(data_dir, change)
     terminal.line(f"{plain_line(name)} has a new password; their sessions have ended")
 
 
@@ -129,14 +129,14 @@ def _set_disabled(data_dir: Path | None, name: str, *, disabled: bool) -> None:
     async def change(conn: Connection, by: str) -> None:
         await users.set_disabled(conn, name, disabled=disabled, by=by)
 
-    _changed(data_dir, change)
+    _in_store(data_dir, change)
     terminal.line(f"{plain_line(name)} is {'disabled' if disabled else 'enabled'}")
 
 
-def _changed(data_dir: Path | None, change: Callable[[Connection, str], Awaitable[Done]]) -> Done:
+def _in_store(data_dir: Path | None, change: Callable[[Connection, str], Awaitable[Result]]) -> Result:
     settings = load_settings(data_dir=data_dir)
 
-    async def run() -> Done:
+    async def run() -> Result:
         async with stores.opened_store(settings) as database, database.write() as conn:
             return await change(conn, stores.acting_as())
 
@@ -154,7 +154,7 @@ def _password(*, from_stdin: bool) -> str:
     return checked_password(typed)
 
 
-def _way(user: User) -> str:
+def _login_method(user: User) -> str:
     if user.disabled:
         return "disabled"
     if user.oidc_issuer:

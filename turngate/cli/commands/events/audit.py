@@ -58,7 +58,7 @@ def export(
     Reads the store directly; other processes may keep running. A file is complete, or not there.
     """
     settings = load_settings(data_dir=data_dir)
-    with _written(output) as write:
+    with _open_output(output) as write:
         events, chains = asyncio.run(_export(settings, since, run, write))
     terminal.note(f"exported {events:,} event(s) of {chains:,} chain(s)")
 
@@ -165,7 +165,7 @@ async def _check_store(settings: Settings) -> Checked:
 
 
 @contextmanager
-def _written(output: str) -> Iterator[Callable[[str], object]]:
+def _open_output(output: str) -> Iterator[Callable[[str], object]]:
     """Yield the function that writes. A file gets its name when all of it is written."""
     if output == STREAM:
         yield sys.stdout.write
@@ -243,12 +243,12 @@ def end_line(*, events: int, chains: int) -> str:
 
 def check_lines(lines: Iterable[str]) -> Checked:
     """Check an export line by line. Memory grows with the number of chains only."""
-    reading = _FileCheck()
+    check = _FileCheck()
     for number, line in enumerate(lines, start=1):
-        broken = reading.take(number, line)
+        broken = check.take(number, line)
         if broken is not None:
-            return reading.outcome(broken)
-    return reading.outcome(reading.finish())
+            return check.outcome(broken)
+    return check.outcome(check.finish())
 
 
 class _FileCheck:

@@ -51,7 +51,7 @@ def check(
     """Read a notifications file with the secrets it names, and print who gets which messages. Sends nothing."""
     settings = load_settings()
     for channel in _channels(settings, file):
-        terminal.line((channel.name, "bold"), f" ({channel.kind}): {_wanted(channel)}")
+        terminal.line((channel.name, "bold"), f" ({channel.kind}): {_selection_words(channel)}")
     warning = link_warning(settings)
     if warning is not None:
         terminal.note(warning)
@@ -120,7 +120,7 @@ def _channels(settings: Settings, file: Path | None) -> tuple[Channel, ...]:
     return channels
 
 
-def _wanted(channel: Channel) -> str:
+def _selection_words(channel: Channel) -> str:
     """Return in words which events the channel gets."""
     chosen = channel.selection
     words = ", ".join(chosen.events)

@@ -257,9 +257,9 @@ def show_rules(rules: Sequence[RuleView]) -> None:
         terminal.line(
             f"{rule.place:>3}  ", (rule.verdict.ljust(5), STYLE[rule.verdict]), "  ", (_line(rule.name), "bold"), shadow
         )
-        tools = ", ".join(str(each) for each in _listed(rule.rule.get("tools")))
+        tools = ", ".join(str(each) for each in _as_list(rule.rule.get("tools")))
         rest = {name: value for name, value in rule.rule.items() if name not in _NAMED}
-        terminal.line(("       tools ", "dim"), _line(tools), *_rest(rest))
+        terminal.line(("       tools ", "dim"), _line(tools), *_other_conditions(rest))
 
 
 def show_policy(policy: PolicyView) -> None:
@@ -315,7 +315,7 @@ def show_explanation(explanation: Explanation) -> None:
 
 def show_backtest(report: Report) -> None:
     """Print what the rules would have answered to past calls, and what changes."""
-    counted = ", ".join(f"{report.answers[answer]:,} {word}" for answer, word in _ANSWERED)
+    counted = ", ".join(f"{report.answers[answer]:,} {word}" for answer, word in _ANSWER_WORDS)
     terminal.line((f"{report.looked_at:,} calls", "bold"), f": {counted}")
     for (answer, rule), number in report.by_rule.most_common():
         terminal.line("  ", (answer.ljust(5), STYLE[answer]), f" {number:>7,}  {_line(rule)}")
@@ -393,7 +393,7 @@ def show_shadow(report: ShadowReport) -> None:
         terminal.line("no shadow rule would have changed anything")
 
 
-_ANSWERED: Final[tuple[tuple[VerdictKind, str], ...]] = (("allow", "allowed"), ("ask", "asked"), ("deny", "denied"))
+_ANSWER_WORDS: Final[tuple[tuple[VerdictKind, str], ...]] = (("allow", "allowed"), ("ask", "asked"), ("deny", "denied"))
 
 
 def _show_calls(places: Sequence[tuple[str, str]], number: int) -> None:
@@ -403,13 +403,13 @@ def _show_calls(places: Sequence[tuple[str, str]], number: int) -> None:
         terminal.line((f"      … {number - len(places):,} more", "dim"))
 
 
-def _rest(rest: dict[str, Any]) -> Iterable[Piece]:
+def _other_conditions(rest: dict[str, Any]) -> Iterable[Piece]:
     for name, value in rest.items():
         yield (f"  {name} ", "dim")
         yield _line(json.dumps(value, ensure_ascii=False))
 
 
-def _listed(value: object) -> list[object]:
+def _as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 

@@ -33,9 +33,9 @@ from turngate.text.plain_text import plain_line
 NOTE_EACH: Final = 500
 """A line of progress goes to stderr after so many runs."""
 WAIT_SECONDS: Final = 5.0
-LEFT: Final = frozenset({"stopping", "not_published"})
+NEEDS_HELP: Final = frozenset({"stopping", "not_published"})
 """Outcomes that need a person's help before the run can be recovered."""
-DID: Final = {
+OUTCOME_WORDS: Final = {
     "recovered": ("✓ ", "recovered"),
     "would_recover": ("· ", "would be recovered"),
     "alive": ("· ", "left alone: its workflow is open"),
@@ -44,7 +44,7 @@ DID: Final = {
     "stopping": ("✗ ", "not recovered"),
     "not_published": ("✗ ", "not recovered"),
 }
-OFF: Final = {
+DIFFERENCE_WORDS: Final = {
     "lost_run": "run without a workflow",
     "lost_workflow": "workflow without a run",
     "not_asked": "workflow that does not answer",
@@ -80,7 +80,7 @@ def recover(
         hint = "; `turngate recover --all` recovers them" if done and not (run_ids or all_runs) else ""
         what = "run(s) would be recovered" if listing else "run(s) recovered"
         terminal.note(f"{done:,} of {len(reports):,} {what}{hint}")
-    if any(each.outcome in LEFT for each in reports):
+    if any(each.outcome in NEEDS_HELP for each in reports):
         raise typer.Exit(EXIT_WENT_WRONG)
 
 
@@ -134,7 +134,7 @@ async def _reconcile(settings: Settings, *, fix: bool, quiet: bool) -> list[Find
             terminal.line(
                 mark,
                 (plain_line(finding.run_id, 80), "bold"),
-                f"{which}  {OFF[finding.kind]}: ",
+                f"{which}  {DIFFERENCE_WORDS[finding.kind]}: ",
                 finding.detail,
                 fixed,
             )
@@ -144,10 +144,10 @@ async def _reconcile(settings: Settings, *, fix: bool, quiet: bool) -> list[Find
 
 
 def _show(report: RunReport) -> None:
-    mark, did = DID[report.outcome]
+    mark, words = OUTCOME_WORDS[report.outcome]
     step = "" if report.step is None else f", at step {report.step}"
     why = f": {plain_line(report.detail, 300)}" if report.detail else ""
-    terminal.line(mark, (plain_line(report.run_id, 80), "bold"), f"  {did}{step}{why}")
+    terminal.line(mark, (plain_line(report.run_id, 80), "bold"), f"  {words}{step}{why}")
 
 
 def _document(finding: Finding) -> dict[str, object]:

@@ -86,7 +86,7 @@ def replay(
         if not watch:
             terminal.raw(started.model_dump_json()) if as_json else terminal.line(started.id)
             return
-        report = _followed(link, client, run_id, started.id, quiet=as_json)
+        report = _follow_to_end(link, client, run_id, started.id, quiet=as_json)
     if as_json:
         terminal.raw(report.model_dump_json())
     else:
@@ -95,7 +95,9 @@ def replay(
         raise typer.Exit(EXIT_DIVERGED)
 
 
-def _followed(link: ApiLink, client: SyncTurngateClient, run_id: str, replay_id: str, *, quiet: bool) -> DryRunReport:
+def _follow_to_end(
+    link: ApiLink, client: SyncTurngateClient, run_id: str, replay_id: str, *, quiet: bool
+) -> DryRunReport:
     """Follow the dry run to its end, and return its comparison with the record. Ctrl-C leaves it running."""
     try:
         if quiet:

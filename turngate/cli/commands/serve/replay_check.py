@@ -92,14 +92,14 @@ async def check(history: WorkflowHistory, replayer: Replayer) -> Checked:
         run_id=history.workflow_id,
         execution_run_id=history.run_id,
         events=len(history.events),
-        failing=await _failing(history, replayer),
+        failing=await _find_refusal(history, replayer),
     )
 
 
-async def _failing(history: WorkflowHistory, replayer: Replayer) -> Refusal | None:
+async def _find_refusal(history: WorkflowHistory, replayer: Replayer) -> Refusal | None:
     started = history.events[0].workflow_execution_started_event_attributes
-    begins_with = INPUTS.get(started.workflow_type.name)
-    if begins_with is None:
+    input_type = INPUTS.get(started.workflow_type.name)
+    if input_type is None:
         return Refusal(
             kind="other_workflow",
             reason=f"its workflow type is {started.workflow_type.name!r}",
@@ -108,20 +108,20 @@ async def _failing(history: WorkflowHistory, replayer: Replayer) -> Refusal | No
         )
     converter = replayer.config().get("data_converter", DataConverter.default)
     try:
-        await converter.decode(started.input.payloads, [begins_with])
+        await converter.decode(started.input.payloads, [input_type])
     except Exception as error:  # noqa: BLE001 - a codec is the user's code
         return Refusal(kind="unreadable", reason=_one_line(error), event_id=1, event="WorkflowExecutionStarted")
-    if not _begun(history):
+    if not _count_until_first_task(history):
         return None  # It has not begun: there is nothing to replay, and the SDK would wait forever.
-    failure = await _replayed(history, replayer)
-    return None if failure is None else await _explained(failure, history, replayer)
+    failure = await _replay_failure(history, replayer)
+    return None if failure is None else await _refusal_of(failure, history, replayer)
 
 
-async def _replayed(history: WorkflowHistory, replayer: Replayer) -> Exception | None:
+async def _replay_failure(history: WorkflowHistory, replayer: Replayer) -> Exception | None:
     return (await replayer.replay_workflow(history, raise_on_replay_failure=False)).replay_failure
 
 
-async def _explained(failure: Exception, history: WorkflowHistory, replayer: Replayer) -> Refusal:
+async def _refusal_of(failure: Exception, history: WorkflowHistory, replayer: Replayer) -> Refusal:
     messages = [each.replace('\\"', '"').replace("\\n", " ") for each in _MESSAGE.findall(str(failure))]
     named = _EVENT.search(str(failure))
     event_id, event = (int(named[1]), named[2]) if named else await _first_refused(history, replayer)
@@ -134,10 +134,10 @@ async def _explained(failure: Exception, history: WorkflowHistory, replayer: Rep
 
 async def _first_refused(history: WorkflowHistory, replayer: Replayer) -> tuple[int, str]:
     """Return the event from which on the history fails, where the SDK names none. It takes some 10 replays."""
-    fits, fails = _begun(history) - 1, len(history.events)  # how many events from the start
+    fits, fails = _count_until_first_task(history) - 1, len(history.events)  # how many events from the start
     while fits + 1 < fails:
         middle = (fits + fails) // 2
-        if await _replayed(WorkflowHistory(history.workflow_id, history.events[:middle]), replayer) is None:
+        if await _replay_failure(WorkflowHistory(history.workflow_id, history.events[:middle]), replayer) is None:
             fits = middle
         else:
             fails = middle
@@ -146,7 +146,7 @@ async def _first_refused(history: WorkflowHistory, replayer: Replayer) -> tuple[
     return event.event_id, "".join(word.capitalize() for word in words)
 
 
-def _begun(history: WorkflowHistory) -> int:
+def _count_until_first_task(history: WorkflowHistory) -> int:
     """Return the number of events up to the first completed workflow task; 0 when there is none."""
     done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
     return next((count for count, event in enumerate(history.events, 1) if event.event_type == done), 0)
@@ -162,8 +162,8 @@ async def named_histories(client: Client, run_ids: Sequence[str]) -> AsyncIterat
     Raises NotFoundError when Temporal has none, and UnavailableError when it does not answer.
     """
     for run_id in run_ids:
-        with _reached():
-            history = await _fetched(client, run_id)
+        with _temporal_reported():
+            history = await _fetch_history(client, run_id)
         if history is None:
             raise NotFoundError(
                 f"Temporal has no workflow of run {run_id}: `turngate runs` lists runs. Temporal forgets ended runs "
@@ -174,14 +174,14 @@ async def named_histories(client: Client, run_ids: Sequence[str]) -> AsyncIterat
 
 async def listed_histories(client: Client, query: str, *, limit: int | None) -> AsyncIterator[WorkflowHistory]:
     """Yield the history of each run that Temporal finds by ``query``; at most ``limit``. Raises UnavailableError."""
-    with _reached():
+    with _temporal_reported():
         async for execution in client.list_workflows(query, limit=limit):
-            history = await _fetched(client, execution.id, execution.run_id)
+            history = await _fetch_history(client, execution.id, execution.run_id)
             if history is not None:  # else it was deleted meanwhile
                 yield history
 
 
-async def _fetched(client: Client, run_id: str, execution_run_id: str | None = None) -> WorkflowHistory | None:
+async def _fetch_history(client: Client, run_id: str, execution_run_id: str | None = None) -> WorkflowHistory | None:
     try:
         return await client.get_workflow_handle(run_id, run_id=execution_run_id).fetch_history()
     except RPCError as error:
@@ -191,7 +191,7 @@ async def _fetched(client: Client, run_id: str, execution_run_id: str | None = N
 
 
 @contextmanager
-def _reached() -> Iterator[None]:
+def _temporal_reported() -> Iterator[None]:
     try:
         yield
     except RPCError as error:

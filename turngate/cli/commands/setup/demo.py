@@ -49,7 +49,7 @@ STORY_SECONDS: Final = 900.0
 
 
 @dataclass(frozen=True)
-class _Played:
+class _Ending:
     run: RunDetail | None = None
     error: Exception | None = None
 
@@ -159,20 +159,20 @@ class _Decider:
             self.client.decide(request.id, DecisionOrder(verb="respond", digest=request.digest, outcome="tell_model"))
 
 
-async def _on_thread(story: Callable[[], RunDetail]) -> _Played:
+async def _on_thread(story: Callable[[], RunDetail]) -> _Ending:
     """Run a blocking function on a daemon thread, so that a stop of the demo does not wait for it."""
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[_Played] = loop.create_future()
+    done: asyncio.Future[_Ending] = loop.create_future()
 
-    def settle(played: _Played) -> None:
+    def settle(played: _Ending) -> None:
         if not done.done():
             done.set_result(played)
 
     def work() -> None:
         try:
-            played = _Played(run=story())
+            played = _Ending(run=story())
         except Exception as error:  # noqa: BLE001 - raised on the loop's thread
-            played = _Played(error=error)
+            played = _Ending(error=error)
         with suppress(RuntimeError):  # the loop is closed, so no one waits
             loop.call_soon_threadsafe(settle, played)
 
@@ -181,7 +181,7 @@ async def _on_thread(story: Callable[[], RunDetail]) -> _Played:
 
 
 async def _wait(
-    running: stack.Stack, stop: asyncio.Event, played: asyncio.Task[_Played], decide: DemoDecision | None
+    running: stack.Stack, stop: asyncio.Event, played: asyncio.Task[_Ending], decide: DemoDecision | None
 ) -> RunDetail | None:
     """Return the ended run, or None when the demo was stopped. Without ``decide`` the stack stays up until Ctrl-C."""
     stopped = asyncio.create_task(running.until(stop))
