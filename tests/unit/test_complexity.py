@@ -1,6 +1,6 @@
 """Functions stay small enough to judge (STYLE habits 14 and 15).
 
-ruff's C901 counts branches and loops, and holds them to ten. What makes a judgement hard to follow is as often in its
+ruff's C901 counts branches and loops, with a limit of ten. What makes a decision hard to follow is as often in its
 expressions: each ``and``, ``or``, conditional expression and comprehension is another way through it, and counts here.
 """
 
@@ -35,7 +35,7 @@ def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.AST]]:
 
 
 def complexity(function: ast.AST) -> int:
-    """Return in how many ways one can get through a function."""
+    """Return how many paths there are through a function."""
     return 1 + sum(map(ways, ast.walk(function))) - ways(function)
 
 
@@ -56,7 +56,7 @@ def ways(node: ast.AST) -> int:
 
 
 def test_no_function_is_too_complex(sources: dict[str, ast.Module]) -> None:
-    """Every function has at most fifteen ways through it; the known exceptions are still as bad as the list says."""
+    """Every function has at most fifteen paths; the known exceptions are still as complex as the list says."""
     counts = {
         f"{path}:{name}": complexity(function) for path, tree in sources.items() for name, function in functions(tree)
     }
@@ -65,13 +65,13 @@ def test_no_function_is_too_complex(sources: dict[str, ast.Module]) -> None:
 
 def test_conditional_expressions_are_flat(sources: dict[str, ast.Module]) -> None:
     """A conditional expression has one line and no other one inside it: a statement is easier to read."""
-    found = [
+    nested = [
         f"{path}:{node.lineno}"
         for path, tree in sources.items()
         for node in ast.walk(tree)
         if isinstance(node, ast.IfExp) and (node.lineno != node.end_lineno or nests(node))
     ]
-    assert not found
+    assert not nested
 
 
 def nests(node: ast.IfExp) -> bool:

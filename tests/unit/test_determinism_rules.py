@@ -72,12 +72,12 @@ def test_no_clock_and_no_chance(folder: str):
     """Nothing in the folder reads a clock, sleeps, or draws a random value."""
     files = sorted((ROOT / folder).rglob("*.py"))
     assert files, f"{folder} holds no Python: has it moved?"
-    found = [
+    problems = [
         problem
         for file in files
         for problem in violations(file.read_text(encoding="utf-8"), str(file.relative_to(ROOT)))
     ]
-    assert found == []
+    assert problems == []
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_no_clock_and_no_chance(folder: str):
     ],
 )
 def test_the_rule_finds(source: str, origin: str):
-    """Each way to write it is found."""
+    """Each spelling is found."""
     assert violations(source, "f.py") == [f"f.py:{len(source.splitlines())}: {origin}"]
 
 

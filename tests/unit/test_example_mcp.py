@@ -1,4 +1,4 @@
-"""The MCP example runs, as its reader would run it: real servers, the real engine, a real repository."""
+"""The MCP example runs as its reader would run it: real servers, the real engine, a real repository."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "mcp"
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one commit and a change to it."""
+    """A repository with one commit and an uncommitted change."""
     directory = tmp_path / "repository"
     git = ["git", "-C", str(directory), "-c", "user.name=Ann", "-c", "user.email=ann@example.com"]
     subprocess.run(["git", "init", "--quiet", str(directory)], check=True)
@@ -43,7 +43,7 @@ async def closed() -> AsyncIterator[None]:
 
 
 async def test_keeper(client: Client, sqlite: Database, repository: Path) -> None:
-    """It looks by itself, is denied one tool by rule, commits when a person approves; the request names its server."""
+    """It reads freely, is denied one tool by rule, and commits after an approval; the request names its server."""
     loaded = load_app("mcp_app:app")
     task_queue = f"test-{secrets.token_hex(4)}"
     await composition.publish_agents(loaded, sqlite, task_queue=task_queue)
@@ -65,7 +65,7 @@ async def test_keeper(client: Client, sqlite: Database, repository: Path) -> Non
 
 
 def subjects(repository: Path) -> list[str]:
-    """The subjects of its commits, newest first."""
+    """Return the subjects of its commits, newest first."""
     log = subprocess.run(
         ["git", "-C", str(repository), "log", "--format=%s"], check=True, capture_output=True, text=True
     )

@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 async def test_announce(client: Client, sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The announcer asks its question, its starter may not approve, somebody else does, and one letter is sent."""
+    """The announcer asks its question, its starter may not approve, another person does, and one letter is sent."""
     monkeypatch.delenv("TURNGATE_MODEL", raising=False)
     monkeypatch.setenv("ANNOUNCE_OUTBOX", str(tmp_path / "outbox"))
     monkeypatch.chdir(EXAMPLES / "announce")
@@ -47,14 +47,14 @@ async def test_announce(client: Client, sqlite: Database, tmp_path: Path, monkey
 
 @pytest.mark.parametrize("example", ["refunds", "research"])
 async def test_an_examples_own_tests_pass(example: str, tmp_path: Path) -> None:
-    """The tests that an example shows its reader run as the reader would run them, in the example's directory."""
-    # A run of its own: the reader's pytest has none of our options, fixtures or paths.
+    """An example's tests run as its reader would run them, in the example's directory."""
+    # In a process of its own: the reader's pytest has none of this project's options, fixtures or paths.
     pytest_run = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={tmp_path}/t"),
         cwd=EXAMPLES / example,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await asyncio.wait_for(pytest_run.communicate(), timeout=120)
-    assert pytest_run.returncode == 0, said.decode()
-    assert b"2 passed" in said
+    output, _ = await asyncio.wait_for(pytest_run.communicate(), timeout=120)
+    assert pytest_run.returncode == 0, output.decode()
+    assert b"2 passed" in output

@@ -1,4 +1,4 @@
-"""What people are told to install: names that an index has, files, or a checkout; and each extra where it belongs."""
+"""Install instructions: only names that an index has, files, or a checkout; and each extra where it belongs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def texts() -> Iterator[Path]:
 
 
 def test_nothing_says_to_install_turngate_from_an_index() -> None:
-    """No index has it: the command would fail, or install a package of somebody else's."""
-    told = {str(file.relative_to(ROOT)): NAME_ON_NO_INDEX.findall(file.read_text()) for file in texts()}
-    assert {file: found for file, found in told.items() if found} == {}
+    """No index has it: the command would fail, or install someone else's package."""
+    by_file = {str(file.relative_to(ROOT)): NAME_ON_NO_INDEX.findall(file.read_text()) for file in texts()}
+    assert {file: names for file, names in by_file.items() if names} == {}
 
 
 def test_the_pattern_knows_a_name_from_a_file() -> None:
-    """The check above can fail, and lets the how-to's own commands through."""
+    """The check above can fail, and accepts the how-to's own commands."""
     for wrong in (
         "pip install turngate",
         "pip install -U 'turngate'",

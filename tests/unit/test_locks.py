@@ -35,15 +35,15 @@ class Pin:
 def entries(lock: Path) -> dict[str, Pin]:
     """Return the pins by name. Every line of the file belongs to one of them or is a comment."""
     text = "".join(line for line in lock.read_text().splitlines(keepends=True) if not line.lstrip().startswith("#"))
-    found = list(ENTRY.finditer(text))
-    assert "".join(entry.group() for entry in found) == text
+    pins = list(ENTRY.finditer(text))
+    assert "".join(entry.group() for entry in pins) == text
     locked = {}
-    for entry in found:
+    for entry in pins:
         hashes = [HASH.fullmatch(line) for line in entry["hashes"].splitlines()]
         assert None not in hashes, entry["name"]
         sums = frozenset(match[1] for match in hashes if match)
         locked[entry["name"]] = Pin(entry["version"], sums, entry["marker"])
-    assert len(locked) == len(found)
+    assert len(locked) == len(pins)
     return locked
 
 

@@ -1,4 +1,4 @@
-"""Compaction over random conversations: the real compactor on a real store, step by step, without a workflow around it."""
+"""Compaction over random conversations: the real compactor on a real store, step by step, without a workflow."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ WINDOW = 2_000
 SYSTEM = Message(role="system", parts=(TextPart(text="Be brief."),))
 NUMBERS = itertools.count()
 Step = tuple[int, int, bool]
-"""Calls, characters of each result, and whether a person says something behind it."""
+"""Calls, characters of each result, and whether a person sends a message after it."""
 
 
 class Writer:
-    """Writes summaries, as long as it is not told to fail."""
+    """Writes summaries, unless it is set to fail."""
 
     name = "scripted:writer"
 
@@ -54,7 +54,7 @@ class Writer:
 
 
 class Talk:
-    """A run without a workflow: its steps are written as the activities write them."""
+    """A run without a workflow: its steps are stored as the activities store them."""
 
     def __init__(self, database: Database, agent: Agent, writer: Writer) -> None:
         app = check_app(App(agents=[agent]), base=Path.cwd())
@@ -64,14 +64,14 @@ class Talk:
         self.forget()
 
     def forget(self) -> None:
-        """Nothing but the store stays, as after a restart."""
+        """Only the store survives, as after a restart."""
         self.compactor, self.histories = Compactor(self.engine), Histories()
 
     async def run(self) -> runs.Run:
         async with self.database.read() as conn:
-            found = await runs.get(conn, self.run_id)
-        assert found is not None
-        return found
+            stored = await runs.get(conn, self.run_id)
+        assert stored is not None
+        return stored
 
     async def begin(self) -> None:
         async with self.database.write() as conn:
@@ -107,7 +107,7 @@ class Talk:
         return message_id
 
     async def ask(self, step: int) -> tuple[list[Message], Cut | None]:
-        """What the model would be sent for this step."""
+        """Return what the model would get for this step."""
         run = await self.run()
         async with self.database.read() as conn:
             history = await self.histories.load(conn, run, self.agent)
@@ -117,9 +117,9 @@ class Talk:
 
         return await self.compactor.ask_fitting(RunStep(run, self.agent, step), history, [], sent)
 
-    async def answer(self, step: int, made: Step, taken: int) -> None:
-        """Store a response to it, with its results."""
-        calls, chars, spoken_to = made
+    async def answer(self, step: int, step_plan: Step, taken: int) -> None:
+        """Store a response with its results."""
+        calls, chars, spoken_to = step_plan
         ids = [f"c{step}_{index}" for index in range(calls)]
         parts = [ToolCallPart(tool_call_id=each, tool_name="look", input="{}") for each in ids]
         response = says(*(parts or ["Just words."])).model_copy(update={"usage": Usage(input_tokens=taken)})
@@ -136,24 +136,24 @@ class Talk:
 STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 900), st.booleans()), min_size=4, max_size=9)
 
 
-@given(made=STEPS, fails=st.lists(st.booleans(), max_size=4), reports=st.booleans())
+@given(steps=STEPS, fails=st.lists(st.booleans(), max_size=4), reports=st.booleans())
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], phases=[Phase.generate]
 )
-async def test_i1_i8_whatever_is_said_what_is_sent_is_in_order(
-    sqlite: Database, made: list[Step], fails: list[bool], reports: bool
+async def test_i1_i8_every_request_is_in_order(
+    sqlite: Database, steps: list[Step], fails: list[bool], reports: bool
 ) -> None:
-    """I1, I8: instructions and task first, each call with its result; the same after a restart, only longer while a cut stands.
+    """I1, I8: instructions and task first, each call with its result; a restart changes nothing, and under one cut it only grows.
 
-    It fits, unless the last step alone does not; and what is stored stays as it was.
+    The request fits, unless the last step alone does not; and the stored messages stay unchanged.
     """
     writer = Writer(fails)
     context = Context(window=WINDOW, keep=2, summary_model="scripted:writer")
     agent = Agent(name="agent", instructions="Be brief.", toolkit=Toolkit.of(), model="scripted:test", context=context)
-    talk, before, stood, said = Talk(sqlite, agent, writer), list[Message](), None, list[Message]()
+    talk, before, last_cut, stored_before = Talk(sqlite, agent, writer), list[Message](), None, list[Message]()
     with capture_logs():
         await talk.begin()
-        for number, step in enumerate(made, 1):
+        for number, step in enumerate(steps, 1):
             sent, cut = await talk.ask(number)
             written = writer.written
             for _ in range(2):
@@ -164,20 +164,20 @@ async def test_i1_i8_whatever_is_said_what_is_sent_is_in_order(
             assert is_reconciled(sent)
             if cut is not None:
                 assert sent[2] == cut.message
-            if (cut and cut.covers) == (stood and stood.covers):
+            if (cut and cut.covers) == (last_cut and last_cut.covers):
                 assert sent[: len(before)] == before
             taken = sum(message_tokens(message) for message in sent)
-            last = step_tokens(made[number - 2]) if number > 1 else 0
+            last = step_tokens(steps[number - 2]) if number > 1 else 0
             assert taken <= max(WINDOW, last + WINDOW / 2)
-            before, stood = sent, cut
+            before, last_cut = sent, cut
             await talk.answer(number, step, taken if reports else 0)
             async with sqlite.read() as conn:
                 path = await messages.path_to(conn, (await talk.run()).head_message_id)
-            assert [stored.message for stored in path][: len(said)] == said
-            said = [stored.message for stored in path]
+            assert [stored.message for stored in path][: len(stored_before)] == stored_before
+            stored_before = [stored.message for stored in path]
 
 
 def step_tokens(step: Step) -> int:
-    """What the messages of a step take, about."""
+    """Return roughly how many tokens the messages of a step take."""
     calls, chars, _ = step
     return 100 + calls * (chars // 3 + 80)

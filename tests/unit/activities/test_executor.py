@@ -1,7 +1,7 @@
-"""Cases of executors that earlier systems agreed on, in our words: raw arguments in, exactly one result out.
+"""Executor cases that earlier systems agreed on: raw arguments in, exactly one result out.
 
-Where ours is stricter than all of them: a crash is never the run's failure, and never shows its words to the model; a
-declared failure fails the run only where its tool says so, and that is the activity's business, not the executor's.
+Stricter than all of them: a crash never fails the run, and never shows its message to the model; a
+declared failure fails the run only if its tool says so, and the activity, not the executor, does that.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class NotFound(ToolFailure):
 
 
 class InArchive(NotFound):
-    """Of a declared class, not declared itself."""
+    """A subclass of a declared failure that is not declared itself."""
 
 
 @dataclass
 class Call:
-    """One call and what was seen of it."""
+    """One call and what was observed of it."""
 
     emitted: list[Any] = field(default_factory=list)
     services: svcs.Registry = field(default_factory=svcs.Registry)
@@ -80,7 +80,7 @@ def run() -> Call:
 
 @pytest.fixture(autouse=True)
 def logged() -> Iterator[list[Any]]:
-    """What is logged, written out as a worker does it."""
+    """Yield the log as a worker writes it."""
     lines: list[Any] = []
 
     def keep(_logger: Any, _method: str, event: Any) -> Any:
@@ -93,7 +93,7 @@ def logged() -> Iterator[list[Any]]:
     structlog.configure(**before)
 
 
-def made(function: Callable[..., Awaitable[Any]], **options: Any) -> Tool:
+def tool_for(function: Callable[..., Awaitable[Any]], **options: Any) -> Tool:
     return tool(**{"effect": "read", "ask": False, **options})(function)
 
 
@@ -130,7 +130,7 @@ NO_INTEGER = "Input should be a valid integer, unable to parse string as an inte
     ],
 )
 async def test_i9_arguments_that_do_not_fit(run: Call, raw_input: str, reason: str, problem: str) -> None:
-    """I9: a result that points at each argument by its path; the handler is never called, whatever the failure mode."""
+    """I9: the result names each wrong argument by its path; the handler is never called, in any failure mode."""
     called: list[Any] = []
 
     @tool(effect="read", failures=[Missing], failure_mode="raise")
@@ -147,7 +147,7 @@ async def test_i9_arguments_that_do_not_fit(run: Call, raw_input: str, reason: s
 
 @pytest.mark.parametrize("escaped", ['"\\ud800"', '"\ud800"', '"\\udc00\\ud800"'])
 async def test_i9_half_a_character_is_no_json(run: Call, escaped: str) -> None:
-    """I9: half a surrogate pair, escaped or not, is refused as malformed: no store and no provider could take it."""
+    """I9: half a surrogate pair, escaped or not, is malformed: no store and no provider accepts it."""
 
     class Text(BaseModel):
         text: str
@@ -157,24 +157,24 @@ async def test_i9_half_a_character_is_no_json(run: Call, escaped: str) -> None:
         return params.text
 
     take.__annotations__["params"] = Text
-    result = await run(made(take), f'{{"text": {escaped}}}')
+    result = await run(tool_for(take), f'{{"text": {escaped}}}')
     assert isinstance(result, Failure)
     assert (result.kind, result.fields["problem"]) == ("input_validation_error", "malformed_json")
 
 
 async def test_no_text_is_no_arguments(run: Call) -> None:
-    """Providers send an empty text for a call that takes nothing; a tool without parameters is one whose object is empty."""
+    """Providers send an empty text for a call without arguments; a tool without parameters takes an empty object."""
 
     async def ping() -> str:
         """Answer."""
         return "pong"
 
     for raw_input in ("", "  ", "{}", '{"made": "up"}'):
-        assert await run(made(ping), raw_input) == value("pong")
+        assert await run(tool_for(ping), raw_input) == value("pong")
 
 
 async def test_i7_arguments_are_decoded_once(run: Call) -> None:
-    """I7: a type that transforms sees the model's text, once: a doubled number is not doubled again, a URL not parsed again."""
+    """I7: a type that transforms gets the model's text once: no number is doubled twice, no URL parsed twice."""
 
     class Transforming(BaseModel):
         number: Annotated[int, AfterValidator(lambda sent: sent * 2)]
@@ -188,34 +188,34 @@ async def test_i7_arguments_are_decoded_once(run: Call) -> None:
         return params
 
     take.__annotations__.update(params=Transforming, **{"return": Transforming})
-    result = await run(made(take), '{"number": "21", "url": "https://example.com"}')
+    result = await run(tool_for(take), '{"number": "21", "url": "https://example.com"}')
     assert got == [42]
     assert result == Ok(value={"number": 42, "url": "https://example.com/"})
 
 
 async def test_raw_schema_arguments_reach_the_handler_as_sent(run: Call) -> None:
-    """Nothing is converted or filled in. Stricter than passing anything through: what the schema refuses is refused."""
-    given: list[JsonValue] = []
+    """Nothing is converted or filled in, but the schema's refusals count."""
+    received: list[JsonValue] = []
 
     async def take(params: dict[str, JsonValue]) -> JsonValue:
-        given.append(params)
+        received.append(params)
         return None
 
     schema: dict[str, JsonValue] = {"type": "object", "properties": {"at": {"type": "string"}, "n": {"default": 3}}}
     taking = json_schema_tool(name="take", description="Take.", parameters=schema, handler=take)
     assert await run(taking, '{"at": "2026-01-02", "more": [1]}') == value(None)
-    assert given == [{"at": "2026-01-02", "more": [1]}]
+    assert received == [{"at": "2026-01-02", "more": [1]}]
     refused = await run(taking, '{"at": 2}')
     assert isinstance(refused, Failure)
-    assert (refused.kind, len(given)) == ("input_validation_error", 1)
+    assert (refused.kind, len(received)) == ("input_validation_error", 1)
 
 
 # Failures
 
 
 @pytest.mark.parametrize("mode", ["return", "raise"])
-async def test_a_declared_failure_is_told_in_its_own_words(run: Call, mode: Any) -> None:
-    """Kind, reason and fields are the author's: ``reason``, else ``message``, else all fields are what the model reads."""
+async def test_a_declared_failure_has_its_own_message(run: Call, mode: Any) -> None:
+    """Kind, reason and fields are the author's: the model reads ``reason``, else ``message``, else all fields."""
 
     async def gone() -> str:
         """Miss."""
@@ -225,38 +225,38 @@ async def test_a_declared_failure_is_told_in_its_own_words(run: Call, mode: Any)
         """Miss."""
         raise NotFound(path="a.txt")
 
-    first = await run(made(gone, failures=[Missing], failure_mode=mode))
+    first = await run(tool_for(gone, failures=[Missing], failure_mode=mode))
     assert first == Failure(kind="missing", reason="no such file", fields={"message": "no such file"})
     assert json.loads(wire_text(first)) == {"error": {"kind": "missing", "message": "no such file"}}
-    second = await run(made(lost, failures=[NotFound, Missing], failure_mode=mode))
+    second = await run(tool_for(lost, failures=[NotFound, Missing], failure_mode=mode))
     fields = {"path": "a.txt", "reason": ""}
     assert second == Failure(kind="not_found", reason=json.dumps(fields), fields=fields)
 
 
-async def test_a_failure_of_a_declared_class_goes_by_the_declared_name(run: Call) -> None:
-    """The model has been shown no other kind; where both are declared, each goes by its own, and the mode holds for both."""
+async def test_a_failure_of_a_subclass_has_the_declared_kind(run: Call) -> None:
+    """The model knows no other kind; if both are declared each has its own, and the mode applies to both."""
 
     async def lost() -> str:
         """Miss."""
         raise InArchive(path="a.txt", reason="archived")
 
-    parent = made(lost, failures=[Missing, NotFound], failure_mode="raise")
+    parent = tool_for(lost, failures=[Missing, NotFound], failure_mode="raise")
     result = await run(parent)
     assert result == Failure(kind="not_found", reason="archived", fields={"path": "a.txt", "reason": "archived"})
     assert parent.fails_run(result)
-    both = await run(made(lost, failures=[NotFound, InArchive]))
+    both = await run(tool_for(lost, failures=[NotFound, InArchive]))
     assert isinstance(both, Failure)
     assert both.kind == "in_archive"
 
 
-async def test_what_was_not_declared_is_a_crash(run: Call, logged: list[Any]) -> None:
-    """Also a ToolFailure. The model reads the tool's name and nothing of the error; the worker's log has its traceback."""
+async def test_an_undeclared_exception_is_a_crash(run: Call, logged: list[Any]) -> None:
+    """A ToolFailure too. The model reads the tool's name but no message; the worker's log has the traceback."""
 
     async def lost() -> str:
         """Miss."""
         raise NotFound(path="/etc/secret")
 
-    result = await run(made(lost, failures=[Missing], failure_mode="raise"))
+    result = await run(tool_for(lost, failures=[Missing], failure_mode="raise"))
     assert isinstance(result, Failure)
     assert (result.kind, result.fields) == ("execution_error", {})
     assert "'lost'" in result.reason
@@ -265,7 +265,7 @@ async def test_what_was_not_declared_is_a_crash(run: Call, logged: list[Any]) ->
 
 
 async def test_a_tool_without_a_handler_is_not_local(run: Call) -> None:
-    """Declared elsewhere, or of a kind that never has one: a result, before its arguments are even looked at."""
+    """Declared elsewhere, or of a kind without handlers: a result, before its arguments are read."""
     split = declare_tool(name="put", description="Put.", params=Point)
     question = interaction_tool(name="choose", description="Ask.", params=Point, answer=Point)
     for each in (split, question):
@@ -276,7 +276,7 @@ async def test_a_tool_without_a_handler_is_not_local(run: Call) -> None:
 
 
 async def test_a_timeout_is_a_result_whatever_the_handler_does_when_it_is_stopped(run: Call) -> None:
-    """The time is in the words; a handler that still has an answer keeps it, and a declared failure is its own word."""
+    """The message has the time; a handler that still returns keeps its result, and a declared failure its message."""
 
     class Params(BaseModel):
         then: str
@@ -298,7 +298,7 @@ async def test_a_timeout_is_a_result_whatever_the_handler_does_when_it_is_stoppe
         return ""
 
     hang.__annotations__["params"] = Params
-    hanging = made(hang, timeout=timedelta(seconds=1), failures=[Missing])
+    hanging = tool_for(hang, timeout=timedelta(seconds=1), failures=[Missing])
     cases = ["stop", "break", "answer", "decline"]
     stopped, broke, answered, declined = await asyncio.gather(*(run(hanging, json.dumps({"then": t})) for t in cases))
     assert stopped == broke == Failure(kind="timeout", reason="'hang' did not finish within 1 s and was stopped.")
@@ -342,8 +342,8 @@ SELF_CANCELLED = [by_itself, its_own_task, an_open_scope]
 
 @pytest.mark.parametrize("handler", SELF_CANCELLED)
 async def test_a_tool_that_cancels_itself_has_a_result(run: Call, handler: Callable[..., Awaitable[Any]]) -> None:
-    """Nobody stopped the call: it is ``cancelled`` by its own doing, and the task around it goes on undisturbed."""
-    result = await run(made(handler))
+    """It was not stopped from outside: it is ``cancelled`` by itself, and the surrounding task continues undisturbed."""
+    result = await run(tool_for(handler))
     assert isinstance(result, Failure)
     assert (result.kind, "cancelled itself" in result.reason) == ("cancelled", True)
     task = asyncio.current_task()
@@ -355,14 +355,14 @@ async def test_a_tool_that_cancels_itself_has_a_result(run: Call, handler: Calla
 
 @pytest.mark.parametrize("handler", SELF_CANCELLED)
 async def test_author_code_that_cancels_itself_is_an_error(handler: Callable[..., Awaitable[Any]]) -> None:
-    """The same holds for hooks, probes and preconditions: what they do to their task is an error like any."""
+    """The same applies to hooks, probes and preconditions: cancelling their own task is an ordinary error."""
     with pytest.raises(AuthorCodeError):
         await await_author(handler(), seconds=5)
     await asyncio.sleep(0)
 
 
 async def test_a_cancellation_from_outside_reaches_the_handler_and_passes_through(run: Call) -> None:
-    """It is never made a result here: who cancelled, and what that means, is known further out."""
+    """It is never turned into a result here: only the caller knows who cancelled, and what that means."""
     at_work, stopped = asyncio.Event(), asyncio.Event()
 
     async def work() -> str:
@@ -374,7 +374,7 @@ async def test_a_cancellation_from_outside_reaches_the_handler_and_passes_throug
             stopped.set()
         return ""
 
-    task = asyncio.create_task(run(made(work)))
+    task = asyncio.create_task(run(tool_for(work)))
     await at_work.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -383,7 +383,7 @@ async def test_a_cancellation_from_outside_reaches_the_handler_and_passes_throug
 
 
 async def test_a_handler_sees_the_context_it_is_called_in(run: Call) -> None:
-    """Context variables (a trace, say) that are set around a call are seen in it."""
+    """Context variables (a trace, say) that are set around a call are visible in it."""
     trace: contextvars.ContextVar[str] = contextvars.ContextVar("trace")
     trace.set("t-1")
 
@@ -391,7 +391,7 @@ async def test_a_handler_sees_the_context_it_is_called_in(run: Call) -> None:
         """Tell."""
         return trace.get()
 
-    assert await run(made(seen)) == value("t-1")
+    assert await run(tool_for(seen)) == value("t-1")
 
 
 # Returned values
@@ -405,7 +405,7 @@ def deep(levels: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("declared", "returned", "shown"),
+    ("declared", "returned", "encoded"),
     [
         (str, "done", "done"),
         (type(None), None, None),
@@ -421,15 +421,15 @@ def deep(levels: int) -> Any:
         (Any, deep(MAX_DEPTH), deep(MAX_DEPTH)),
     ],
 )
-async def test_a_bare_value_is_wrapped_as_json(run: Call, declared: Any, returned: Any, shown: Any) -> None:
-    """Results are always objects of JSON; what is not quite of the declared type is read as it, once, where it can be."""
+async def test_a_bare_value_is_wrapped_as_json(run: Call, declared: Any, returned: Any, encoded: Any) -> None:
+    """Results are always JSON objects; a value of almost the declared type is decoded as it, once, if possible."""
 
     async def give() -> Any:
         """Give."""
         return returned
 
     give.__annotations__["return"] = declared
-    assert await run(made(give)) == value(shown)
+    assert await run(tool_for(give)) == value(encoded)
 
 
 Refusing = Annotated[str, PlainSerializer(lambda _: {}["secret"])]
@@ -451,7 +451,7 @@ UNFIT: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("case", UNFIT)
 async def test_a_success_that_does_not_fit_is_the_tools_own_bug(run: Call, logged: list[Any], case: str) -> None:
-    """A forgotten ``return`` included. The model is told that the effects remain; repeating would not mend it."""
+    """A forgotten ``return`` included. The model reads that the effects remain, because repeating would not fix it."""
     declared, returned = UNFIT[case]
 
     async def give() -> Any:
@@ -459,7 +459,7 @@ async def test_a_success_that_does_not_fit_is_the_tools_own_bug(run: Call, logge
         return returned
 
     give.__annotations__["return"] = declared
-    result = await run(made(give))
+    result = await run(tool_for(give))
     assert isinstance(result, Failure)
     assert result.kind == "execution_error"
     assert "effects remain: do not repeat" in result.reason
@@ -471,7 +471,7 @@ async def test_a_success_that_does_not_fit_is_the_tools_own_bug(run: Call, logge
 
 
 async def test_progress_comes_before_the_result_and_is_no_part_of_it(run: Call) -> None:
-    """In the order it was emitted, also where a failure follows; the result is one value, whatever was emitted."""
+    """In the order of emission, also before a failure; the result is one value, whatever was emitted."""
 
     async def work(ctx: ToolContext) -> str:
         """Work."""
@@ -484,35 +484,35 @@ async def test_progress_comes_before_the_result_and_is_no_part_of_it(run: Call) 
         ctx.emit("b")
         raise Missing(message="no")
 
-    assert await run(made(work)) == value("done")
+    assert await run(tool_for(work)) == value("done")
     assert run.emitted == ["a", {"percent": 50}]
-    failed = await run(made(fail, failures=[Missing]))
+    failed = await run(tool_for(fail, failures=[Missing]))
     assert isinstance(failed, Failure)
     assert run.emitted == ["a", {"percent": 50}, "b"]
 
 
-async def test_equal_calls_are_told_apart(run: Call) -> None:
-    """Two calls of one tool with the same arguments at once: each handler has its own call id and key."""
+async def test_equal_calls_have_their_own_ids(run: Call) -> None:
+    """Two parallel calls of one tool with the same arguments: each handler has its own call id and key."""
 
     async def who(params: Point, ctx: ToolContext) -> list[str]:
         """Tell."""
         await asyncio.sleep(0)
         return [ctx.tool_call_id, ctx.idempotency_key]
 
-    both = await asyncio.gather(*(run(made(who), '{"x": 1}', call_id) for call_id in ("c1", "c2")))
+    both = await asyncio.gather(*(run(tool_for(who), '{"x": 1}', call_id) for call_id in ("c1", "c2")))
     assert list(both) == [value(["c1", "key-c1"]), value(["c2", "key-c2"])]
 
 
 async def test_a_service_is_closed_when_its_call_is_over(run: Call) -> None:
-    """However the call ends, by its own crash or by its time; a cleanup that breaks does not take the result away."""
-    told: list[str] = []
+    """However the call ends, by a crash or a timeout; a cleanup that raises does not lose the result."""
+    events: list[str] = []
 
     class Session:
         pass
 
     async def session() -> AsyncIterator[Session]:
         yield Session()
-        told.append("closed")
+        events.append("closed")
         raise RuntimeError("broken cleanup")
 
     run.services.register_factory(Session, session)
@@ -526,15 +526,15 @@ async def test_a_service_is_closed_when_its_call_is_over(run: Call) -> None:
         raise RuntimeError
 
     work.__annotations__["session"] = crash.__annotations__["session"] = Session
-    assert await run(made(work)) == value("done")
-    crashed = await run(made(crash))
+    assert await run(tool_for(work)) == value("done")
+    crashed = await run(tool_for(crash))
     assert isinstance(crashed, Failure)
     assert crashed.kind == "execution_error"
-    assert told == ["closed", "closed"]
+    assert events == ["closed", "closed"]
 
 
-async def test_wrapping_and_overriding_leave_the_original_alone(run: Call) -> None:
-    """A kit that swaps the world for a test swaps it in that kit only; neither does asking differently change the tool."""
+async def test_wrapping_and_overriding_do_not_change_the_original(run: Call) -> None:
+    """A kit with replaced handlers for a test changes only that kit; nor does another ``ask`` change the tool."""
 
     async def work(params: Point) -> int:
         """Work."""
@@ -543,7 +543,7 @@ async def test_wrapping_and_overriding_leave_the_original_alone(run: Call) -> No
     async def dry(params: Point) -> int:
         return -params.x
 
-    original = made(work)
+    original = tool_for(work)
     gated = replace(original, ask=True)
     swapped = Toolkit.of(original).override("work", dry).find("work")
     assert swapped is not None

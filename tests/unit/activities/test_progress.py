@@ -1,4 +1,4 @@
-"""What a handler emits is bounded in size and number, whatever it is and from wherever it comes."""
+"""What a handler emits is bounded in size and number, whatever it is and wherever it comes from."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ CYCLE.append(CYCLE)
         max_leaves=8,
     )
 )
-def test_json_comes_through_as_it_is(value):
-    """Any small JSON value is read back equal, but for characters that no database or wire takes."""
+def test_json_is_unchanged(value):
+    """Any small JSON value reads back equal, except for characters that no database or wire accepts."""
     text = event_text(value)
     if len(json.dumps(value, ensure_ascii=False)) < MAX_EVENT_BYTES // 4:
         assert json.loads(text) == json.loads(
@@ -51,12 +51,12 @@ def test_json_comes_through_as_it_is(value):
 
 @given(st.text(min_size=0, max_size=9_000) | st.text('\x00\x1b"\\\ud800é€😀', min_size=3_000, max_size=6_000))
 def test_a_text_of_any_length_and_kind_fits(text):
-    """At most 4 KiB of JSON in UTF-8, the beginning of what was said, and an ellipsis when it is not all of it."""
-    made = event_text(text)
-    assert len(made.encode()) <= MAX_EVENT_BYTES
-    shown = json.loads(made)
-    mended = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    assert shown == mended or (shown[-1] == "…" and len(shown) > 500)
+    """At most 4 KiB of JSON in UTF-8: the beginning of the text, and an ellipsis if it is not all."""
+    event = event_text(text)
+    assert len(event.encode()) <= MAX_EVENT_BYTES
+    decoded = json.loads(event)
+    corrected = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert decoded == corrected or (decoded[-1] == "…" and len(decoded) > 500)
 
 
 @pytest.mark.parametrize(
@@ -81,15 +81,15 @@ def test_a_text_of_any_length_and_kind_fits(text):
 )
 def test_what_is_not_json_or_too_much_becomes_text(junk, begins):
     """Nothing raises: another type, NaN, a cycle, a hostile class, thousands of levels, a number of 5,000 digits."""
-    made = event_text(junk)
-    assert len(made.encode()) <= MAX_EVENT_BYTES
-    shown = json.loads(made)
-    assert isinstance(shown, str)
-    assert shown.startswith(begins)
+    event = event_text(junk)
+    assert len(event.encode()) <= MAX_EVENT_BYTES
+    decoded = json.loads(event)
+    assert isinstance(decoded, str)
+    assert decoded.startswith(begins)
 
 
 def test_a_full_buffer_drops_the_oldest_and_says_how_many():
-    """The newest 256 stay in order; the first of them tells what is missing before it; the next batch starts at nought."""
+    """The newest 256 stay in order; the first one says how many are missing before it; the next batch starts at zero."""
     buffer = ProgressBuffer()
     assert [buffer.put(str(number)) for number in range(1_000)] == [True] + [False] * 999
     taken = buffer.take()
@@ -102,7 +102,7 @@ def test_a_full_buffer_drops_the_oldest_and_says_how_many():
 
 
 def test_events_that_could_not_be_written_count_as_dropped():
-    """A lost batch, with what it had missed itself, is told by the next row."""
+    """The next row counts a lost batch, including what that batch had missed."""
     buffer = ProgressBuffer(2)
     for number in range(5):
         buffer.put(str(number))
@@ -111,8 +111,8 @@ def test_events_that_could_not_be_written_count_as_dropped():
     assert buffer.take() == [NewProgress("5", 5)]
 
 
-def test_after_the_end_nothing_is_kept():
-    """A thread that the tool left behind emits into the void."""
+def test_after_the_end_nothing_is_stored():
+    """A thread that outlives its tool emits into the void."""
     buffer = ProgressBuffer()
     assert not buffer.close()
     assert not buffer.put("late")

@@ -1,4 +1,4 @@
-"""What a live run waits for, from what the store and Temporal say of it: one table."""
+"""What a live run waits for, according to the store and Temporal, in one table."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ CASES: dict[str, tuple[RunSummary, list[CallView], list[ListedRequest], Workflow
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_live_run_waits_for_this(case: str) -> None:
-    """Each state gives its reasons, what does not pass by itself first."""
-    given, calls, pending, look, expected = CASES[case]
-    found = find_stall(given, calls, {each.tool_call_id: each for each in pending}, look, now=NOW)
-    assert [(each.kind, each.says) for each in found] == expected
+    """Each state gives its reasons, beginning with those that need someone to act."""
+    run, calls, pending, look, expected = CASES[case]
+    reasons = find_stall(run, calls, {each.tool_call_id: each for each in pending}, look, now=NOW)
+    assert [(each.kind, each.says) for each in reasons] == expected
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_live_run_waits_for_this(case: str) -> None:
     ],
 )
 def test_some_waits_count_as_stalled(case: str, still_for: int, counts: bool) -> None:
-    """What passes by itself counts after a while or never; what does not, at once."""
-    given, calls, pending, look, _expected = CASES[case]
-    [first, *_more] = find_stall(given, calls, {each.tool_call_id: each for each in pending}, look, now=NOW)
+    """A wait that passes by itself counts after a while or never; any other counts at once."""
+    run, calls, pending, look, _expected = CASES[case]
+    [first, *_more] = find_stall(run, calls, {each.tool_call_id: each for each in pending}, look, now=NOW)
     assert is_stalled(first, NOW, timedelta(seconds=still_for)) is counts

@@ -8,6 +8,6 @@ from support.notification_receivers import Receiver, receiving
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    """A real HTTP server on loopback that answers as it is told."""
-    async with receiving() as made:
-        yield made
+    """A real HTTP server on loopback that gives the configured answers."""
+    async with receiving() as server:
+        yield server

@@ -1,4 +1,4 @@
-"""``turngate notify``: on a store and a receiver of its own, without any API running."""
+"""``turngate notify``: on a store and a receiver of its own, without a running API."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ async def notify(*words: str) -> Result:
     return outcome
 
 
-async def test_check_says_who_is_told_of_what(environment: Path, receiver: Receiver):
-    """Without sending; with a word about links that lead nowhere; no secret is printed."""
+async def test_check_lists_channels_and_their_events(environment: Path, receiver: Receiver):
+    """Nothing is sent; unusable links get a warning; no secret is printed."""
     good = await notify("check")
     assert good.exit_code == 0
     assert good.output.startswith("ops (webhook): request.opened, request.reminded")
@@ -62,13 +62,13 @@ async def test_check_says_who_is_told_of_what(environment: Path, receiver: Recei
 
 
 async def test_a_channel_is_tried_read_about_and_tried_again(environment: Path, receiver: Receiver):
-    """``test`` sends and says what came of it; ``log`` shows it; ``retry`` makes a failed one due."""
+    """``test`` sends and prints the outcome; ``log`` shows it; ``retry`` makes a failed delivery due."""
     receiver.answers = [answer(200, "ok"), answer(404, "no\x1b[31m such hook")]
     sent, refused = await notify("test", "ops"), await notify("test", "ops")
     assert (sent.exit_code, refused.exit_code) == (0, 1)
     assert ": 200 Said: ok" in sent.output
     assert "404 Said: no⟨U+001B⟩[31m such hook" in refused.output
-    assert (await notify("test", "nobody")).exit_code == 1
+    assert (await notify("test", "unknown")).exit_code == 1
 
     listed = await notify("log")
     rows = [line.split("\t") for line in listed.output.splitlines()]
@@ -87,15 +87,15 @@ async def test_a_channel_is_tried_read_about_and_tried_again(environment: Path, 
     assert "there is no delivery 'ntf_x'" in (await notify("retry", "ntf_x")).output
 
 
-async def test_without_a_file_nobody_is_told(environment: Path, monkeypatch: pytest.MonkeyPatch):
-    """Serving needs none; the commands say what to set."""
+async def test_without_a_file_notifications_are_off(environment: Path, monkeypatch: pytest.MonkeyPatch):
+    """Serving needs no file; the commands say what to set."""
     monkeypatch.setenv("TURNGATE_NOTIFICATIONS", "")
     assert configured_channels(load_settings()) == ()
     outcome = await notify("check")
     assert (outcome.exit_code, "set TURNGATE_NOTIFICATIONS" in outcome.output) == (2, True)
 
 
-def test_links_lead_to_the_public_url(environment: Path, monkeypatch: pytest.MonkeyPatch):
+def test_links_go_to_the_public_url(environment: Path, monkeypatch: pytest.MonkeyPatch):
     """TURNGATE_PUBLIC_URL if it is set, else where this machine reaches the API."""
     assert link_warning(load_settings()) is not None
     monkeypatch.setenv("TURNGATE_PUBLIC_URL", "https://gate.example.com/")

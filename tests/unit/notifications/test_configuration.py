@@ -1,4 +1,4 @@
-"""The notifications file: what it may say, and what a wrong one is told."""
+"""The notifications file: what it may contain, and the errors about a wrong one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def load(tmp_path: Path, *tables: str, named: bool = True) -> tuple[Channel, ...
 
 
 def test_a_channel_of_each_kind(tmp_path: Path):
-    """Kind, events by default, ten seconds' digest; secrets are nowhere to be seen."""
+    """Kind, default events and a ten-second digest; secrets are never shown."""
     both = HOOK.replace('"HOOK_SECRET"', '["HOOK_SECRET", "OLD_SECRET"]')
     mail = MAIL + 'user = "tg"\npassword_env = "SMTP_PASSWORD"\ntls = "tls"\nport = 465\n'
     private = (
@@ -62,7 +62,7 @@ def test_a_channel_of_each_kind(tmp_path: Path):
 
 @pytest.mark.parametrize("size", [23, 24, 25, 26, 32, 64, 65])
 def test_a_webhooks_secret_has_24_to_64_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int):
-    """In base64, with its padding or without, as the library takes both."""
+    """In base64, with its padding or without, as the library accepts both."""
     encoded = base64.b64encode(bytes(range(size))).decode()
     for text in (encoded, encoded.rstrip("=")):
         monkeypatch.setitem(ENVIRONMENT, "HOOK_SECRET", f"whsec_{text}")
@@ -72,7 +72,7 @@ def test_a_webhooks_secret_has_24_to_64_bytes(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "problem"),
     [
         ('type = "carrier-pigeon"\n', "type is one of webhook, email, slack, not 'carrier-pigeon'"),
         ("", "type is one of webhook, email, slack"),
@@ -104,28 +104,28 @@ def test_a_webhooks_secret_has_24_to_64_bytes(tmp_path: Path, monkeypatch: pytes
         (MAIL + 'tls = "maybe"\n', "tls: Input should be 'starttls', 'tls' or 'none'"),
     ],
 )
-def test_a_wrong_channel_says_file_channel_and_mend_and_no_secret(tmp_path: Path, table: str, said: str):
-    """The first problem ends the start; whoever reads it knows where to look."""
+def test_a_wrong_channels_error_names_file_channel_and_fix_and_no_secret(tmp_path: Path, table: str, problem: str):
+    """The first problem ends the start, and its message says where to look."""
     with pytest.raises(ConfigurationError) as caught:
         load(tmp_path, HOOK, table)
     message = str(caught.value)
     assert message.startswith(f"notifications file {tmp_path}/notify.toml, channel 'ch1': ")
-    assert said in message
+    assert problem in message
     assert "QUJD" not in message
     assert "s3cret" not in message
 
 
 @pytest.mark.parametrize("name", ['""', '"a b"', '"a.b"', '"a\\nb"', '"-a"', '"' + "a" * 64 + '"', "7"])
 def test_a_channels_name_is_a_plain_word(tmp_path: Path, name: str):
-    """It stands in headers and addresses."""
+    """It is used in headers and addresses."""
     with pytest.raises(ConfigurationError, match="name: "):
         load(tmp_path, f"name = {name}\n{HOOK}", named=False)
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path):
-    """Missing, no TOML, no channels, something else beside them, a name twice."""
+    """Missing, not TOML, without channels, with unknown keys, or with a duplicate name."""
     path = tmp_path / "n.toml"
-    for text, said in (
+    for text, problem in (
         (None, "cannot be read"),
         ("[[channel", "is not TOML"),
         ("", r"holds one or more \[\[channel\]\] tables"),
@@ -136,5 +136,5 @@ def test_a_file_that_cannot_be_read(tmp_path: Path):
     ):
         if text is not None:
             path.write_text(text)
-        with pytest.raises(ConfigurationError, match=said):
+        with pytest.raises(ConfigurationError, match=problem):
             load_channels(path, ENVIRONMENT, LINKS)

@@ -32,10 +32,10 @@ PAYLOAD = Payload(items=(Item(seq=1, name="run.failed", at="2026-03-01T12:00:00+
 
 @dataclass
 class Mailbox:
-    """aiosmtpd's handler: keeps what comes, refuses what it is told to."""
+    """aiosmtpd's handler: stores what arrives, refuses what it is configured to refuse."""
 
     port: int = 0
-    kept: list[Envelope] = field(default_factory=list)
+    envelopes: list[Envelope] = field(default_factory=list)
     refuses: str | None = None
     answer: str = "250 taken"
     greetings: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Mailbox:
     async def handle_DATA(self, server, _session, envelope):  # noqa: N802
         self.over_tls.append(server.transport.get_extra_info("ssl_object") is not None)
         if self.answer.startswith("250"):
-            self.kept.append(envelope)
+            self.envelopes.append(envelope)
         return self.answer
 
     def authenticate(self, _server, _session, _envelope, _mechanism, data: LoginPassword) -> AuthResult:
@@ -68,25 +68,25 @@ class Mailbox:
 async def mailbox(
     *, tls: ssl.SSLContext | None = None, implicit: bool = False, auth: bool = False
 ) -> AsyncIterator[Mailbox]:
-    made = Mailbox()
+    mailbox = Mailbox()
     options: dict[str, Any] = {"hostname": "mx.test", "enable_SMTPUTF8": True}
     if tls is not None and not implicit:
         options |= {"tls_context": tls, "require_starttls": True}
     if auth:
-        options |= {"authenticator": made.authenticate, "auth_required": True, "auth_require_tls": not implicit}
+        options |= {"authenticator": mailbox.authenticate, "auth_required": True, "auth_require_tls": not implicit}
     server = await asyncio.get_running_loop().create_server(
-        lambda: SMTP(made, **options), "127.0.0.1", 0, ssl=tls if implicit else None
+        lambda: SMTP(mailbox, **options), "127.0.0.1", 0, ssl=tls if implicit else None
     )
-    made.port = server.sockets[0].getsockname()[1]
+    mailbox.port = server.sockets[0].getsockname()[1]
     try:
-        yield made
+        yield mailbox
     finally:
         server.close()
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and a certificate of our own for localhost, in one file."""
+    """A key and a self-signed certificate for localhost, in one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     built = (
@@ -115,7 +115,7 @@ def server_tls(certificate: Path) -> ssl.SSLContext:
 
 
 def sender(box: Mailbox, **fields: Any) -> EmailSender:
-    told: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "channel": "ops",
         "host": "localhost",
         "port": box.port,
@@ -126,18 +126,18 @@ def sender(box: Mailbox, **fields: Any) -> EmailSender:
         "to": ["ada@example.com", "bob@example.com"],
         "links": LINKS,
     }
-    return EmailSender(**(told | fields))
+    return EmailSender(**(defaults | fields))
 
 
-async def send(made: EmailSender) -> SendResult:
-    return await made.send("ntf_1", PAYLOAD, AT)
+async def send(email: EmailSender) -> SendResult:
+    return await email.send("ntf_1", PAYLOAD, AT)
 
 
 async def test_a_mail_arrives_whole():
-    """For every receiver, from one envelope, readable; a name with line breaks is text in the subject and starts no header."""
+    """One readable envelope for all receivers; a name's line breaks stay in the subject and start no header."""
     async with mailbox() as box:
         assert isinstance(await send(sender(box)), Delivered)
-    (envelope,) = box.kept
+    (envelope,) = box.envelopes
     assert envelope.rcpt_tos == ["ada@example.com", "bob@example.com"]
     assert envelope.mail_from == "turngate@example.com"
     mail = message_from_bytes(envelope.content, policy=policy.default)
@@ -149,11 +149,11 @@ async def test_a_mail_arrives_whole():
 
 
 async def test_starttls_with_a_login(certificate: Path):
-    """The password goes over TLS only, to a server whose certificate is good."""
+    """The password goes over TLS only, to a server with a valid certificate."""
     trusting = ssl.create_default_context(cafile=str(certificate))
     async with mailbox(tls=server_tls(certificate), auth=True) as box:
-        made = sender(box, tls="starttls", user="tg", password=SecretStr("right"), tls_context=trusting)
-        assert isinstance(await send(made), Delivered)
+        email = sender(box, tls="starttls", user="tg", password=SecretStr("right"), tls_context=trusting)
+        assert isinstance(await send(email), Delivered)
         wrong = await send(sender(box, tls="starttls", user="tg", password=SecretStr("wr0ng"), tls_context=trusting))
         stranger = await send(sender(box, tls="starttls", user="tg", password=SecretStr("right")))
     assert box.over_tls == [True]
@@ -173,26 +173,26 @@ async def test_tls_from_the_start(certificate: Path):
 
 
 async def test_a_server_without_starttls_gets_nothing():
-    """Falling back to plain text is what an attacker on the way would want."""
+    """Falling back to plain text is what an attacker in between would want."""
     async with mailbox() as box:
         outcome = await send(sender(box, tls="starttls"))
     assert isinstance(outcome, Unreachable)
-    assert box.kept == []
+    assert box.envelopes == []
 
 
-@pytest.mark.parametrize(("given", "kind"), [("451 later", Unreachable), ("554 5.7.1 no \x1b[31mspam", Refused)])
-async def test_4xx_is_later_and_5xx_is_no(given: str, kind: type):
+@pytest.mark.parametrize(("reply", "kind"), [("451 later", Unreachable), ("554 5.7.1 no \x1b[31mspam", Refused)])
+async def test_4xx_is_later_and_5xx_is_no(reply: str, kind: type):
     """RFC 5321 §4.2.1."""
     async with mailbox() as box:
-        box.answer = given
+        box.answer = reply
         outcome = await send(sender(box))
     assert isinstance(outcome, kind)
     assert outcome.answer.isprintable()
-    assert outcome.answer.startswith(given[:3])
+    assert outcome.answer.startswith(reply[:3])
 
 
 async def test_one_refused_receiver_does_not_take_it_from_the_others():
-    """It is delivered, and the log says for whom not; when all are refused it is not."""
+    """It is delivered, and the log names the refused one; if all are refused it fails."""
     async with mailbox() as box:
         box.refuses = "bob@example.com"
         some = await send(sender(box))
@@ -200,11 +200,11 @@ async def test_one_refused_receiver_does_not_take_it_from_the_others():
         none = await send(sender(box))
     assert isinstance(some, Delivered)
     assert some.answer.endswith("not taken for bob@example.com")
-    assert box.kept[0].rcpt_tos == ["ada@example.com"]
+    assert box.envelopes[0].rcpt_tos == ["ada@example.com"]
     assert isinstance(none, Refused)
     assert none.answer.startswith("550 ")
 
 
-async def test_nobody_listens():
-    """A closed port is waited for."""
+async def test_a_closed_port():
+    """A closed port counts as unreachable."""
     assert isinstance(await send(sender(Mailbox(port=1))), Unreachable)

@@ -29,7 +29,7 @@ OLD, NEW, OTHER = (f"whsec_{letter * 32}" for letter in "ABC")
 
 
 async def test_a_receiver_verifies_a_webhook_with_the_library(receiver: Receiver):
-    """Signed with every secret while they rotate; either verifies, another does not, nor does a changed body."""
+    """Signed with every secret during a rotation: either verifies, another does not, nor does a changed body."""
     channel = webhook_channel(receiver, secrets=(OLD, NEW))
     outcome = await channel.sender.send("ntf_1", PAYLOAD, AT)
     assert isinstance(outcome, Delivered)
@@ -44,10 +44,10 @@ async def test_a_receiver_verifies_a_webhook_with_the_library(receiver: Receiver
 
 
 async def test_the_receiver_of_the_how_to_verifies(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Its code, as it stands in the guide: what is signed passes, what is signed otherwise gets 401."""
+    """The guide's code accepts a signed request and answers 401 to any other."""
     source = GUIDE.read_text().partition("```python\n")[2].partition("```")[0]
     names: dict[str, Any] = {}
-    exec(source.rpartition("HTTPServer(")[0], names)  # noqa: S102 - our own guide; it would serve for ever
+    exec(source.rpartition("HTTPServer(")[0], names)  # noqa: S102 - the project's own guide; it would serve forever
     monkeypatch.setenv("PAGER_SECRET", NEW)
     server = HTTPServer(("127.0.0.1", 0), names["Hook"])
     thread = threading.Thread(target=server.serve_forever)
@@ -65,7 +65,7 @@ async def test_the_receiver_of_the_how_to_verifies(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_repeat_has_the_same_id_and_body(receiver: Receiver):
-    """So a receiver that has it already can tell."""
+    """A receiver that has it already can recognise it."""
     channel = webhook_channel(receiver)
     for _each in range(2):
         await channel.sender.send("ntf_1", PAYLOAD, AT)
@@ -75,14 +75,14 @@ async def test_a_repeat_has_the_same_id_and_body(receiver: Receiver):
 
 
 def test_the_timestamp_is_utc_whatever_the_zone():
-    """The library takes a clock time as it stands; ours is always UTC, or signatures would fail in half the world."""
+    """The library takes a clock time unchanged; Turngate's is always UTC, or signatures would fail in half the world."""
     headers = signed_headers([SecretStr(OLD)], "ntf_1", "{}", AT)
     assert headers["webhook-timestamp"] == str(int(AT.timestamp()))
     assert headers["webhook-signature"] == Webhook(OLD).sign("ntf_1", AT, "{}")
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "said"),
+    ("reply", "kind", "text"),
     [
         (answer(200, "ok"), Delivered, "200 Said: ok"),
         (answer(500, "boom"), Unreachable, "500 Said: boom"),
@@ -98,23 +98,23 @@ def test_the_timestamp_is_utc_whatever_the_zone():
         (b"", Unreachable, "the connection broke (RemoteProtocolError)"),
     ],
 )
-async def test_every_answer_has_its_meaning(receiver: Receiver, given: bytes, kind: type, said: str):
-    """2xx is delivered; 4xx is refused, except 408 and 429; the rest is waited for. One request, whatever is answered."""
-    receiver.answer = given
+async def test_every_answer_has_its_meaning(receiver: Receiver, reply: bytes, kind: type, text: str):
+    """2xx is delivered; 4xx is refused, except 408 and 429; the rest counts as unreachable. All after one request."""
+    receiver.answer = reply
     outcome = await webhook_channel(receiver).sender.send("ntf_1", PAYLOAD, AT)
     assert isinstance(outcome, kind)
-    assert outcome.answer.startswith(said)
+    assert outcome.answer.startswith(text)
     assert receiver.connections == 1
     if isinstance(outcome, Refused):
-        assert outcome.for_good is (b" 410 " in given)
+        assert outcome.for_good is (b" 410 " in reply)
     if isinstance(outcome, Unreachable):
         wishes = {b" 503 ": 120, b" 429 ": 30}
-        wish = next((timedelta(seconds=each) for status, each in wishes.items() if status in given), None)
+        wish = next((timedelta(seconds=each) for status, each in wishes.items() if status in reply), None)
         assert outcome.retry_after == wish
 
 
 async def test_of_an_answer_a_kibibyte_is_read(receiver: Receiver):
-    """A receiver cannot fill our memory, neither by length nor by compression; of it 200 characters are kept."""
+    """A receiver cannot fill the memory, neither by length nor by compression; 200 characters are stored."""
     packed = gzip.compress(b"x" * 10_000_000)
     receiver.answers = [
         b"HTTP/1.1 200 OK\r\n\r\n" + b"y" * 5_000_000,
@@ -126,8 +126,8 @@ async def test_of_an_answer_a_kibibyte_is_read(receiver: Receiver):
         assert len(outcome.answer) < 2_000
 
 
-async def test_a_silent_receiver_is_given_up(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
-    """After the timeout, not before and not much later; 10 s in earnest."""
+async def test_a_silent_receiver_times_out(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    """After the timeout, not before and not much later; in production after 10 s."""
     monkeypatch.setattr(http_post, "TIMEOUT_SECONDS", 0.2)
     receiver.answer = None
     assert await webhook_channel(receiver).sender.send("ntf_1", PAYLOAD, AT) == Unreachable(
@@ -136,15 +136,15 @@ async def test_a_silent_receiver_is_given_up(receiver: Receiver, monkeypatch: py
 
 
 async def test_a_body_that_never_ends_delays_nothing(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
-    """The status came, so it was delivered."""
+    """The status arrived, so it was delivered."""
     monkeypatch.setattr(http_post, "BODY_SECONDS", 0.1)
     receiver.answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"
     outcome = await webhook_channel(receiver).sender.send("ntf_1", PAYLOAD, AT)
     assert isinstance(outcome, Delivered)
 
 
-async def test_nobody_listens(receiver: Receiver):
-    """A closed port is waited for."""
+async def test_a_closed_port(receiver: Receiver):
+    """A closed port counts as unreachable."""
     receiver.port = 1
     outcome = await webhook_channel(receiver).sender.send("ntf_1", PAYLOAD, AT)
     assert isinstance(outcome, Unreachable)
@@ -158,7 +158,7 @@ async def test_nobody_listens(receiver: Receiver):
 async def test_private_addresses_are_refused_before_connecting(
     receiver: Receiver, address: str, allow_private: bool, caplog: pytest.LogCaptureFixture
 ):
-    """By whatever name; the address is in the log and not in the answer; metadata services stay out of reach always."""
+    """By any name; the address is in the log and not in the answer; metadata services are never reachable."""
     looked_up = []
 
     async def resolve(host: str, _port: int) -> list[str]:
@@ -176,7 +176,7 @@ async def test_private_addresses_are_refused_before_connecting(
     assert "s3cret" not in caplog.text + outcome.answer + repr(poster)
 
 
-async def test_a_url_that_is_echoed_is_not_kept(receiver: Receiver):
+async def test_an_echoed_url_is_not_stored(receiver: Receiver):
     """It may be the secret, as Slack's is."""
     receiver.answer = answer(400, f"cannot POST {receiver.url}")
     outcome = await webhook_channel(receiver).sender.send("ntf_1", PAYLOAD, AT)
@@ -184,7 +184,7 @@ async def test_a_url_that_is_echoed_is_not_kept(receiver: Receiver):
 
 
 async def test_slack_gets_blocks_and_text(receiver: Receiver):
-    """JSON as its incoming webhooks take it; Slack's own refusals are kept as said."""
+    """JSON as its incoming webhooks accept it; Slack's own refusals are stored unchanged."""
     receiver.answers = [answer(200, "ok"), answer(400, "invalid_blocks")]
     sender = SlackSender(poster=Poster(url=receiver.url, allow_private=True), links=LINKS)
     assert isinstance(await sender.send("ntf_1", PAYLOAD, AT), Delivered)

@@ -1,4 +1,4 @@
-"""What messages say: everything a person needs to find the request, nothing that an agent wrote, nothing that acts."""
+"""Messages have everything a person needs to find the request, nothing that an agent wrote, and nothing that acts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def hostile_item(text: str) -> Item:
 
 
 def email_sender(**fields: Any) -> EmailSender:
-    told: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "channel": "ops",
         "host": "127.0.0.1",
         "port": 1,
@@ -53,7 +53,7 @@ def email_sender(**fields: Any) -> EmailSender:
         "to": ["ada@example.com", "bob@example.com"],
         "links": LINKS,
     }
-    return EmailSender(**(told | fields))
+    return EmailSender(**(defaults | fields))
 
 
 def slack_texts(message: dict[str, Any]) -> list[str]:
@@ -67,16 +67,16 @@ def test_a_message_names_tool_agent_risk_rule_deciders_and_expiry():
     mail = email_sender().message_of("ntf_1", payload, AT)
     assert mail["Subject"] == "[Turngate] Approval needed: refund (high risk)"
     for text in (slack, mail.get_content()):
-        for said in (
+        for expected in (
             "refund",
             "writer \N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK} support",
             "high",
             "refunds-ask",
             "any admin or ada, but not bob",
         ):
-            assert said in text
-        for said in ("1 of 2 approvals", "2026-03-01 14:05 UTC", "https://turngate.example/requests/req_1"):
-            assert said in text
+            assert expected in text
+        for expected in ("1 of 2 approvals", "2026-03-01 14:05 UTC", "https://turngate.example/requests/req_1"):
+            assert expected in text
     hook = webhook_channel.body_of(payload, LINKS, AT)
     assert hook["type"] == "request.opened"
     assert hook["timestamp"] == "2026-03-01T12:00:00.000000+00:00"
@@ -99,7 +99,7 @@ def test_a_message_names_tool_agent_risk_rule_deciders_and_expiry():
 
 
 @pytest.mark.parametrize(
-    ("told", "title"),
+    ("item", "title"),
     [
         (item(kind="question", risk="low"), "An agent asks a person: refund (low risk)"),
         (item(kind="outcome"), "Did this call happen?: refund (high risk)"),
@@ -110,13 +110,13 @@ def test_a_message_names_tool_agent_risk_rule_deciders_and_expiry():
         (Item(seq=1, name="run.failed", at="x"), "Run failed"),
     ],
 )
-def test_titles(told, title):
-    """One line: what happened, to what, and how risky while it waits."""
-    assert message_text.title(Payload(items=(told,))) == title
+def test_titles(item, title):
+    """One line: what happened, to what, and how risky while it is pending."""
+    assert message_text.title(Payload(items=(item,))) == title
 
 
 def test_links_lead_to_request_run_or_inbox():
-    """Ids are quoted, so none can lead elsewhere."""
+    """Ids are quoted, so none can change the target."""
     assert LINKS.to(item(request_id="../x?y#z")) == "https://turngate.example/requests/..%2Fx%3Fy%23z"
     assert LINKS.to(item(request_id=None)) == "https://turngate.example/runs/run_1"
     assert LINKS.of(Payload(items=(item(), item()))) == "https://turngate.example/"
@@ -124,21 +124,21 @@ def test_links_lead_to_request_run_or_inbox():
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_slack_gets_no_entity_mention_or_markup_of_a_name(text):
-    """The only `<…>` are our own links; no word calls a channel; nothing hidden; formatting cannot leave its code span."""
+    """The only `<…>` are Turngate's links; no mention, nothing hidden; formatting can't leave its code span."""
     for payload in (Payload(items=(hostile_item(text),)), Payload(items=(hostile_item(text),) * MAX_ITEMS, more=3)):
         message = slack_channel.message_of(payload, LINKS)
         assert (message["parse"], message["link_names"], message["mrkdwn"]) == ("none", False, False)
         assert len(message["blocks"]) <= 50
-        for shown in slack_texts(message):
-            assert len(shown) <= 3_000
-            assert set(re.findall(r"<[^>]*>", shown)) <= {
+        for rendered in slack_texts(message):
+            assert len(rendered) <= 3_000
+            assert set(re.findall(r"<[^>]*>", rendered)) <= {
                 "<https://turngate.example/requests/req_1|Open it in Turngate>",
                 "<https://turngate.example/requests/req_1|open>",
                 "<https://turngate.example/|Open the inbox>",
             }
-            assert shown.count("<") == shown.count(">") == len(re.findall(r"<[^>]*>", shown))
-            assert not re.search(r"@(channel|here|everyone)", shown, re.IGNORECASE)
-            assert not any(is_hidden(char) for char in shown)
+            assert rendered.count("<") == rendered.count(">") == len(re.findall(r"<[^>]*>", rendered))
+            assert not re.search(r"@(channel|here|everyone)", rendered, re.IGNORECASE)
+            assert not any(is_hidden(char) for char in rendered)
         for block in message["blocks"]:
             assert block["text"]["verbatim"] is True
             for line in block["text"]["text"].split("\n"):
@@ -149,7 +149,7 @@ def test_slack_gets_no_entity_mention_or_markup_of_a_name(text):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_email_gets_no_header_or_line_of_a_name(text):
-    """A name stays on its line, in the subject and in the body, with hidden characters shown."""
+    """A name stays on its line, in subject and body, with hidden characters made visible."""
     payload = Payload(items=(hostile_item(text),))
     message = email_sender().message_of("ntf_1", payload, AT)
     assert sorted({name.lower() for name in message}) == [
@@ -178,7 +178,7 @@ def test_email_gets_no_header_or_line_of_a_name(text):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_webhooks_are_ascii_and_bounded(text):
-    """Names are raw in JSON, for programs, and no longer than 200 characters once they come from the store."""
+    """Names are raw in JSON, for programs, and no longer than 200 characters after the store."""
     body = json.dumps(webhook_channel.body_of(Payload(items=(hostile_item(text),)), LINKS, AT))
     assert body.isascii()
     assert json.loads(body)["data"]["tool"] == text
@@ -203,7 +203,7 @@ def test_a_digest_shows_50_and_counts_the_rest():
     assert hook["data"]["items"][3]["url"] == "https://turngate.example/requests/req_3"
 
 
-def test_a_mail_is_known_for_what_it_is():
+def test_a_mail_is_recognised_as_automatic():
     """Message-ID from the delivery, List-Id from the channel, and no absence note answers it."""
     message = email_sender(password=SecretStr("p")).message_of("ntf_1", Payload(test=True), AT)
     assert message["Message-ID"] == "<ntf_1@example.com>"

@@ -1,4 +1,4 @@
-"""From events to deliveries: at once, or gathered; each event in each channel's outbox exactly once."""
+"""From events to deliveries, at once or gathered: each event is in each channel's outbox exactly once."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ async def claim(database: Database, at: datetime) -> deliveries.Delivery | None:
 
 
 async def stored(database: Database) -> list[tuple[list[int], str, datetime]]:
-    """Every delivery, oldest first: its seqs, status, when it is due."""
+    """Return every delivery, oldest first: its seqs, status, and when it is due."""
     async with database.read() as conn:
-        found = await deliveries.page(conn, limit=100)
+        page = await deliveries.page(conn, limit=100)
     rows = [
         (
             [each.seq for each in Payload.model_validate_json(delivery.payload).items],
             delivery.status,
             datetime.fromisoformat(delivery.next_attempt_at),
         )
-        for delivery in found
+        for delivery in page
     ]
     return sorted(rows, key=lambda row: row[0])
 
 
 async def test_the_first_goes_at_once_and_what_follows_together(database: Database):
-    """One message, then one digest per window while it goes on, then the next one at once again."""
+    """One message, then one digest per window until it is quiet, then the next one at once again."""
     await put(database, 1, 2, at=AT)
     await put(database, 3, at=after(4))
     await put(database, 4, 5, at=after(9))
@@ -74,8 +74,8 @@ async def test_the_first_goes_at_once_and_what_follows_together(database: Databa
     assert (await stored(database))[3] == ([7], "waiting", after(31))
 
 
-async def test_a_digest_that_was_not_sent_yet_takes_what_comes(database: Database):
-    """While nobody sends (all processes are down) one digest grows, instead of one a window."""
+async def test_an_unsent_digest_takes_new_events(database: Database):
+    """While no process sends, one digest grows, instead of one per window."""
     await put(database, 1, 2, at=AT)
     await put(database, 3, at=after(500))
     assert await stored(database) == [([1], "waiting", AT), ([2, 3], "gathering", after(10))]
@@ -89,7 +89,7 @@ async def test_without_a_window_every_event_is_a_message(database: Database):
 
 
 async def test_a_digest_is_bounded(database: Database):
-    """Fifty are kept, the others counted, over any number of writes."""
+    """Fifty events are stored, the others counted, over any number of writes."""
     await put(database, *range(1, 102), at=AT)
     await put(database, *range(102, 202), at=after(1))
     async with database.read() as conn:
@@ -115,8 +115,8 @@ async def test_of_two_processes_one_writes(database: Database):
     assert [seqs for seqs, _status, _due in await stored(database)] == [[1], [2]]
 
 
-async def test_what_was_claimed_takes_nothing_more(database: Database):
-    """The next event begins a digest of its own; none is lost between the two."""
+async def test_a_claimed_digest_takes_no_more_events(database: Database):
+    """The next event begins a new digest; none is lost between the two."""
     await put(database, 1, 2, at=AT)
     await claim(database, AT)
     taken = await claim(database, after(10))
@@ -125,18 +125,18 @@ async def test_what_was_claimed_takes_nothing_more(database: Database):
     assert [seqs for seqs, _status, _due in await stored(database)] == [[1], [2], [3]]
 
 
-async def test_a_new_channel_is_told_from_now_on(database: Database, receiver):
-    """What happened before it was configured is not news; what happens while no process runs is."""
+async def test_a_new_channel_starts_with_new_events(database: Database, receiver):
+    """It gets no events from before its configuration, but those from while no process ran."""
     async with database.write() as conn:
         await new_run(conn, "run_1")
     await opened(database, "run_1", "req_old")
     await Reader(database, [webhook_channel(receiver)]).read()
     await opened(database, "run_1", "req_1", "req_2")
-    told = await Reader(database, [webhook_channel(receiver)]).read()  # another process, later
-    assert told.channels == {"ops"}
+    written = await Reader(database, [webhook_channel(receiver)]).read()  # another process, later
+    assert written.channels == {"ops"}
     async with database.read() as conn:
-        found = await deliveries.page(conn, limit=10)
-    assert sorted(Payload.model_validate_json(each.payload).items[0].request_id for each in found) == ["req_1", "req_2"]
+        page = await deliveries.page(conn, limit=10)
+    assert sorted(Payload.model_validate_json(each.payload).items[0].request_id for each in page) == ["req_1", "req_2"]
 
 
 async def test_each_channel_reads_for_itself(database: Database, receiver):
@@ -155,9 +155,9 @@ async def test_each_channel_reads_for_itself(database: Database, receiver):
     async with database.write() as conn:
         ended = end_payload(status="failed", error_class="model_error", reason="AGENT-WORDS")
         await events.append(conn, "run_1", [("step.responded", {}), ("run.ended", ended)])
-    told = await reader.read()
-    assert told.channels == {"all", "grave", "runs"}
-    assert await reader.read() == type(told)(frozenset(), more=False)
+    written = await reader.read()
+    assert written.channels == {"all", "grave", "runs"}
+    assert await reader.read() == type(written)(frozenset(), more=False)
     async with database.read() as conn:
         by_channel = {
             channel.name: [each.first_seq for each in await deliveries.page(conn, limit=9, channel=channel.name)]
@@ -167,7 +167,7 @@ async def test_each_channel_reads_for_itself(database: Database, receiver):
 
 
 async def test_unwanted_events_cost_no_write(database: Database, receiver):
-    """A cursor may lag behind them; when it is too far behind, it is written."""
+    """A cursor may lag; when it lags too far, it is written."""
     reader = Reader(database, [webhook_channel(receiver)])
     await reader.read()
     for count, cursor in ((300, 0), (300, 600)):
@@ -179,8 +179,8 @@ async def test_unwanted_events_cost_no_write(database: Database, receiver):
             assert (await deliveries.cursor(conn, "ops")).last_seq == cursor
 
 
-async def test_an_item_says_nothing_that_an_agent_wrote(database: Database):
-    """Neither arguments, preview, words, reasons nor the run's task are in what is stored to be sent."""
+async def test_an_item_has_nothing_that_an_agent_wrote(database: Database):
+    """The stored payload has no arguments, preview, agent's words, reasons or task."""
     async with database.write() as conn:
         await new_run(conn, "run_1", path="writer/support")
     await opened(database, "run_1", "req_1", tool_name="x" * 999, path="writer/support", not_by="bob")
@@ -189,17 +189,17 @@ async def test_an_item_says_nothing_that_an_agent_wrote(database: Database):
         await events.append(conn, "run_1", [("run.ended", ended)])
     async with database.read() as conn:
         items = [await item_of(conn, event) for event in await events.after(conn, 0)]
-    told = Payload().with_items(items).model_dump_json()
+    payload = Payload().with_items(items).model_dump_json()
     for secret in ("ARGUMENTS", "AGENT-WORDS", "THE-REASON", "PREVIEW", "own words", "call_req_1"):
-        assert secret not in told
+        assert secret not in payload
     assert len(items[0].tool) == 200
     assert (items[0].deciders, items[0].not_by, items[0].risk) == ("any operator", "bob", "high")
     assert (items[1].name, items[1].agent, items[1].outcome) == ("run.failed", "writer/support", "error")
     assert (items[1].error_class, items[1].ended_by) == ("model_error", None)
 
 
-async def test_events_about_nothing_that_is_there_are_not_told(database: Database):
-    """A request id that leads nowhere, and types that stay in the house."""
+async def test_events_without_their_request_give_no_message(database: Database):
+    """An unknown request id, and event types that are internal."""
     async with database.write() as conn:
         await events.append(conn, SYSTEM, [("request.opened", {"request_id": "gone"}), ("policy.changed", {})])
     async with database.read() as conn:

@@ -1,4 +1,4 @@
-"""What follows from an attempt."""
+"""What happens after an attempt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def after(outcome, attempts=1, age=timedelta(), spread=0.5):
 
 
 def test_pauses_grow_from_5_seconds_to_6_hours():
-    """Each is three times the one before, a fifth shorter or longer by chance, never outside 5 s to 6 h."""
+    """Each is three times the one before, up to a fifth shorter or longer at random, always from 5 s to 6 h."""
     assert [pause(n, 0.5).total_seconds() for n in (1, 2, 3, 4)] == [5, 15, 45, 135]
     assert (pause(2, 0).total_seconds(), pause(2, 1).total_seconds()) == (12, 18)
     for n in range(1, 100):
@@ -26,7 +26,7 @@ def test_pauses_grow_from_5_seconds_to_6_hours():
 
 
 def test_a_dead_receiver_is_tried_for_24_hours():
-    """Followed pause by pause, it fails for good between 12 and 24 hours after it was made, never later."""
+    """Pause by pause, it fails for good between 12 and 24 hours after its creation, never later."""
     at, attempts = AT, 0
     while True:
         attempts += 1
@@ -49,12 +49,12 @@ def test_a_dead_receiver_is_tried_for_24_hours():
     ],
 )
 def test_each_outcome_has_its_own_patience(outcome, attempts, status):
-    """An absent receiver is waited for, one that refuses is asked five times, one that is gone never again."""
+    """An unreachable receiver is retried, one that refuses gets five attempts, one that is gone no more."""
     assert after(outcome, attempts).status == status
 
 
 def test_retry_after_is_honoured_up_to_the_longest_pause():
-    """It makes a pause longer, never shorter, and a receiver cannot ask to be forgotten."""
+    """It makes a pause longer, never shorter, and at most the longest pause."""
     for wish, seconds in ((60, 60), (1, 5), (10_000_000, 6 * 3600)):
         wished = Unreachable(answer="429", retry_after=timedelta(seconds=wish))
         assert (after(wished).due - AT).total_seconds() == seconds
@@ -76,6 +76,6 @@ def test_retry_after_is_honoured_up_to_the_longest_pause():
     ],
 )
 def test_retry_after_is_seconds_or_a_date(header, seconds):
-    """RFC 9110 §10.2.3; anything else counts as not there."""
-    found = retry_after(header, AT)
-    assert (None if found is None else found.total_seconds()) == seconds
+    """RFC 9110 §10.2.3; anything else is ignored."""
+    pause = retry_after(header, AT)
+    assert (None if pause is None else pause.total_seconds()) == seconds

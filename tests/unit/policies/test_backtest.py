@@ -1,4 +1,4 @@
-"""Backtests: what rules would have answered to calls of the past."""
+"""Backtests: what rules would have answered to past calls."""
 
 from __future__ import annotations
 
@@ -29,13 +29,20 @@ async def pay(params: Amount) -> None:
 
 def call(answer: str, rule: str, *, cents: Any = 3, call_id: str = "c1", grant_id: str | None = None, **options: Any):
     verdict = Verdict(answer=answer, rule=rule, reason="", risk="low", grant_id=grant_id)
-    made = {"run_id": "run_1", "tool": "pay", "agent": "support", "effect": "once", "workspace": None, "starter": "ann"}
+    defaults = {
+        "run_id": "run_1",
+        "tool": "pay",
+        "agent": "support",
+        "effect": "once",
+        "workspace": None,
+        "starter": "ann",
+    }
     rest = {"unattended": None, "place": (), "tool_call_id": call_id, "input": f'{{"cents": {cents}}}'}
-    return RecordedCall(verdict_json=verdict.model_dump_json(exclude_defaults=True), **{**made, **rest, **options})
+    return RecordedCall(verdict_json=verdict.model_dump_json(exclude_defaults=True), **{**defaults, **rest, **options})
 
 
-def rules(*made: tuple[str, str]) -> Policy:
-    return Policy(rule=[Rule(name=name, verdict=verdict, tools=["pay"]) for name, verdict in made])
+def rules(*names_and_verdicts: tuple[str, str]) -> Policy:
+    return Policy(rule=[Rule(name=name, verdict=verdict, tools=["pay"]) for name, verdict in names_and_verdicts])
 
 
 BY_JUDGE = Judgement(
@@ -43,8 +50,8 @@ BY_JUDGE = Judgement(
 )
 
 
-def test_a_call_that_the_judge_let_run_is_judged_by_what_would_have_asked() -> None:
-    """Rules stand alone, without the judge; the tool's own ask of then stands in its record, also without the app."""
+def test_a_call_that_the_judge_allowed_is_tested_against_what_would_have_asked() -> None:
+    """Rules apply without the judge; the tool's own ask from that time is on record, even without the app."""
     was = Verdict(answer="allow", rule="judge", reason="r", risk="low", judged=BY_JUDGE)
     recorded = replace(call("allow", "judge"), verdict_json=was.model_dump_json(exclude_defaults=True))
     now = judge(rules(), recorded, None, None)
@@ -62,12 +69,12 @@ GRANT = Grant(
     ("recorded", "policy", "known", "expected"),
     [
         (call("ask", "default"), rules(("no", "deny")), None, ("deny", "no")),
-        # What the tool answered then is on record, also where its app is not.
+        # The tool's answer from that time is on record, even if its app is not.
         (call("ask", "default"), rules(), None, ("ask", "default")),
         (call("ask", "tool:ask"), rules(), None, ("ask", "tool:ask")),
         (call("allow", "tool:ask"), rules(), None, ("allow", "tool:ask")),
         (call("ask", "tool:interaction"), rules(("yes", "allow")), None, ("ask", "tool:interaction")),
-        # A rule decided then, so the tool was never asked.
+        # A rule decided then, so the tool's own ask did not run.
         (call("allow", "old"), rules(), None, None),
         (call("allow", "old"), rules(), KnownTool(name="pay", own_ask="computed"), None),
         (call("allow", "old"), rules(), KnownTool(name="pay", own_ask="always"), ("ask", "tool:ask")),
@@ -79,16 +86,16 @@ GRANT = Grant(
         (call("allow", "old", tool="not a name"), rules(), None, None),
     ],
 )
-def test_a_call_is_judged_by_what_is_on_record_and_else_by_what_is_known(
+def test_a_call_is_tested_against_its_record_and_else_what_is_known(
     recorded: RecordedCall, policy: Policy, known: Any, expected: tuple[str, str] | None
 ) -> None:
-    """A rule decides alone; the tool's own ask comes from its app, from the record, or from what was published."""
+    """A rule decides alone; the tool's own ask comes from its app, the record, or the published tools."""
     now = judge(policy, recorded, known, None)
     assert (None if isinstance(now, Unjudged) else (now.answer, now.rule)) == expected
 
 
-def test_a_grant_lets_through_again_what_it_let_through() -> None:
-    """What a grant allowed is no change of the rules, until a rule comes before it."""
+def test_a_grant_allows_again_what_it_allowed() -> None:
+    """A grant's allow is no change of the rules, unless a rule precedes it."""
     recorded = call("allow", "grant:grant_1", grant_id="grant_1")
     report = Report()
     report.add(recorded, judge(rules(), recorded, None, GRANT))
@@ -98,7 +105,7 @@ def test_a_grant_lets_through_again_what_it_let_through() -> None:
 
 
 def test_a_report_counts_everything_and_keeps_some_calls() -> None:
-    """Ten thousand calls: counts by tool and rule, the first few calls of each change, and why some were not judged."""
+    """Ten thousand calls: counts by tool and rule, the first few calls of each change, and why some were skipped."""
     report = Report(examples_kept=3)
     policy = rules(("no", "deny"))
     for number in range(10_000):

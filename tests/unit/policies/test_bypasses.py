@@ -93,33 +93,33 @@ def test_no_arguments_pass_unseen(_how: str, policy: str, raw: str, expected: st
 def test_no_path_passes_unseen(
     _how: str, policy: str, path: str, expected: str, by_symlink: bool, workspace: Path
 ) -> None:
-    """Each path of the corpus is denied or asked for, also where the workspace is itself given by a symlink."""
-    given = str(workspace.parent / "seen" if by_symlink else workspace)
-    raw = json.dumps({"path": path.replace("@", given)})
-    assert answer(policy, "write_file", raw, given) == expected
+    """Each path of the corpus is denied or asked about, even if the workspace itself is a symlink."""
+    root = str(workspace.parent / "seen" if by_symlink else workspace)
+    raw = json.dumps({"path": path.replace("@", root)})
+    assert answer(policy, "write_file", raw, root) == expected
 
 
 @pytest.mark.parametrize("command", ORDINARY)
 def test_ordinary_commands_are_allowed(command: str) -> None:
-    """Rules that keep every bypass out still let a coding agent read, search and test unseen."""
+    """Rules that stop every bypass still let a coding agent read, search and test without a request."""
     assert answer(READING, "bash", json.dumps({"command": command})) == "allow"
 
 
 @pytest.mark.parametrize("command", HARMLESS)
 def test_deny_rules_leave_other_commands_alone(command: str) -> None:
-    """Deny rules do not ask about commands that only look like what they deny."""
+    """Deny rules do not ask about commands that only look like denied ones."""
     assert answer(NO_DESTRUCTION, "bash", json.dumps({"command": command})) == "allow"
 
 
 @pytest.mark.parametrize(("policy", "raw"), ALLOWED_ARGUMENTS)
 def test_ordinary_arguments_are_allowed(policy: str, raw: str) -> None:
-    """What the argument rules permit runs unseen."""
+    """Arguments that the rules allow run without a request."""
     assert answer(policy, "pay", raw) == "allow"
 
 
 @pytest.mark.parametrize(("policy", "path"), ALLOWED_PATHS)
 def test_ordinary_paths_are_allowed(policy: str, path: str, workspace: Path) -> None:
-    """What the path rules permit runs unseen."""
+    """Paths that the rules allow run without a request."""
     raw = json.dumps({"path": path.replace("@", str(workspace))})
     assert answer(policy, "write_file", raw, str(workspace)) == "allow"
 

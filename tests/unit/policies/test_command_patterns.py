@@ -1,4 +1,4 @@
-"""Command patterns: what they mean for allow and for deny rules, and which are refused when a rule is read."""
+"""Command patterns: their meaning in allow and deny rules, and which are refused when a rule is read."""
 
 from __future__ import annotations
 
@@ -133,14 +133,14 @@ def test_deny_patterns_name_what_must_be_there(
 
 @pytest.mark.parametrize("command", [["ls"], 1, {"x": 1}, True])
 @pytest.mark.parametrize("verdict", ["allow", "deny"])
-def test_a_command_that_is_no_text_is_unclear(command: object, verdict: RuleVerdict) -> None:
-    """A list of words, or anything but a text, where the command should stand, is not judged."""
+def test_a_command_that_is_not_text_is_unclear(command: object, verdict: RuleVerdict) -> None:
+    """A list of words, or anything but a text, as the command gives no answer."""
     assert match(["*"], command, verdict) == "unclear"
 
 
 @pytest.mark.parametrize("verdict", ["allow", "deny"])
-def test_a_call_without_a_command_is_none(verdict: RuleVerdict) -> None:
-    """A rule over commands does not speak of a call without one."""
+def test_a_call_without_a_command_does_not_match(verdict: RuleVerdict) -> None:
+    """A rule about commands does not match a call without one."""
     assert match(["*"], None, verdict) == "no"
 
 
@@ -168,7 +168,7 @@ def test_a_call_without_a_command_is_none(verdict: RuleVerdict) -> None:
         ("ls [a", "not closed"),
     ],
 )
-def test_patterns_that_cannot_mean_anything_are_refused(pattern: str, fix: str) -> None:
+def test_meaningless_patterns_are_refused(pattern: str, fix: str) -> None:
     """A wrong pattern is refused when the rule is read, with what to write instead."""
     with pytest.raises(ValidationError, match=fix):
         Matchers(command=[pattern])
@@ -220,7 +220,7 @@ DENIED = ["rm -rf x", "rm -r x", "/bin/rm x -r", "rm --recursive x"]
     denied=st.sampled_from(DENIED),
 )
 def test_no_composition_hides_a_denied_command(forms: list[str], allowed: str, denied: str) -> None:
-    """However a denied command is put into an allowed line, the allow rule never says yes, and the deny rule never no."""
+    """However a denied command is combined with an allowed line, the allow rule never matches and the deny rule does."""
     command = denied
     for form in forms:
         command = form.format(allowed=allowed, denied=command, quoted=shlex.quote(command))

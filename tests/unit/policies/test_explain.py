@@ -24,7 +24,7 @@ def rule(name: str, verdict: Any, **options: Any) -> Rule:
     return Rule(**{"name": name, "verdict": verdict, "tools": ["*"], **options})
 
 
-def told(
+def explanation(
     *rules: Rule, args: str = '{"command": "git status"}', tool: KnownTool = RUN, grants: Any = (), **options: Any
 ):
     call = AskedCall(tool=tool.stand_in(), raw_input=args, agent=options.pop("agent", "ops"), **options)
@@ -33,13 +33,13 @@ def told(
 
 def grant(**options: Any) -> Grant:
     pattern = GrantPattern(tool="run_command", fixed={"command": "git status"})
-    made = {"id": "grant_1", "pattern": pattern, "scope": "everyone", "run_id": None, "agent": None, "max_uses": 1}
+    defaults = {"id": "grant_1", "pattern": pattern, "scope": "everyone", "run_id": None, "agent": None, "max_uses": 1}
     rest = {"uses": 0, "created_by": "ann", "expires_at": datetime(2999, 1, 1, tzinfo=UTC)}
-    return Grant(**{**made, **rest, **options})
+    return Grant(**{**defaults, **rest, **options})
 
 
-def test_rules_are_told_in_the_order_they_count_with_a_reason_each() -> None:
-    """Deny, ask, allow, stored before the file's; the one that gave the answer is marked, every other says why not."""
+def test_rules_are_listed_in_their_order_with_a_reason_each() -> None:
+    """Deny, ask, allow, stored before the file's; the deciding rule is marked, and every other says why it did not."""
     stored = Policy(rule=[rule("look", "allow", command=["git log *"])])
     file = Policy(
         rule=[
@@ -57,8 +57,8 @@ def test_rules_are_told_in_the_order_they_count_with_a_reason_each() -> None:
         (4, "look", "stored"),
         (5, "reads", "file"),
     ]
-    asked = AskedCall(tool=RUN.stand_in(), raw_input='{"command": "git status"}', agent="ops")
-    answer = explain(placed, asked)
+    call = AskedCall(tool=RUN.stand_in(), raw_input='{"command": "git status"}', agent="ops")
+    answer = explain(placed, call)
     assert (answer.answer, answer.rule) == ("allow", "reads")
     assert [each.name for each in answer.rules if each.decides] == ["reads"]
     assert {each.name: (each.match, each.why) for each in answer.rules} == {
@@ -80,37 +80,35 @@ def test_rules_are_told_in_the_order_they_count_with_a_reason_each() -> None:
         ("unknown", "depends", "tool:ask"),
     ],
 )
-def test_where_no_rule_decides_the_tools_own_ask_does_and_an_unknown_one_is_said(
-    own_ask: Any, answer: str, rule_name: str
-) -> None:
-    """What only the app knows is told as unknown, not guessed; a rule that decides needs no such knowledge."""
+def test_without_a_rule_the_tools_own_ask_decides_or_is_unknown(own_ask: Any, answer: str, rule_name: str) -> None:
+    """What only the app knows is called unknown, not guessed; a rule that decides does not need it."""
     tool = KnownTool(name="run_command", own_ask=own_ask)
-    found = told(rule("no-rm", "deny", command=["rm"]), tool=tool)
-    assert (found.answer, found.rule) == (answer, rule_name)
-    assert (found.terms is not None) == (answer == "ask")
-    assert told(rule("all", "allow"), tool=tool).answer == "allow"
+    result = explanation(rule("no-rm", "deny", command=["rm"]), tool=tool)
+    assert (result.answer, result.rule) == (answer, rule_name)
+    assert (result.terms is not None) == (answer == "ask")
+    assert explanation(rule("all", "allow"), tool=tool).answer == "allow"
 
 
-def test_an_unclear_rule_is_what_asks() -> None:
-    """A deny rule that cannot tell is marked as the one that decided, and its reason says why."""
-    found = told(rule("no-rm", "deny", command=["rm"]), rule("all", "allow"), args='{"command": "$X y"}')
-    assert (found.answer, found.rule) == ("ask", "no-rm")
-    assert [(each.name, each.match) for each in found.rules if each.decides] == [("no-rm", "unclear")]
+def test_an_unclear_rule_is_marked_as_deciding() -> None:
+    """An unclear deny rule is marked as the one that decided, and its reason says why."""
+    result = explanation(rule("no-rm", "deny", command=["rm"]), rule("all", "allow"), args='{"command": "$X y"}')
+    assert (result.answer, result.rule) == ("ask", "no-rm")
+    assert [(each.name, each.match) for each in result.rules if each.decides] == [("no-rm", "unclear")]
 
 
-def test_shadow_rules_are_told_apart() -> None:
-    """A shadow rule decides nothing; what it would have changed stands beside the answer."""
-    found = told(rule("soon", "deny", shadow=True), rule("all", "allow"))
-    assert (found.answer, [each.name for each in found.rules if each.decides]) == ("allow", ["all"])
-    assert found.shadow is not None
-    assert (found.shadow.answer, found.shadow.rule) == ("deny", "soon")
+def test_shadow_rules_are_listed_separately() -> None:
+    """A shadow rule decides nothing; what it would have changed is next to the answer."""
+    result = explanation(rule("soon", "deny", shadow=True), rule("all", "allow"))
+    assert (result.answer, [each.name for each in result.rules if each.decides]) == ("allow", ["all"])
+    assert result.shadow is not None
+    assert (result.shadow.answer, result.shadow.rule) == ("deny", "soon")
 
 
-def test_what_nobody_attends_is_told_as_the_run_would_answer_it() -> None:
+def test_an_unattended_run_is_explained_with_its_answer() -> None:
     """Asking becomes a refusal that names what would allow it."""
-    found = told(rule("careful", "ask"), unattended="deny")
-    assert (found.answer, found.rule) == ("deny", "unattended")
-    assert "careful" in found.reason
+    result = explanation(rule("careful", "ask"), unattended="deny")
+    assert (result.answer, result.rule) == ("deny", "unattended")
+    assert "careful" in result.reason
 
 
 @pytest.mark.parametrize(
@@ -138,11 +136,11 @@ def test_what_nobody_attends_is_told_as_the_run_would_answer_it() -> None:
         ),
     ],
 )
-def test_grants_are_told_with_what_stands_before_them(rules: list[Rule], options: Any, covers: bool, why: str) -> None:
-    """A grant says whether it lets the call through, and it does exactly when the answer is its own."""
-    found = told(*rules, grants=[grant(**options)])
-    assert [(each.covers, each.why) for each in found.grants] == [(covers, why)]
-    assert (found.grant_id == "grant_1") == covers
+def test_grants_are_listed_with_the_rules_before_them(rules: list[Rule], options: Any, covers: bool, why: str) -> None:
+    """A grant says whether it covers the call, and it does exactly when the answer is its own."""
+    result = explanation(*rules, grants=[grant(**options)])
+    assert [(each.covers, each.why) for each in result.grants] == [(covers, why)]
+    assert (result.grant_id == "grant_1") == covers
 
 
 FIXED = st.dictionaries(st.sampled_from("abc"), st.sampled_from([1, True, 1.0, "1", None, [1], {"x": 1}]), max_size=3)
@@ -150,7 +148,7 @@ FIXED = st.dictionaries(st.sampled_from("abc"), st.sampled_from([1, True, 1.0, "
 
 @given(fixed=FIXED, arguments=FIXED, free=st.sets(st.sampled_from("abc")))
 def test_a_pattern_says_why_exactly_when_a_call_does_not_fit(fixed: Any, arguments: Any, free: set[str]) -> None:
-    """The reason and the matcher never disagree; the words name every argument."""
+    """The reason and the matcher never disagree; the reason names every argument."""
     pattern = GrantPattern(tool="pay", fixed=fixed, open=sorted(free - set(fixed)))
     assert (why_not(pattern, "pay", arguments) is None) == pattern.fits("pay", arguments)
     words = in_words(pattern)
@@ -159,7 +157,7 @@ def test_a_pattern_says_why_exactly_when_a_call_does_not_fit(fixed: Any, argumen
 
 
 def test_reasons_never_disagree_with_the_engine() -> None:
-    """For rules of every kind and calls of every kind, the finding is what the rule itself answers."""
+    """For rules and calls of every kind, the explanation has the rule's own match."""
     rules = [
         rule("tool", "deny", tools=["pay"]),
         rule("agent", "ask", agents=["dev"]),
@@ -171,9 +169,9 @@ def test_reasons_never_disagree_with_the_engine() -> None:
     calls = ['{"n": 7}', '{"n": "7"}', '{"command": "rm -rf x"}', '{"command": "$(x"}', '{"path": ".env"}', "{}", "NaN"]
     for each, raw, agent, tool in itertools.product(rules, calls, ["dev", "ops"], ["pay", "run_command"]):
         facts = call_facts(raw, "/srv/work")
-        said = examine(each, tool=tool, agent=agent, facts=facts)
-        assert said.match == each.matches(tool=tool, agent=agent, facts=lambda facts=facts: facts)
-        assert said.reason
+        finding = examine(each, tool=tool, agent=agent, facts=facts)
+        assert finding.match == each.matches(tool=tool, agent=agent, facts=lambda facts=facts: facts)
+        assert finding.reason
         answer = explain(
             in_order(("file", Policy(rule=rules))), AskedCall(tool=RUN.stand_in(), raw_input=raw, agent=agent)
         )

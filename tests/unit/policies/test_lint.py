@@ -1,4 +1,4 @@
-"""Warnings about rules that do not do what they say."""
+"""Warnings about rules that don't do what they seem to."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def at(op: str, value: Any = None, pointer: str = "/amount") -> dict[str, Any]:
     return {"at": pointer, "op": op} if value is None else {"at": pointer, "op": op, "value": value}
 
 
-def said(*rules: Rule, tools: Any = None) -> list[tuple[str, str]]:
+def warnings_of(*rules: Rule, tools: Any = None) -> list[tuple[str, str]]:
     return [(doubt.rule, doubt.message) for doubt in doubts(Policy(rule=list(rules)), tools)]
 
 
@@ -45,7 +45,7 @@ NEVER = "it can never apply"
     ("rules", "covered"),
     [
         ([rule("a"), rule("b")], ["b"]),
-        ([rule("a"), rule("b", "ask")], ["a"]),  # ask rules come first wherever they stand
+        ([rule("a"), rule("b", "ask")], ["a"]),  # ask rules come first wherever they are
         ([rule("a", "ask"), rule("b", "deny")], ["a"]),
         ([rule("a", tools=["*"]), rule("b")], ["b"]),
         ([rule("a", tools=["p*"]), rule("b", tools=["pa*"])], ["b"]),
@@ -69,12 +69,12 @@ NEVER = "it can never apply"
         ([rule("a"), rule("b", shadow=True)], ["b"]),
     ],
 )
-def test_a_rule_behind_one_that_matches_all_it_matches_can_never_apply(rules: list[Rule], covered: list[str]) -> None:
-    """Certain cases are told, with the rule that is in the way; where anything is left over, nothing is."""
-    found = said(*rules)
-    assert [name for name, message in found if message.startswith(NEVER)] == covered
+def test_a_rule_after_a_wider_one_can_never_apply(rules: list[Rule], covered: list[str]) -> None:
+    """The warning names the wider rule and comes only in certain cases; if any call is left over there is none."""
+    warnings = warnings_of(*rules)
+    assert [name for name, message in warnings if message.startswith(NEVER)] == covered
     other = {"a": "'b'", "b": "'a'"}
-    assert all(other[name] in message for name, message in found)
+    assert all(other[name] in message for name, message in warnings)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_rule_behind_one_that_matches_all_it_matches_can_never_apply(rules: li
         (at("gt", 0.1), at("gt", 0.1), True),
     ],
 )
-def test_what_one_condition_says_of_another(had: Any, wanted: Any, certain: bool) -> None:
+def test_when_one_condition_implies_another(had: Any, wanted: Any, certain: bool) -> None:
     """Bounds, values and presence at the same pointer; never across pointers."""
     assert implies(ArgumentMatcher(**had), ArgumentMatcher(**wanted)) is certain
 
@@ -111,10 +111,10 @@ def test_what_one_condition_says_of_another(had: Any, wanted: Any, certain: bool
         ({"grantable": True}, None),
     ],
 )
-def test_terms_that_nobody_can_meet_are_told(options: dict[str, Any], words: str | None) -> None:
-    """A request under them would stand for ever, or a term would do nothing."""
-    found = said(rule("terms", "ask", **options))
-    assert [message.startswith(words or "?") for _name, message in found] == ([] if words is None else [True])
+def test_impossible_terms_give_a_warning(options: dict[str, Any], words: str | None) -> None:
+    """A request with them would stay pending forever, or a term would have no effect."""
+    warnings = warnings_of(rule("terms", "ask", **options))
+    assert [message.startswith(words or "?") for _name, message in warnings] == ([] if words is None else [True])
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,9 @@ def test_terms_that_nobody_can_meet_are_told(options: dict[str, Any], words: str
         ({"command": ["ls"]}, "none of its tools (pay) has an argument 'command'"),
     ],
 )
-def test_rules_that_do_not_fit_the_app_are_told(options: dict[str, Any], words: str | None) -> None:
-    """No such tool, no such agent, no such argument: such a rule says nothing of any call."""
-    found = said(rule("one", **options), tools=TOOLS)
-    assert [message.startswith(words or "?") for _name, message in found] == ([] if words is None else [True]), found
+def test_rules_that_do_not_fit_the_app_give_a_warning(options: dict[str, Any], words: str | None) -> None:
+    """No such tool, no such agent, no such argument: such a rule matches no call."""
+    warnings = warnings_of(rule("one", **options), tools=TOOLS)
+    assert [message.startswith(words or "?") for _name, message in warnings] == ([] if words is None else [True]), (
+        warnings
+    )

@@ -1,4 +1,4 @@
-"""Argument, path and workspace matchers, and how they are put together."""
+"""Argument, path and workspace matchers, and their combinations."""
 
 from __future__ import annotations
 
@@ -82,16 +82,16 @@ OPERATORS: list[tuple[str, Any, str, Match]] = [
 ]
 
 
-@pytest.mark.parametrize(("op", "value", "given", "expected"), OPERATORS)
-def test_operators(op: str, value: Any, given: str, expected: Match) -> None:
-    """Each operator compares like with like, exactly, and is unclear about the rest."""
+@pytest.mark.parametrize(("op", "value", "argument", "expected"), OPERATORS)
+def test_operators(op: str, value: Any, argument: str, expected: Match) -> None:
+    """Each operator compares values of one type, exactly, and is unclear about others."""
     options = {} if value is ... else {"value": value}
     matcher = ArgumentMatcher.model_validate({"at": "/x", "op": op, **options})
-    assert matcher.match(decode_arguments(f'{{"x": {given}}}' if given else "{}")) == expected
+    assert matcher.match(decode_arguments(f'{{"x": {argument}}}' if argument else "{}")) == expected
 
 
 @pytest.mark.parametrize(
-    ("pointer", "found"),
+    ("pointer", "exists"),
     [
         ("/a/0/b", "yes"),
         ("/a/00/b", "no"),
@@ -104,10 +104,10 @@ def test_operators(op: str, value: Any, given: str, expected: Match) -> None:
         ("", "yes"),
     ],
 )
-def test_pointers(pointer: str, found: Match) -> None:
+def test_pointers(pointer: str, exists: Match) -> None:
     """Pointers are RFC 6901: indexes without leading zeros, ``~1`` for a slash, ``~0`` for a tilde."""
     arguments = decode_arguments('{"a": [{"b": 1}], "c/d": 1, "e~f": 1, "": 1}')
-    assert ArgumentMatcher(at=pointer, op="exists").match(arguments) == found
+    assert ArgumentMatcher(at=pointer, op="exists").match(arguments) == exists
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_pointers(pointer: str, found: Match) -> None:
         ({"unknown": 1}, "Extra inputs"),
     ],
 )
-def test_matchers_that_cannot_mean_anything_are_refused(matchers: dict[str, Any], fix: str) -> None:
+def test_meaningless_matchers_are_refused(matchers: dict[str, Any], fix: str) -> None:
     """A wrong matcher is refused when the rule is read, with what to write instead."""
     with pytest.raises(ValidationError, match=fix):
         Matchers.model_validate(matchers)
@@ -197,12 +197,12 @@ def test_an_allow_rule_needs_every_path_and_a_deny_rule_one(arguments: Any, allo
 )
 def test_path_globs(patterns: list[str], path: str, fits: bool) -> None:
     """``*`` stays inside a part, ``**`` is any number of parts, relative patterns begin at the workspace."""
-    found = {Matchers(paths=patterns).match(facts({"path": path}), verdict=verdict) for verdict in ("allow", "deny")}
-    assert found == {"yes" if fits else "no"}
+    answers = {Matchers(paths=patterns).match(facts({"path": path}), verdict=verdict) for verdict in ("allow", "deny")}
+    assert answers == {"yes" if fits else "no"}
 
 
 def test_a_relative_rule_without_a_workspace_is_unclear() -> None:
-    """Where a run has no workspace, nobody knows what a relative path or pattern means."""
+    """Without a workspace, a relative path or pattern has no meaning."""
     rule = Matchers(paths=["src/**"])
     assert rule.match(facts({"path": "/src/x"}, None), verdict="deny") == "unclear"
     assert rule.match(facts({"path": "src/x"}, None), verdict="deny") == "unclear"
@@ -210,7 +210,7 @@ def test_a_relative_rule_without_a_workspace_is_unclear() -> None:
 
 
 def test_workspaces(tmp_path: Path) -> None:
-    """A workspace pattern sees through symlinks; a run without a workspace fits only ``*``."""
+    """A workspace pattern resolves symlinks; a run without a workspace matches only ``*``."""
     (tmp_path / "shop").mkdir()
     (tmp_path / "link").symlink_to("shop")
     rule = Matchers(workspaces=["**/shop"])
@@ -226,7 +226,7 @@ def test_workspaces(tmp_path: Path) -> None:
     [({"x": 1, "path": "/a"}, "yes"), ({"x": 2, "path": "/b"}, "no"), ({"x": "1", "path": "/a"}, "unclear")],
 )
 def test_all_matchers_must_hold(arguments: Any, expected: Match) -> None:
-    """One no is no, else one unclear is unclear."""
+    """One no is no; otherwise one unclear is unclear."""
     rule = Matchers.model_validate({"args": [{"at": "/x", "op": "eq", "value": 1}], "paths": ["/a"]})
     assert rule.match(facts(arguments), verdict="deny") == expected
     assert (
@@ -243,16 +243,16 @@ def test_i2_a_matcher_that_breaks_is_unclear() -> None:
     def broken(*_: object) -> Unparsable:
         raise RuntimeError("out of order")
 
-    given = CallFacts(
+    call_facts = CallFacts(
         arguments={"command": "ls", "path": "/x"}, workspace="/w", read_command=broken, resolve_path=broken
     )  # type: ignore[arg-type]
     for rule in (Matchers(command=["ls"]), Matchers(paths=["/x"]), Matchers(workspaces=["/w"])):
-        assert rule.examine(given, verdict="allow").match == "unclear"
-        assert "RuntimeError" in rule.examine(given, verdict="deny").reason
+        assert rule.examine(call_facts, verdict="allow").match == "unclear"
+        assert "RuntimeError" in rule.examine(call_facts, verdict="deny").reason
 
 
-def test_reasons_name_what_was_found() -> None:
-    """A finding says which command and which pattern, for the person who asks why."""
+def test_reasons_name_the_command_and_the_pattern() -> None:
+    """The person who asks why reads which command and which pattern."""
     rule = Matchers(command=["rm -r"])
     assert "'rm -rf x' fits 'rm -r'" in rule.examine(facts({"command": "ls; rm -rf x"}), verdict="deny").reason
     assert "'sh' reads what it runs" in rule.examine(facts({"command": "x | sh"}), verdict="deny").reason

@@ -1,4 +1,4 @@
-"""What the runtime's tests share: an empty environment, and one embedded server for those that need just any."""
+"""What the runtime's tests share: an empty environment, and one embedded server for tests that accept any."""
 
 import asyncio
 import os

@@ -40,7 +40,7 @@ async def test_i5_killed_server_comes_back_with_its_state(data_dir: Path, until)
     async with EmbeddedTemporal(data_dir) as server:
         address, first_pid = server.address, server.pid
         client = await Client.connect(address)
-        await client.start_workflow("Anything", id="before", task_queue="nobody")
+        await client.start_workflow("Anything", id="before", task_queue="no_worker")
         os.kill(first_pid, signal.SIGKILL)
         await until(lambda: server.restarts == 1)
         assert server.address == address
@@ -60,25 +60,25 @@ def words_of(server: EmbeddedTemporal) -> tuple[str, str]:
     return (process / "cmdline").read_text(), (process / "environ").read_text()
 
 
-async def test_a_server_that_passes_with_a_test_outlives_a_kill_all_the_same(data_dir: Path, until):
-    """It runs on one processor and does not wait for the disk, which the lasting one does; nothing that it said is lost."""
+async def test_a_temporary_server_survives_a_kill_too(data_dir: Path, until):
+    """It runs on one processor without waiting for the disk, as the lasting one does; no confirmed write is lost."""
     async with EmbeddedTemporal(data_dir, lasting=False) as server:
-        told, surroundings = words_of(server)
-        assert "synchronous=OFF" in told
+        command_line, surroundings = words_of(server)
+        assert "synchronous=OFF" in command_line
         assert {"GOMAXPROCS=1", "GOGC=400"} <= set(surroundings.split("\0"))
         client = await Client.connect(server.address)
-        await client.start_workflow("Anything", id="before", task_queue="nobody")
+        await client.start_workflow("Anything", id="before", task_queue="no_worker")
         os.kill(server.pid, signal.SIGKILL)
         await until(lambda: server.restarts == 1)
         assert await status(client, "before") is WorkflowExecutionStatus.RUNNING
     async with EmbeddedTemporal(data_dir) as lasting:
-        told, surroundings = words_of(lasting)
-        assert "synchronous" not in told
+        command_line, surroundings = words_of(lasting)
+        assert "synchronous" not in command_line
         assert "GOGC" not in surroundings
 
 
 async def test_killed_owner_takes_the_server_along(data_dir: Path, until):
-    """When our process is killed -9, its server dies too, and the next start gets directory and port at once."""
+    """When this process is killed with -9, its server dies too, and the next start gets directory and port at once."""
     owner = await asyncio.create_subprocess_exec(
         sys.executable, "-c", OWNER, str(data_dir), stdout=asyncio.subprocess.PIPE
     )
@@ -97,7 +97,7 @@ async def test_own_session(server: EmbeddedTemporal):
 
 
 def test_no_secrets_in_its_environment(server: EmbeddedTemporal):
-    """The server's process is not given our environment."""
+    """The server's process does not get this process's environment."""
     environment = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
     names = {entry.partition(b"=")[0].decode() for entry in environment if entry}
     assert names <= {"HOME", "LANG", "PATH", "TMPDIR", "TZ"}
@@ -121,7 +121,7 @@ async def test_two_servers_in_one_directory(server: EmbeddedTemporal):
 
 
 async def test_wanted_port_is_taken(data_dir: Path):
-    """A port that is taken is refused by number, naming the setting, and the directory is free again."""
+    """The error has the port's number and names the setting, and the directory is free again."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         for _attempt in range(2):
@@ -130,7 +130,7 @@ async def test_wanted_port_is_taken(data_dir: Path):
 
 
 async def test_wanted_port_and_ui(data_dir: Path):
-    """A port that was asked for is used; with ``ui`` Temporal's pages are served."""
+    """The configured port is used; with ``ui`` Temporal's pages are served."""
     port = embedded_temporal.choose_port()
     async with EmbeddedTemporal(data_dir, port, ui=True) as server:
         assert server.address == f"127.0.0.1:{port}"
@@ -143,7 +143,7 @@ async def test_wanted_port_and_ui(data_dir: Path):
 
 
 async def test_remembered_port_is_taken(data_dir: Path):
-    """When somebody took the last port, another one is chosen and remembered."""
+    """When another program has taken the last port, a new one is chosen and remembered."""
     ensure_data_dir(data_dir)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = listener.getsockname()[1]
@@ -155,7 +155,7 @@ async def test_remembered_port_is_taken(data_dir: Path):
 
 
 async def test_failed_start_shows_the_log(data_dir: Path):
-    """A server that cannot start fails with the last lines of its log, and leaves nothing behind."""
+    """A server that cannot start fails with the last lines of its log, and leaves no process or lock."""
     ensure_data_dir(data_dir)
     (data_dir / "temporal.db").write_bytes(b"this is no database " * 100)
     server = EmbeddedTemporal(data_dir)

@@ -71,7 +71,7 @@ def test_note_of_a_process_that_is_gone(tmp_path: Path, sleeper: subprocess.Pope
 
 
 def test_note_whose_pid_was_given_to_another(tmp_path: Path):
-    """After a reboot the pid may be somebody else's: the process's birth tells."""
+    """After a reboot another process may have the pid: the process's birth shows it."""
     note = RunningStack(temporal_address="127.0.0.1:1", api_url="http://127.0.0.1:2", birth="1")
     note.write(tmp_path)
     assert process_birth(note.pid) not in {None, "1"}

@@ -30,7 +30,7 @@ def test_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_overrides_before_environment_before_defaults(monkeypatch: pytest.MonkeyPatch):
-    """A command-line option beats the environment, also where the variable has no prefix; None is no option."""
+    """A command-line option overrides the environment, even where the variable has no prefix; None is no option."""
     monkeypatch.setenv("TURNGATE_API_PORT", "9000")
     monkeypatch.setenv("TEMPORAL_ADDRESS", "env.example:7233")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://env.example/v1")
@@ -44,8 +44,8 @@ def test_overrides_before_environment_before_defaults(monkeypatch: pytest.Monkey
     assert overridden.openai_base_url == "https://option/v1"
 
 
-def test_our_own_name_before_the_common_one(monkeypatch: pytest.MonkeyPatch):
-    """TURNGATE_OPENAI_API_KEY wins over OPENAI_API_KEY; set but empty it counts as not set."""
+def test_turngates_own_name_overrides_the_common_one(monkeypatch: pytest.MonkeyPatch):
+    """TURNGATE_OPENAI_API_KEY wins over OPENAI_API_KEY; an empty one counts as not set."""
     monkeypatch.setenv("OPENAI_API_KEY", "common")
     monkeypatch.setenv("TURNGATE_OPENAI_API_KEY", "")
     assert load_settings().openai_api_key.get_secret_value() == "common"
@@ -54,7 +54,7 @@ def test_our_own_name_before_the_common_one(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "resolved"),
+    ("url", "resolved"),
     [
         ("postgresql://u:p@db:5432/x?sslmode=require", "postgresql+psycopg://u:p@db:5432/x?sslmode=require"),
         ("postgres://u@db/x", "postgresql+psycopg://u@db/x"),
@@ -63,9 +63,9 @@ def test_our_own_name_before_the_common_one(monkeypatch: pytest.MonkeyPatch):
         ("sqlite:///x.db", "sqlite:///x.db"),
     ],
 )
-def test_database_url_gets_the_driver(given: str, resolved: str):
-    """A plain URL is given the driver that is installed."""
-    assert load_settings(database_url=given).resolved_database_url == resolved
+def test_database_url_gets_the_driver(url: str, resolved: str):
+    """A plain URL gets the installed driver."""
+    assert load_settings(database_url=url).resolved_database_url == resolved
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_wrong_database_url_is_not_repeated():
 
 
 def test_secrets_do_not_print():
-    """Neither keys nor the database's password are in the repr, whoever logs it."""
+    """Neither keys nor the database's password are in the repr, which anything may log."""
     settings = load_settings(
         openai_api_key="hunter2", temporal_api_key="hunter2", database_url="postgresql://u:hunter2@db/x"
     )
@@ -116,7 +116,7 @@ def test_secrets_do_not_print():
 
 
 def test_an_unknown_setting_is_refused():
-    """A misspelt override in our own code fails at once."""
+    """A misspelt override in the project's own code fails at once."""
     with pytest.raises(ConfigurationError, match="no setting 'api_prot'"):
         load_settings(api_prot=1)
 
@@ -149,8 +149,8 @@ def test_api_url_of_a_wildcard_host(host: str, url: str):
 
 
 @pytest.mark.parametrize("field", Settings.model_fields)
-def test_every_field_is_read_from_the_variables_we_name(monkeypatch: pytest.MonkeyPatch, field: str):
-    """What an error calls a field is what pydantic reads it from: the value arrives there, or is refused there."""
+def test_every_field_is_read_from_its_named_variables(monkeypatch: pytest.MonkeyPatch, field: str):
+    """The variable that an error names is the one that pydantic reads: the value is used there, or refused there."""
     for variable in environment_names(field):
         with monkeypatch.context() as patched:
             patched.setenv(variable, "not a value")
@@ -167,7 +167,7 @@ def test_every_field_is_read_from_the_variables_we_name(monkeypatch: pytest.Monk
 
 
 def test_streaming_can_be_switched_off(monkeypatch: pytest.MonkeyPatch):
-    """On unless somebody says ``TURNGATE_STREAMING=off``."""
+    """On unless ``TURNGATE_STREAMING=off`` is set."""
     assert load_settings().streaming
     monkeypatch.setenv("TURNGATE_STREAMING", "off")
     assert not load_settings().streaming

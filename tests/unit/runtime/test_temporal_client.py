@@ -21,29 +21,29 @@ class Stamped(BaseModel):
 
 async def test_connects_to_the_given_address_and_to_the_settings_address(server: EmbeddedTemporal):
     """Both ways give a client whose namespace is there."""
-    given = await connect(load_settings(), server.address)
+    explicit = await connect(load_settings(), server.address)
     from_settings = await connect(load_settings(temporal_address=server.address))
-    assert given.namespace == from_settings.namespace == "default"
-    assert await given.count_workflows("WorkflowId = 'none'") is not None
+    assert explicit.namespace == from_settings.namespace == "default"
+    assert await explicit.count_workflows("WorkflowId = 'none'") is not None
 
 
 async def test_converter_writes_pydantic():
-    """A pydantic value goes round trip with its types."""
+    """A pydantic value survives the round trip with its types."""
     value = Stamped(at=datetime(2026, 1, 2, tzinfo=UTC))
     [payload] = await data_converter().encode([value])
     assert payload.metadata["encoding"] == b"json/plain"
     assert await data_converter().decode([payload], [Stamped]) == [value]
 
 
-async def test_nobody_listens():
+async def test_a_closed_port():
     """A server that is away is UnavailableError at once, naming address and setting."""
     address = f"127.0.0.1:{embedded_temporal.choose_port()}"
     with pytest.raises(UnavailableError, match=f"{address}.*TEMPORAL_ADDRESS"):
         await connect(load_settings(temporal_address=address))
 
 
-async def test_somebody_listens_and_says_nothing():
-    """A server that accepts and never answers is given up within the time limit."""
+async def test_a_silent_server():
+    """A server that accepts and never answers gives an error within the time limit."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         start = time.monotonic()
@@ -59,20 +59,20 @@ async def test_tls_against_a_plain_server(server: EmbeddedTemporal):
 
 
 async def test_unknown_namespace(server: EmbeddedTemporal):
-    """A namespace that is not there is a mistake in the settings, not an outage."""
+    """A missing namespace is a mistake in the settings, not an outage."""
     with pytest.raises(ConfigurationError, match=r"no namespace 'elsewhere'.*TEMPORAL_NAMESPACE"):
         await connect(load_settings(temporal_namespace="elsewhere"), server.address)
 
 
 async def test_unreadable_certificate(tmp_path: Path):
-    """A certificate that is not there is named by its variable."""
+    """The error about a missing certificate names its variable."""
     settings = load_settings(temporal_tls_server_ca=tmp_path / "none.pem", temporal_address="127.0.0.1:1")
     with pytest.raises(ConfigurationError, match=r"TEMPORAL_TLS_SERVER_CA=.*none\.pem"):
         await connect(settings)
 
 
-async def test_certificate_that_is_none(tmp_path: Path, server: EmbeddedTemporal):
-    """A file that is no certificate ends in an error of ours."""
+async def test_invalid_certificate(tmp_path: Path, server: EmbeddedTemporal):
+    """A file that is no certificate gives a TurngateError."""
     (tmp_path / "ca.pem").write_text("nonsense")
     with pytest.raises((ConfigurationError, UnavailableError), match="TEMPORAL_TLS"):
         await connect(load_settings(temporal_tls_server_ca=tmp_path / "ca.pem"), server.address)

@@ -1,4 +1,4 @@
-"""A recorded run exported to a fixture, and apps run against it: the same one, and ones that changed."""
+"""A recorded run exported to a fixture, and apps run against it: the same app and changed ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_awaited(turngate_replay):
 
 def test_without_a_loop(turngate_replay):
     async def other(params: Name) -> str:
-        return "seen somebody else"
+        return "seen another person"
 
     report = turngate_replay.run(app, "small.json", handlers={"look": other})
     assert [each.kind for each in report.divergences] == ["result"]
@@ -56,7 +56,7 @@ def test_without_a_loop(turngate_replay):
 
 
 class Recorded(NamedTuple):
-    """Two runs of one conversation as fixtures; and of the first what it was made of."""
+    """Two runs of one conversation as fixtures, and the records of the first."""
 
     first: Fixture
     later: Fixture
@@ -70,7 +70,7 @@ class Recorded(NamedTuple):
 
 @pytest.fixture(scope="module")
 async def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """The fixture of a run with every answer there is, and of the message that was sent after it."""
+    """Record a run with every kind of answer, and the message that was sent after it."""
     directory = tmp_path_factory.mktemp("recorded")
     async with running_app(app, directory, script=SCRIPT, clock=True) as engine:
         run = await engine.start("Pay them.")
@@ -97,8 +97,8 @@ def by_call(report_or_text: object) -> set[tuple[str, str]]:
     return {(each.tool_call_id, each.kind) for each in report_or_text.divergences}
 
 
-async def test_a_fixture_says_what_was_met_and_nothing_of_the_machine(recorded: Recorded) -> None:
-    """Texts are exact, people are role words, the same run gives the same file, and the file reads back as it was."""
+async def test_a_fixture_has_what_happened_and_nothing_of_the_machine(recorded: Recorded) -> None:
+    """Texts are exact, people are role words, the same run gives the same file, and the file round-trips."""
     first, later = recorded.first, recorded.later
     text = first.as_text()
     assert parse_fixture(text, "run.json") == first
@@ -125,7 +125,7 @@ async def test_a_fixture_says_what_was_met_and_nothing_of_the_machine(recorded: 
 
 
 async def test_a_users_tests_replay_it_with_and_without_a_loop(recorded: Recorded, tmp_path: Path) -> None:
-    """Through the pytest plugin the same app gives no divergence, hours of expiry included; a swapped tool gives one."""
+    """With the pytest plugin the same app gives no divergence, hours of expiry included; a swapped tool gives one."""
     for name, fixture in (("run.json", recorded.first), ("small.json", recorded.later)):
         (tmp_path / name).write_text(fixture.as_text(), encoding="utf-8")
     (tmp_path / "test_users.py").write_text(USERS_TESTS, encoding="utf-8")
@@ -138,13 +138,13 @@ async def test_a_users_tests_replay_it_with_and_without_a_loop(recorded: Recorde
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await asyncio.wait_for(run.communicate(), timeout=120)
-    assert run.returncode == 0, said.decode()
-    assert b"2 passed" in said
+    output, _ = await asyncio.wait_for(run.communicate(), timeout=120)
+    assert run.returncode == 0, output.decode()
+    assert b"2 passed" in output
 
 
 async def test_a_changed_app_is_named_call_by_call(recorded: Recorded, tmp_path: Path) -> None:
-    """A tool that does something else, a call that nobody is asked for any more, one that is denied: each stands there."""
+    """A tool with another result, a call that no longer asks, and a denied call are each named."""
     first = recorded.first
 
     async def pays_less(params: Amount) -> dict[str, int]:
@@ -171,8 +171,8 @@ async def test_a_changed_app_is_named_call_by_call(recorded: Recorded, tmp_path:
         report.check()
 
 
-async def test_what_nobody_decided_then_is_not_approved_now(recorded: Recorded, tmp_path: Path) -> None:
-    """A request without a recorded decision ends the replay: its call did not run, and every call is closed all the same."""
+async def test_a_request_without_a_recorded_decision_is_not_approved(recorded: Recorded, tmp_path: Path) -> None:
+    """It ends the replay: its call does not run, and every call is still closed."""
     first = recorded.first
     paid = []
 
@@ -194,7 +194,7 @@ async def test_what_nobody_decided_then_is_not_approved_now(recorded: Recorded, 
 
 
 async def test_the_conversation_before_is_there_and_i1_is_checked(recorded: Recorded, tmp_path: Path) -> None:
-    """A run that goes on with a conversation finds its messages; calls that nobody answered in them are named."""
+    """A run that continues a conversation gets its messages; calls that have no answer in them are named."""
     later = recorded.later
     torn = later.model_copy(update={"before": later.before[:2]})
     report = await replay_fixture(app, torn, tmp_path)
@@ -219,13 +219,13 @@ def test_what_a_replay_compares(recorded: Recorded) -> None:
         report = compare(first, replayed, any_result_of=[ignore])
         return [each.kind for each in report.divergences]
 
-    asked = first.calls["yes"].request
+    request = first.calls["yes"].request
     assert kinds() == []
-    assert kinds("seen", request=asked) == ["asked"]
+    assert kinds("seen", request=request) == ["asked"]
     assert kinds(request=None) == ["not_asked"]
     assert kinds("broken", verdict="deny") == ["verdict"]
     assert kinds("edited", ran_with=None) == ["ran_with"]
-    assert kinds("late", request=asked) == ["request_ended"]
+    assert kinds("late", request=request) == ["request_ended"]
     assert kinds(result=Ok(value={"paid": 2})) == ["result"]
     assert kinds(result=Ok(value={"paid": 2}), ignore="pay") == []
     assert kinds(result=Failure(kind="timeout"), ignore="pay") == ["result"]
@@ -238,7 +238,7 @@ def test_what_a_replay_compares(recorded: Recorded) -> None:
 
 
 def test_a_directory_and_the_runs_own_id_are_placeholders(recorded: Recorded) -> None:
-    """In results, however deep, and in the answer; what the model sent stays exact."""
+    """In results, at any depth, and in the reply; what the model sent stays exact."""
     run = recorded.run
     place = f"/home/ann/work/a.txt of {run.id}"
     step = run.steps[0]
@@ -257,11 +257,11 @@ def test_a_directory_and_the_runs_own_id_are_placeholders(recorded: Recorded) ->
     assert fixture.calls["seen"].input == f'"{place}"'
 
 
-def test_what_a_file_cannot_play_is_not_exported(recorded: Recorded) -> None:
+def test_a_run_that_a_fixture_cannot_repeat_is_not_exported(recorded: Recorded) -> None:
     """Each refusal names the run or the call, and says why."""
     run, messages = recorded.run, recorded.messages
     step = run.steps[0]
-    asked = step.calls[1].requests[0]
+    request = step.calls[1].requests[0]
 
     def with_requests(*requests: CallRequest) -> RunDetail:
         call = step.calls[1].model_copy(update={"requests": list(requests)})
@@ -271,49 +271,56 @@ def test_what_a_file_cannot_play_is_not_exported(recorded: Recorded) -> None:
     cases = (
         (run.model_copy(update={"parent_run_id": "run_up"}), own, "is a sub-agent's, and answers a call of run run_up"),
         (
-            with_requests(asked.model_copy(update={"kind": "outcome"})),
+            with_requests(request.model_copy(update={"kind": "outcome"})),
             own,
             r"call yes \(pay\) .* was lost with its worker",
         ),
-        (with_requests(asked, asked), own, "was asked for again because what it depends on had changed"),
-        (with_requests(asked.model_copy(update={"status": "superseded"})), own, "a message came in between"),
+        (with_requests(request, request), own, "was asked for again because what it depends on had changed"),
+        (with_requests(request.model_copy(update={"status": "superseded"})), own, "a message came in between"),
         (run, own[1:], "it retries another one"),
         (run, [*own, own[0]], "was sent a message while it worked"),
         (run, [own[0].model_copy(update={"parts": own[0].parts * 2}), *own[1:]], "started with more than a text"),
     )
-    for changed, told, says in cases:
+    for changed, history, says in cases:
         with pytest.raises(NotExportableError, match=says):
-            recorded.again(changed, told)
+            recorded.again(changed, history)
 
 
 async def test_the_recorded_model_finds_its_place_in_any_request(recorded: Recorded) -> None:
-    """The conversation tells which response is next, also when its beginning was left out; after the last one it fails."""
+    """The conversation determines the next response, even without its beginning; after the last one the model fails."""
     first = recorded.first
-    model, told = RecordedModel(first), history_of(first)
+    model, history = RecordedModel(first), history_of(first)
     corrective = user_message(EMPTY_RESPONSE + ADVICE)
-    told = [*told[:3], told[3], corrective, *told[4:]]
-    for cut, place in ((told[:1], 0), (told[:3], 1), (told[:5], 2), (told[1:5], 2), (told[2:7], 3), (told[5:7], 3)):
+    history = [*history[:3], history[3], corrective, *history[4:]]
+    for cut, place in (
+        (history[:1], 0),
+        (history[:3], 1),
+        (history[:5], 2),
+        (history[1:5], 2),
+        (history[2:7], 3),
+        (history[5:7], 3),
+    ):
         answer = await model.generate(ModelRequest(messages=cut))
         assert answer.message.text == first.responses[place].text, place
         assert [call.input for call in answer.message.calls] == [call.input for call in first.responses[place].calls]
     with pytest.raises(ModelError, match=r"holds 4 response\(s\)") as failed:
-        await model.generate(ModelRequest(messages=told))
+        await model.generate(ModelRequest(messages=history))
     assert (failed.value.error_class, failed.value.retryable) == ("bad_response", False)
     away = first.model_copy(update={"ended": FixtureEnd(status="failed", error_class="context_length")})
     with pytest.raises(ModelError) as failed:
-        await RecordedModel(away).generate(ModelRequest(messages=told))
+        await RecordedModel(away).generate(ModelRequest(messages=history))
     assert failed.value.error_class == "context_length"
 
 
 def history_of(fixture: Fixture) -> list[Message]:
-    found = [user_message(fixture.input)]
+    history = [user_message(fixture.input)]
     for step in fixture.responses:
         calls = tuple(ToolCallPart(tool_call_id=c.id, tool_name=c.tool, input=c.input) for c in step.calls)
         results = tuple(ToolResultPart(tool_call_id=c.id, tool_name=c.tool, result=c.result) for c in step.calls)
-        found.append(Message(role="assistant", parts=calls))
+        history.append(Message(role="assistant", parts=calls))
         if results:
-            found.append(Message(role="tool", parts=results))
-    return found
+            history.append(Message(role="tool", parts=results))
+    return history
 
 
 @pytest.mark.parametrize(
@@ -325,14 +332,14 @@ def history_of(fixture: Fixture) -> list[Message]:
         ('{"turngate_fixture": 1, "agent": "a", "model": "m", "input": "x", "mood": 1}', r"ended: .*mood: "),
     ],
 )
-def test_what_is_no_fixture_is_refused_with_the_place(text: str, says: str) -> None:
-    """Not JSON, no fixture, one of a later release, one with members that are missing or unknown."""
+def test_an_invalid_fixture_is_refused_with_the_place(text: str, says: str) -> None:
+    """Not JSON, not a fixture, one of a later release, or one with missing or unknown members."""
     with pytest.raises(FixtureFormError, match=says):
         parse_fixture(text, "run.json")
 
 
 async def test_a_replay_that_cannot_start_says_what_is_missing(recorded: Recorded, tmp_path: Path) -> None:
-    """No file, an agent that the app has not, a workspace that is not given: refused before anything is started."""
+    """No file, an unknown agent, or no workspace: refused before anything is started."""
     first = recorded.first
     for fixture, says in (
         (tmp_path / "none.json", "none.json cannot be read"),
@@ -344,7 +351,7 @@ async def test_a_replay_that_cannot_start_says_what_is_missing(recorded: Recorde
 
 
 class Paying:
-    """A model that pays two sums, and as the judge of it lets the small one run."""
+    """A model that pays two sums, and as the judge allows the small one."""
 
     name = "scripted:paying"
 
@@ -365,8 +372,8 @@ class Paying:
         """Nothing is held."""
 
 
-async def test_what_the_judge_let_run_runs_without_a_person(tmp_path: Path) -> None:
-    """The recorded judge's word stands for the judge's; where the app has none any more, the person who is asked is named."""
+async def test_a_call_that_the_judge_allowed_runs_without_a_person(tmp_path: Path) -> None:
+    """The recorded judgement replaces the judge; if the app has none any more, the missing request is named."""
     judged = replace(
         app, policy=None, judge=Judge(model="scripted:judge", criteria="Allow small sums.", mode="enforce")
     )

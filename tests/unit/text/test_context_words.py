@@ -1,4 +1,4 @@
-"""What the terminal says of conversations that were cut."""
+"""What the terminal prints about conversations that were cut."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SKIPPED: dict[str, Any] = {"step": 3, "model": "m:n", "error_class": "", "forced
 
 
 @pytest.mark.parametrize(
-    ("kind", "said", "words"),
+    ("kind", "payload", "words"),
     [
         (
             "compacted",
@@ -43,6 +43,6 @@ SKIPPED: dict[str, Any] = {"step": 3, "model": "m:n", "error_class": "", "forced
         ),
     ],
 )
-def test_each_event_is_one_plain_sentence(kind: str, said: dict[str, Any], words: str) -> None:
-    """Nothing of it can steer the terminal."""
-    assert context_words(f"context.{kind}", said) == words
+def test_each_event_is_one_plain_sentence(kind: str, payload: dict[str, Any], words: str) -> None:
+    """No part of it can steer the terminal."""
+    assert context_words(f"context.{kind}", payload) == words

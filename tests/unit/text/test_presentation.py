@@ -1,4 +1,4 @@
-"""Presentations on the terminal: nothing in them moves the cursor, and every line is ours to place."""
+"""Presentations on the terminal: nothing in them moves the cursor, and every line keeps its margin."""
 
 import pytest
 

@@ -135,7 +135,7 @@ async def test_an_invalid_answer(shared: McpBench) -> None:
 
 @pytest.mark.parametrize(
     ("shared", "says"),
-    [((), "declined"), (("--old",), "asked, and was told: Elicitation not supported")],
+    [((), "declined"), (("--old",), "asked, and got: Elicitation not supported")],
     indirect=["shared"],
 )
 async def test_a_server_that_asks_back(shared: McpBench, says: str) -> None:

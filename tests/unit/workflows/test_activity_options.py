@@ -52,11 +52,11 @@ async def test_each_activity_of_the_table_is_registered_on_its_lane(
     """No activity is registered without a row, and each row's is registered where the workflow's activities wait."""
     models = Models(ModelSettings())
     engine = Engine(database=sqlite, agents={}, policy=Policy(), services=svcs.Registry(), models=models)
-    made = composition.build_worker(
+    built = composition.build_worker(
         client, engine, "none", composition.WorkerOptions(model_requests_at_once=models_at_once)
     )
-    async with made:  # a worker that is made and never run would hold up the server's end
-        configs = [each.config(active_config=True) for each in made.workers]
+    async with built:  # a worker that is made and never run would hold up the server's end
+        configs = [each.config(active_config=True) for each in built.workers]
     registered = {
         (config["task_queue"], activity._Definition.must_from_callable(each).name)
         for config in configs
@@ -85,8 +85,8 @@ def test_the_workflow_starts_activities_with_their_own_row_only() -> None:
 
 
 @pytest.mark.parametrize("row", EACH_ROW)
-def test_every_activity_is_bounded_and_says_how_it_is_retried(row: Any) -> None:
-    """Temporal's default is to retry without end: each row bounds one attempt, all attempts together, and the pauses."""
+def test_every_activity_is_bounded_and_has_a_retry_policy(row: Any) -> None:
+    """Temporal's default is endless retries: each row bounds one attempt, all attempts together, and the pauses."""
     policy = row["retry_policy"]
     assert isinstance(policy, RetryPolicy)
     attempt, together = row["start_to_close_timeout"], row["schedule_to_close_timeout"]
@@ -99,7 +99,7 @@ def test_every_activity_is_bounded_and_says_how_it_is_retried(row: Any) -> None:
 
 @pytest.mark.parametrize("name", [contract.CALL_MODEL, contract.RUN_TOOL])
 def test_long_activities_heartbeat(name: str) -> None:
-    """What may run for minutes is noticed when its worker dies, well before its own timeout."""
+    """An activity that may run for minutes is noticed when its worker dies, well before its own timeout."""
     for row in ROWS[name]:
         assert row["heartbeat_timeout"] < row["start_to_close_timeout"]
 
@@ -114,13 +114,13 @@ def test_a_tools_own_timeout_comes_first() -> None:
     assert activity_options.run_tool(elsewhere, LIMITS)["task_queue"] == "gpu"
 
 
-def test_an_agents_patience_with_its_model_is_what_it_said() -> None:
+def test_model_retry_follows_the_agents_setting() -> None:
     """``model_retry`` comes on top of one full attempt, so a slow last attempt is not cut off."""
     patient = activity_options.call_model(RunLimits(model_retry_seconds=3600))
     assert patient["schedule_to_close_timeout"] == patient["start_to_close_timeout"] + timedelta(hours=1)
 
 
-def test_run_limits_are_the_agents_limits_where_nothing_is_said() -> None:
+def test_default_run_limits_are_the_agents_default_limits() -> None:
     """The wire's defaults are the same as the builder's."""
     limits, wire = Limits(), RunLimits()
     assert (wire.steps, wire.concurrency, wire.malformed_in_a_row) == (

@@ -1,4 +1,4 @@
-"""I4: what competes for a gate goes through one by one, in an order that merged workflow tasks do not change."""
+"""I4: contenders for a gate pass one at a time, in an order that merged workflow tasks do not change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def passing(lock: PriorityLock, came: Source, name: str, order: list[str])
 
 
 async def test_i4_messages_go_before_the_clock_and_each_kind_in_its_order() -> None:
-    """I4, I11: whoever waits while the lock is held goes on by how it came, whichever of them asked first."""
+    """I4, I11: waiters continue by kind and then by arrival, whichever of them asked for the lock first."""
     lock, order = PriorityLock(), list[str]()
     async with lock.hold(Source.MESSAGE):
         waiting = [
@@ -31,8 +31,8 @@ async def test_i4_messages_go_before_the_clock_and_each_kind_in_its_order() -> N
     assert order == ["first", "second", "expiry", "rung"]
 
 
-async def test_i4_nobody_overtakes_whoever_was_handed_the_lock() -> None:
-    """I4: between the end of one turn and the start of the next there is no gap to slip through."""
+async def test_i4_no_waiter_overtakes_the_one_that_was_handed_the_lock() -> None:
+    """I4: between the end of one turn and the start of the next there is no gap."""
     lock, order = PriorityLock(), list[str]()
     async with lock.hold(Source.MESSAGE):
         waiting = asyncio.create_task(passing(lock, Source.TIMER, "waited", order))
@@ -42,7 +42,7 @@ async def test_i4_nobody_overtakes_whoever_was_handed_the_lock() -> None:
 
 
 async def test_i4_a_cancelled_waiter_hands_the_lock_on() -> None:
-    """I4: a call whose run is torn while it waits, or in the moment in which it is its turn, holds up nobody."""
+    """I4: a waiter that is cancelled, while it waits or at the moment of its turn, blocks no other."""
     lock, order = PriorityLock(), list[str]()
     async with lock.hold(Source.MESSAGE):
         early = asyncio.create_task(passing(lock, Source.MESSAGE, "cancelled while it waited", order))
@@ -59,7 +59,7 @@ async def test_i4_a_cancelled_waiter_hands_the_lock_on() -> None:
 
 
 async def test_i4_an_error_inside_a_turn_ends_it() -> None:
-    """I4: a decision that is refused inside its turn does not keep the next one out."""
+    """I4: a decision that is refused inside its turn does not block the next one."""
     lock = PriorityLock()
     try:
         async with lock.hold(Source.MESSAGE):

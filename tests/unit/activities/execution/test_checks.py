@@ -1,4 +1,4 @@
-"""The checks at the door, one by one: what each lets pass, and what it comes to where it does not."""
+"""The checks at the door, one at a time: what each lets pass, and its result otherwise."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def transfer(ctx: ToolContext) -> str:
 
 @pytest.fixture
 def door_of(sqlite: Database) -> type[CallAtDoor]:
-    """Makes calls at the door of this test's database."""
+    """Creates calls at the door of this test's database."""
 
     class Here(CallAtDoor):
         def __init__(self, at: Tool, **options: object) -> None:
@@ -65,13 +65,13 @@ def door_of(sqlite: Database) -> type[CallAtDoor]:
 
 
 async def authorized(door: Door) -> Door:
-    """The door after the check that comes before all that look at the permission."""
+    """Return the door after the check that precedes all that use the permission."""
     assert await checks.require_permission(door) is None
     return door
 
 
 async def test_a_call_with_a_result_keeps_it(door_of) -> None:
-    """An earlier attempt settled the call: its result is not touched, and no execution begins."""
+    """An earlier attempt settled the call: its result stays, and no execution begins."""
     at = door_of(look)
     await at.plan()
     async with at.door() as door:
@@ -109,7 +109,7 @@ async def test_a_started_call_is_resumed(door_of) -> None:
 
 
 async def test_a_stopped_call_of_a_recovered_run_counts_as_lost(door_of) -> None:
-    """How far a stopped handler came is not known: its execution is reopened, and then treated like a lost one."""
+    """No one knows how far a stopped handler came: its execution is reopened, and then treated like a lost one."""
     at = door_of(look)
     await at.plan()
     await at.begin("failed")
@@ -121,7 +121,7 @@ async def test_a_stopped_call_of_a_recovered_run_counts_as_lost(door_of) -> None
 
 
 async def test_an_external_call_waits_for_its_sender(door_of) -> None:
-    """Until the sender wants the call, nothing is redeemed; a local call never waits."""
+    """Until the sender starts the call, nothing is redeemed; a local call never waits."""
     at = door_of(look)
     await at.plan(agent="external-ci")
     declared = ExternalTool(name="look", effect="read").model_dump_json()
@@ -135,15 +135,15 @@ async def test_an_external_call_waits_for_its_sender(door_of) -> None:
 
 
 async def test_a_local_call_waits_for_no_sender(door_of) -> None:
-    """A call that a handler of ours runs has no sender."""
+    """A call that a local handler runs has no sender."""
     at = door_of(look)
     await at.plan()
     async with at.door() as door:
         assert await checks.wait_for_sender(door) is None
 
 
-async def test_a_question_whose_answer_was_lost_is_returned_again(door_of) -> None:
-    """The door asked a person instead of starting the call; the next attempt gets the same request, and no second one."""
+async def test_a_request_whose_activity_result_was_lost_is_returned_again(door_of) -> None:
+    """The door opened a request instead of starting the call; the next attempt gets the same one, not a second."""
     at = door_of(look, policy=ASK_ALL)
     await at.plan()
     async with at.door() as door:
@@ -157,7 +157,7 @@ async def test_a_question_whose_answer_was_lost_is_returned_again(door_of) -> No
 
 @pytest.mark.parametrize("lacking", ["approval", "digest", "tool", "policy"])
 async def test_i2_a_call_without_permission_is_refused(door_of, lacking: str) -> None:
-    """I2, I6: no approval, other bytes than were shown, a tool that is gone, or a rule that denies: the call does not run."""
+    """I2, I6: no approval, other bytes than shown, a missing tool, or a deny rule: the call does not run."""
     at = door_of(pay, policy=DENY_ALL if lacking == "policy" else Policy())
     await at.plan(disposition="ask")
     if lacking != "approval":
@@ -199,8 +199,8 @@ async def test_an_approval_of_another_call_permits_nothing(door_of) -> None:
         assert await door.authorize() is not None
 
 
-async def test_what_a_hook_refuses_does_not_run(door_of) -> None:
-    """The findings hold a refusal: it becomes the call's result."""
+async def test_a_call_that_a_hook_refuses_does_not_run(door_of) -> None:
+    """The hook's refusal becomes the call's result."""
     at = door_of(look)
     await at.plan()
     no = Failure(kind="denied", reason="not on Fridays")
@@ -212,17 +212,17 @@ async def test_what_a_hook_refuses_does_not_run(door_of) -> None:
 
 
 async def test_i3_a_replaced_approval_leads_to_the_request_that_replaced_it(door_of) -> None:
-    """I3: once a person was asked again, the old approval is never redeemed, also when everything has changed back."""
+    """I3: after a new request the old approval is never redeemed, even if everything has changed back."""
     at = door_of(transfer)
     await at.plan(disposition="ask")
     await at.approve(precondition='{"balance": 1}')
     async with at.door() as door:
         assert await checks.follow_replacement(await authorized(door)) is None
     async with at.door(Findings(precondition='{"balance": 2}')) as door:
-        asked = await checks.require_same_precondition(await authorized(door))
-    assert isinstance(asked, AskAgain)
+        outcome = await checks.require_same_precondition(await authorized(door))
+    assert isinstance(outcome, AskAgain)
     async with at.door(Findings(precondition='{"balance": 1}')) as door:
-        assert await checks.follow_replacement(await authorized(door)) == asked
+        assert await checks.follow_replacement(await authorized(door)) == outcome
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,8 @@ async def test_i3_a_replaced_approval_leads_to_the_request_that_replaced_it(door
         pytest.param(transfer, [], '{"balance": 1}', "start", id="precondition"),
     ],
 )
-async def test_authors_code_is_asked_before_a_start(door_of, of, hooks, precondition, purpose) -> None:
-    """Hooks and an approved call's precondition are asked once; with the findings the call goes on."""
+async def test_authors_code_runs_before_a_start(door_of, of, hooks, precondition, purpose) -> None:
+    """Hooks and an approved call's precondition run once; with their findings the call continues."""
     at = door_of(of, hooks=hooks)
     await at.plan(disposition="ask")
     await at.approve(precondition=precondition)
@@ -246,8 +246,8 @@ async def test_authors_code_is_asked_before_a_start(door_of, of, hooks, precondi
         assert await checks.inspect_first(await authorized(door)) is None
 
 
-async def test_a_stale_approval_is_asked_again_with_what_has_changed(door_of) -> None:
-    """Too old for its rule, and no precondition was approved: the tool's is taken for the question first."""
+async def test_a_stale_approval_leads_to_a_request_with_the_changes(door_of) -> None:
+    """It is too old for its rule and has no precondition: the tool's is taken for the request first."""
     at = door_of(transfer)
     await at.plan(disposition="ask")
     await at.approve(ago=DAY, fresh_for_seconds=60)
@@ -271,7 +271,7 @@ async def test_a_stale_approval_is_asked_again_with_what_has_changed(door_of) ->
     ],
 )
 async def test_a_fresh_approval_passes(door_of, ago, terms, precondition) -> None:
-    """An approval counts as long as its rule says, and with a precondition that is checked, longer."""
+    """An approval counts as long as its rule says, and longer with a precondition that is checked."""
     at = door_of(pay)
     await at.plan(disposition="ask")
     await at.approve(ago=ago, precondition=precondition, **terms)
@@ -280,7 +280,7 @@ async def test_a_fresh_approval_passes(door_of, ago, terms, precondition) -> Non
 
 
 async def test_a_changed_precondition_is_asked_about(door_of) -> None:
-    """The new request shows the preview of now and says what the call depended on; the same precondition passes."""
+    """The new request has the current preview and the precondition's change; the same precondition passes."""
     at = door_of(transfer)
     await at.plan(disposition="ask")
     await at.approve(precondition='{"balance": 1}')
@@ -288,16 +288,16 @@ async def test_a_changed_precondition_is_asked_about(door_of) -> None:
         assert await checks.require_same_precondition(await authorized(door)) is None
     changed = Findings(precondition='{"balance": 2}', preview=Preview(kind="text", text="2"))
     async with at.door(changed) as door:
-        asked = await checks.require_same_precondition(await authorized(door))
-        assert isinstance(asked, AskAgain)
-        request = await requests.get(door.conn, asked.again.request_id or "")
+        outcome = await checks.require_same_precondition(await authorized(door))
+        assert isinstance(outcome, AskAgain)
+        request = await requests.get(door.conn, outcome.again.request_id or "")
     assert request is not None
     assert (request.preview, request.precondition, request.agent_words) == ("2", '{"balance": 2}', "I will pay.")
     assert '{"balance": 1}' in request.reason
 
 
 async def grant(at: CallAtDoor, *, max_uses: int = 1) -> str:
-    """Keep a grant for the call's tool; returns its id."""
+    """Store a grant for the call's tool; return its id."""
     wanted = WantedGrant(pattern=GrantPattern(tool=at.tool.name), max_uses=max_uses)
     async with at.database.write() as conn:
         stored = await grants.create(
@@ -321,7 +321,7 @@ async def test_a_granted_call_takes_a_use_of_its_grant(door_of) -> None:
 
 
 async def test_a_grant_that_another_call_used_up_allows_nothing(door_of) -> None:
-    """Its last use was taken after the grants were read: policy judges the call without it, and a person is asked."""
+    """Its last use was taken after the grants were read: policy judges the call without it, and a request opens."""
     at = door_of(pay, policy=Policy())
     await at.plan()
     grant_id = await grant(at)
@@ -335,7 +335,7 @@ async def test_a_grant_that_another_call_used_up_allows_nothing(door_of) -> None
 
 
 async def test_an_approved_call_takes_no_use_of_a_grant(door_of) -> None:
-    """A person approved it: the grant that would allow it keeps its uses."""
+    """A person approved the call: the grant that would allow it keeps its uses."""
     at = door_of(pay, policy=Policy())
     await at.plan(disposition="ask")
     grant_id = await grant(at)
@@ -349,7 +349,7 @@ async def test_an_approved_call_takes_no_use_of_a_grant(door_of) -> None:
 
 @pytest.mark.parametrize("of", [look, transfer])
 async def test_i2_a_call_that_policy_no_longer_allows_is_asked_about(door_of, of: Tool) -> None:
-    """I2: a rule asks now; what a person is shown besides the arguments is taken first, and the row says ``ask`` from then on."""
+    """I2: a rule asks now: what the request shows besides the arguments is taken first, and the row's verdict is ``ask``."""
     at = door_of(of, policy=ASK_ALL)
     await at.plan(verdict=ALLOWED)
     async with at.door() as door:
@@ -368,7 +368,7 @@ async def test_i2_a_call_that_policy_no_longer_allows_is_asked_about(door_of, of
 
 @pytest.mark.parametrize("approved", [False, True])
 async def test_what_is_still_allowed_or_approved_passes(door_of, approved: bool) -> None:
-    """Policy allows it now as then; or it asks now, and a person has approved it."""
+    """Policy still allows it; or policy asks now, and a person has approved it."""
     at = door_of(pay, policy=ASK_ALL) if approved else door_of(pay)
     await at.plan(disposition="ask" if approved else "run")
     if approved:
@@ -378,7 +378,7 @@ async def test_what_is_still_allowed_or_approved_passes(door_of, approved: bool)
 
 
 async def test_i3_a_call_that_passes_every_check_starts_once(door_of) -> None:
-    """I3: the execution row is written with the digest and the decision; the same decision opens no second door."""
+    """I3: the execution row has the digest and the decision; the same decision opens no second door."""
     at = door_of(pay)
     await at.plan(disposition="ask")
     await at.approve()

@@ -1,4 +1,4 @@
-"""The checks of a call whose worker was lost, one by one."""
+"""The checks of a call whose worker was lost, one at a time."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ async def refund(ctx: ToolContext) -> str:
     return ctx.run_id
 
 
-async def test_the_probe_of_a_lost_once_call_is_asked_first(sqlite: Database) -> None:
-    """It is asked once, between two transactions; a tool without a probe has none to ask."""
+async def test_the_probe_of_a_lost_once_call_runs_first(sqlite: Database) -> None:
+    """It runs once, between two transactions; a tool may have no probe."""
     at = CallAtDoor(sqlite, refund)
     await at.plan()
     await at.begin()
@@ -51,26 +51,26 @@ async def test_the_probe_of_a_lost_once_call_is_asked_first(sqlite: Database) ->
 
 
 async def test_i3_an_unknown_call_waits_for_its_answer(sqlite: Database) -> None:
-    """I3: while a person is asked, every attempt gets the same request; with their answer the call passes this check."""
+    """I3: while the request is pending, every attempt gets it; with its resolution the call passes this check."""
     at = CallAtDoor(sqlite, pay)
     await at.plan()
     await at.begin()
     async with at.door() as door:
         assert await lost_calls.wait_for_answer(door) is None
-        asked = await lost_calls.ask_a_person(door)
-    assert isinstance(asked, Lost)
+        outcome = await lost_calls.ask_a_person(door)
+    assert isinstance(outcome, Lost)
     async with at.door() as door:
-        assert await lost_calls.resume(door) == asked
+        assert await lost_calls.resume(door) == outcome
         won = {"decision_id": "d2", "verb": "respond", "by": "vic"}
         at.decision_id = "d2"
-        await requests.settle(door.conn, asked.request_id, requests.Ending(status="responded", at=now(), **won))
+        await requests.settle(door.conn, outcome.request_id, requests.Ending(status="responded", at=now(), **won))
     async with at.door() as door:
         assert await lost_calls.wait_for_answer(door) is None
         assert isinstance(await lost_calls.resume(door), Redeemed)
 
 
-async def test_what_the_probe_found_becomes_the_result(sqlite: Database) -> None:
-    """The first start took effect: the call succeeds with the probe's result, and the event says where it comes from."""
+async def test_the_probes_resolution_becomes_the_result(sqlite: Database) -> None:
+    """The first start took effect: the call succeeds with the probe's result, and the event names its source."""
     at = CallAtDoor(sqlite, refund)
     await at.plan()
     await at.begin()
@@ -91,7 +91,7 @@ async def test_what_the_probe_found_becomes_the_result(sqlite: Database) -> None
     ],
 )
 async def test_i3_a_person_is_asked_about_a_lost_once_call(sqlite: Database, probed, starts: int, asks: bool) -> None:
-    """I3: unless the probe says that it will never take effect, and not for the n-th time, a person is asked."""
+    """I3: a person resolves it, unless the probe says that it will never take effect and starts are left."""
     at = CallAtDoor(sqlite, refund)
     await at.plan()
     await at.begin(starts=starts)
@@ -105,7 +105,7 @@ async def test_i3_a_person_is_asked_about_a_lost_once_call(sqlite: Database, pro
 
 
 async def test_a_repeatable_call_fails_when_its_workers_keep_dying(sqlite: Database) -> None:
-    """A ``read`` call starts again until the last allowed start was lost, too."""
+    """A ``read`` call starts again until its last allowed start is lost, too."""
     at = CallAtDoor(sqlite, look)
     await at.plan()
     await at.begin(starts=lost_calls.MAX_STARTS)
@@ -118,7 +118,7 @@ async def test_a_repeatable_call_fails_when_its_workers_keep_dying(sqlite: Datab
 
 
 async def test_i6_a_changed_call_is_not_started_again(sqlite: Database) -> None:
-    """I6: a rule denies it by now: it does not run, and its result says that the first start may have taken effect."""
+    """I6: a rule denies it now: it does not run, and its result says that the first start may have taken effect."""
     at = CallAtDoor(sqlite, look, policy=Policy(rule=[Rule(name="never", verdict="deny", tools=["*"])]))
     await at.plan()
     await at.begin()

@@ -15,17 +15,17 @@ def test_rows_tell_text_from_number():
 
 
 def test_doubled_keys_are_noticed():
-    """A key that is given twice, at any depth, is named: readers differ on which one counts."""
+    """A key that occurs twice, at any depth, is named: readers differ on which one counts."""
     assert arguments.view('{"a": {"path": 1, "path": 2}}').doubled == ("path",)
     assert arguments.view('{"a": 1, "b": {"a": 1}}').doubled == ()
 
 
 def test_text_that_is_not_json_is_shown_as_it_is():
-    """Broken arguments have no rows, and nothing of them is dropped."""
+    """Broken arguments have no rows, and no part of them is dropped."""
     for raw in ('{"a": ', '{"a": NaN}', "[" * 100_000, ""):
-        shown = arguments.view(raw)
-        assert shown.rows is None
-        assert shown.pretty == raw
+        view = arguments.view(raw)
+        assert view.rows is None
+        assert view.pretty == raw
 
 
 def test_one_line_is_short():

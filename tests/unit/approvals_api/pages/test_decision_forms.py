@@ -31,7 +31,7 @@ def request_of(**changes):
         "success": {"type": "object"},
         "parameters": {"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]},
     }
-    given = {
+    fields = {
         "id": "rq_1",
         "run_id": "run_1",
         "tool_call_id": "c1",
@@ -63,7 +63,7 @@ def request_of(**changes):
         "run": run,
         "messages": [],
     }
-    return RequestDetail.model_validate({**given, **changes})
+    return RequestDetail.model_validate({**fields, **changes})
 
 
 def test_every_way_to_run_a_risky_call_wants_its_name():
@@ -76,8 +76,8 @@ def test_every_way_to_run_a_risky_call_wants_its_name():
     }
     for action, (request, typed) in ways.items():
         drawn = forms_of(request)
-        for said in ({}, {f"{action}-confirm": "PAY"}, {"approve-confirm": ""}):
-            assert list(read_decision(request, drawn, {"action": action, **typed, **said}).errors) == [
+        for typed_wrong in ({}, {f"{action}-confirm": "PAY"}, {"approve-confirm": ""}):
+            assert list(read_decision(request, drawn, {"action": action, **typed, **typed_wrong}).errors) == [
                 f"{action}-confirm"
             ]
         confirmed = read_decision(request, drawn, {"action": action, **typed, f"{action}-confirm": "pay"})
@@ -86,16 +86,16 @@ def test_every_way_to_run_a_risky_call_wants_its_name():
 
 
 def test_arguments_that_no_form_can_hold_are_edited_as_json():
-    """Doubled keys, or arguments that are not an object, are never poured into a form that would drop a part of them."""
+    """Doubled keys, or arguments that are not an object, never become a form that would drop a part of them."""
     for raw in ('{"cents": 1, "cents": 2}', "[1]", "{broken"):
         drawn = forms_of(request_of(input=raw))
         assert (drawn.edit, drawn.raw) == (None, raw)
 
 
 async def test_a_row_is_added_by_a_plain_post(sqlite_template, tmp_path):
-    """Without a script: the page comes back with one row more, nothing decided; filled and sent it reaches the decision.
+    """Without a script the page returns with one more row and nothing decided; filled and sent, the row is decided.
 
-    Nobody answers for Temporal here, so the answer to that is to try again, with the new row still there.
+    Temporal is not running here, so that answer says to try again, with the new row still there.
     """
     path = "/requests/rq_approval"
     async with pages_of(Filling("words"), sqlite_template, tmp_path / "pages") as served:
@@ -114,7 +114,7 @@ async def test_a_row_is_added_by_a_plain_post(sqlite_template, tmp_path):
 
 
 async def test_a_row_button_needs_the_form_token(sqlite_template, tmp_path):
-    """Another site cannot have the page drawn with words of its own in the form."""
+    """Another site cannot have the page rendered with its words in the form."""
     path = "/requests/rq_approval"
     async with pages_of(Filling("words"), sqlite_template, tmp_path / "pages") as served:
         form = PostedPage((await served.client.get(path)).text).form("edit")

@@ -1,4 +1,4 @@
-"""The form of a JSON Schema: through the real templates and a browser's rules of reading them, nothing is lost."""
+"""The form of a JSON Schema, through the real templates and a browser's rules: no value is lost."""
 
 import json
 from decimal import Decimal
@@ -31,7 +31,7 @@ def html_of(form, typed=None, errors=None):
 
 
 class Filled:
-    """A form as a person has it before them: drawn from a value, with what was typed over it."""
+    """A form as a person sees it: rendered from a value, with what was typed over it."""
 
     def __init__(self, schema, raw=None):
         self.raw = raw or ""
@@ -43,7 +43,7 @@ class Filled:
         return grown(self._drawn, self.typed)
 
     def name(self, pointer, what="name"):
-        """The control of the value at a pointer; ``what``: ``state_name``, ``rows_name``, ``variant_name``."""
+        """Return the control of the value at a pointer; ``what``: ``state_name``, ``rows_name``, ``variant_name``."""
         beside, _rest = place_errors(self.form, [{"pointer": pointer, "message": ""}], self.typed)
         (name,) = beside
         return name if what == "name" else getattr(next(each for each in every(self.form) if each.name == name), what)
@@ -53,7 +53,7 @@ class Filled:
         return self
 
     def press(self, button):
-        """Press a button of the page, which comes back."""
+        """Press a button of the page; return the page that follows."""
         posted = PostedPage(html_of(self.form, self.typed)).forms[0].pressing(button)
         changed = pressed(self.form, posted)
         self.typed = PostedPage(html_of(grown(self._drawn, changed), changed)).sent
@@ -99,11 +99,11 @@ def test_one_edit_changes_one_value_and_survives_an_error_page(case, data):
     filled.typed[control.name] = "typed by a person"
     again = PostedPage(html_of(filled.form, filled.typed, {control.name: "does not fit"})).sent
     assert again == filled.typed
-    said = reader.read(filled.form, again)
-    if said.args is None:  # typed into an object that is left out
-        assert set(said.errors.values()) == {reader.LEFT_OVER}
+    result = reader.read(filled.form, again)
+    if result.args is None:  # typed into an object that is left out
+        assert set(result.errors.values()) == {reader.LEFT_OVER}
         return
-    changed = _differences(json_text.parse(raw).tree, json_text.parse(said.args).tree)
+    changed = _differences(json_text.parse(raw).tree, json_text.parse(result.args).tree)
     # A field of an option that is not chosen holds a default, and is not part of the value.
     assert changed in ([], [(control.text, "typed by a person")])
 
@@ -118,7 +118,7 @@ def _differences(before, after):
 
 @given(TEXT)
 def test_no_edit_field_hides_a_character(text):
-    """A person who edits sees every character: hidden ones stand as escapes in a JSON field."""
+    """A person who edits sees every character: hidden ones are escapes in a JSON field."""
     filled = Filled(of(a={"type": "string"}), json.dumps({"a": text}))
     assert not has_hidden(filled.form.fields[0].text)
 
@@ -170,7 +170,7 @@ RAW = (
 
 
 def test_a_pydantic_model_gives_the_controls_one_expects():
-    """Each type of a tool's parameters has its control, and what the schema does not know is kept as JSON."""
+    """Each type of a tool's parameters has its control, and other schemas give a JSON field."""
     filled = Filled(ORDER, RAW)
     assert filled.kinds == {
         "order": "line",
@@ -219,7 +219,7 @@ def test_only_the_edited_value_changes(pointer, text, before, after):
 
 
 def _control_at(filled, pointer):
-    """The control at a pointer; where there is a choice of types, that of the chosen one."""
+    """Return the control at a pointer; with a choice of types, that of the chosen one."""
     name = filled.name(pointer)
     field = next(each for each in every(filled.form) if each.name == name)
     while field.kind == "variants":
@@ -229,7 +229,7 @@ def _control_at(filled, pointer):
 
 
 def test_null_empty_text_and_absence_are_three_things():
-    """A nullable text that may be left out can be each of the three, and each arrives as what it is."""
+    """A nullable, optional text can be each of the three, and each is sent as what it is."""
     schema = {"type": "object", "properties": {"note": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}
     for raw, state in (('{"note": ""}', "value"), ('{"note": null}', "null"), ("{}", "absent")):
         assert Filled(schema, raw).typed == {"field-0": "", "field-0-state": state}
@@ -239,7 +239,7 @@ def test_null_empty_text_and_absence_are_three_things():
 
 
 def test_a_row_is_added_and_filled_without_a_script():
-    """The button brings the page back with one empty row more, its defaults filled in and everything typed still there."""
+    """The button returns the page with one empty row more, with its defaults and everything typed so far."""
     filled = Filled(ORDER, RAW).put("/order", "typed before").press("Add to lines")
     filled.put("/lines/2/article", "bolt")
     price = next(each for each in every(filled.form) if each.name == filled.name("/lines/2/price"))
@@ -251,7 +251,7 @@ def test_a_row_is_added_and_filled_without_a_script():
 
 
 def test_the_new_row_has_the_focus():
-    """After the page came back, the keyboard goes on where the person was: in the new row, or at the button."""
+    """The page returns with the keyboard focus where the person was: in the new row, or at the button."""
     filled = Filled(ORDER, RAW)
     posted = PostedPage(html_of(filled.form, filled.typed)).forms[0]
     new = (
@@ -266,7 +266,7 @@ def test_the_new_row_has_the_focus():
 
 
 def test_rows_are_removed_without_mixing_up_the_others():
-    """A removed row is gone; the rows after it keep their values, their kinds of field and what was typed."""
+    """A removed row is gone; later rows keep their values, their kinds of field and what was typed."""
     raw = '{"lines": [{"article": "a"}, {"article": "hidden\\u200b"}, {"article": "c"}]}'
     filled = Filled({**ORDER, "required": []}, raw).put("/lines/2/article", "typed").press("Remove lines 1")
     assert json.loads(filled.read().args) == {"lines": [{"article": "hidden\u200b"}, {"article": "typed"}]}
@@ -288,7 +288,7 @@ def test_a_list_that_was_left_out_is_sent_once_a_row_was_added():
 
 
 def test_members_of_a_map_have_names_that_can_be_typed():
-    """Free members are added, renamed and removed; a name given twice, or not at all, is said beside it."""
+    """Free members are added, renamed and removed; a duplicate or missing name is reported at its field."""
     filled = Filled(ORDER, RAW).press("Add to counts")
     rows = next(each for each in every(filled.form) if each.key == "counts")
     key = rows.rows[2].key_name
@@ -303,7 +303,7 @@ def test_members_of_a_map_have_names_that_can_be_typed():
 
 
 def test_another_type_is_one_click():
-    """Choosing another option sends its value; what the first one held is still on the page."""
+    """Choosing another option sends its value; the first one's content is still on the page."""
     filled = Filled(ORDER, RAW)
     (integer, text) = next(each for each in every(filled.form) if each.key == "either").options
     filled.put("/either", "0", "variant_name")
@@ -313,13 +313,13 @@ def test_another_type_is_one_click():
 
 
 def test_a_choice_of_types_must_be_made():
-    """Where no option was chosen for a value that must be there, the form asks for one."""
+    """If no option is chosen for a required value, the form asks for one."""
     filled = Filled(of(either={"anyOf": [{"type": "integer"}, {"type": "string"}]}))
     assert filled.read().errors == {"field-0": reader.CHOOSE}
 
 
-def test_the_option_is_told_by_the_value():
-    """An option is the one whose constants, required members and types the value has; never by running its patterns."""
+def test_the_value_determines_the_option():
+    """The option is the one whose constants, required members and types the value has; no pattern is run for it."""
     pets = [
         {
             "type": "object",
@@ -341,7 +341,7 @@ def test_the_option_is_told_by_the_value():
 
 
 def test_a_number_keeps_its_kind():
-    """Where whole numbers and others are different types, 1 is the one, 1.0 the other, and each comes back as it was."""
+    """Where integers and other numbers are different types, 1 and 1.0 keep their own."""
     schema = of(n={"anyOf": [{"type": "number"}, {"type": "integer"}]}, m={"type": ["integer", "number"]})
     for raw, m in (("1", 0), ("1.0", 1), ("1e2", 1), ("1" + "0" * 30, 0)):
         filled = Filled(schema, f'{{"n": {raw}, "m": {raw}}}')
@@ -350,13 +350,13 @@ def test_a_number_keeps_its_kind():
 
 
 def test_what_must_be_there_and_is_not_is_not_made_up():
-    """Arguments that lack a required member still lack it when the form comes back untouched."""
+    """Arguments that lack a required member still lack it after an untouched form."""
     filled = Filled(of(a={"type": "string"}, b={"enum": [1]}, c=of(d={"type": "string"})), '{"c": {}}')
     assert reader.read(filled.form, filled.typed).args == '{"c": {}}'
 
 
-def test_constants_that_look_alike_are_told_apart():
-    """The text "1", the number 1, and a text that reads like one of our own words each have a label of their own."""
+def test_constants_that_look_alike_have_different_labels():
+    """The text "1", the number 1, and a text that reads like one of the form's own words each have their own label."""
     schema = {"type": "object", "properties": {"a": {"enum": ["1", 1, "", "(leave it out)", "plain", None]}}}
     (field,) = Filled(schema, "{}").form.fields
     assert [choice.label for choice in field.choices] == [
@@ -383,10 +383,10 @@ def test_a_type_that_is_one_of_itself_is_json():
 
 
 def test_a_form_stays_small_enough_to_look_through():
-    """Long lists and wide objects become JSON where they stand; a schema that grows beyond all bounds stays quick."""
+    """Long lists and wide objects become JSON in their place; a schema that grows without bound stays quick."""
     wide = of(**{f"m{n}": {"type": "integer"} for n in range(300)})
-    given = {"a": "x", "one": dict.fromkeys(wide["properties"], 1)}
-    filled = Filled(of(a={"type": "string"}, one=wide, other=wide), json.dumps(given))
+    values = {"a": "x", "one": dict.fromkeys(wide["properties"], 1)}
+    filled = Filled(of(a={"type": "string"}, one=wide, other=wide), json.dumps(values))
     assert [field.kind for field in filled.form.fields] == ["line", "group", "json"]
     long = Filled(
         of(rows={"type": "array", "items": of(a={"type": "string"})}), json.dumps({"rows": [{"a": "x"}] * 51})
@@ -401,15 +401,15 @@ def test_a_form_that_was_tampered_with_cannot_grow_without_bound():
     """Row numbers that no button gave are refused, and there are never more rows than the page takes."""
     filled = Filled(ORDER, RAW)
     name = filled.name("/lines", "rows_name")
-    for said in ("0 0", "0 x", "-1", "0 1 99999", " ".join(map(str, range(MAX_ROWS + 1))), "٣"):
-        filled.typed[name] = said
+    for rows in ("0 0", "0 x", "-1", "0 1 99999", " ".join(map(str, range(MAX_ROWS + 1))), "٣"):
+        filled.typed[name] = rows
         assert filled.read().errors == {name.removesuffix("-rows"): reader.DID_NOT_ARRIVE}
     filled.typed[name] = " ".join(map(str, range(MAX_ROWS)))
     assert len([*every(filled.form)]) < 1_000
 
 
-def test_wrong_types_are_said_beside_the_field():
-    """A word where a number belongs is an error of that control, however deep, and nothing is sent."""
+def test_wrong_types_are_reported_at_the_field():
+    """A word instead of a number is an error of that control, at any depth, and nothing is sent."""
     filled = Filled(ORDER, RAW).put("/cents", "many").put("/lines/0/count", "few")
     filled.put("/lines/0/count", "value", "state_name").put("/counts/b", "1.5")
     assert filled.read().args is None
@@ -441,7 +441,7 @@ def test_a_field_that_did_not_arrive_is_an_error():
 
 
 def test_an_answer_form_starts_from_the_defaults():
-    """Without a value the form shows the schema's defaults, and a required choice asks to be made."""
+    """Without a value the form has the schema's defaults, and a required choice has to be made."""
     schema = {
         "type": "object",
         "properties": {
@@ -486,8 +486,8 @@ def test_references_are_local_only():
     assert (far.kind, loop.kind) == ("json", "json")
 
 
-def test_complaints_stand_beside_their_field():
-    """A pointer finds its field at any depth; inside a JSON or line field it says where; the rest is listed on its own."""
+def test_errors_are_placed_at_their_field():
+    """A pointer finds its field at any depth; for a JSON or line field the message says where; the rest is listed."""
     filled = Filled(ORDER, RAW).press("Remove lines 1").press("Add to counts")
     rows = next(each for each in every(filled.form) if each.key == "counts")
     filled.typed[rows.rows[2].key_name] = "n~/e/w"
@@ -498,9 +498,9 @@ def test_complaints_stand_beside_their_field():
         "/detail": ("detail", "m"),
         "/either": ("either", "m"),
     }
-    for pointer, (key, said) in places.items():
+    for pointer, (key, message) in places.items():
         name = next(each for each in filled.form.fields if each.key == key).name
-        assert place_errors(filled.form, [{"pointer": pointer, "message": "m"}], filled.typed) == ({name: said}, [])
+        assert place_errors(filled.form, [{"pointer": pointer, "message": "m"}], filled.typed) == ({name: message}, [])
     assert filled.name("/counts/n~0~1e~1w") == rows.rows[2].field.name
     assert filled.name("/lines/0/article").endswith("-1-0")  # the first row that is left was the second
     assert place_errors(filled.form, [{"pointer": "", "message": "m"}, {"pointer": "/y", "message": "n"}], {}) == (
@@ -510,7 +510,7 @@ def test_complaints_stand_beside_their_field():
 
 
 def test_every_field_has_its_label_description_mark_and_complaint():
-    """Each control is labelled, required ones are marked for eyes and screen readers, and a complaint is tied to it."""
+    """Each control is labelled, required ones are marked for eyes and screen readers, and an error is tied to its control."""
     filled = Filled(ORDER, RAW)
     html = html_of(filled.form, filled.typed, {filled.name("/cents"): "too much", filled.name("/lines"): "too few"})
     assert '<label for="field-1"><code><bdi>cents</bdi></code> <span class="dim">integer</span></label>' in html

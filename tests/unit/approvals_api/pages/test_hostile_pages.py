@@ -1,4 +1,4 @@
-"""Whatever an agent or a tool writes, on every page, in every field: no element, no attribute, no link, nothing hidden."""
+"""Text of an agent or tool, on every page, in every field: no element, no attribute, no link, nothing hidden."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
         assert len(dict(attrs)) == len(attrs), f"an attribute is given twice: {attrs}"
         if tag not in VOID:
-            # The name of what is edited stands with it: an admin's own rules are no agent's words.
+            # A textarea counts with its name: the text of an admin's own rules is not an agent's.
             self._open.append(f"{tag} {dict(attrs).get('name')}" if tag == "textarea" else tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -61,29 +61,29 @@ class Page(HTMLParser):
 
     @property
     def shape(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The elements with the names of their attributes."""
+        """Return the elements with the names of their attributes."""
         return [(tag, tuple(sorted(attributes))) for tag, attributes in self.elements]
 
 
 @pytest.fixture(scope="module")
 async def drawn(sqlite_template, tmp_path_factory):
-    """Every page twice: with all hostile texts in each field, and with the same texts tamed."""
+    """Serve every page twice: with all hostile texts in each field, and with the same texts made harmless."""
     folder = tmp_path_factory.mktemp("hostile")
     pages = []
-    for number, given in enumerate((HOSTILE, tuple(map(tamed, HOSTILE)))):
-        async with pages_of(Filling(*given), sqlite_template, folder / str(number)) as served:
+    for number, texts in enumerate((HOSTILE, tuple(map(tamed, HOSTILE)))):
+        async with pages_of(Filling(*texts), sqlite_template, folder / str(number)) as served:
             pages.append({name: Page(await served.html(state)) for name, state in STATES.items()})
     return pages
 
 
 @pytest.mark.parametrize("name", STATES)
 async def test_hostile_text_is_only_text(drawn, name):
-    """On every page in every state: the same elements and attributes as for harmless text, and no address but our own."""
+    """On every page in every state, elements and attributes are those for harmless text, and all addresses are local."""
     hostile, harmless = drawn[0][name], drawn[1][name]
     assert hostile.shape == harmless.shape
     for tag, attributes in hostile.elements:
         assert tag not in {"iframe", "object", "embed", "base", "style", "svg"}
-        if tag == "img":  # one stored image is what it says it is, and stands in the page itself
+        if tag == "img":  # one stored image has its declared type, and is embedded in the page
             assert attributes.pop("src") == f"data:image/png;base64,{PIXEL}"
         assert not [each for each in attributes if each.startswith("on") or each == "style"]
         for address in ("href", "src", "action", "formaction"):
@@ -93,7 +93,7 @@ async def test_hostile_text_is_only_text(drawn, name):
 
 @pytest.mark.parametrize("name", STATES)
 async def test_hostile_text_hides_nothing_and_is_isolated(drawn, name):
-    """Every hidden character is spelled out, wherever people read; and each text stands in an element that isolates it."""
+    """Every hidden character is spelled out wherever people read, and each text is in an element that isolates it."""
     page = drawn[0][name]
     for text, around in page.texts:
         if has_hidden(text) and "textarea source" not in around:
@@ -101,8 +101,10 @@ async def test_hostile_text_hides_nothing_and_is_isolated(drawn, name):
         if MARK in text and not TEXT_ONLY & {each.partition(" ")[0] for each in around}:
             assert "bdi" in around, (around, text[:200])
     for tag, attributes in page.elements:
-        shown = {each for each in attributes if each in READ_ALOUD or (each == "value" and _is_seen(tag, attributes))}
-        for each in shown:
+        visible_attributes = {
+            each for each in attributes if each in READ_ALOUD or (each == "value" and _is_seen(tag, attributes))
+        }
+        for each in visible_attributes:
             hidden = [hex(ord(char)) for char in attributes[each] or "" if is_hidden(char)]
             assert hidden == [], (tag, each, (attributes[each] or "")[:200])
 
@@ -112,7 +114,7 @@ def _is_seen(tag, attributes):
 
 
 async def test_the_hostile_texts_are_on_the_pages(drawn):
-    """The two tests above look at pages that are full of such text: most states show it, and in many places."""
+    """The two tests above see pages full of such text: most states have it, in many places."""
     places = {name: sum(MARK in text for text, _around in page.texts) for name, page in drawn[0].items()}
     bare = {name for name, count in places.items() if count == 0}
     assert bare <= {name for name, state in STATES.items() if state.empty or not state.logged_in} | {"invalid"}
@@ -122,14 +124,14 @@ async def test_the_hostile_texts_are_on_the_pages(drawn):
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
 def test_each_text_can_still_be_read(text):
-    """What is not hidden stands there as it was written, in order; nothing is swallowed or merged."""
+    """Visible characters appear as they were written, in order; none is dropped or merged."""
     for show in (visible, visible_line):
         page = Page(str(show(text)))
         seen = "".join(each for each, _around in page.texts)
-        kept = "".join(piece for piece, hidden in pieces(text) if not hidden)
-        kept = kept.translate(dict.fromkeys(map(ord, " \n\t")))
-        shown = iter(seen)
-        assert all(each in shown for each in kept)
+        expected = "".join(piece for piece, hidden in pieces(text) if not hidden)
+        expected = expected.translate(dict.fromkeys(map(ord, " \n\t")))
+        remaining = iter(seen)
+        assert all(each in remaining for each in expected)
     assert not [each for each in marked_text(text) if is_hidden(each)]
 
 
@@ -144,7 +146,7 @@ async def test_the_form_survives_hostile_texts(sqlite_template, tmp_path):
 
 
 def test_a_problem_document_hides_nothing():
-    """A problem that quotes hostile text is JSON of its own type, and whoever reads it raw sees every character."""
+    """A problem that quotes hostile text is JSON of its own type, and a reader of its source sees every character."""
     answer = problem_response(
         409, "x", EVERYTHING_IN_RAW_JSON, {"errors": [{"message": EVERYTHING_IN_RAW_JSON}], "n": 1}
     )
@@ -155,7 +157,7 @@ def test_a_problem_document_hides_nothing():
 
 
 async def test_a_terminal_shows_a_request_and_hides_nothing(sqlite_template, tmp_path, capsys):
-    """Printed with the command line's own words, no request can send the terminal anything but visible characters."""
+    """Printed by the command line, a request can send the terminal only visible characters."""
     async with (
         pages_of(Filling(*HOSTILE), sqlite_template, tmp_path / "terminal") as served,
         served.database.read() as conn,
@@ -167,7 +169,7 @@ async def test_a_terminal_shows_a_request_and_hides_nothing(sqlite_template, tmp
         show_request(detail)
         terminal.line((detail.tool_name, "bold"), detail.agent_words)
         terminal.table(["a", "b"], [[detail.tool_name, (detail.input, "red")]])
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     out.cache_clear()
-    assert said.count(MARK) > 50
-    assert [hex(ord(each)) for each in set(said) if is_hidden(each)] == []
+    assert output.count(MARK) > 50
+    assert [hex(ord(each)) for each in set(output) if is_hidden(each)] == []

@@ -1,4 +1,4 @@
-"""What the judge said stands beside the request, on the page and in the terminal, labelled as a model's words."""
+"""A judge's words are next to the request, on the page and in the terminal, labelled as a model's."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out
 from turngate.text.run_words import judgement_words
 
-SAID = "small\u202e enough"
+REASON = "small\u202e enough"
 
 
 class _Judged(HTMLParser):
-    """The text of the part of the page that is about the judge."""
+    """Return the text of the page's part about the judge."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -37,12 +37,12 @@ class _Judged(HTMLParser):
         self.text += data if self.inside else ""
 
 
-async def test_what_the_judge_said_is_labelled(
+async def test_the_judges_words_are_labelled(
     sqlite_template: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who said it, what it comes to, its words with hidden characters spelled out; a failure's words are not a model's."""
+    """Its name, its verdict, its words with hidden characters spelled out; a failure's message is not a model's words."""
     async with (
-        pages_of(Filling(SAID), sqlite_template, tmp_path / "judged") as served,
+        pages_of(Filling(REASON), sqlite_template, tmp_path / "judged") as served,
         served.database.read() as conn,
     ):
         page = " ".join(_Judged(await served.html(STATES["approval"])).text.split())
@@ -52,11 +52,11 @@ async def test_what_the_judge_said_is_labelled(
     assert "\u202e" not in page
     out.cache_clear()
     show_request(detail)
-    shown = " ".join(capsys.readouterr().out.split())
+    output = " ".join(capsys.readouterr().out.split())
     out.cache_clear()
-    assert "the judge (model small" in shown
-    assert "would have allowed this: “small" in shown
-    assert "(a model's words)" in shown
+    assert "the judge (model small" in output
+    assert "would have allowed this: “small" in output
+    assert "(a model's words)" in output
     assert detail.judged is not None
     failed = detail.judged.model_copy(update={"verdict": "ask", "problem": "timeout", "reason": "It was late."})
     assert judgement_words(failed).endswith("gave no answer: It was late.")

@@ -34,7 +34,7 @@ OURS = {"pre", "bdi", "span", "div", "p", "ol", "li", "code", "table", "thead", 
 
 
 class _Text(HTMLParser):
-    """What a browser would show: the text, and the elements there are."""
+    """What a browser would show: the text and the elements."""
 
     def __init__(self, html):
         super().__init__(convert_charrefs=True)
@@ -50,8 +50,8 @@ class _Text(HTMLParser):
         self.text += data
 
 
-def blocks(*shown):
-    return _environment().get_template("blocks.html").module.blocks(shown)
+def blocks(*stored):
+    return _environment().get_template("blocks.html").module.blocks(stored)
 
 
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=list(BLOCKS))
@@ -68,7 +68,7 @@ def test_hostile_text_is_inert_in_every_block(block):
 
 
 def test_a_table_is_a_table_that_scrolls_in_its_own_box():
-    """Header cells, a box that can be focused and scrolled, a sign for null, and the rows that are missing."""
+    """Header cells, a box that can be focused and scrolled, a sign for null, and a count of missing rows."""
     html = blocks(TableBlock(columns=("name", "n"), rows=(("a\nb", 1), (None, 2)), more=1_000))
     assert 'class="table" role="region" aria-label="Table" tabindex="0"' in html
     assert html.count('<th scope="col">') == 2
@@ -92,7 +92,7 @@ def test_a_diff_and_a_command_are_drawn_as_in_a_preview():
     "result", [Ok(value={"secret": HOSTILE}), Failure(kind=HOSTILE, reason=HOSTILE, fields={"a": HOSTILE})]
 )
 def test_the_exact_result_stays_at_hand(result):
-    """A presentation may leave things out; the whole result is behind one click, as harmless as the rest."""
+    """A presentation may leave things out; the whole result is one click away, and just as harmless."""
     macro = _environment().get_template("parts.html").module.presented
     html = macro(result, (TextBlock(text="in short"),))
     assert html.index("in short") < html.index("Exact result")
@@ -108,8 +108,8 @@ def call_with(presentation):
     )  # fmt: skip
 
 
-def test_what_the_tool_made_of_it_is_shown_before_the_default():
-    """The stored blocks; the default where there are none, or none that this release can read; nothing while open."""
+def test_a_tools_presentation_precedes_the_default():
+    """The stored blocks; the default if there are none that this release can read; nothing while the call is open."""
     result = Ok(value={"value": "plain"})
     stored = PRESENTATION.dump_json(tuple(BLOCKS.values())).decode()
     assert presentation_of(call_with(stored), result) == PRESENTATION.validate_json(stored)

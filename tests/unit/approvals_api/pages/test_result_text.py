@@ -9,17 +9,17 @@ from approvals_api.pages.result_text import PAGE_CHARS, depends_on, page_of, rea
 
 
 def test_a_bare_text_is_read_as_it_is():
-    """The wrapping that makes every result an object is not shown around a text."""
+    """The object around every result is not shown for a plain text."""
     assert readable(json.dumps({"value": "two\nlines"})) == "two\nlines"
 
 
 @pytest.mark.parametrize("body", ['{"value": 1.10}', '{"value": "x", "more": null}', '{"n": 10000000000000000000001}'])
 def test_anything_else_keeps_its_digits_one_member_a_line(body):
-    """Numbers are not rounded on the way to a person."""
-    shown = readable(body)
-    assert json.loads(shown) == json.loads(body)
-    assert shown.count("\n") == body.count(":") + 1
-    assert all(digits in shown for digits in ("1.10", "10000000000000000000001") if digits in body)
+    """People see the digits unrounded."""
+    text = readable(body)
+    assert json.loads(text) == json.loads(body)
+    assert text.count("\n") == body.count(":") + 1
+    assert all(digits in text for digits in ("1.10", "10000000000000000000001") if digits in body)
 
 
 def test_what_cannot_be_taken_apart_is_shown_as_stored():
@@ -50,12 +50,12 @@ def test_pages_follow_each_other_without_gap_or_overlap(total):
 
 
 @given(st.integers(min_value=0), st.integers(min_value=1, max_value=3 * PAGE_CHARS))
-def test_an_offset_behind_the_end_is_the_last_page(offset, total):
-    """A link from elsewhere never shows an empty page of a text that is not empty."""
+def test_an_offset_after_the_end_is_the_last_page(offset, total):
+    """An old link never shows an empty page of a text that is not empty."""
     assert page_of("x" * total, offset).text
 
 
-def test_what_a_call_depends_on_is_said_in_words():
+def test_a_precondition_is_shown_in_words():
     """A text without its quotes, a value as JSON, and a precondition that failed as such."""
     assert depends_on('"etag-7"') == "etag-7"
     assert depends_on('{"release": "r1"}') == '{\n  "release": "r1"\n}'
@@ -76,18 +76,18 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_changed_is_a_diff_of_what_people_read(name):
     """Old and new value, line by line; a value that looks like a diff is lines of one."""
-    was, now, told = CHANGES[name]
+    was, now, changed_lines = CHANGES[name]
     lines = read_diff(what_changed(was, now)).lines
-    assert [line.text for line in lines if line.kind in {"added", "removed"}] == told
+    assert [line.text for line in lines if line.kind in {"added", "removed"}] == changed_lines
 
 
-def test_values_that_are_equal_or_not_known_have_no_difference():
+def test_equal_or_unknown_values_have_no_difference():
     """A tool without a precondition has nothing to compare."""
     assert [what_changed(None, "1"), what_changed("1", None), what_changed("1", "1")] == [None, None, None]
 
 
 def test_a_long_difference_is_cut_and_says_so():
-    """However much a call depends on, a page of it stays readable; what differs behind the cut is told."""
+    """However much a call depends on, the page stays readable, and says what differs after the cut."""
     long = json.dumps(list(range(100_000)))
     assert len(what_changed(long, json.dumps(list(range(1, 100_000))))) < 50_000
     assert "99,999" not in what_changed(long, '"x"')

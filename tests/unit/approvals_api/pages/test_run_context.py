@@ -1,4 +1,4 @@
-"""What stands around a run on its page: budgets with those of sub-agents, failed attempts, what the model says so far."""
+"""A run's surroundings on its page: budgets with sub-agents', failed attempts, the response in progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAGS = re.compile(r"<[^>]*>")
 
 @pytest.fixture(scope="module")
 async def texts(sqlite_template, tmp_path_factory):
-    """The words of pages by the names of their states."""
+    """The text of pages by the names of their states."""
     names = ("run completed", "run retrying", "run failed", "run of an external call", "external call", "inbox")
     more = ("fork", "fork summarised", "conversation", "runs")
     async with pages_of(Filling("shop"), sqlite_template, tmp_path_factory.mktemp("around") / "pages") as served:
@@ -27,14 +27,14 @@ async def texts(sqlite_template, tmp_path_factory):
 
 
 def test_a_budget_is_shown_with_what_sub_agents_used_of_it(texts):
-    """Tokens and cost of the run and of those below together, which part is theirs, and what was granted beyond a limit."""
+    """Tokens and cost of the run with its sub-agents, their share, and extensions of a limit."""
     assert "51 tokens, 50 of them by its sub-agents (limit raised)" in texts["run completed"]
     assert "cost 0.000002, 0.000001 of it by its sub-agents" in texts["run completed"]
     assert "1 of 100 steps" in texts["run completed"]
 
 
-def test_a_model_that_is_waited_for_says_so_without_javascript(texts):
-    """Until when, why, that nobody has to act, what it had said; each step keeps the attempts that failed before it."""
+def test_waiting_for_a_model_is_shown_without_javascript(texts):
+    """Until when, why, that no one has to act, its text so far; each step keeps its failed attempts."""
     page = texts["run retrying"]
     assert "Step 2 the model is answering" in page
     assert re.search(r"The model failed; it is retried in 1 h , at \d\d:\d\d:\d\d UTC \( shop \): shop", page)
@@ -47,12 +47,12 @@ def test_a_model_that_is_waited_for_says_so_without_javascript(texts):
 
 
 def test_a_run_that_began_with_a_summary_says_so(texts):
-    """Of how many messages, by whom, and that nothing else is shared."""
+    """Of how many messages, by which model, and that it shares nothing else."""
     assert "It begins with a summary of 3 messages , written by shop , and shares nothing else" in texts["run failed"]
 
 
 def test_a_fork_says_what_its_model_reads(texts):
-    """Messages as they are, or a summary in place of them; one that is to be written is said to be all of it."""
+    """Messages as they are, or a summary instead of them; a summary to be written says that it will be all."""
     assert (
         "The model reads 2 messages of the past as they are, and a summary instead of 1 earlier message"
         in texts["fork"]
@@ -62,7 +62,7 @@ def test_a_fork_says_what_its_model_reads(texts):
 
 
 def test_the_whole_conversation_is_readable(texts):
-    """Every message, with the place of the cut and what the model reads instead; what the engine said is not a person's."""
+    """Every message, with the cut and what the model reads instead; the engine's messages are not a person's."""
     page = texts["conversation"]
     assert "3 messages, as stored" in page
     assert "the model reads a summary instead of the messages above, written by shop" in page
@@ -71,7 +71,7 @@ def test_the_whole_conversation_is_readable(texts):
 
 
 def test_a_call_from_outside_names_its_source_and_no_model(texts):
-    """Inbox, list, request and run: the program that runs it, whose words are whose, and nothing that only an agent has."""
+    """Inbox, list, request and run name the program that runs it and whose words are whose, without a model."""
     request, run = texts["external call"], texts["run of an external call"]
     assert "external shop" in texts["inbox"]
     assert "external shop" in texts["runs"]
@@ -115,14 +115,14 @@ def png(size: int) -> str:
     ],
 )
 def test_only_pixels_that_are_what_they_say_are_drawn(part, way):
-    """By the bytes, not by the type alone; nothing is loaded from elsewhere, nothing is an address that was not made here."""
+    """The bytes count, not the type alone; nothing is loaded from elsewhere, and every address is local."""
     file = shown_file(part)
     assert file.way == way
     assert file.address == (f"data:image/png;base64,{PIXEL}" if way == "drawn" else "")
 
 
-def test_sizes_are_said_in_units_of_a_thousand():
-    """Bytes, then one digit behind the point."""
+def test_sizes_are_shown_in_units_of_a_thousand():
+    """Bytes, then one decimal."""
     assert [size_in_words(size) for size in (0, 1, 999, 14_200, 1_300_000)] == [
         "0 bytes",
         "1 byte",

@@ -1,4 +1,4 @@
-"""What is said of a value that does not fit: at the place that is meant, in words that help."""
+"""The errors about a value that does not fit its schema: at the right place, in words that help."""
 
 import pytest
 
@@ -21,7 +21,7 @@ SCHEMA = {
 
 
 @pytest.mark.parametrize(
-    ("value", "pointer", "said"),
+    ("value", "pointer", "message"),
     [
         ({"note": 0}, "/note", "0 is less than the minimum of 1"),
         ({"note": "x"}, "/note", "'x' is not valid under any of the given schemas"),
@@ -32,6 +32,6 @@ SCHEMA = {
         ({"pick": "c"}, "/pick", "'c' is not one of ['a', 'b']"),
     ],
 )
-def test_a_choice_of_types_is_complained_about_where_it_hurts(value, pointer, said):
-    """Of several types the one that the value is of is meant; only where none or several could be, nothing is guessed."""
-    assert problems_of(value, SCHEMA, under="/args") == [{"pointer": f"/args{pointer}", "message": said}]
+def test_a_choice_of_types_is_complained_about_where_it_hurts(value, pointer, message):
+    """Of several types the one with the value's kind counts; if none or several could, the error stays general."""
+    assert problems_of(value, SCHEMA, under="/args") == [{"pointer": f"/args{pointer}", "message": message}]

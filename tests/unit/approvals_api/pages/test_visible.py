@@ -10,7 +10,7 @@ from turngate.domain.text.hidden_text import escape_hidden, has_hidden, is_hidde
 
 
 class _Text(HTMLParser):
-    """What a browser would show: the text, and the tags there are."""
+    """What a browser would show: the text and the tags."""
 
     def __init__(self, html):
         super().__init__(convert_charrefs=True)
@@ -63,13 +63,13 @@ class _Text(HTMLParser):
 )
 def test_hidden_characters_are_named(code):
     """Control, bidi, zero-width, tag, filler and odd-space characters are shown by their code point and never as themselves."""
-    shown = visible(f"a{chr(code)}b")
-    assert f"⟨U+{code:04X}⟩" in shown
-    assert chr(code) not in shown
+    rendered = visible(f"a{chr(code)}b")
+    assert f"⟨U+{code:04X}⟩" in rendered
+    assert chr(code) not in rendered
 
 
 def test_ansi_escape_is_visible():
-    """A terminal's colour sequence is text that one can see."""
+    """A terminal's colour sequence is visible text."""
     assert _Text(visible("\x1b[31mred")).text == "⟨U+001B⟩[31mred"
 
 
@@ -81,28 +81,28 @@ def test_plain_text_is_left_alone():
 
 def test_markup_is_escaped():
     """Nothing in a value becomes an element, an attribute or a link."""
-    shown = visible("<script>alert(1)</script><a href='https://evil.example'>x</a>\"'&amp;")
-    parsed = _Text(shown)
+    rendered = visible("<script>alert(1)</script><a href='https://evil.example'>x</a>\"'&amp;")
+    parsed = _Text(rendered)
     assert parsed.tags == {"bdi"}
     assert parsed.text == "<script>alert(1)</script><a href='https://evil.example'>x</a>\"'&amp;"
 
 
 def test_combining_marks_cannot_pile_up():
-    """A few accents on a letter are writing; a tower of them, or one without a letter, is marked."""
+    """A few accents on a letter are writing; a pile of them, or one without a letter, is marked."""
     assert not has_hidden("e\u0301 n\u0303")
     assert has_hidden("a" + "\u0301" * 20)
     assert has_hidden("\u0301a")
 
 
 def test_a_line_stays_one_line():
-    """In a one-line place a newline cannot start a line of its own."""
+    """In a one-line place a newline cannot start another line."""
     assert "\n" not in visible_line("ok\nApproved by admin")
     assert _Text(visible_line("ok\nApproved by admin")).text == "ok⏎Approved by admin"
 
 
 @given(st.text())
 def test_shown_text_has_nothing_hidden(text):
-    """Whatever the value, what reaches the screen holds no hidden character, and no element but ours."""
+    """For any value, the screen gets no hidden character, and no element but the page's."""
     parsed = _Text(visible(text))
     assert not [char for char in parsed.text if is_hidden(char)]
     assert parsed.tags <= {"bdi", "span"}
@@ -110,7 +110,7 @@ def test_shown_text_has_nothing_hidden(text):
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_escaped_json_means_the_same(text):
-    """Escaping hidden characters of a JSON text changes its looks, never its value."""
+    """Escaping hidden characters of a JSON text changes its spelling, never its value."""
     import json  # noqa: PLC0415
 
     quoted = json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Sending from the outbox: claimed by one, sent at least once, and written down whatever happens."""
+"""Sending from the outbox: claimed by one process, sent at least once, and every outcome recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ITEM = Item(seq=1, name="run.failed", at="2026-03-01T12:00:00+00:00", run_id="ru
 
 
 async def add(database: Database, *, age: timedelta = timedelta(), payload: str | None = None) -> Delivery:
-    made = Delivery(
+    delivery = Delivery(
         id=deliveries.new_id(),
         channel="ops",
         first_seq=1,
@@ -31,17 +31,17 @@ async def add(database: Database, *, age: timedelta = timedelta(), payload: str 
         created_at=as_text(now() - age),
     )
     async with database.write() as conn:
-        await deliveries.add(conn, [made])
-    return made
+        await deliveries.add(conn, [delivery])
+    return delivery
 
 
 async def look(database: Database, delivery: Delivery) -> tuple[Delivery, list[str]]:
     async with database.read() as conn:
-        found = await deliveries.get(conn, delivery.id)
+        stored = await deliveries.get(conn, delivery.id)
         tries = (await deliveries.attempts_of(conn, [delivery.id])).get(delivery.id, [])
-    assert found is not None
+    assert stored is not None
     assert [each.n for each in tries] == list(range(1, len(tries) + 1))
-    return found, [each.answer for each in tries]
+    return stored, [each.answer for each in tries]
 
 
 async def due_now(database: Database, delivery: Delivery) -> None:
@@ -49,32 +49,32 @@ async def due_now(database: Database, delivery: Delivery) -> None:
         assert await deliveries.send_again(conn, delivery.id, at=now())
 
 
-async def test_what_is_delivered_is_done(database: Database, receiver: Receiver):
-    """Status, answer and time are in the log; nothing is open any more."""
-    made = await add(database)
+async def test_a_delivery_is_done_once_delivered(database: Database, receiver: Receiver):
+    """Status, answer and time are in the log, and none is open."""
+    delivery = await add(database)
     claimed = await claim_due(database, "ops")
     await send_claimed(database, webhook_channel(receiver), claimed)
-    found, answers = await look(database, made)
-    assert (found.status, found.attempts, answers) == ("delivered", 1, ["204 No Content"])
-    assert found.ended_at is not None
+    stored, answers = await look(database, delivery)
+    assert (stored.status, stored.attempts, answers) == ("delivered", 1, ["204 No Content"])
+    assert stored.ended_at is not None
     assert await claim_due(database, "ops") is None
-    assert receiver.received[0].headers["webhook-id"] == made.id
+    assert receiver.received[0].headers["webhook-id"] == delivery.id
 
 
 async def test_one_of_two_processes_claims(database: Database):
-    """The other is told to look again, and then when the claim is over."""
+    """The other one gets when to look again: when the claim ends."""
     await add(database)
     other = Database(database.url)
-    found = await asyncio.gather(claim_due(database, "ops"), claim_due(other, "ops"))
-    assert sum(isinstance(each, Delivery) for each in found) == 1
+    claims = await asyncio.gather(claim_due(database, "ops"), claim_due(other, "ops"))
+    assert sum(isinstance(each, Delivery) for each in claims) == 1
     later = await claim_due(other, "ops")
     await other.close()
     assert isinstance(later, datetime)
     assert timedelta(seconds=50) < later - now() <= send_delivery.CLAIM_FOR
 
 
-async def test_of_two_that_find_a_dead_senders_claim_one_gets_it(database: Database):
-    """Both looked before either took it."""
+async def test_of_two_that_see_a_dead_senders_claim_one_gets_it(database: Database):
+    """Both look before either takes it."""
     await add(database)
     async with database.write() as conn:
         dead = await deliveries.claim(conn, await deliveries.next_due(conn, "ops"), at=now(), until=now())
@@ -92,25 +92,25 @@ async def test_of_two_that_find_a_dead_senders_claim_one_gets_it(database: Datab
 async def test_a_sender_that_dies_loses_nothing(
     database: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
-    """Killed between claim and send: when the claim is over another sends it, same id; the log shows both attempts."""
-    made = await add(database)
+    """Killed between claim and send: after the claim another sends it, with the same id; the log has both attempts."""
+    delivery = await add(database)
     monkeypatch.setattr(send_delivery, "CLAIM_FOR", timedelta(0))
     dead = await claim_due(database, "ops")
     other = Database(database.url)
     again = await claim_due(other, "ops")
-    assert (dead.id, again.id, again.attempts) == (made.id, made.id, 2)
+    assert (dead.id, again.id, again.attempts) == (delivery.id, delivery.id, 2)
     await send_claimed(other, webhook_channel(receiver), again)
     await other.close()
-    found, answers = await look(database, made)
-    assert (found.status, answers) == ("delivered", ["", "204 No Content"])
-    assert receiver.received[0].headers["webhook-id"] == made.id
+    stored, answers = await look(database, delivery)
+    assert (stored.status, answers) == ("delivered", ["", "204 No Content"])
+    assert receiver.received[0].headers["webhook-id"] == delivery.id
 
 
 async def test_a_sender_killed_while_sending_loses_nothing(
     database: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
-    """The receiver may have it: it is sent again under the same id, never forgotten."""
-    made = await add(database)
+    """The receiver may have it: it is sent again with the same id, never dropped."""
+    delivery = await add(database)
     monkeypatch.setattr(send_delivery, "CLAIM_FOR", timedelta(0))
     receiver.answers = [None]
     task = asyncio.create_task(send_claimed(database, webhook_channel(receiver), await claim_due(database, "ops")))
@@ -118,124 +118,126 @@ async def test_a_sender_killed_while_sending_loses_nothing(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await send_claimed(database, webhook_channel(receiver), await claim_due(database, "ops"))
-    assert [each.headers["webhook-id"] for each in receiver.received] == [made.id, made.id]
-    assert (await look(database, made))[0].status == "delivered"
+    assert [each.headers["webhook-id"] for each in receiver.received] == [delivery.id, delivery.id]
+    assert (await look(database, delivery))[0].status == "delivered"
 
 
 async def test_a_late_failure_does_not_undo_a_newer_attempt(
     database: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
-    """A sender that stood still past its claim: its failure changes nothing, its success counts."""
+    """A sender was stopped past its claim: its failure changes nothing, its success counts."""
     monkeypatch.setattr(send_delivery, "CLAIM_FOR", timedelta(0))
     channel = webhook_channel(receiver)
     for late, newer, status in ((500, 204, "delivered"), (500, 410, "failed"), (204, 410, "delivered")):
-        made = await add(database)
+        delivery = await add(database)
         first, second = await claim_due(database, "ops"), await claim_due(database, "ops")
         receiver.answers = [answer(newer), answer(late)]
         await send_claimed(database, channel, second)
         await send_claimed(database, channel, first)
-        found, answers = await look(database, made)
-        assert (found.status, answers) == (status, [f"{late} Said", f"{newer} Said"])
+        stored, answers = await look(database, delivery)
+        assert (stored.status, answers) == (status, [f"{late} Said", f"{newer} Said"])
 
 
-async def test_a_failing_receiver_is_waited_for(database: Database, receiver: Receiver):
-    """The next attempt is due after the pause, or after what the receiver asked for."""
-    made = await add(database)
+async def test_a_failing_receiver_is_retried(database: Database, receiver: Receiver):
+    """The next attempt is due after the pause, or after the receiver's Retry-After."""
+    delivery = await add(database)
     channel = webhook_channel(receiver)
     receiver.answers = [answer(500), answer(503, Retry_After="900")]
     for attempt, low, high in ((1, 4, 7), (2, 898, 901)):
         await send_claimed(database, channel, await claim_due(database, "ops"))
-        found, _answers = await look(database, made)
-        wait = (datetime.fromisoformat(found.next_attempt_at) - now()).total_seconds()
-        assert (found.status, found.attempts) == ("waiting", attempt)
+        stored, _answers = await look(database, delivery)
+        wait = (datetime.fromisoformat(stored.next_attempt_at) - now()).total_seconds()
+        assert (stored.status, stored.attempts) == ("waiting", attempt)
         assert low < wait < high
         assert isinstance(await claim_due(database, "ops"), datetime)
-        await due_now(database, made)
+        await due_now(database, delivery)
     await send_claimed(database, channel, await claim_due(database, "ops"))
-    assert (await look(database, made))[0].status == "delivered"
+    assert (await look(database, delivery))[0].status == "delivered"
 
 
 async def test_a_message_that_is_refused_five_times_is_given_up(database: Database, receiver: Receiver):
-    """Then it can be sent once more by hand, one attempt each time; what was delivered cannot."""
-    made = await add(database)
+    """Then a person can send it again, one attempt each time; a delivered one cannot be sent again."""
+    delivery = await add(database)
     channel = webhook_channel(receiver)
     receiver.answer = answer(400)
     for attempt in range(1, 6):
         await send_claimed(database, channel, await claim_due(database, "ops"))
-        found, _answers = await look(database, made)
-        assert found.status == ("waiting" if attempt < 5 else "failed")
-        await due_now(database, made)
+        stored, _answers = await look(database, delivery)
+        assert stored.status == ("waiting" if attempt < 5 else "failed")
+        await due_now(database, delivery)
     receiver.answer = answer(200)
     await send_claimed(database, channel, await claim_due(database, "ops"))
-    found, answers = await look(database, made)
-    assert (found.status, found.attempts, len(answers)) == ("delivered", 6, 6)
+    stored, answers = await look(database, delivery)
+    assert (stored.status, stored.attempts, len(answers)) == ("delivered", 6, 6)
     async with database.write() as conn:
-        assert not await deliveries.send_again(conn, made.id, at=now())
+        assert not await deliveries.send_again(conn, delivery.id, at=now())
         assert not await deliveries.send_again(conn, "ntf_unknown", at=now())
 
 
 @pytest.mark.parametrize(("status", "age"), [(410, timedelta()), (500, timedelta(hours=25))])
-async def test_what_is_gone_or_too_old_fails_at_once(
+async def test_a_gone_or_too_old_delivery_fails_at_once(
     database: Database, receiver: Receiver, status: int, age: timedelta
 ):
-    """410 means never again; after 24 hours nobody waits for it any more."""
-    made = await add(database, age=age)
+    """410 means never again; after 24 hours no one waits for it any more."""
+    delivery = await add(database, age=age)
     receiver.answer = answer(status)
     await send_claimed(database, webhook_channel(receiver), await claim_due(database, "ops"))
-    found, _answers = await look(database, made)
-    assert (found.status, found.attempts) == ("failed", 1)
+    stored, _answers = await look(database, delivery)
+    assert (stored.status, stored.attempts) == ("failed", 1)
 
 
 async def test_a_claimed_delivery_is_not_sent_again_by_hand(database: Database):
-    """It is on its way."""
-    made = await add(database)
+    """It is being sent already."""
+    delivery = await add(database)
     await claim_due(database, "ops")
     async with database.write() as conn:
-        assert not await deliveries.send_again(conn, made.id, at=now())
+        assert not await deliveries.send_again(conn, delivery.id, at=now())
 
 
 @pytest.mark.parametrize(
-    ("payload", "said"),
+    ("payload", "problem"),
     [
         ('{"items": 7}', "a later release of Turngate wrote this"),
         ("{not json", "a later release of Turngate wrote this"),
     ],
 )
-async def test_what_cannot_be_read_fails_for_good(database: Database, receiver: Receiver, payload: str, said: str):
-    """And those behind it are sent."""
-    made = await add(database, payload=payload)
+async def test_an_unreadable_delivery_fails_for_good(
+    database: Database, receiver: Receiver, payload: str, problem: str
+):
+    """The deliveries after it are sent."""
+    delivery = await add(database, payload=payload)
     await send_claimed(database, webhook_channel(receiver), await claim_due(database, "ops"))
-    found, answers = await look(database, made)
-    assert found.status == "failed"
-    assert answers[0].startswith(said)
+    stored, answers = await look(database, delivery)
+    assert stored.status == "failed"
+    assert answers[0].startswith(problem)
 
 
 async def test_a_sender_that_takes_too_long_is_stopped(
     sqlite: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
-    """Before its claim is over, so that no two send at once."""
+    """Before its claim ends, so that no two send at once."""
     assert send_delivery.SEND_WITHIN < send_delivery.CLAIM_FOR
     monkeypatch.setattr(send_delivery, "SEND_WITHIN", timedelta(seconds=0.1))
     receiver.answer = None
-    made = await add(sqlite)
+    delivery = await add(sqlite)
     await send_claimed(sqlite, webhook_channel(receiver), await claim_due(sqlite, "ops"))
-    found, answers = await look(sqlite, made)
-    assert (found.status, answers) == ("waiting", ["it took longer than 0.1 s"])
+    stored, answers = await look(sqlite, delivery)
+    assert (stored.status, answers) == ("waiting", ["it took longer than 0.1 s"])
 
 
 async def test_a_test_message_is_sent_once_and_logged(sqlite: Database, receiver: Receiver):
-    """No process takes it from us meanwhile, and a failure is final: whoever asked is looking."""
+    """No other process claims it, and a failure is final, because its sender watches."""
     receiver.answers = [answer(200), answer(500)]
     channel = webhook_channel(receiver)
     for status in ("delivered", "failed"):
-        made, _outcome = await send_test(sqlite, channel)
-        found, answers = await look(sqlite, made)
-        assert (found.status, found.attempts, len(answers)) == (status, 1, 1)
+        delivery, _outcome = await send_test(sqlite, channel)
+        stored, answers = await look(sqlite, delivery)
+        assert (stored.status, stored.attempts, len(answers)) == (status, 1, 1)
     assert receiver.received[0].json["type"] == "notifications.test"
 
 
 async def test_deliveries_of_forgotten_channels_end(database: Database):
-    """Once they are as old as any delivery gets; those of channels that are there, and newer ones, stay."""
+    """Once they are as old as a delivery may get; those of existing channels, and newer ones, stay."""
     old, new = await add(database, age=timedelta(hours=25)), await add(database)
     at = now()
     async with database.write() as conn:
@@ -245,17 +247,17 @@ async def test_deliveries_of_forgotten_channels_end(database: Database):
 
 
 async def test_pages_are_newest_first(database: Database):
-    """By channel and status, going on behind the last one seen."""
-    made = [await add(database, age=timedelta(minutes=n)) for n in range(5)]
+    """By channel and status, continuing after the last one seen."""
+    added = [await add(database, age=timedelta(minutes=n)) for n in range(5)]
     async with database.write() as conn:
         taken = await deliveries.next_due(conn, "ops")
-        assert taken.id == made[4].id
+        assert taken.id == added[4].id
         await deliveries.claim(conn, taken, at=now(), until=now())
     async with database.read() as conn:
         first = await deliveries.page(conn, limit=2)
         rest = await deliveries.page(conn, limit=9, before=(first[-1].created_at, first[-1].id))
         sending_now = await deliveries.page(conn, limit=9, status="sending", channel="ops")
         nothing = await deliveries.page(conn, limit=9, channel="else")
-    assert [each.id for each in [*first, *rest]] == [each.id for each in made]
-    assert ([each.id for each in sending_now], nothing) == ([made[4].id], [])
+    assert [each.id for each in [*first, *rest]] == [each.id for each in added]
+    assert ([each.id for each in sending_now], nothing) == ([added[4].id], [])
     assert first[0].created_at <= as_text(now())
