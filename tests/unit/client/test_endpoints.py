@@ -163,14 +163,14 @@ OPERATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def test_every_endpoint_has_a_call() -> None:
-    """Whatever the document names can be called from Python."""
+    """Python can call everything in the document."""
     missing = sorted(OPERATIONS.keys() - CALLS.keys() - STREAMS)
     assert not missing, f"describe these calls in turngate/client and name them here: {', '.join(missing)}"
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_is_what_the_document_says(name: str) -> None:
-    """Method, path, parameters, members of the body, and a key where the endpoint takes one."""
+def test_a_call_agrees_with_the_document(name: str) -> None:
+    """Method, path, parameters, members of the body, and a key where the endpoint accepts one."""
     schemas = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())["components"]["schemas"]
     call = CALLS[name]
     method, path, operation = OPERATIONS[name]
@@ -190,7 +190,7 @@ def test_a_call_is_what_the_document_says(name: str) -> None:
 
 
 def test_json_text_is_sent_as_it_is() -> None:
-    """Byte for byte, also as the only member; what is not JSON is refused before it is sent."""
+    """Byte for byte, even as the only member; text that is not JSON is refused before it is sent."""
     assert with_member("{}", "args", '{"a":  1.10}') == '{"args": {"a":  1.10}}'
     assert with_member('{"x": 1}', "args", "2e0") == '{"x": 1, "args": 2e0}'
     for wrong in ("{", '1}, "digest": "x"', "[" * 100_000):
@@ -198,17 +198,19 @@ def test_json_text_is_sent_as_it_is() -> None:
             with_member("{}", "args", wrong)
 
 
-def test_both_clients_have_the_same_methods_and_say_their_parameters() -> None:
-    """``help()`` shows each method's own parameters and words, also the first one."""
+def test_both_clients_have_the_same_documented_methods() -> None:
+    """``help()`` shows each method's own parameters and docstring, for the first one too."""
 
     def methods(kind: type) -> dict[str, Callable[..., object]]:
-        found = inspect.getmembers(kind, inspect.isfunction)
-        return {name: made for name, made in found if not name.startswith("_") and name not in {"close", "aclose"}}
+        members = inspect.getmembers(kind, inspect.isfunction)
+        return {
+            name: method for name, method in members if not name.startswith("_") and name not in {"close", "aclose"}
+        }
 
     both = methods(TurngateClient), methods(SyncTurngateClient)
     assert set(both[0]) == set(both[1])
-    for name, made in both[0].items():
-        assert inspect.signature(made).parameters.keys() == inspect.signature(both[1][name]).parameters.keys()
-        assert made.__doc__
+    for name, method in both[0].items():
+        assert inspect.signature(method).parameters.keys() == inspect.signature(both[1][name]).parameters.keys()
+        assert method.__doc__
     bound = SyncTurngateClient("http://turngate.test").get_run
     assert list(inspect.signature(bound).parameters) == ["run_id"]

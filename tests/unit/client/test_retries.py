@@ -1,4 +1,4 @@
-"""What the client sends again, and what it never does; and that it stands alone."""
+"""What the client sends again and what it never does; and that it needs no server code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DECIDED = httpx.Response(200, json={"request_id": "rq_1", "decision_id": "d", "s
 
 
 class Line(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """A connection on which these outcomes come, one after the other; the last one stays. Keeps what was sent."""
+    """A connection with these outcomes, one after the other; the last one repeats. Records the requests."""
 
     def __init__(self, *outcomes: Outcome) -> None:
         self.outcomes = list(outcomes)
@@ -50,8 +50,8 @@ def client(line: Line, retries: Retries = QUICK) -> SyncTurngateClient:
     return SyncTurngateClient("http://turngate.test/", token="t", retries=retries, transport=line)
 
 
-def decide(made: SyncTurngateClient, key: str | None = None) -> object:
-    return made.decide("rq_1", DecisionOrder(verb="approve", digest="d"), decision_id=key)
+def decide(turngate: SyncTurngateClient, key: str | None = None) -> object:
+    return turngate.decide("rq_1", DecisionOrder(verb="approve", digest="d"), decision_id=key)
 
 
 REFUSED = httpx.ConnectError("refused")
@@ -81,55 +81,55 @@ READS: list[tuple[list[Outcome], int, type[TurngateError] | None]] = [
 
 
 @pytest.mark.parametrize(("outcomes", "sent", "error"), READS)
-def test_what_reads_is_sent_again_while_nobody_is_there(
+def test_a_read_is_sent_again_while_the_server_is_away(
     outcomes: list[Outcome], sent: int, error: type[TurngateError] | None
 ) -> None:
-    """503, 429 and lost connections only, at most four times; a longer Retry-After than we wait is not waited for."""
+    """After 503, 429 and lost connections only, at most four times; not after a Retry-After beyond the client's limit."""
     line = Line(*outcomes)
-    with client(line) as made:
+    with client(line) as turngate:
         if error is None:
-            assert made.count_requests().count == 3
+            assert turngate.count_requests().count == 3
         else:
             with pytest.raises(error):
-                made.count_requests()
+                turngate.count_requests()
     assert len(line.sent) == sent
 
 
 async def test_the_other_client_does_the_same() -> None:
-    """Both count attempts and raise alike."""
+    """Both count attempts and raise the same errors."""
     line = Line(AWAY, REFUSED, COUNT)
-    async with TurngateClient("http://turngate.test", retries=QUICK, transport=line) as made:
-        assert (await made.count_requests()).count == 3
+    async with TurngateClient("http://turngate.test", retries=QUICK, transport=line) as turngate:
+        assert (await turngate.count_requests()).count == 3
         line.outcomes = [AWAY]
         with pytest.raises(UnavailableError, match="Temporal is away"):
-            await made.count_requests()
+            await turngate.count_requests()
     assert len(line.sent) == 3 + 4
 
 
 def test_a_decision_is_sent_again_under_one_key() -> None:
-    """A POST with an Idempotency-Key, its own or ours; each call without one gets another. I4 does the rest."""
+    """A POST with an Idempotency-Key, the caller's or a new one for each call. I4 does the rest."""
     line = Line(LOST, AWAY, DECIDED)
-    with client(line) as made:
-        decide(made, "mine")
+    with client(line) as turngate:
+        decide(turngate, "mine")
         assert [each.headers["Idempotency-Key"] for each in line.sent] == ["mine"] * 3
         line.sent.clear()
-        decide(made)
+        decide(turngate)
         keys = {each.headers["Idempotency-Key"] for each in line.sent}
-        decide(made)
+        decide(turngate)
     assert len(keys) == 1
     assert keys != {line.sent[-1].headers["Idempotency-Key"]}
 
 
-def test_what_might_happen_twice_is_sent_once() -> None:
-    """An interrupt has no key: its lost answer is told, not hidden by a second one."""
+def test_a_call_that_might_happen_twice_is_sent_once() -> None:
+    """An interrupt has no key: its lost answer is an error, and not hidden by a second request."""
     line = Line(LOST)
-    with client(line) as made, pytest.raises(UnavailableError):
-        made.interrupt("run_1")
+    with client(line) as turngate, pytest.raises(UnavailableError):
+        turngate.interrupt("run_1")
     assert len(line.sent) == 1
 
 
 def test_pauses_grow_and_stay_within_their_bounds() -> None:
-    """Doubling from the first to the longest, each shortened by at most half; the server's wish comes first."""
+    """Doubling from the first to the longest, each shortened by at most half; a Retry-After comes first."""
     retries = Retries(attempts=9, first_pause=timedelta(seconds=1), longest_pause=timedelta(seconds=4))
     call = requests.count_requests()
     for attempt, longest in ((1, 1), (2, 2), (3, 4), (4, 4), (8, 4)):
@@ -143,18 +143,21 @@ def test_pauses_grow_and_stay_within_their_bounds() -> None:
 
 
 def test_an_error_keeps_its_code_and_details() -> None:
-    """Whatever members the problem has; those that an error's constructor has taken do no harm."""
+    """Whatever members the problem has; those that an error's constructor uses do no harm."""
     problem = {"detail": "late", "code": "already_decided", "decided_by": "ada", "self": 1, "message": 2, "status": 409}
-    with client(Line(httpx.Response(409, json=problem))) as made, pytest.raises(ConflictError, match="late") as lost:
-        decide(made)
+    with (
+        client(Line(httpx.Response(409, json=problem))) as turngate,
+        pytest.raises(ConflictError, match="late") as lost,
+    ):
+        decide(turngate)
     assert (lost.value.error_code, lost.value.details) == ("already_decided", {"decided_by": "ada"})
 
 
-def test_it_says_who_it_is() -> None:
-    """Token and User-Agent; a slash at the end of the address does no harm."""
+def test_it_identifies_itself() -> None:
+    """With token and User-Agent; a trailing slash in the address does no harm."""
     line = Line(COUNT)
-    with client(line) as made:
-        made.count_requests(status="all", parked=True)
+    with client(line) as turngate:
+        turngate.count_requests(status="all", parked=True)
     (sent,) = line.sent
     assert str(sent.url) == "http://turngate.test/api/v1/requests/count?status=all&parked=true"
     assert sent.headers["Authorization"] == "Bearer t"
@@ -162,7 +165,7 @@ def test_it_says_who_it_is() -> None:
 
 
 def test_importing_it_imports_nothing_of_the_server() -> None:
-    """Neither FastAPI nor SQLAlchemy nor Temporal, nor any of our own packages that stand on them."""
+    """Neither FastAPI nor SQLAlchemy nor Temporal, nor any part of Turngate that imports them."""
     code = "import sys, json, turngate.client; print(json.dumps(sorted(sys.modules)))"
     loaded = set(json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout))
     servers = {"fastapi", "starlette", "sqlalchemy", "temporalio", "approvals_api", "activities", "workflows"}
