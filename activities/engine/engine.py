@@ -82,7 +82,7 @@ class Engine:
             return await agent_of(conn, run)
         overrides = await self.overrides.of_run(conn, run)
         agent = self.agent(run.agent)
-        return agent if overrides is None else overrides.world.seen_by(agent)
+        return agent if overrides is None else overrides.values.seen_by(agent)
 
     async def tool_of_request(self, conn: Connection, request: Request) -> Tool | None:
         """Return the tool that a request is about, as this process has it; None when the app no longer has it."""

@@ -30,7 +30,7 @@ UNREADABLE: Final = Rule(
 class Overrides:
     """The overrides of a run with their policy parsed; ``policy`` None: the app's rules apply to the run."""
 
-    world: RunOverrides
+    values: RunOverrides
     policy: Policy | None
 
 
@@ -50,22 +50,22 @@ class OverridesCache:
             return None
         cached = self._cached.get(run.world)
         if cached is None:
-            world = await overrides.get(conn, run.world)
-            if world is None:
+            values = await overrides.get(conn, run.world)
+            if values is None:
                 why = f"the store does not have what run {run.id!r} has of its own ({run.world}); is this another database?"
                 raise ApplicationError(why, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True)
-            cached = self._cached[run.world] = Overrides(world, _parsed(world))
+            cached = self._cached[run.world] = Overrides(values, _parsed(values))
             while len(self._cached) > MAX_CACHED:
                 self._cached.pop(next(iter(self._cached)))
         return cached
 
 
-def _parsed(world: RunOverrides) -> Policy | None:
+def _parsed(values: RunOverrides) -> Policy | None:
     """Return its policy; a policy that a worker of another release can't read asks a person about every call (fail closed)."""
-    if world.policy is None:
+    if values.policy is None:
         return None
     try:
-        return parse_policy(world.policy, source="of the run")
+        return parse_policy(values.policy, source="of the run")
     except ConfigurationError as error:
-        log.exception("a run's own policy cannot be read", world=world.digest, problem=error.message)
+        log.exception("a run's own policy cannot be read", overrides=values.digest, problem=error.message)
         return Policy(rule=[UNREADABLE])

@@ -15,7 +15,7 @@ from approvals_api.runs import start
 from approvals_api.runs.fork import fork_point
 from approvals_api.runs.lead import lead_after
 from approvals_api.runs.order import checked_order
-from approvals_api.runs.overrides import changed_world
+from approvals_api.runs.overrides import changed_overrides
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError
@@ -57,7 +57,7 @@ async def start_dry_run(
         point = None if wanted.step is None else await fork_point(conn, run, wanted.step)
         lead = await lead_after(conn, run, 0 if point is None else point.step)
         published = await start.published_agent(conn, wanted.agent or lead.agent)
-        world = changed_world(await overrides.get(conn, run.world), published, wanted)
+        run_overrides = changed_overrides(await overrides.get(conn, run.world), published, wanted)
         if wanted.model is not None:
             await require_known_model(conn, wanted.model)
     own_model = lead.model if published.name == lead.agent else None
@@ -75,7 +75,7 @@ async def start_dry_run(
         replay_of=run.id,
         model_is_fixed=wanted.model is not None or published.name != lead.agent,
         fingerprint=wanted.fingerprint(principal.name, run_id),
-        world=world,
+        run_overrides=run_overrides,
     )
     return await start.start_ordered(services, principal, published.name, order)
 

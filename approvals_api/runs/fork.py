@@ -13,7 +13,7 @@ from approvals_api.principal import Principal
 from approvals_api.runs import start
 from approvals_api.runs.lead import lead_after
 from approvals_api.runs.order import ForkPoint, checked_order
-from approvals_api.runs.overrides import changed_world, require_policy_right
+from approvals_api.runs.overrides import changed_overrides, require_policy_right
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError
@@ -56,10 +56,10 @@ async def fork(
         point = await fork_point(conn, run, wanted.step)
         lead = await lead_after(conn, run, point.step)
         published = await start.published_agent(conn, wanted.agent or lead.agent)
-        world = changed_world(await overrides.get(conn, run.world), published, wanted)
+        run_overrides = changed_overrides(await overrides.get(conn, run.world), published, wanted)
         if wanted.model is not None:
             await require_known_model(conn, wanted.model)
-    require_policy_right(principal, world)
+    require_policy_right(principal, run_overrides)
     own_model = lead.model if published.name == lead.agent else None
     first = StartOrder(
         agent=published.name,
@@ -72,7 +72,7 @@ async def fork(
         await checked_order(first, by=principal.name, idempotency_key=idempotency_key, text_at="/text"),
         forked_from=point,
         fingerprint=wanted.fingerprint(principal.name, run_id),
-        world=world,
+        run_overrides=run_overrides,
         summarise=wanted.summarise,
     )
     return await start.start_ordered(services, principal, published.name, order)

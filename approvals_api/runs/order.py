@@ -46,8 +46,9 @@ class CheckedOrder:
 
     ``forked_from``: the past that a new conversation begins with; None: it begins empty. ``continues``: it continues in the
     same conversation where that run ended, without a new message. ``unattended``: what happens to its requests; None: the run
-    is attended. ``world``: its overrides. ``begins_at``: the message that a new conversation begins with, without a new one.
-    ``replay_of``: the run of which it is a dry run. ``model_is_fixed``: a person chose ``model`` for every step.
+    is attended. ``run_overrides``: None: it has none. ``begins_at``: the message that a new conversation begins with,
+    without a new one. ``replay_of``: the run of which it is a dry run. ``model_is_fixed``: a person chose ``model``
+    for every step.
     """
 
     text: str
@@ -59,7 +60,7 @@ class CheckedOrder:
     forked_from: ForkPoint | None = None
     continues: bool = False
     unattended: UnattendedAsks | None = None
-    world: RunOverrides | None = None
+    run_overrides: RunOverrides | None = None
     begins_at: str | None = None
     replay_of: str | None = None
     summarise: bool = False
@@ -166,7 +167,7 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
         forked_from_step=None if fork is None else fork.step,
         attended=order.unattended is None,
         unattended_asks=order.unattended or "park",
-        world=await overrides.keep(conn, order.world),
+        world=await overrides.keep(conn, order.run_overrides),
         replay_of_run_id=order.replay_of,
         model_chosen_by=principal.name if order.model_is_fixed else None,
     )
@@ -239,8 +240,8 @@ def _event_payload(order: CheckedOrder) -> dict[str, object]:
     fork, payload = order.forked_from, dict[str, object]()
     if order.unattended is not None:
         payload["unattended"] = order.unattended
-    if order.world is not None and not order.world.is_plain:
-        payload["own"] = own_facts(order.world)
+    if order.run_overrides is not None and not order.run_overrides.is_plain:
+        payload["own"] = own_facts(order.run_overrides)
     if fork is not None:
         payload["forked_from"] = {"run_id": fork.run_id, "step": fork.step} | (SUMMARISED if order.summarise else {})
     if order.replay_of is not None:

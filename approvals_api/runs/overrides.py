@@ -19,7 +19,7 @@ MAX_INSTRUCTIONS_CHARS: Final = 100_000
 MAX_TOOLS: Final = 1_000
 
 
-def changed_world(before: RunOverrides | None, agent: PublishedAgent, changes: OverridesOrder) -> RunOverrides:
+def changed_overrides(before: RunOverrides | None, agent: PublishedAgent, changes: OverridesOrder) -> RunOverrides:
     """Return the overrides of a run that continues from another one with these changes.
 
     Args:
@@ -43,13 +43,13 @@ def changed_world(before: RunOverrides | None, agent: PublishedAgent, changes: O
     return RunOverrides(agent=base.agent, instructions=instructions, tools=tools, policy=policy)
 
 
-def require_policy_right(principal: Principal, world: RunOverrides | None) -> None:
+def require_policy_right(principal: Principal, run_overrides: RunOverrides | None) -> None:
     """Raise ForbiddenError unless the principal may start a run with side effects under its own policy.
 
     Such a policy can open every gate, so it needs the right to change everyone's rules. A policy that a fork, or the run for a
     next message, takes over counts too: the run gets a new message under it. A retry gets none.
     """
-    if world is not None and world.policy is not None and not principal.may("admin"):
+    if run_overrides is not None and run_overrides.policy is not None and not principal.may("admin"):
         raise ForbiddenError(
             f"{principal.name!r} may not give a run a policy of its own: it needs the scope admin. Fork it under the app's "
             "rules (plain), or try the policy in a dry run.",
@@ -63,29 +63,29 @@ def listed(names: str | None) -> list[str] | None:
     return None if names is None else [name for name in (part.strip() for part in names.split(",")) if name]
 
 
-def own_facts(world: RunOverrides) -> dict[str, object]:
+def own_facts(run_overrides: RunOverrides) -> dict[str, object]:
     """Return what the log has of it: digests of its texts, and the tools by name."""
-    facts: dict[str, object] = {"digest": world.digest}
-    if world.instructions is not None:
-        facts["instructions"] = framed_sha256(world.instructions)
-    if world.tools is not None:
-        facts["tools"] = list(world.tools)
-    if world.policy is not None:
-        facts["policy"] = framed_sha256(world.policy)
+    facts: dict[str, object] = {"digest": run_overrides.digest}
+    if run_overrides.instructions is not None:
+        facts["instructions"] = framed_sha256(run_overrides.instructions)
+    if run_overrides.tools is not None:
+        facts["tools"] = list(run_overrides.tools)
+    if run_overrides.policy is not None:
+        facts["policy"] = framed_sha256(run_overrides.policy)
     return facts
 
 
-def world_view(world: RunOverrides | None) -> OverridesView | None:
+def overrides_view(run_overrides: RunOverrides | None) -> OverridesView | None:
     """Return a run's overrides as they are shown; None: it has none."""
-    if world is None or world.is_plain:
+    if run_overrides is None or run_overrides.is_plain:
         return None
     return OverridesView(
-        agent=world.agent,
-        digest=world.digest,
-        instructions=world.instructions,
-        tools=None if world.tools is None else list(world.tools),
-        policy=world.policy,
-        policy_digest=None if world.policy is None else framed_sha256(world.policy),
+        agent=run_overrides.agent,
+        digest=run_overrides.digest,
+        instructions=run_overrides.instructions,
+        tools=None if run_overrides.tools is None else list(run_overrides.tools),
+        policy=run_overrides.policy,
+        policy_digest=None if run_overrides.policy is None else framed_sha256(run_overrides.policy),
     )
 
 

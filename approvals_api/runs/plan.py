@@ -9,7 +9,7 @@ from typing import Any, Final
 from approvals_api.lookups import existing_run
 from approvals_api.runs.fork import fork_point
 from approvals_api.runs.lead import Lead, lead_after
-from approvals_api.runs.overrides import changed_world, tools_of, world_view
+from approvals_api.runs.overrides import changed_overrides, overrides_view, tools_of
 from approvals_api.runs.start import published_agent
 from approvals_api.services import Services
 from turngate.domain.agents.overrides import RunOverrides
@@ -39,7 +39,7 @@ async def plan_fork(services: Services, run_id: str, wanted: ForkOrder) -> ForkP
         point = await fork_point(conn, run, wanted.step)
         past_calls = await _past_calls(conn, run)
         lead = await lead_after(conn, run, point.step)
-        differences, world = await _differences(conn, run, lead, wanted)
+        differences, run_overrides = await _differences(conn, run, lead, wanted)
         reused = [each for each in past_calls if each.step <= point.step]
         again = [each for each in past_calls if each.step > point.step]
         return ForkPlan(
@@ -53,8 +53,8 @@ async def plan_fork(services: Services, run_id: str, wanted: ForkOrder) -> ForkP
             again=again[:MAX_LISTED],
             again_total=len(again),
             differences=differences,
-            own=world_view(world),
-            needs_admin=world.policy is not None,
+            own=overrides_view(run_overrides),
+            needs_admin=run_overrides.policy is not None,
         )
 
 
@@ -67,7 +67,7 @@ async def plan_dry_run(services: Services, run_id: str, wanted: DryRunOrder) -> 
         after = 0 if point is None else point.step
         answers = [each for each in await _past_calls(conn, run) if each.step > after and each.result is not None]
         lead = await lead_after(conn, run, after)
-        differences, world = await _differences(conn, run, lead, wanted)
+        differences, run_overrides = await _differences(conn, run, lead, wanted)
         return ForkPlan(
             run_id=run.id,
             step=None if point is None else point.step,
@@ -76,7 +76,7 @@ async def plan_dry_run(services: Services, run_id: str, wanted: DryRunOrder) -> 
             reused=answers[:MAX_LISTED],
             reused_total=len(answers),
             differences=differences,
-            own=world_view(world),
+            own=overrides_view(run_overrides),
             needs_admin=False,
         )
 
@@ -148,7 +148,7 @@ async def _differences(
     before = await overrides.get(conn, run.world)
     will_be = await published_agent(conn, wanted.agent or lead.agent)
     was = will_be if will_be.name == lead.agent else await agents.get(conn, lead.agent)
-    world = changed_world(before, will_be, wanted)
+    run_overrides = changed_overrides(before, will_be, wanted)
     old_model = lead.model or ("" if was is None else was.model)
     own_model = old_model if will_be.name == lead.agent else will_be.model
     workspace = wanted.workspace if isinstance(wanted, ForkOrder) else None
@@ -156,28 +156,32 @@ async def _differences(
         ("agent", lead.agent, will_be.name),
         ("model", old_model, wanted.model or own_model),
         ("workspace", run.workspace or "none", workspace or run.workspace or "none"),
-        ("instructions", _instructions(before, lead.agent), _instructions(world, will_be.name)),
-        ("tools", _tools(before, was), _tools(world, will_be)),
-        ("policy", _policy(before), _policy(world)),
+        ("instructions", _instructions(before, lead.agent), _instructions(run_overrides, will_be.name)),
+        ("tools", _tools(before, was), _tools(run_overrides, will_be)),
+        ("policy", _policy(before), _policy(run_overrides)),
     )
-    return [Difference(name=name, was=old, will_be=new) for name, old, new in aspects if old != new], world
+    return [Difference(name=name, was=old, will_be=new) for name, old, new in aspects if old != new], run_overrides
 
 
-def _instructions(world: RunOverrides | None, agent: str) -> str:
-    if world is None or world.agent != agent or world.instructions is None:
+def _instructions(run_overrides: RunOverrides | None, agent: str) -> str:
+    if run_overrides is None or run_overrides.agent != agent or run_overrides.instructions is None:
         return f"those of {agent}"
-    return f"its own, {framed_sha256(world.instructions)[:12]}"
+    return f"its own, {framed_sha256(run_overrides.instructions)[:12]}"
 
 
-def _tools(world: RunOverrides | None, agent: PublishedAgent | None) -> str:
-    if world is not None and world.tools is not None and (agent is None or world.agent == agent.name):
-        names = list(world.tools)
+def _tools(run_overrides: RunOverrides | None, agent: PublishedAgent | None) -> str:
+    if (
+        run_overrides is not None
+        and run_overrides.tools is not None
+        and (agent is None or run_overrides.agent == agent.name)
+    ):
+        names = list(run_overrides.tools)
     else:
         names = [] if agent is None else tools_of(agent)
     return ", ".join(names) or "none"
 
 
-def _policy(world: RunOverrides | None) -> str:
-    own = None if world is None else world_view(world)
+def _policy(run_overrides: RunOverrides | None) -> str:
+    own = None if run_overrides is None else overrides_view(run_overrides)
     digest = None if own is None else own.policy_digest
     return "the app's and the stored rules, and grants" if digest is None else f"its own, {digest[:12]}"

@@ -53,7 +53,7 @@ async def retry(
     principal.require("runs:write")
     async with services.database.read() as conn:
         run = await existing_run(conn, run_id)
-        world = await overrides.get(conn, run.world)
+        run_overrides = await overrides.get(conn, run.world)
         if model is not None:
             await require_known_model(conn, model)
     if run.status not in RETRIED:
@@ -78,5 +78,5 @@ async def retry(
     order = await checked_order(again, by=principal.name, idempotency_key=idempotency_key)
     point = ForkPoint(run_id=run.id, step=run.step, message_id=run.head_message_id)
     fingerprint = framed_sha256(principal.name, "retry", run_id, model or "")
-    order = replace(order, forked_from=point, continues=True, fingerprint=fingerprint, world=world)
+    order = replace(order, forked_from=point, continues=True, fingerprint=fingerprint, run_overrides=run_overrides)
     return await start.start_ordered(services, principal, run.agent, order)

@@ -68,7 +68,7 @@ async def send(
     principal.require("runs:write")
     async with services.database.read() as conn:
         before = await existing_run(conn, run_id)
-        world = await overrides.get(conn, before.world)
+        run_overrides = await overrides.get(conn, before.world)
     refuse_dry(before, "to continue, fork it from one of its steps")
     if is_external(before.agent):
         raise ConflictError("this run is an external call: it takes no messages", code="external_call")
@@ -80,7 +80,9 @@ async def send(
         model=before.chosen_model or None,
         unattended=None if before.attended else before.unattended_asks,
     )
-    order = replace(await checked_order(following, by=principal.name, idempotency_key=idempotency_key), world=world)
+    order = replace(
+        await checked_order(following, by=principal.name, idempotency_key=idempotency_key), run_overrides=run_overrides
+    )
     for _ in range(ATTEMPTS - 1):
         try:
             sent = await _once(services, principal, before.agent, order, while_running)
@@ -112,7 +114,7 @@ async def _once(
     queued = await _queue(services, principal, order, while_running)
     if queued is not None:
         return queued
-    require_policy_right(principal, order.world)
+    require_policy_right(principal, order.run_overrides)
     return Sent(run=await start.start_ordered(services, principal, agent, order), message=None)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from approvals_api.lookups import existing_run
 from approvals_api.paging import one_page
-from approvals_api.runs.overrides import world_view
+from approvals_api.runs.overrides import overrides_view
 from approvals_api.runs.step_views import step_views
 from turngate.domain.errors import NotFoundError
 from turngate.domain.requests import RunStatus
@@ -65,7 +65,7 @@ async def run_detail(conn: Connection, run_id: str) -> RunDetail:
             WaitingMessage.model_validate(each)
             for each in (await queued_messages.waiting(conn, run_id) if run.status == "running" else [])
         ],
-        own=world_view(await overrides.get(conn, run.world)),
+        own=overrides_view(await overrides.get(conn, run.world)),
         schedule_name=await _schedule_name(conn, run),
     )
 

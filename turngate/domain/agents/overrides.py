@@ -37,7 +37,7 @@ class RunOverrides(BaseModel):
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256; the same world has the same one, in later releases that know more of them, too."""
+        """Hex SHA-256; the same overrides have the same one, in later releases that know more of them, too."""
         return framed_sha256(self.model_dump_json(exclude_none=True))
 
     def for_agent(self, name: str) -> RunOverrides:
