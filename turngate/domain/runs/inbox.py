@@ -47,6 +47,10 @@ class InboxFilter(BaseModel):
         """Return the filter as this person means it: :data:`ME` is their name."""
         return self.model_copy(update={"claimed": person}) if self.claimed == ME else self
 
+    def with_status(self, status: InboxStatus) -> InboxFilter:
+        """Return the filter for requests in this status, with its other conditions."""
+        return InboxFilter.model_validate({**dict(self), "status": status})
+
     @property
     def query(self) -> str:
         """The filter as the query of a URL, conditions in a fixed order and none that is the default."""
