@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 from pydantic import BaseModel
 from sqlalchemy.exc import IntegrityError
@@ -20,15 +21,21 @@ MAX_KEY_CHARS: Final = 255
 Result = TypeVar("Result", bound=BaseModel)
 
 
-async def once(
-    services: Services,
-    principal: Principal,
-    key: str | None,
-    *,
-    content: Sequence[str],
-    answer: type[Result],
-    act: Callable[[Connection], Awaitable[Result]],
-) -> Result:
+@dataclass(frozen=True, kw_only=True)
+class KeyedChange(Generic[Result]):
+    """A change that a repeat under the same key makes once.
+
+    ``key``: 1 to 255 printable characters; None: every call is a change of its own. ``content``: what identifies this change:
+    its kind, its target and its content. ``answer``: the model that answers are. ``act``: makes the change on the connection.
+    """
+
+    key: str | None
+    content: Sequence[str]
+    answer: type[Result]
+    act: Callable[[Connection], Awaitable[Result]]
+
+
+async def once(services: Services, principal: Principal, change: KeyedChange[Result]) -> Result:
     """Make a change in one write transaction and return its answer; a repeat under the same key returns the first answer.
 
     Answer and change are one transaction, so no crash leaves one without the other. A key belongs to its principal. A change
@@ -37,29 +44,27 @@ async def once(
     Args:
         services: the process's services.
         principal: who makes the change.
-        key: 1 to 255 printable characters; None: every call is a change of its own.
-        content: what identifies this change: its kind, its target and its content.
-        answer: the model that answers are.
-        act: makes the change on the connection.
+        change: its key, its content, and how to make it.
 
     Raises:
         ConflictError: ``idempotency_key_reused``: the key was used for something else.
         InvalidInputError: the key is not 1 to 255 printable characters.
-        Exception: whatever ``act`` raises; nothing was changed.
+        Exception: whatever ``change.act`` raises; nothing was changed.
     """
+    key = change.key
     if key is None:
         async with services.database.write() as conn:
-            return await act(conn)
+            return await change.act(conn)
     if not (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
         message = f"Idempotency-Key: 1 to {MAX_KEY_CHARS} printable characters"
         raise InvalidInputError(message, errors=[{"pointer": "", "message": message}])
-    fingerprint = framed_sha256(*content)
+    fingerprint = framed_sha256(*change.content)
     try:
         async with services.database.write() as conn:
-            first = await _first(conn, principal, key, fingerprint, answer)
+            first = await _first(conn, principal, key, fingerprint, change.answer)
             if first is not None:
                 return first
-            fresh = await act(conn)
+            fresh = await change.act(conn)
             await idempotent_answers.keep(
                 conn, principal=principal.name, key=key, fingerprint=fingerprint, answer=fresh.model_dump_json()
             )
@@ -67,7 +72,7 @@ async def once(
     except IntegrityError:
         # The same key at the same moment: one of the two was kept, and this one's change was rolled back.
         async with services.database.read() as conn:
-            first = await _first(conn, principal, key, fingerprint, answer)
+            first = await _first(conn, principal, key, fingerprint, change.answer)
         if first is None:
             raise
         return first

@@ -19,6 +19,7 @@ from approvals_api.policy import rules as policy_rules
 from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.errors import TurngateError
+from turngate.wire.orders import PolicyQuestion
 from turngate.wire.policy import Explanation, PolicyVersion, PolicyView
 from turngate.wire.problems import status_of
 
@@ -84,13 +85,13 @@ async def change(request: Request, services: ServicesDep, principal: ReaderDep) 
 
 async def _explained(services: Services, words: Mapping[str, str]) -> Question:
     try:
-        answer = await policy_reports.explain_call(
-            services,
+        question = PolicyQuestion(
             tool=words["tool"].strip(),
-            raw_args=words["args"].strip() or "{}",
+            args=words["args"].strip() or "{}",
             agent=words["agent"].strip() or None,
             workspace=words["workspace"].strip() or None,
         )
+        answer = await policy_reports.explain_call(services, question)
     except TurngateError as error:
         return Question(words=words, problem=error.message)
     return Question(words=words, answer=answer)

@@ -31,7 +31,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
 from turngate.store.live import progress
-from turngate.wire.orders import StartOrder
+from turngate.wire.orders import MessageOrder, StartOrder
 from turngate.wire.problems import status_of
 from turngate.wire.runs import RunDetail, RunSummary
 
@@ -136,14 +136,11 @@ async def act_on_run(request: Request, services: ServicesDep, principal: Starter
 
 async def _send_message(services: Services, principal: Principal, run_id: str, typed: Mapping[str, str]) -> str:
     """Send a message to the conversation; returns the id of the run that takes it."""
-    sent = await send_message.send(
-        services,
-        principal,
-        run_id,
-        text=typed.get("input", "").replace("\r\n", "\n"),
+    message = MessageOrder(
+        input=typed.get("input", "").replace("\r\n", "\n"),
         while_running=_choice(typed.get("while_running", ""), WHILE_RUNNING, "/while_running"),
-        idempotency_key=typed.get("key") or None,
     )
+    sent = await send_message.send(services, principal, run_id, message, idempotency_key=typed.get("key") or None)
     return sent.run.id
 
 

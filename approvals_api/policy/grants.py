@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from approvals_api.idempotency import once
+from approvals_api.idempotency import KeyedChange, once
 from approvals_api.paging import one_page
 from approvals_api.principal import Principal
 from approvals_api.services import Services
@@ -26,7 +26,7 @@ from turngate.store.policy.grants import StoredGrant
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
-from turngate.wire.orders import DecisionOrder
+from turngate.wire.orders import DecisionOrder, GrantOrder
 from turngate.wire.policy import GrantDetail, GrantPreview, GrantUseView, GrantView
 from turngate.wire.requests import RequestDetail
 from turngate.wire.view import Page
@@ -95,23 +95,13 @@ async def grant_detail(conn: Connection, grant_id: str) -> GrantDetail:
     return GrantDetail(**grant_view(stored).model_dump(), used_by=used_by)
 
 
-async def create(
-    services: Services,
-    principal: Principal,
-    wanted: WantedGrant,
-    *,
-    run_id: str | None = None,
-    agent: str | None = None,
-    key: str | None = None,
-) -> GrantView:
+async def create(services: Services, principal: Principal, order: GrantOrder, *, key: str | None = None) -> GrantView:
     """Create a grant without a decision; the same key with the same content returns the first one.
 
     Args:
         services: the process's services.
         principal: who creates it; must hold ``requests:decide``, and be an admin for a grant to everyone.
-        wanted: what is granted.
-        run_id: the live run it is for, with scope ``run`` and no other.
-        agent: the agent it is for, with scope ``agent`` and no other.
+        order: what is granted, and to which run or agent; a run must be live.
         key: Idempotency-Key.
 
     Raises:
@@ -120,6 +110,7 @@ async def create(
         ForbiddenError: ``missing_scope`` or ``not_eligible``.
     """
     principal.require("requests:decide")
+    wanted, run_id, agent = order.grant, order.run_id, order.agent
     require_scope(principal, wanted)
     targets: dict[GrantScope, str | None] = {"run": run_id, "agent": agent}
     for scope, target in targets.items():
@@ -143,7 +134,8 @@ async def create(
         return grant_view(stored)
 
     content = ["grant", wanted.model_dump_json(), run_id or "", agent or ""]
-    return await once(services, principal, key, content=content, answer=GrantView, act=act)
+    change = KeyedChange(key=key, content=content, answer=GrantView, act=act)
+    return await once(services, principal, change)
 
 
 async def revoke(services: Services, principal: Principal, grant_id: str) -> GrantView:

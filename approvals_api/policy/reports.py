@@ -16,7 +16,6 @@ from approvals_api.validation.exact_json import parse_exact
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.policy import Policy, VerdictKind, parse_policy
-from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.policies.explain import AskedCall, PlacedRule, explain, in_order
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, lies_in, without_permissions
@@ -24,6 +23,7 @@ from turngate.store import agents
 from turngate.store.database import Connection
 from turngate.store.policy import grants, policies, recorded_calls
 from turngate.store.policy.policies import PublishedPolicy
+from turngate.wire.orders import PolicyQuestion
 from turngate.wire.policy import CallPlace, Explanation, ShadowChange, ShadowReport
 
 MAX_CALLS: Final = 10_000
@@ -41,38 +41,24 @@ class _Known:
     notes: list[str] = field(default_factory=list)
 
 
-async def explain_call(
-    services: Services,
-    *,
-    tool: str,
-    raw_args: str,
-    agent: str | None = None,
-    workspace: str | None = None,
-    unattended: UnattendedAsks | None = None,
-    tried: str | None = None,
-) -> Explanation:
+async def explain_call(services: Services, question: PolicyQuestion) -> Explanation:
     """Return what policy would answer to a call, and why.
 
     Paths are resolved on this machine; if the worker runs on another one, links there may lead elsewhere.
 
-    Args:
-        services: the process's services.
-        tool: its name.
-        raw_args: exact JSON text of the arguments.
-        agent: who calls it; None: the agent that has it, if it is the only one.
-        workspace: the run's directory; None: it has none.
-        unattended: what happens to requests of the run; None: it is attended.
-        tried: TOML to try instead of the stored rules, as if it was stored.
-
     Raises:
-        InvalidInputError: ``invalid_policy`` for ``tried``; or the arguments are not unambiguous JSON.
+        InvalidInputError: ``invalid_policy`` for the rules to try; or the arguments are not unambiguous JSON.
     """
-    parse_exact(raw_args, pointer="/args", code="invalid_input")
-    trial = None if tried is None else parsed(tried, pointer="/policy")
+    parse_exact(question.args, pointer="/args", code="invalid_input")
+    trial = None if question.policy is None else parsed(question.policy, pointer="/policy")
     async with services.database.read() as conn:
-        known = await _known(conn, tool, agent, workspace, trial)
+        known = await _known(conn, question.tool, question.agent, question.workspace, trial)
     call = AskedCall(
-        tool=known.tool.stand_in(), raw_input=raw_args, agent=known.agent, workspace=workspace, unattended=unattended
+        tool=known.tool.stand_in(),
+        raw_input=question.args,
+        agent=known.agent,
+        workspace=question.workspace,
+        unattended=question.unattended,
     )
     return explain(known.rules, call, grants=known.grants, notes=known.notes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from approvals_api.idempotency import once
+from approvals_api.idempotency import KeyedChange, once
 from approvals_api.lookups import existing_request
 from approvals_api.paging import one_page
 from approvals_api.principal import Principal
@@ -40,7 +40,8 @@ async def comment(
         return CommentView.model_validate(added)
 
     content = ("comment", request_id, text)
-    return await once(services, principal, idempotency_key, content=content, answer=CommentView, act=add)
+    change = KeyedChange(key=idempotency_key, content=content, answer=CommentView, act=add)
+    return await once(services, principal, change)
 
 
 async def comment_page(

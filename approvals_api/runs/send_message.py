@@ -27,7 +27,7 @@ from turngate.store.events import events
 from turngate.store.runs import overrides, queued_messages, runs
 from turngate.store.runs.queued_messages import QueuedMessage
 from turngate.store.runs.runs import Run
-from turngate.wire.orders import StartOrder
+from turngate.wire.orders import MessageOrder, StartOrder
 
 logger = logging.getLogger(__name__)
 
@@ -47,15 +47,14 @@ async def send(
     services: Services,
     principal: Principal,
     run_id: str,
+    message: MessageOrder,
     *,
-    text: str,
-    while_running: WhileRunning | None = None,
     idempotency_key: str | None = None,
 ) -> Sent:
     """Send a message into a run's conversation.
 
     Without a live run it starts the next one, with this run's agent, model, workspace and overrides. A live run takes it as
-    ``while_running`` says, or as its agent declares. The same ``idempotency_key`` with the same content is one message.
+    the message says, or as its agent declares. The same ``idempotency_key`` with the same content is one message.
 
     Raises:
         NotFoundError: no such run.
@@ -74,7 +73,7 @@ async def send(
         raise ConflictError("this run is an external call: it takes no messages", code="external_call")
     following = StartOrder(
         agent=before.agent,
-        input=text,
+        input=message.input,
         conversation_id=before.conversation_id,
         workspace=before.workspace,
         model=before.chosen_model or None,
@@ -85,7 +84,7 @@ async def send(
     )
     for _ in range(ATTEMPTS - 1):
         try:
-            sent = await _once(services, principal, before.agent, order, while_running)
+            sent = await _once(services, principal, before.agent, order, message.while_running)
             break
         except IntegrityError:  # the same key twice at the same moment: now the first message is there
             continue
@@ -93,7 +92,7 @@ async def send(
             if conflict.error_code != "run_live":
                 raise
     else:
-        sent = await _once(services, principal, before.agent, order, while_running)
+        sent = await _once(services, principal, before.agent, order, message.while_running)
     if sent.message is not None and sent.message.while_running == "supersede" and sent.message.taken_at is None:
         await supersede(services, sent.message)
     return sent
@@ -143,7 +142,7 @@ async def _queue(
             )
         await queued_messages.add(
             conn,
-            queued_messages.QueuedMessage(
+            QueuedMessage(
                 id=message_id,
                 run_id=live.id,
                 text=order.text,

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 
 from approvals_api.gateway.client import BUSY_WAIT
-from approvals_api.idempotency import once
+from approvals_api.idempotency import KeyedChange, once
 from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs.control import MAX_REASON_CHARS
@@ -76,9 +76,9 @@ async def create(
 
     content = {**dict(wanted), "timetable": wanted.timetable.model_dump_json()}
     try:
-        created = await once(
-            services, principal, key, content=["schedule", *map(repr, content.values())], answer=_Created, act=act
-        )
+        members = ["schedule", *map(repr, content.values())]
+        change = KeyedChange(key=key, content=members, answer=_Created, act=act)
+        created = await once(services, principal, change)
     except IntegrityError:
         raise _name_taken(wanted.name) from None
     return await _agreed(services, created.id)
@@ -194,7 +194,8 @@ async def fire_now(services: Services, principal: Principal, id_or_name: str, *,
         return _Created(id=fire.run_id)
 
     try:
-        created = await once(services, principal, key, content=["fire", id_or_name], answer=_Created, act=act)
+        change = KeyedChange(key=key, content=["fire", id_or_name], answer=_Created, act=act)
+        created = await once(services, principal, change)
     except IntegrityError:
         raise ConflictError("another run was started at the same moment: try again", code="run_live") from None
     async with services.database.read() as conn:

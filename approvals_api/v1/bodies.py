@@ -18,7 +18,7 @@ from turngate.domain.requests import Resolution, UnattendedAsks, Verb, WhileRunn
 from turngate.domain.runs.inbox import MAX_QUERY_CHARS
 from turngate.store.requests.claims import DEFAULT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS
 from turngate.store.requests.comments import MAX_CHARS
-from turngate.wire.orders import DecisionOrder, DryRunOrder, ForkOrder, StartOrder
+from turngate.wire.orders import DecisionOrder, DryRunOrder, ForkOrder, MessageOrder, StartOrder
 
 # The operations check these bounds too, for the pages; here they also get into the OpenAPI document.
 Text = Annotated[
@@ -72,6 +72,11 @@ class MessageBody(_Body):
 
     input: Text
     while_running: WhileRunning | None = None
+
+    @property
+    def order(self) -> MessageOrder:
+        """The order that the API's operations take."""
+        return MessageOrder(input=self.input, while_running=self.while_running)
 
 
 class RetryBody(_Body):

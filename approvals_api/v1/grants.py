@@ -18,6 +18,7 @@ from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, GrantPattern, GrantScope, WantedGrant
 from turngate.domain.tools.failures import describe_validation
+from turngate.wire.orders import GrantOrder
 from turngate.wire.policy import GrantDetail, GrantPreview, GrantView
 from turngate.wire.view import Page
 
@@ -100,7 +101,8 @@ async def create_grant(
         max_uses=body.max_uses,
         note=body.note,
     )
-    return await grants.create(services, principal, wanted, run_id=body.run_id, agent=body.agent, key=idempotency_key)
+    order = GrantOrder(grant=wanted, run_id=body.run_id, agent=body.agent)
+    return await grants.create(services, principal, order, key=idempotency_key)
 
 
 @router.post("/grants/preview", responses=problems({404: "`not_found`: there is no such request"}))

@@ -19,6 +19,7 @@ from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.requests import UnattendedAsks
 from turngate.store.clock import as_text
+from turngate.wire.orders import PolicyQuestion
 from turngate.wire.policy import Explanation, PolicyVersion, PolicyVersionDetail, PolicyView, ShadowReport
 from turngate.wire.view import Page
 
@@ -63,6 +64,10 @@ class ExplainBody(_Body):
     workspace: Annotated[str, Field(pattern=r"^/[^\u0000]*$", max_length=4_096)] | None = None
     unattended: UnattendedAsks | None = None
     policy: Source | None = None
+
+    def question(self, args: str) -> PolicyQuestion:
+        """Return the question that the API's operations take. ``args``: the member's exact text in the body that was sent."""
+        return PolicyQuestion.model_validate({**dict(self), "args": args})
 
 
 @router.get("/policy")
@@ -121,15 +126,7 @@ async def explain_policy(
 ) -> Explanation:
     """Show what policy would answer to a call, and why each rule matches or doesn't. Changes nothing."""
     sent = member_text((await request.body()).decode(), "args")
-    return await policy_reports.explain_call(
-        services,
-        tool=body.tool,
-        raw_args="{}" if sent is None else sent,
-        agent=body.agent,
-        workspace=body.workspace,
-        unattended=body.unattended,
-        tried=body.policy,
-    )
+    return await policy_reports.explain_call(services, body.question("{}" if sent is None else sent))
 
 
 @router.get("/policy/shadow")

@@ -90,14 +90,7 @@ async def send_message(
     It starts the conversation's next run, with this run's agent, model and workspace. While a run is live, that run takes the
     message, now or when it has ended: the answer is 202 then, and shows the live run.
     """
-    sent = await message_operations.send(
-        services,
-        principal,
-        run_id,
-        text=body.input,
-        while_running=body.while_running,
-        idempotency_key=idempotency_key,
-    )
+    sent = await message_operations.send(services, principal, run_id, body.order, idempotency_key=idempotency_key)
     if sent.message is not None:
         response.status_code = HTTPStatus.ACCEPTED
     return started(sent.run, response)

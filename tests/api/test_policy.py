@@ -33,6 +33,7 @@ from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.policy import policies
 from turngate.store.runs import calls, runs
+from turngate.wire.orders import GrantOrder, PolicyQuestion
 
 ADMIN = Principal(name="root", via="session", scopes=ALL_SCOPES, role="admin")
 ONE = '[[rule]]\nname = "one"\nverdict = "deny"\ntools = ["pay"]\n'
@@ -194,7 +195,7 @@ async def test_the_policy_is_explained(idle: Api, admin: httpx.AsyncClient) -> N
 async def test_an_explanation_counts_grants_and_reads_arguments_as_the_engine_does(idle: Api) -> None:
     """A standing grant is the answer; a number keeps its digits; an argument twice is refused; nothing changes."""
     pattern = GrantPattern(tool="pay", fixed={"cents": 5, "rate": 0.1})
-    order = WantedGrant(pattern=pattern, scope="everyone", max_uses=1)
+    order = GrantOrder(grant=WantedGrant(pattern=pattern, scope="everyone", max_uses=1))
     grant = await grants.create(idle.stack.services, ADMIN, order)
 
     async def explain_args(args: str) -> dict[str, Any]:
@@ -289,7 +290,7 @@ async def test_the_client_covers_policy(idle: Api) -> None:
         assert [each.version async for each in client.iter_policy_versions(limit=2)] == [3, 2, 1]
         assert (await client.get_policy_version(2)).source == TWO
         assert (await client.get_policy()).version == 3
-        assert (await client.explain_policy("pay", args='{"cents": 5}', policy=TWO)).rule == "two"
+        assert (await client.explain_policy(PolicyQuestion(tool="pay", args='{"cents": 5}', policy=TWO))).rule == "two"
         assert (await client.get_shadow_report(rule="x")).changes == []
 
 

@@ -49,7 +49,7 @@ from turngate.store.runs import runs
 from turngate.store.schedules import schedule_fires
 from turngate.store.schedules.schedule_fires import Fire
 from turngate.toolkits import control_calls
-from turngate.wire.orders import DecisionOrder, ExternalCallOrder, ForkOrder, ReportOrder, ScheduleOrder
+from turngate.wire.orders import DecisionOrder, ExternalCallOrder, ForkOrder, MessageOrder, ReportOrder, ScheduleOrder
 
 HISTORIES = Path(__file__).with_name("histories") / version("turngate")
 IDENTITY = "recorder"
@@ -398,7 +398,9 @@ async def superseded(client: Client, database: Database) -> Recording:
         run = await engine.start()
         await engine.request(run)
         for how in ("queue", "supersede"):
-            await send_message.send(engine.services, STARTER, run.id, text="never mind", while_running=how)
+            await send_message.send(
+                engine.services, STARTER, run.id, MessageOrder(input="never mind", while_running=how)
+            )
         return await completed(engine, run, "superseded")
 
 

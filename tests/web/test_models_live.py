@@ -12,7 +12,7 @@ from turngate.domain.tools.external import ExternalTool
 from turngate.store.live import deltas
 from turngate.store.live.deltas import DeltaBatch
 from turngate.store.runs import runs
-from turngate.wire.orders import ExternalCallOrder
+from turngate.wire.orders import ExternalCallOrder, MessageOrder
 
 LISTEN = """() => {
     window.announced = [];
@@ -126,7 +126,10 @@ async def test_the_timeline_continues_while_a_person_writes_to_the_run(site, ope
     await page.evaluate("document.documentElement.style.overflowAnchor = 'none'")
     top = await page.evaluate(TOP_OF_INPUT)
     await send_message.send(
-        site.stack.services, person("bob"), request.run_id, text="And <b>this</b>.", while_running="queue"
+        site.stack.services,
+        person("bob"),
+        request.run_id,
+        MessageOrder(input="And <b>this</b>.", while_running="queue"),
     )
     await expect(page.get_by_role("heading", name="Messages that this run has not read yet")).to_be_visible()
     assert abs(await page.evaluate(TOP_OF_INPUT) - top) < 2
@@ -160,7 +163,9 @@ async def test_a_screen_reader_announces_what_matters_once(site, open_page):
     request = await site.gated("refund", '{"order": "announced", "cents": 1}')
     page = await open_page(f"/runs/{request.run_id}")
     await page.evaluate(LISTEN)
-    await send_message.send(site.stack.services, person("bob"), request.run_id, text="Later.", while_running="queue")
+    await send_message.send(
+        site.stack.services, person("bob"), request.run_id, MessageOrder(input="Later.", while_running="queue")
+    )
     await page.wait_for_selector("#waiting-title")
     assert await page.evaluate("window.announced") == []
     await site.stack.decide(request, "approve")

@@ -43,7 +43,7 @@ from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.toolkits.control_calls import finish, hand_off, wait_until
 from turngate.wire.calls import CallView
-from turngate.wire.orders import DryRunOrder, ForkOrder
+from turngate.wire.orders import DryRunOrder, ForkOrder, MessageOrder
 
 PERSON = person("ada")
 OPEN = '[[rule]]\nname = "open"\nverdict = "allow"\ntools = ["*"]\n'
@@ -324,7 +324,7 @@ async def test_a_dry_run_cannot_be_continued(client: Client, sqlite: Database, b
         assert again.id == twice.id
         await engine.ended(again)
         for refused in (
-            send_message.send(engine.services, PERSON, again.id, text="more"),
+            send_message.send(engine.services, PERSON, again.id, MessageOrder(input="more")),
             dry_run.start_dry_run(engine.services, PERSON, again.id, DryRunOrder()),
         ):
             with pytest.raises(ConflictError, match="is a dry run"):

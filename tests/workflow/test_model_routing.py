@@ -24,7 +24,7 @@ from turngate.store import agents
 from turngate.store.database import Database
 from turngate.store.runs import runs, steps
 from turngate.toolkits.control_calls import switch_model
-from turngate.wire.orders import DryRunOrder
+from turngate.wire.orders import DryRunOrder, MessageOrder
 
 ADA = person("ada")
 LOOK = call("look", '{"name": "x"}')
@@ -177,7 +177,7 @@ async def test_a_chain_of_fallbacks_is_followed_to_its_end(client: Client, sqlit
             ("fast", "scripted:gone", "permission"),
             ("scripted:gone", "scripted:b", "configuration"),
         ]
-        sent = await send_message.send(engine.services, ADA, ended.id, text="again")
+        sent = await send_message.send(engine.services, ADA, ended.id, MessageOrder(input="again"))
         assert sent.run.model == "fast"
         await engine.ended(sent.run)
 

@@ -25,6 +25,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.store.database import Database
 from turngate.store.runs import runs
 from turngate.toolkits.control_calls import wait_until
+from turngate.wire.orders import MessageOrder
 
 
 def looks(name: str) -> ModelResponse:
@@ -136,7 +137,9 @@ async def test_a_message_from_a_person_resets_the_count(client: Client, sqlite: 
         run = await engine.start()
         for number in range(3):
             request = await engine.request(run)
-            await send_message.send(engine.services, STARTER, run.id, text="Continue.", while_running="inject")
+            await send_message.send(
+                engine.services, STARTER, run.id, MessageOrder(input="Continue.", while_running="inject")
+            )
             await engine.decide(request, "approve")
             await until(lambda number=number: paid(bench, number + 1), "payment")
         ended = await engine.ended(run)

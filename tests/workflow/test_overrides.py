@@ -25,7 +25,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.store import tables
 from turngate.store.database import Database
 from turngate.store.runs import overrides, runs
-from turngate.wire.orders import ForkOrder
+from turngate.wire.orders import ForkOrder, GrantOrder, MessageOrder
 
 ADMIN, PERSON = person("root", "admin"), person("ada")
 PAY = says("Pay.", call("pay", '{"cents": 5}', "p"))
@@ -83,7 +83,7 @@ async def test_i2_an_overriding_policy_replaces_every_other_rule(
     async with stack(client, sqlite, bench.pay, bench.look, model=model, policy=app_rules) as engine:
         run = await first(engine)
         wanted = WantedGrant(pattern=GrantPattern(tool="pay", open=["cents"]), scope="everyone")
-        await grants.create(engine.services, ADMIN, wanted)
+        await grants.create(engine.services, ADMIN, GrantOrder(grant=wanted))
         await engine.store_rules('[[rule]]\nname = "stored"\nverdict = "ask"\ntools = ["look"]\n')
 
         opened = await engine.ended(await forked(engine, run, policy=OPEN))
@@ -140,8 +140,10 @@ async def test_a_fork_a_retry_and_the_next_message_keep_the_overrides(
         assert (fork.status, fork.world is not None) == ("failed", True)
         again = await engine.ended(await retry.retry(engine.services, PERSON, fork.id))
         with pytest.raises(ForbiddenError, match="policy of its own"):
-            await send_message.send(engine.services, PERSON, again.id, text="more")
-        answered = await engine.ended((await send_message.send(engine.services, ADMIN, again.id, text="more")).run)
+            await send_message.send(engine.services, PERSON, again.id, MessageOrder(input="more"))
+        answered = await engine.ended(
+            (await send_message.send(engine.services, ADMIN, again.id, MessageOrder(input="more"))).run
+        )
         third = await engine.ended(await forked(engine, answered))
         assert {each.world for each in (again, answered, third)} == {fork.world}
         with pytest.raises(ForbiddenError, match="policy of its own"):
@@ -161,8 +163,10 @@ async def test_a_message_that_waits_for_the_next_run_keeps_the_world(
         fork = await forked(engine, await first(engine), tools=["pay"], policy="")
         request = await engine.request(fork)
         with pytest.raises(ForbiddenError, match="policy of its own"):
-            await send_message.send(engine.services, PERSON, fork.id, text="and then?", while_running="queue")
-        await send_message.send(engine.services, ADMIN, fork.id, text="and then?", while_running="queue")
+            await send_message.send(
+                engine.services, PERSON, fork.id, MessageOrder(input="and then?", while_running="queue")
+            )
+        await send_message.send(engine.services, ADMIN, fork.id, MessageOrder(input="and then?", while_running="queue"))
         await engine.decide(request, "reject")
         await engine.ended(fork)
         async with sqlite.read() as conn:

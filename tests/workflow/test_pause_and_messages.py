@@ -30,6 +30,7 @@ from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import queued_messages, runs
+from turngate.wire.orders import MessageOrder
 
 PERSON = Principal(name="ada", via="session", scopes=frozenset({"runs:write", "requests:read", "requests:decide"}))
 PAY = call("pay", '{"cents": 5}', "p")
@@ -43,14 +44,8 @@ async def stored(engine: Stack, run_id: str) -> runs.Run:
 
 
 async def send(engine: Stack, run: runs.Run, text: str, how: str | None = None, *, key: str | None = None) -> Sent:
-    return await send_message.send(
-        engine.services,
-        PERSON,
-        run.id,
-        text=text,
-        while_running=how,
-        idempotency_key=key,  # type: ignore[arg-type]
-    )
+    message = MessageOrder.model_validate({"input": text, "while_running": how})
+    return await send_message.send(engine.services, PERSON, run.id, message, idempotency_key=key)
 
 
 async def held(engine: Stack, run: runs.Run, *, is_held: bool = True) -> None:

@@ -31,6 +31,7 @@ from approvals_api.runs import send_message
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.requests import requests
 from turngate.store.runs.runs import Run
+from turngate.wire.orders import MessageOrder
 
 DONE = WireResponse(text="Done.")
 LOOK = WireCall("look", '{"name": "x"}', "c1")
@@ -92,7 +93,7 @@ async def test_i1_results_come_directly_after_their_turn(stage: Stage, wire: Wir
     run = await stage.start(wire)
     request = await engine.request(run)
     await until(lambda: has_looked(stage), "look")
-    await send_message.send(engine.services, STARTER, run.id, text="Hurry up.", while_running="inject")
+    await send_message.send(engine.services, STARTER, run.id, MessageOrder(input="Hurry up.", while_running="inject"))
     await engine.decide(request, "approve")
     played = await stage.ended(wire, run)
     turns = turns_of(wire, played)
@@ -186,7 +187,7 @@ async def test_mistrals_rules_hold_behind_a_compatible_server(stage: Stage) -> N
     stage.says(DEVSTRAL, calls(WireCall("pay", '{"cents": 5}', "a1B2c3D4e")), DONE)
     run = await stage.start(DEVSTRAL, conversation_id=first.run.conversation_id)
     request = await engine.request(run)
-    await send_message.send(engine.services, STARTER, run.id, text="Hurry up.", while_running="inject")
+    await send_message.send(engine.services, STARTER, run.id, MessageOrder(input="Hurry up.", while_running="inject"))
     await engine.decide(request, "approve")
     played = await stage.ended(DEVSTRAL, run)
     turns = turns_of(DEVSTRAL, played)

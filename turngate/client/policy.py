@@ -9,7 +9,7 @@ from typing import Literal
 
 from turngate.client.calls import Call, change, get, key_or_new, model, post, segment, with_member, without_none
 from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.requests import UnattendedAsks
+from turngate.wire.orders import PolicyQuestion
 from turngate.wire.policy import (
     Explanation,
     GrantDetail,
@@ -54,22 +54,10 @@ def revert_policy(version: int, *, if_version: int | None = None, comment: str =
     return post("/policy/revert", model(PolicyVersionDetail), without_none(body))
 
 
-def explain_policy(
-    tool: str,
-    *,
-    args: str = "{}",
-    agent: str | None = None,
-    workspace: str | None = None,
-    unattended: UnattendedAsks | None = None,
-    policy: str | None = None,
-) -> Call[Explanation]:
-    """Return what policy answers to a call, and why each rule matches it or does not. Changes nothing.
-
-    ``args``: JSON text, sent as it is. ``agent`` None: the one that has the tool. ``policy``: TOML to try instead of
-    the stored rules.
-    """
-    own = {"tool": tool, "agent": agent, "workspace": workspace, "unattended": unattended, "policy": policy}
-    return post("/policy/explain", model(Explanation), with_member(json.dumps(without_none(own)), "args", args))
+def explain_policy(question: PolicyQuestion) -> Call[Explanation]:
+    """Return what policy answers to a call, and why each rule matches it or does not. Changes nothing."""
+    members = without_none(question.model_dump(mode="json", exclude={"args"}))
+    return post("/policy/explain", model(Explanation), with_member(json.dumps(members), "args", question.args))
 
 
 def get_shadow_report(*, rule: str | None = None, since: datetime | None = None) -> Call[ShadowReport]:

@@ -11,7 +11,7 @@ from turngate.wire.agents import AgentView, ModelChoice
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
 from turngate.wire.explanation import Explanation, StuckRun
-from turngate.wire.orders import DryRunOrder, ForkOrder, OverridesOrder, StartOrder
+from turngate.wire.orders import DryRunOrder, ForkOrder, MessageOrder, OverridesOrder, StartOrder
 from turngate.wire.plans import ForkPlan
 from turngate.wire.runs import MessageView, RunDetail, RunSummary
 from turngate.wire.view import Page
@@ -95,8 +95,8 @@ def send_message(
     It starts the next run, with this one's agent, model and workspace. A live run takes the message as ``while_running``
     says (``queue``, ``inject``, ``supersede``), or as its agent declares. Raises what ``start_run`` raises.
     """
-    body = without_none({"input": text, "while_running": while_running})
-    return post(f"/runs/{segment(run_id)}/messages", _run, body, key=key_or_new(idempotency_key))
+    order = MessageOrder(input=text, while_running=while_running)
+    return post(f"/runs/{segment(run_id)}/messages", _run, order.members(), key=key_or_new(idempotency_key))
 
 
 def fork_run(run_id: str, order: ForkOrder, *, idempotency_key: str | None = None) -> Call[RunSummary]:

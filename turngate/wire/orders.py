@@ -15,7 +15,7 @@ from turngate.domain.agents.schedules import DEFAULT_CATCH_UP_SECONDS, Overlap, 
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import WantedGrant
-from turngate.domain.requests import Resolution, UnattendedAsks, Verb
+from turngate.domain.requests import Resolution, UnattendedAsks, Verb, WhileRunning
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok
 
@@ -239,3 +239,37 @@ class ReportOrder(Order):
 
     attempt: str
     result: Ok | Failure | None
+
+
+class MessageOrder(Order):
+    """A message into a run's conversation. ``input``: 1 to 100,000 characters.
+
+    ``while_running``: what a live run does with it (``queue``, ``inject`` or ``supersede``); None: as its agent declares.
+    """
+
+    input: str
+    while_running: WhileRunning | None = None
+
+
+class GrantOrder(Order):
+    """A grant without a decision. Scope ``run`` has a ``run_id``, ``agent`` an ``agent``, ``everyone`` neither."""
+
+    grant: WantedGrant
+    run_id: str | None = None
+    agent: str | None = None
+
+
+class PolicyQuestion(Order):
+    """A call to ask policy about: what is its verdict, and why?
+
+    ``args``: exact JSON text. ``agent``: who makes the call; None: the agent that has the tool, if it is the only one.
+    ``workspace``: the run's directory; None: it has none. ``unattended``: what happens to requests of the run; None: it is
+    attended. ``policy``: TOML to try instead of the stored rules.
+    """
+
+    tool: str
+    args: str = "{}"
+    agent: str | None = None
+    workspace: str | None = None
+    unattended: UnattendedAsks | None = None
+    policy: str | None = None

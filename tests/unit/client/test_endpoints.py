@@ -28,7 +28,16 @@ from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.external import ExternalTool
-from turngate.wire.orders import DecisionOrder, DryRunOrder, ExternalCallOrder, ForkOrder, ScheduleChange, ScheduleOrder
+from turngate.wire.events import AuditFilter
+from turngate.wire.orders import (
+    DecisionOrder,
+    DryRunOrder,
+    ExternalCallOrder,
+    ForkOrder,
+    PolicyQuestion,
+    ScheduleChange,
+    ScheduleOrder,
+)
 
 PATHS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[3] / "docs" / "openapi.json").read_text())[
     "paths"
@@ -138,9 +147,13 @@ CALLS: dict[str, Call[Any]] = {
     "list_policy_versions": policy.list_policy_versions(cursor="c"),
     "get_policy_version": policy.get_policy_version(1),
     "revert_policy": policy.revert_policy(1, if_version=2, comment="c"),
-    "explain_policy": policy.explain_policy("t", agent="a", workspace="/w", unattended="deny", policy=""),
+    "explain_policy": policy.explain_policy(
+        PolicyQuestion(tool="t", agent="a", workspace="/w", unattended="deny", policy="")
+    ),
     "get_shadow_report": policy.get_shadow_report(rule="r", since=THEN),
-    "list_audit": events.list_audit(run_id="r", event_type="run.*", actor="a", since=THEN, until=THEN, cursor="1"),
+    "list_audit": events.list_audit(
+        AuditFilter(run_id="r", type="run.*", actor="a", since=THEN, until=THEN), cursor="1"
+    ),
     "get_chain": events.get_chain("r"),
     "get_me": access.get_me(),
     "list_sessions": access.list_sessions(cursor="c"),

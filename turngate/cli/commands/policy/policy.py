@@ -13,7 +13,6 @@ import typer
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.commands.policy.trials import (
-    CallToExplain,
     Trial,
     ask_now,
     backtested,
@@ -31,6 +30,7 @@ from turngate.policies.explain import in_order, rule_views
 from turngate.policies.judge_reports import DIFFERENCES, JudgeReport
 from turngate.policies.lint import doubts
 from turngate.text.plain_text import Piece, plain, plain_line
+from turngate.wire.orders import PolicyQuestion
 from turngate.wire.policy import PRECEDENCE, Explanation, PolicyView, RuleView, ShadowReport
 
 MOST_ROWS: Final = 50
@@ -85,13 +85,13 @@ def explain(
     """
     text = read_text(Path(args[1:]), what="--args") if args.startswith("@") else args
     directory = None if workspace is None else str(workspace.absolute())
+    question = PolicyQuestion(tool=tool, args=text, agent=agent, workspace=directory)
     if file is None and app_name is None:
         with find_api(data_dir, url).client() as client:
-            explanation = client.explain_policy(tool, args=text, agent=agent, workspace=directory)
+            explanation = client.explain_policy(question)
     else:
         rules = None if file is None else read_policy(file)
-        call = CallToExplain(tool=tool, raw_args=text, agent=agent, workspace=directory)
-        explanation = explained(call, rules=rules, app_name=app_name)
+        explanation = explained(question, rules=rules, app_name=app_name)
     if as_json:
         terminal.raw(explanation.model_dump_json())
     else:

@@ -33,6 +33,7 @@ from turngate.store.clock import as_text
 from turngate.store.policy import grants, judgements, policies, recorded_calls
 from turngate.store.requests.requests import Request
 from turngate.text.plain_text import plain_line
+from turngate.wire.orders import PolicyQuestion
 from turngate.wire.policy import Explanation
 
 GRANTS_KEPT = 1_000
@@ -43,29 +44,18 @@ def tools_by_agent(app_name: str) -> Mapping[str, Sequence[Tool]]:
     return {name: list(agent.toolkit) for name, agent in load_builders_app(app_name).agents.items()}
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallToExplain:
-    """A call as the options describe it. ``raw_args``: JSON; ``agent`` None: any that has the tool."""
-
-    tool: str
-    raw_args: str
-    agent: str | None
-    workspace: str | None
-
-
-def explained(stated: CallToExplain, *, rules: Policy | None, app_name: str | None) -> Explanation:
+def explained(question: PolicyQuestion, *, rules: Policy | None, app_name: str | None) -> Explanation:
     """Return the rules' answer to one call. ``rules``: None means those of the app's own file.
 
     Raises:
         ConfigurationError: no such agent or tool in the app, or a name that no tool can have.
         InvalidInputError: the arguments are no JSON, or the app's tool refuses them, so that policy would never judge them.
     """
-    tool, raw_args = stated.tool, stated.raw_args
-    agent, workspace = stated.agent, stated.workspace
-    parse_exact(raw_args, pointer="/args", code="invalid_input")
+    tool, agent, workspace = question.tool, question.agent, question.workspace
+    parse_exact(question.args, pointer="/args", code="invalid_input")
     if app_name is None:
         call = AskedCall(
-            tool=KnownTool(name=tool).stand_in(), raw_input=raw_args, agent=agent or "", workspace=workspace
+            tool=KnownTool(name=tool).stand_in(), raw_input=question.args, agent=agent or "", workspace=workspace
         )
         notes = ["Without --app the tool's kind, effect and own ask are not known."]
         if agent is None:
@@ -74,7 +64,7 @@ def explained(stated: CallToExplain, *, rules: Policy | None, app_name: str | No
     app = load_builders_app(app_name)
     who, declared = _tool_of(app, tool, agent)
     try:
-        params = declared.decode(raw_args)
+        params = declared.decode(question.args)
     except InvalidToolInput as wrong:
         raise InvalidInputError(
             f"{tool} refuses these arguments, so policy would never judge the call: {wrong}"
@@ -84,7 +74,7 @@ def explained(stated: CallToExplain, *, rules: Policy | None, app_name: str | No
     if rules is None and workspace is not None and app.policy_file is not None and lies_in(app.policy_file, workspace):
         policy = without_permissions(policy)
         notes.append(DISTRUSTED)
-    call = AskedCall(tool=declared, raw_input=raw_args, agent=who, params=params, workspace=workspace)
+    call = AskedCall(tool=declared, raw_input=question.args, agent=who, params=params, workspace=workspace)
     return explain(in_order(("file", policy)), call, notes=notes)
 
 
