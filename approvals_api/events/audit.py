@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from approvals_api.principal import Principal
 from turngate.domain.errors import InvalidInputError, NotFoundError
 from turngate.store.database import Database
 from turngate.store.events import audit, events
-from turngate.store.events.audit import AuditFilter
-from turngate.wire.events import AuditItem, ChainState
+from turngate.wire.events import AuditFilter, AuditItem, ChainState
 from turngate.wire.view import Page
 
 TYPE_PATTERN: Final = r"^[a-z_.*]+$"
@@ -32,8 +30,8 @@ async def page(
     principal.require("requests:read")
     before = _seq_of(cursor)
     async with database.read() as conn:
-        allowed = replace(wanted, people=principal.may("admin"))
-        page_of_events = await audit.page(conn, allowed, limit=limit, before=before)
+        people = principal.may("admin")
+        page_of_events = await audit.page(conn, wanted, limit=limit, before=before, people=people)
     items = [
         AuditItem(
             seq=event.seq,

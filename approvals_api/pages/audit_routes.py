@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Final
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse
 from pydantic import JsonValue
 
@@ -20,9 +20,8 @@ from approvals_api.pages.frames import frame_of
 from approvals_api.pages.templating import render
 from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
-from turngate.store.events.audit import AuditFilter
 from turngate.store.events.events import SYSTEM
-from turngate.wire.events import AuditItem
+from turngate.wire.events import AuditFilter, AuditItem
 
 router = APIRouter(include_in_schema=False)
 
@@ -45,11 +44,29 @@ class Row:
     facts: list[tuple[str, str]]
 
 
-@router.get("/audit")
-async def audit_page(
-    request: Request,
-    services: ServicesDep,
-    principal: ReaderDep,
+@dataclass(frozen=True, kw_only=True)
+class TypedFilter:
+    """The filter as it is typed on the page; an empty text is no condition."""
+
+    run_id: str
+    type: str
+    actor: str
+    since: str
+    until: str
+
+    @property
+    def filter(self) -> AuditFilter:
+        """The filter that the texts mean. Raises InvalidInputError: one is not a time."""
+        return AuditFilter(
+            run_id=self.run_id or None,
+            type=self.type or None,
+            actor=self.actor or None,
+            since=_instant("since", self.since),
+            until=_instant("until", self.until),
+        )
+
+
+def typed_filter(
     run_id: Words = "",
     event_type: Annotated[
         str, Query(alias="type", max_length=MAX_TYPE_CHARS, pattern=TYPE_PATTERN.replace("+$", "*$"))
@@ -57,28 +74,32 @@ async def audit_page(
     actor: Words = "",
     since: Annotated[str, Query(max_length=40)] = "",
     until: Annotated[str, Query(max_length=40)] = "",
+) -> TypedFilter:
+    """Return what the query says."""
+    return TypedFilter(run_id=run_id, type=event_type, actor=actor, since=since, until=until)
+
+
+@router.get("/audit")
+async def audit_page(
+    request: Request,
+    services: ServicesDep,
+    principal: ReaderDep,
+    typed: Annotated[TypedFilter, Depends(typed_filter)],
     verify: Words = "",
     cursor: Annotated[str | None, Query(max_length=20)] = None,
 ) -> HTMLResponse:
     """Show events; with ``verify``, also whether that run's chain is intact."""
-    filters = {"run_id": run_id, "type": event_type, "actor": actor, "since": since, "until": until}
-    wanted = AuditFilter(
-        run_id=run_id or None,
-        type=event_type or None,
-        actor=actor or None,
-        since=_instant("since", since),
-        until=_instant("until", until),
-    )
-    page = await audit.page(services.database, principal, wanted, limit=PAGE_SIZE, cursor=cursor)
+    words = vars(typed)
+    page = await audit.page(services.database, principal, typed.filter, limit=PAGE_SIZE, cursor=cursor)
     checked = await audit.chain_state(services.database, principal, verify) if verify else None
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
     return render(
         "audit.html",
         frame=frame,
-        filter=filters,
-        narrowed=any(filters.values()),
-        address=lambda **changed: _address({**filters, **changed}),
+        filter=words,
+        narrowed=any(words.values()),
+        address=lambda **changed: _address({**words, **changed}),
         rows=[_row(item) for item in page.items],
         next_cursor=page.next_cursor,
         cursor=cursor,

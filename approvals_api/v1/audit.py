@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from approvals_api.events import audit
 from approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
 from approvals_api.http.dependencies import ReaderDep, ServicesDep
 from approvals_api.v1.parameters import Instant, Limit, RunId
 from approvals_api.validation.text import STORABLE
-from turngate.store.events.audit import AuditFilter
-from turngate.wire.events import AuditItem, ChainState
+from turngate.wire.events import AuditFilter, AuditItem, ChainState
 from turngate.wire.view import Page
 
 router = APIRouter(tags=["audit"])
 
 
-@router.get("/audit")
-async def list_audit(
-    services: ServicesDep,
-    principal: ReaderDep,
-    cursor: Annotated[
-        str | None, Query(description="Where the page begins: `next_cursor` of the page before.", max_length=20)
-    ] = None,
-    limit: Limit = 50,
+def audit_filter(
     run_id: Annotated[
         str | None, Query(description="Only this run's; `system`: events of no run.", max_length=255, pattern=STORABLE)
     ] = None,
@@ -43,13 +35,26 @@ async def list_audit(
     ] = None,
     since: Annotated[Instant | None, Query(description="From this instant on.")] = None,
     until: Annotated[Instant | None, Query(description="Before this instant.")] = None,
+) -> AuditFilter:
+    """Return the filter that the query's conditions make."""
+    return AuditFilter(run_id=run_id, type=event_type, actor=actor, since=since, until=until)
+
+
+@router.get("/audit")
+async def list_audit(
+    services: ServicesDep,
+    principal: ReaderDep,
+    wanted: Annotated[AuditFilter, Depends(audit_filter)],
+    cursor: Annotated[
+        str | None, Query(description="Where the page begins: `next_cursor` of the page before.", max_length=20)
+    ] = None,
+    limit: Limit = 50,
 ) -> Page[AuditItem]:
     """List events, newest first.
 
     A page may have fewer items than `limit`, even none, and still a `next_cursor`: it covers a part of the log, and the next
     page continues there.
     """
-    wanted = AuditFilter(run_id=run_id, type=event_type, actor=actor, since=since, until=until)
     return await audit.page(services.database, principal, wanted, limit=limit, cursor=cursor)
 
 

@@ -34,6 +34,7 @@ from turngate.store.events import audit
 from turngate.store.policy import judgements
 from turngate.store.requests import requests
 from turngate.store.runs import calls, runs
+from turngate.wire.events import AuditFilter
 from turngate.wire.orders import DryRunOrder, ForkOrder
 
 JUDGE = Judge(model="scripted:judge", criteria="Allow small payments.", mode="enforce", timeout=timedelta(seconds=10))
@@ -119,7 +120,7 @@ async def test_i2_only_an_exact_allow_runs_and_it_is_on_record(
             judgements_by_call = await judgements.of_calls(conn, run.id, ["p1"])
             detail = await request_detail(conn, by_call["p2"].id)
             now = await runs.get(conn, run.id)
-            logged = await audit.page(conn, audit.AuditFilter(run_id=run.id), limit=100)
+            logged = await audit.page(conn, AuditFilter(run_id=run.id), limit=100)
         assert set(by_call) == {"p2", "p3", "p4"}
         assert stored.judged == judgements_by_call["p1"]
         assert judgements_by_call["p1"].digest == (await engine.executions(run))["p1"].digest

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Final
 
 from turngate.client.calls import Call, change, get, model, segment
 from turngate.domain.runs.deliveries import DeliveryStatus
-from turngate.wire.events import AuditItem, ChainState
+from turngate.wire.events import AuditFilter, AuditItem, ChainState
 from turngate.wire.notifications import DeliveryView
 from turngate.wire.view import Page
 
@@ -27,35 +27,25 @@ def retry_delivery(delivery_id: str) -> Call[DeliveryView]:
 # Calls about the audit log and its chains.
 
 
-def list_audit(
-    *,
-    run_id: str | None = None,
-    event_type: str | None = None,
-    actor: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    limit: int = 50,
-    cursor: str | None = None,
-) -> Call[Page[AuditItem]]:
-    """Return one page of events, newest first. All conditions hold together.
+EVERY_EVENT: Final = AuditFilter()
 
-    Args:
-        run_id: only this run's; ``system``: events of no run.
-        event_type: only this type; ``*`` stands for anything, as in ``request.*``.
-        actor: only what this one did.
-        since: from this instant on, aware.
-        until: before this instant, aware.
-        limit: 1 to 200. A page may have fewer, even none, and still lead to another.
-        cursor: ``next_cursor`` of the page before.
+
+def list_audit(
+    wanted: AuditFilter = EVERY_EVENT, *, limit: int = 50, cursor: str | None = None
+) -> Call[Page[AuditItem]]:
+    """Return one page of events, newest first.
+
+    ``limit``: 1 to 200. A page may have fewer, even none, and still lead to another. ``cursor``: ``next_cursor`` of the page
+    before.
     """
     return get(
         "/audit",
         model(Page[AuditItem]),
-        run_id=run_id,
-        type=event_type,
-        actor=actor,
-        since=None if since is None else since.isoformat(),
-        until=None if until is None else until.isoformat(),
+        run_id=wanted.run_id,
+        type=wanted.type,
+        actor=wanted.actor,
+        since=None if wanted.since is None else wanted.since.isoformat(),
+        until=None if wanted.until is None else wanted.until.isoformat(),
         limit=limit,
         cursor=cursor,
     )

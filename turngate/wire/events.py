@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from pydantic import Field, JsonValue
@@ -53,6 +55,21 @@ class DeltaView(View):
 
 
 # The audit log: events with who caused them, and whether a hash chain is intact.
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditFilter:
+    """Which events, all conditions together; None: no condition.
+
+    ``run_id``: of this run; ``system``: events of no run. ``type``: with ``*`` for any characters, such as ``request.*``.
+    ``actor``: who did it. ``since`` (inclusive), ``until`` (exclusive): when, aware.
+    """
+
+    run_id: str | None = None
+    type: str | None = None
+    actor: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
 
 
 class AuditItem(View):

@@ -13,10 +13,10 @@ from turngate.domain.runs.event_chain import LogCheck
 from turngate.store.clock import as_text
 from turngate.store.database import Connection, Database
 from turngate.store.events import audit, events
-from turngate.store.events.audit import AuditFilter
 from turngate.store.runs import runs
 from turngate.store.tables import event_counter
 from turngate.store.tables import events as events_table
+from turngate.wire.events import AuditFilter
 
 
 async def pages(conn: Connection, wanted: AuditFilter, *, limit: int) -> list[list[int]]:

@@ -15,29 +15,13 @@ from turngate.store.clock import as_text
 from turngate.store.database import Connection
 from turngate.store.events.events import FOR_ALL_READERS, SYSTEM, Event
 from turngate.store.tables import event_chains, events, runs
+from turngate.wire.events import AuditFilter
 
 SCANNED_AT_ONCE: Final = 20_000
 """How many events one page searches. Rare ones take several pages, each of them quick."""
 READ_AT_ONCE: Final = 1_000
 CLOCKS_APART: Final = timedelta(minutes=5)
 """Several machines write events, each by its own clock: by this much a later event may be dated before an earlier one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditFilter:
-    """Which events; all conditions must hold. None: any.
-
-    ``type``: with ``*`` for any characters, such as ``request.*``. ``actor``: who caused it, the payload's ``by``.
-    ``since`` (inclusive), ``until`` (exclusive): when. ``people``: also logins, sessions and users, which only admins may
-    read: a name that was typed at a login may be a password.
-    """
-
-    run_id: str | None = None
-    type: str | None = None
-    actor: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    people: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +32,14 @@ class AuditPage:
     next_before: int | None
 
 
-async def page(conn: Connection, wanted: AuditFilter, *, limit: int, before: int | None = None) -> AuditPage:
-    """Return the newest events that fit, from those with a ``seq`` below ``before``."""
+async def page(
+    conn: Connection, wanted: AuditFilter, *, limit: int, before: int | None = None, people: bool = True
+) -> AuditPage:
+    """Return the newest events that fit, from those with a ``seq`` below ``before``.
+
+    ``people``: also logins, sessions and users, which only admins may read: a name that was typed at a login may be a
+    password.
+    """
     window = _window(wanted, before, await _upper(conn, wanted.until), await _lower(conn, wanted.since)).subquery()
     query = select(window).order_by(window.c.seq.desc()).limit(limit)
     if wanted.type is not None:
@@ -59,7 +49,7 @@ async def page(conn: Connection, wanted: AuditFilter, *, limit: int, before: int
         # takes Ann for ann.
         named = f'"by":{json.dumps(wanted.actor, ensure_ascii=False)}'
         query = query.where(func.replace(window.c.payload, named, "") != window.c.payload)
-    if not wanted.people:
+    if not people:
         open_to_all = or_(*(window.c.type.startswith(each) for each in FOR_ALL_READERS))
         query = query.where(or_(window.c.run_id != SYSTEM, open_to_all))
     if wanted.since is not None:
