@@ -37,6 +37,8 @@ GATED = 10
 KILLING_SECONDS = 8.0
 RUNS = 4
 """Of the chapter with the named instants: while one waits for a heartbeat timeout, another continues."""
+INSTANTS_SECONDS = 300.0
+"""For a run of that chapter: each instant costs a process, which takes up to 10 s to be back on a busy machine."""
 ARMED = [each for each in (*instants.WORKER, *instants.API) if each != "closed-not-reported"]
 
 
@@ -229,7 +231,7 @@ async def ended(on: Scene, run_id: str) -> None:
     async def look() -> bool:
         return (await on.run(run_id)).status == "completed"
 
-    await until(look, f"end of run {run_id}")
+    await until(look, f"end of run {run_id}", seconds=INSTANTS_SECONDS)
 
 
 async def test_i3_i5_a_stopped_worker_hands_over(opening: Opening) -> None:
