@@ -37,7 +37,7 @@ class KeepRecent(Hooks):
 
 
 class Inject(Hooks):
-    """Add a text behind the conversation before every model call, such as the time, or what is on call today."""
+    """Add a text after the conversation before every model call, such as the time, or what is on call today."""
 
     def __init__(self, text: Callable[[RunScope], str]) -> None:
         self._text = text
@@ -71,7 +71,7 @@ class Summarise(Hooks):
         self._summaries: dict[str, str] = {}
 
     async def before_model(self, scope: RunScope, messages: Sequence[Message], generate: Generate) -> Sequence[Message]:
-        """Put a summary in the place of the oldest blocks."""
+        """Replace the oldest blocks with a summary."""
         del scope
         head, rest = _head_and_rest(messages)
         if len(rest) <= self._above:

@@ -22,7 +22,7 @@ FileText = Annotated[str, AfterValidator(_without_nul)]
 
 
 class Params(BaseModel):
-    """Base of our tools' parameters: an argument we do not know is the model's mistake, and it is told."""
+    """Base of our tools' parameters: an argument we don't know is the model's mistake, and the model reads that."""
 
     model_config = ConfigDict(extra="forbid")
 

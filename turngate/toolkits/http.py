@@ -79,7 +79,7 @@ def http_toolkit(
             wherever a server echoes them.
         max_bytes: of a body, decompressed; what is beyond is cut off.
         timeout: 1 s to 10 min, for a whole call, redirects included.
-        allow_private: connect to private addresses of allowed hosts as well (loopback, RFC 1918, unique local). For
+        allow_private: connect to private addresses of allowed hosts too (loopback, RFC 1918, unique local). For
             tests and intranets. Link-local addresses, where clouds keep credentials, stay refused.
         tls: instead of checking certificates with the public authorities that httpx ships.
         resolve: instead of the system's lookup of names.

@@ -108,7 +108,7 @@ def mcp_toolkit(
 async def close_sessions() -> None:
     """Close every MCP session of the running loop; returns when the servers started for them are gone.
 
-    ``asyncio.run`` ends them as well; call this to have it done before other things are torn down.
+    ``asyncio.run`` ends them too; call this to have it done before other things are torn down.
     """
     await _with_extra("calling").close_sessions()
 

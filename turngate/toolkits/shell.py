@@ -150,6 +150,6 @@ async def _ends_within(group: ProcessGroup, seconds: float) -> bool:
     in_time = await group.exits_within(seconds)
     if not in_time:
         group.send(signal.SIGTERM)
-    # A fifth of a second for last words: of a command that was told to stop, or of its children in the background.
+    # A fifth of a second for last words of a command that got the signal to stop, or of its children in the background.
     await group.drained()
     return in_time

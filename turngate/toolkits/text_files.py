@@ -1,4 +1,4 @@
-"""Text files behind the boundary: bounded reading, atomic writing.
+"""Text files inside the workspace: bounded reading, atomic writing.
 
 Owns the size limit and what counts as text. Blocking: call it from a thread.
 """
@@ -20,7 +20,7 @@ from turngate.toolkits.workspace import FileUnavailable, Place
 MAX_TEXT_BYTES = 2_000_000
 """Largest file that is read or written, in bytes."""
 MAX_HASHED_BYTES = 100_000_000
-"""Largest file whose content is hashed; a larger one is told apart by its size and time of change."""
+"""Largest file whose content is hashed; a larger one is identified by its size and time of change."""
 
 # Two edits of one file in one step run at the same time, each read-change-replace: without this the second would undo
 # the first. Held for milliseconds. Another process that edits the same file is not held back.
@@ -65,7 +65,7 @@ def write_text(place: Place, text: str) -> Written:
     """Make the file or replace its whole text, all or nothing; missing directories are made. Safe to repeat.
 
     Readers see the old file or the new one, and a crash leaves one of them: the new text goes to a temporary file in
-    the same directory, is synced, then renamed over. Permission bits stay. A file that was no text is replaced as well;
+    the same directory, is synced, then renamed over. Permission bits stay. A file that was no text is replaced too;
     ``before`` is then None.
 
     Raises FileUnavailable (also for a file without any write permission bit), OutsideWorkspace, TooLarge.
@@ -145,7 +145,7 @@ def _existing_mode(place: Place, parent: int) -> int | None:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode) & 0o777
     finally:
         os.close(descriptor)
-    # Renaming over a file asks only the directory's permission; the file's own word must count as well.
+    # Renaming over a file asks only the directory's permission; the file's own must count too.
     if not mode & 0o222:
         raise FileUnavailable(path=place.given, reason="the file is read-only")
     return mode

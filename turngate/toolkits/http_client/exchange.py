@@ -58,7 +58,7 @@ async def read_body(response: httpx.Response, limit: int) -> RawBody:
     """Read at most ``limit`` bytes of an open response, counted after decompression.
 
     Memory stays bounded by the limit and one network chunk, whatever the compression ratio: a decoder that is
-    not told how much it may put out would inflate each chunk a thousandfold first.
+    without a limit on its output would inflate each chunk a thousandfold first.
 
     Raises UnreadableBodyError; httpx's errors pass through.
     """
@@ -130,7 +130,7 @@ class _Inflater:
         while compressed and len(content) < room:  # Not `room == 0`: zlib takes a limit of 0 for none at all.
             if self._member.eof:
                 if not compressed.startswith(_GZIP_MAGIC):
-                    break  # Padding behind the last member.
+                    break  # Padding after the last member.
                 self._member = self._new_member()
             self._fed = True
             try:
@@ -207,7 +207,7 @@ class Outgoing:
 
 @dataclass
 class _Wire:
-    """Whether the request began to leave. ``trace`` is httpcore's hook: it is told of each step by name."""
+    """Whether the request began to leave. ``trace`` is httpcore's hook: it gets each step by name."""
 
     sent: bool = False
 
@@ -260,8 +260,8 @@ class Exchange:
 
     async def _hops(self, outgoing: Outgoing, wire: _Wire, *, follow: bool) -> HttpResponse:
         first, hop, redirects = outgoing.target, outgoing, list[str]()
-        # Once a redirect has led to another origin, whoever controls that chain chooses the URLs: configured headers
-        # are not sent there, nor on the way back.
+        # Once a redirect has led to another origin, a stranger chooses the URLs: configured headers are not sent there,
+        # nor on the way back.
         trusted = True
         while True:
             headers = httpx.Headers({"User-Agent": "turngate", **hop.headers})

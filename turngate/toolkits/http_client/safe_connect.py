@@ -69,7 +69,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class UnsafeAddressError(httpx.ConnectError):
-    """The name has an address that must not be connected to. ``address`` is for logs, not for whoever sent the URL."""
+    """The name has an address that must not be connected to. ``address`` is for logs, not for the sender of the URL."""
 
     def __init__(self, host: str, address: str, reach: Reach) -> None:
         super().__init__(
@@ -81,7 +81,7 @@ class UnsafeAddressError(httpx.ConnectError):
 
 
 def reach_of(address: Address) -> Reach:
-    """Say what is behind an address: the internet, a private network, or nothing that a request may ever go to.
+    """Say what an address leads to: the internet, a private network, or nothing that a request may ever go to.
 
     ``private``: loopback, RFC 1918, carrier-grade NAT (RFC 6598), unique local IPv6. ``never``: link-local, multicast,
     unspecified, reserved, documentation, and every IPv6 form that embeds an IPv4 address, except the well-known NAT64
@@ -165,7 +165,7 @@ class SafeTransport(httpx.AsyncBaseTransport):
 
     Args:
         tls: what certificates are checked with.
-        allow_private: connect to private addresses as well; for tests and intranets.
+        allow_private: connect to private addresses too; for tests and intranets.
         resolve: how names are looked up.
         dial: how a checked address is connected to; None is the ordinary way.
     """

@@ -65,7 +65,7 @@ class ConfiguredHeaders:
 
     @property
     def overlap(self) -> int:
-        """How many bytes behind a cut must be known to see a secret that begins before it."""
+        """How many bytes after a cut must be known to see a secret that begins before it."""
         return max(
             (len(spelling.encode(encoding)) for spelling in self.spellings for encoding in _ENCODINGS), default=0
         )

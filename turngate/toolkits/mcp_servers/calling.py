@@ -75,7 +75,7 @@ class LiveSession:
         return not self._retired and not self._task.done()
 
     async def client(self) -> Client:
-        """Return the client once connected. Raises ServerAwayError. Safe to cancel: others may be waiting as well."""
+        """Return the client once connected. Raises ServerAwayError. Safe to cancel: others may be waiting too."""
         return await asyncio.shield(self._opened)
 
     @contextmanager
@@ -94,7 +94,7 @@ class LiveSession:
         self._stop_if_idle()
 
     async def close(self) -> None:
-        """Close now, whoever waits for an answer, and return when the server's process is gone. Safe to repeat."""
+        """Close now, even if calls wait for an answer, and return when the server's process is gone. Safe to repeat."""
         self._retired = True
         self._stop.set()
         if not self._opened.done():
@@ -112,7 +112,7 @@ class LiveSession:
                 await self._stop.wait()
         except ServerAwayError as away:
             self._opened.set_exception(away)
-            self._opened.exception()  # seen: whoever waited may have been cancelled, and no one else would look
+            self._opened.exception()  # seen: the waiting call may have been cancelled, and no one else would look
         except Exception as error:  # noqa: BLE001 - a connection broke; calls notice by themselves
             log.info("[mcp server %s] the connection ended: %r", self._name, error)
 

@@ -112,7 +112,7 @@ class _Seen:
 async def connected(server: Server, *, name: str, seconds: float, answer_seconds: float) -> AsyncIterator[Client]:
     """Yield a client that has agreed with the server on a version.
 
-    No capability of ours is offered: what a server asks of us (a person's input, a model's answer, files) is refused.
+    The client offers no capability: what a server asks of it (a person's input, a model's answer, files) is refused.
 
     Args:
         server: where it is.

@@ -1,4 +1,4 @@
-"""Each tool of a server as a tool of ours."""
+"""Each tool of a server as a tool of Turngate."""
 
 from __future__ import annotations
 

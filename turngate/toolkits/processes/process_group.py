@@ -59,7 +59,7 @@ def _kill_once(entry: bytes) -> bool:
 
 
 def _holds(process: Path, entry: bytes) -> bool:
-    # Gone, a zombie (empty), or someone else's (refused): none of ours.
+    # Gone, a zombie (empty), or someone else's (refused): not ours.
     with suppress(OSError):
         return entry in (process / "environ").read_bytes().split(b"\0")
     return False
