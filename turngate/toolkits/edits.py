@@ -46,7 +46,7 @@ class EditFileParams(Params):
     """A literal replacement: no patterns, no escapes."""
 
     path: WorkspacePath
-    old_text: FileText = Field(min_length=1, description="Text to replace, exactly as it stands in the file.")
+    old_text: FileText = Field(min_length=1, description="Text to replace, exactly as it is in the file.")
     new_text: FileText = Field(description="Text to put in its place; empty deletes.")
     replace_all: bool = Field(default=False, description="Replace every occurrence instead of exactly one.")
 
@@ -62,12 +62,12 @@ def apply_edit(place: Place, before: str, params: EditFileParams) -> str:
     old, new = params.old_text, params.new_text
     first = before.find(old)
     if first < 0:
-        raise TextNotFound(path=place.shown)
+        raise TextNotFound(path=place.relative)
     matches = before.count(old)
     # `count` skips overlaps: in "aaa" it finds "aa" once, yet there are two places it could mean.
     if not params.replace_all and before.find(old, first + 1) >= 0:
-        raise AmbiguousEdit(path=place.shown, matches=max(matches, 2))
+        raise AmbiguousEdit(path=place.relative, matches=max(matches, 2))
     size = len(before.encode()) + matches * (len(new.encode()) - len(old.encode()))
     if size > MAX_TEXT_BYTES:
-        raise TooLarge(path=place.shown, size_bytes=size)
+        raise TooLarge(path=place.relative, size_bytes=size)
     return before.replace(old, new)

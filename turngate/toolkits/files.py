@@ -78,7 +78,7 @@ async def read_file(params: ReadFileParams, ctx: ToolContext) -> FileContent:
     text = "".join(chosen)
     rest = lines[params.offset - 1 :]
     return FileContent(
-        path=place.shown,
+        path=place.relative,
         text=text,
         start_line=params.offset,
         lines=len(chosen),
@@ -115,13 +115,13 @@ async def list_directory(params: ListDirectoryParams, ctx: ToolContext) -> Direc
     """List a directory by name, with each entry's type and size. Shows at most 1000 entries."""
     place = Place.inside(ctx.require_workspace(), params.path)
     names, entries = await asyncio.to_thread(_list_entries, place)
-    return DirectoryListing(path=place.shown, entries=entries, total=len(names), truncated=len(names) > len(entries))
+    return DirectoryListing(path=place.relative, entries=entries, total=len(names), truncated=len(names) > len(entries))
 
 
 def _list_entries(place: Place) -> tuple[list[str], list[Entry]]:
     descriptor = place.open_any()
     try:
-        with os_errors_as_failures(place.given):
+        with os_errors_as_failures(place.path):
             names = os.listdir(descriptor)  # noqa: PTH208 - a descriptor, not a path
             first = heapq.nsmallest(MAX_ENTRIES, names)
             return names, [entry for name in first if (entry := _entry(descriptor, name))]
@@ -134,12 +134,12 @@ def _entry(directory: int, name: str) -> Entry | None:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return None  # Deleted since it was listed.
-    shown = printable(name)
+    readable_name = printable(name)
     if stat.S_ISREG(status.st_mode):
-        return Entry(name=shown, type="file", size=status.st_size)
+        return Entry(name=readable_name, type="file", size=status.st_size)
     if stat.S_ISDIR(status.st_mode):
-        return Entry(name=shown, type="directory")
-    return Entry(name=shown, type="symlink" if stat.S_ISLNK(status.st_mode) else "other")
+        return Entry(name=readable_name, type="directory")
+    return Entry(name=readable_name, type="symlink" if stat.S_ISLNK(status.st_mode) else "other")
 
 
 class WrittenFile(BaseModel):
@@ -170,11 +170,11 @@ def _preview_write(params: WriteFileParams, workspace: Path | None) -> Preview:
                 raise
             before = None
         except (NotText, TooLarge):
-            told = (
-                f"{place.shown} is no text file of at most {MAX_TEXT_BYTES} bytes; its whole content would be replaced"
+            warning = (
+                f"{place.relative} is no text file of at most {MAX_TEXT_BYTES} bytes; its whole content would be replaced"
             )
             return Preview(
-                kind="text", text=f"{told} by these {len(encoded)} bytes:\n\n{params.text[:MAX_PREVIEW_CHARS]}"
+                kind="text", text=f"{warning} by these {len(encoded)} bytes:\n\n{params.text[:MAX_PREVIEW_CHARS]}"
             )
     except ToolFailure as failure:
         return _would_fail("write", failure)
@@ -213,7 +213,7 @@ def _preview_edit(params: EditFileParams, workspace: Path | None) -> Preview:
 
 
 async def _before_edit(params: EditFileParams, ctx: ToolContext) -> JsonValue:
-    """Return what the edit was approved as: the change with the lines around it, wherever in the file they stand.
+    """Return what the edit was approved as: the change with the lines around it, wherever in the file they are.
 
     Not the whole file: of several edits of one file in a step, each would be asked for again once another had run.
     Never raises: an edit that cannot be made compares equal for as long as it fails in the same way.
@@ -222,16 +222,16 @@ async def _before_edit(params: EditFileParams, ctx: ToolContext) -> JsonValue:
         return None
     try:
         place = Place.inside(ctx.workspace, params.path)
-        return {"path": place.shown, "change": await asyncio.to_thread(_change_stamp, place, params)}
+        return {"path": place.relative, "change": await asyncio.to_thread(_change_stamp, place, params)}
     except ToolFailure as failure:
         return {"unavailable": failure.fields["reason"]}
 
 
 def _change_stamp(place: Place, params: EditFileParams) -> str:
     before = read_text(place)
-    diff = unified_diff(place.shown, before, apply_edit(place, before, params), max_chars=MAX_PREVIEW_CHARS)
-    shown = "".join(line for line in diff.splitlines(keepends=True) if not line.startswith("@@ "))
-    return hashlib.sha256(shown.encode(errors="surrogatepass")).hexdigest()
+    diff = unified_diff(place.relative, before, apply_edit(place, before, params), max_chars=MAX_PREVIEW_CHARS)
+    change = "".join(line for line in diff.splitlines(keepends=True) if not line.startswith("@@ "))
+    return hashlib.sha256(change.encode(errors="surrogatepass")).hexdigest()
 
 
 @tool(
@@ -250,7 +250,7 @@ async def edit_file(params: EditFileParams, ctx: ToolContext) -> WrittenFile:
     return _file_written(place, written)
 
 
-async def _file_as_it_is(given: str, ctx: ToolContext) -> JsonValue:
+async def _file_as_it_is(path: str, ctx: ToolContext) -> JsonValue:
     """Return what an approved change was approved for: the file the path leads to, and what is in it.
 
     Never raises: a path that cannot be used compares equal for as long as it fails in the same way.
@@ -258,20 +258,20 @@ async def _file_as_it_is(given: str, ctx: ToolContext) -> JsonValue:
     if ctx.workspace is None:
         return None
     try:
-        place = Place.inside(ctx.workspace, given)
-        return {"path": place.shown, "sha256": await asyncio.to_thread(content_stamp, place)}
+        place = Place.inside(ctx.workspace, path)
+        return {"path": place.relative, "sha256": await asyncio.to_thread(content_stamp, place)}
     except ToolFailure as failure:
         return {"unavailable": failure.fields["reason"]}
 
 
 def _file_written(place: Place, written: Written) -> WrittenFile:
-    diff = unified_diff(place.shown, written.before, written.after, max_chars=MAX_RESULT_DIFF_CHARS)
-    return WrittenFile(path=place.shown, diff=diff, size_bytes=written.size_bytes)
+    diff = unified_diff(place.relative, written.before, written.after, max_chars=MAX_RESULT_DIFF_CHARS)
+    return WrittenFile(path=place.relative, diff=diff, size_bytes=written.size_bytes)
 
 
 def _diff_preview(place: Place, before: str | None, after: str) -> Preview:
-    diff = unified_diff(place.shown, before, after, max_chars=MAX_PREVIEW_CHARS)
-    return Preview(kind="diff", text=diff) if diff else Preview(kind="text", text=f"{place.shown} would stay as it is")
+    diff = unified_diff(place.relative, before, after, max_chars=MAX_PREVIEW_CHARS)
+    return Preview(kind="diff", text=diff) if diff else Preview(kind="text", text=f"{place.relative} would stay as it is")
 
 
 def _would_fail(what: str, failure: ToolFailure) -> Preview:

@@ -177,10 +177,10 @@ def _preview_request(exchange: Exchange, params: Any, _workspace: Path | None) -
     except ToolFailure as failure:
         return Preview(kind="text", text=f"this request would fail: {failure.fields['reason']}")
     named = exchange.configured.for_target(outgoing.target)
-    shown = {
+    headers = {
         name: value for name, value in outgoing.headers.items() if name.lower() not in {each.lower() for each in named}
     }
-    lines = [f"{outgoing.method} {outgoing.target.url}", *(f"{name}: {value}" for name, value in shown.items())]
+    lines = [f"{outgoing.method} {outgoing.target.url}", *(f"{name}: {value}" for name, value in headers.items())]
     lines += [f"{name}: (configured, not shown)" for name in named]
     body = params.body or ""
     if len(body) > MAX_PREVIEW_CHARS:

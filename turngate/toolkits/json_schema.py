@@ -97,14 +97,14 @@ def json_schema_tool(
     Raises:
         ConfigurationError: a schema cannot be used, or ``declare_tool`` refuses the rest; the message says why.
     """
-    shown = None if success is None else _copy(success, "success")
+    success_schema = None if success is None else _copy(success, "success")
     try:
         params = None if parameters is None else JsonSchemaParameters(parameters)
-        returns = JsonValue if shown is None else _checked(compiled(shown, "success"))
+        returns = JsonValue if success_schema is None else _checked(compiled(success_schema, "success"))
     except ConfigurationError as error:
         raise ConfigurationError(f"tool {name!r}: {error.message}") from None
     return declare_tool(
-        name=name, description=description, params=params, success=returns, success_schema=shown, **options
+        name=name, description=description, params=params, success=returns, success_schema=success_schema, **options
     )
 
 
@@ -130,12 +130,12 @@ def compiled(schema: dict[str, JsonValue], what: str) -> Validator:
 def issues_of(validator: Validator, value: Any) -> list[tuple[list[int | str], str]]:
     """Return ``(path, message)`` for each place where the value does not fit, in order, at most ten."""
     try:
-        found = list(islice(validator.iter_errors(value), MAX_ISSUES))
+        errors = list(islice(validator.iter_errors(value), MAX_ISSUES))
     except RecursionError:
         return [([], "nested too deep, or the schema refers to itself without end")]
     except Unresolvable as error:
         return [([], f"the tool's own schema refers to {error.ref!r}, which does not exist")]
-    return [(list(error.absolute_path), _clipped(error)) for error in found]
+    return [(list(error.absolute_path), _clipped(error)) for error in errors]
 
 
 def _dangling(schema: dict[str, JsonValue]) -> str | None:

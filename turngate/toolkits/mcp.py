@@ -85,23 +85,23 @@ def mcp_toolkit(
         answer_seconds=timeout.total_seconds() + _ANSWER_SLACK_SECONDS,
     )
     taken: dict[str, tuple[str, Tool]] = {}
-    for said in listing.tools:
-        if allow is not None and said.name not in allow:
+    for server_tool in listing.tools:
+        if allow is not None and server_tool.name not in allow:
             continue
         tool: Tool = declaring.declared(
-            said,
+            server_tool,
             calls,
             server_version=listing.version,
-            effect=(effects or {}).get(said.name, "once"),
-            ask=asking.get(said.name) if isinstance(ask, Mapping) else ask,
+            effect=(effects or {}).get(server_tool.name, "once"),
+            ask=asking.get(server_tool.name) if isinstance(ask, Mapping) else ask,
             timeout=timeout,
         )
         if tool.name in taken:
             raise ConfigurationError(
                 f"MCP server {name!r} has two tools that would both be called {tool.name!r}: {taken[tool.name][0]!r} and "
-                f"{said.name!r}. Leave one out with allow=[…]"
+                f"{server_tool.name!r}. Leave one out with allow=[…]"
             )
-        taken[tool.name] = said.name, tool
+        taken[tool.name] = server_tool.name, tool
     return Toolkit.of(*(tool for _, tool in taken.values()))
 
 

@@ -41,7 +41,7 @@ def show_entries(_params: object, result: Ok | Failure) -> Presentation:
     return _listed(
         TextBlock(text=f"{value['path']}: {_count(value['total'], 'entry', 'entries')}"),
         columns=("name", "type", "size"),
-        found=value["entries"],
+        rows=value["entries"],
         more=value["total"] - len(value["entries"]),
     )
 
@@ -52,26 +52,26 @@ def show_matches(_params: object, result: Ok | Failure) -> Presentation:
         return default_presentation(result)
     value: dict[str, Any] = result.value
     searched = _count(value["files_searched"], "file", "files")
-    said = f"{_found(value, 'matches', 'matching line')} in {searched} searched, {value['files_skipped']} skipped"
-    return _listed(TextBlock(text=said), columns=("path", "line", "text"), found=value["matches"])
+    summary = f"{_first(value, 'matches', 'matching line')} in {searched} searched, {value['files_skipped']} skipped"
+    return _listed(TextBlock(text=summary), columns=("path", "line", "text"), rows=value["matches"])
 
 
 def show_paths(_params: object, result: Ok | Failure) -> Presentation:
     """Show the paths that were found as a table."""
     if isinstance(result, Failure):
         return default_presentation(result)
-    found = [{"path": path} for path in _members(result.value, "paths")]
-    return _listed(TextBlock(text=_found(result.value, "paths", "file")), columns=("path",), found=found)
+    paths = [{"path": path} for path in _members(result.value, "paths")]
+    return _listed(TextBlock(text=_first(result.value, "paths", "file")), columns=("path",), rows=paths)
 
 
-def _listed(said: TextBlock, *, columns: tuple[str, ...], found: list[dict[str, Any]], more: int = 0) -> Presentation:
-    if not found:
-        return (said,)
-    rows = tuple(tuple(row[name] for name in columns) for row in found)
-    return (said, TableBlock(columns=columns, rows=rows, more=more))
+def _listed(summary: TextBlock, *, columns: tuple[str, ...], rows: list[dict[str, Any]], more: int = 0) -> Presentation:
+    if not rows:
+        return (summary,)
+    cells = tuple(tuple(row[name] for name in columns) for row in rows)
+    return (summary, TableBlock(columns=columns, rows=cells, more=more))
 
 
-def _found(value: dict[str, Any], member: str, noun: str) -> str:
+def _first(value: dict[str, Any], member: str, noun: str) -> str:
     count = _count(len(_members(value, member)), noun, f"{noun}s")
     return f"the first {count}" if value["truncated"] else count
 

@@ -144,5 +144,5 @@ async def _search(place: Place, query: dict[str, Any]) -> dict[str, Any]:
         raise RuntimeError(
             f"the search process failed ({process.returncode}): {complaint.decode(errors='replace')[-500:]}"
         )
-    found: dict[str, Any] = json.loads(answer)
-    return found
+    matches: dict[str, Any] = json.loads(answer)
+    return matches

@@ -47,13 +47,13 @@ def matches_glob(path: str, pattern: str) -> bool:
 
 
 def _past_double_stars(indexes: set[int], parts: list[str]) -> set[int]:
-    found = set(indexes)
+    reached = set(indexes)
     for index in sorted(indexes):
         following = index
         while following < len(parts) and parts[following] == "**":
             following += 1
-            found.add(following)
-    return found
+            reached.add(following)
+    return reached
 
 
 def walk(directory: int) -> Iterator[tuple[str, int, str]]:
@@ -65,21 +65,21 @@ def walk(directory: int) -> Iterator[tuple[str, int, str]]:
             yield f"{above}/{name}" if above else name, descriptor, name
 
 
-def shown(path: str) -> str:
+def as_unicode(path: str) -> str:
     """Return a path as valid Unicode: names that are not UTF-8 get question marks."""
     return path.encode("utf-8", "replace").decode()
 
 
 def find_paths(directory: int, query: dict[str, Any]) -> dict[str, Any]:
     """Answer a glob: paths relative to the workspace, at most ``limit``."""
-    found: list[str] = []
+    paths: list[str] = []
     for path, _, _ in walk(directory):
         if not matches_glob(path, query["pattern"]):
             continue
-        if len(found) == query["limit"]:
-            return {"paths": found, "truncated": True}
-        found.append(shown(path))
-    return {"paths": found, "truncated": False}
+        if len(paths) == query["limit"]:
+            return {"paths": paths, "truncated": True}
+        paths.append(as_unicode(path))
+    return {"paths": paths, "truncated": False}
 
 
 def find_lines(start: int, query: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def find_lines(start: int, query: dict[str, Any]) -> dict[str, Any]:
                 continue
             if len(answer["matches"]) == query["limit"]:
                 return {**answer, "truncated": True}
-            answer["matches"].append({"path": shown(path), "line": number, "text": _around(line, hit.start())})
+            answer["matches"].append({"path": as_unicode(path), "line": number, "text": _around(line, hit.start())})
     return answer
 
 

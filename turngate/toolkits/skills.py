@@ -92,23 +92,23 @@ class Skill:
         """Return the skill's other files, by path, at most MAX_LISTED_FILES; symlinks are not followed. Blocking."""
         if not self.has_folder:
             return []
-        found: list[str] = []
+        files: list[str] = []
         for directory, directories, names in os.walk(self.root):
             directories[:] = sorted(name for name in directories if not name.startswith("."))
             below = Path(directory).relative_to(self.root)
-            found += [
+            files += [
                 printable(path)
                 for name in sorted(names)
                 if not name.startswith(".") and (path := (below / name).as_posix()) != SKILL_FILE
             ]
-            if len(found) >= MAX_LISTED_FILES:
+            if len(files) >= MAX_LISTED_FILES:
                 break
-        return found[:MAX_LISTED_FILES]
+        return files[:MAX_LISTED_FILES]
 
     def _unavailable(self, file: str, reason: str) -> SkillFileUnavailable:
         available = [SKILL_FILE, *self.other_files()]
-        told = f"{reason}. The files of {self.name!r} are: {', '.join(available)}"
-        return SkillFileUnavailable(name=self.name, file=printable(file), available=available, reason=told)
+        message = f"{reason}. The files of {self.name!r} are: {', '.join(available)}"
+        return SkillFileUnavailable(name=self.name, file=printable(file), available=available, reason=message)
 
 
 def find_skills(folder: Path) -> list[Skill]:
@@ -119,25 +119,25 @@ def find_skills(folder: Path) -> list[Skill]:
     if not folder.is_dir():
         raise ConfigurationError(f"the skills folder {str(folder)!r} does not exist, or is no folder; create it")
     root = Path(os.path.realpath(folder))
-    found: dict[str, Skill] = {}
+    skills: dict[str, Skill] = {}
     for entry in sorted(root.iterdir()):
         if entry.name.startswith(_LEFT_OUT) or not (entry.is_dir() or entry.suffix == ".md"):
             continue
         skill = _load(entry)
-        if skill.name in found:
+        if skill.name in skills:
             raise ConfigurationError(
-                f"two skills are named {skill.name!r}: {_place(found[skill.name])} and {_place(skill)}; rename one"
+                f"two skills are named {skill.name!r}: {_place(skills[skill.name])} and {_place(skill)}; rename one"
             )
-        found[skill.name] = skill
-    if not found:
+        skills[skill.name] = skill
+    if not skills:
         raise ConfigurationError(
             f"there are no skills in {str(folder)!r}: add a name.md, or a folder with a {SKILL_FILE}"
         )
-    if len(found) > MAX_SKILLS:
+    if len(skills) > MAX_SKILLS:
         raise ConfigurationError(
-            f"{str(folder)!r} holds {len(found)} skills, and each costs room in every prompt: keep at most {MAX_SKILLS}"
+            f"{str(folder)!r} holds {len(skills)} skills, and each costs room in every prompt: keep at most {MAX_SKILLS}"
         )
-    return [found[name] for name in sorted(found)]
+    return [skills[name] for name in sorted(skills)]
 
 
 def _load(entry: Path) -> Skill:
@@ -147,7 +147,7 @@ def _load(entry: Path) -> Skill:
         )
     has_folder = entry.is_dir()
     root, file = (entry, SKILL_FILE) if has_folder else (entry.parent, entry.name)
-    shown = str(root / file)
+    path = str(root / file)
     try:
         front = _front_matter(_read_below(root, file))
     except FileUnavailable as failure:
@@ -155,12 +155,12 @@ def _load(entry: Path) -> Skill:
             raise ConfigurationError(
                 f"{str(entry)!r} has no {SKILL_FILE}: add one, or begin the folder's name with '_' to leave it out"
             ) from None
-        raise ConfigurationError(f"{shown!r} cannot be read: {_why(failure)}") from failure
+        raise ConfigurationError(f"{path!r} cannot be read: {_why(failure)}") from failure
     except (OutsideWorkspace, NotText, TooLarge) as failure:
-        raise ConfigurationError(f"{shown!r} cannot be read: {_why(failure)}") from failure
+        raise ConfigurationError(f"{path!r} cannot be read: {_why(failure)}") from failure
     except ValueError as error:
         raise ConfigurationError(
-            f"{shown!r}: {error}. A skill begins with front matter: a line '---', then 'name: …' and 'description: …', then "
+            f"{path!r}: {error}. A skill begins with front matter: a line '---', then 'name: …' and 'description: …', then "
             "'---'. To leave a file out, begin its name with '_'"
         ) from None
     return Skill(name=front.name, description=front.description, root=root, file=file, has_folder=has_folder)
@@ -191,11 +191,11 @@ def _front_matter(text: str) -> FrontMatter:
     if head is None:
         raise ValueError("there is no front matter")
     try:
-        said: Any = yaml.safe_load(head)
+        fields: Any = yaml.safe_load(head)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"its front matter is no YAML: {' '.join(str(error).split())[:200]}") from None
     try:
-        return FrontMatter.model_validate(said)
+        return FrontMatter.model_validate(fields)
     except ValidationError as error:
         issues = "; ".join(f"{'.'.join(map(str, issue['loc']))}: {issue['msg']}" for issue in error.errors())
         raise ValueError(f"its front matter is wrong: {issues}") from None
@@ -240,7 +240,7 @@ class ReadSkillParams(Params):
 
 
 class SkillText(BaseModel):
-    """A file of a skill. ``files``: what else there is to read, told with SKILL.md only."""
+    """A file of a skill. ``files``: what else there is to read, listed with SKILL.md only."""
 
     name: str
     file: str

@@ -101,7 +101,7 @@ def encode_text(place: Place, text: str) -> bytes:
     """Return the text as UTF-8; raises TooLarge when it passes the limit."""
     encoded = text.encode()
     if len(encoded) > MAX_TEXT_BYTES:
-        raise TooLarge(path=place.shown, size_bytes=len(encoded))
+        raise TooLarge(path=place.relative, size_bytes=len(encoded))
     return encoded
 
 
@@ -127,13 +127,13 @@ def _read_below(place: Place, parent: int) -> str:
         raw = file.read(MAX_TEXT_BYTES + 1)
         if len(raw) > MAX_TEXT_BYTES:
             size = max(os.fstat(file.fileno()).st_size, len(raw))
-            raise TooLarge(path=place.shown, size_bytes=size)
+            raise TooLarge(path=place.relative, size_bytes=size)
     if b"\0" in raw:
-        raise NotText(path=place.shown, reason="the file holds NUL bytes, so it is not text")
+        raise NotText(path=place.relative, reason="the file holds NUL bytes, so it is not text")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise NotText(path=place.shown, reason=f"the file is not UTF-8: byte {error.start} is wrong") from None
+        raise NotText(path=place.relative, reason=f"the file is not UTF-8: byte {error.start} is wrong") from None
 
 
 def _existing_mode(place: Place, parent: int) -> int | None:
@@ -147,7 +147,7 @@ def _existing_mode(place: Place, parent: int) -> int | None:
         os.close(descriptor)
     # Renaming over a file asks only the directory's permission; the file's own must count too.
     if not mode & 0o222:
-        raise FileUnavailable(path=place.given, reason="the file is read-only")
+        raise FileUnavailable(path=place.path, reason="the file is read-only")
     return mode
 
 

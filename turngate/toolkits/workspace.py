@@ -46,8 +46,8 @@ class FileUnavailable(ToolFailure):
         return isinstance(self.__cause__, FileNotFoundError)
 
 
-def resolve_inside(workspace: Path, given: str) -> Path:
-    """Return where ``given`` really leads, with no symlink and no ``..`` left in it; it need not exist.
+def resolve_inside(workspace: Path, path: str) -> Path:
+    """Return where ``path`` really leads, with no symlink and no ``..`` left in it; it need not exist.
 
     Relative paths start at the workspace; absolute ones are fine when they lie inside. ``~`` is an ordinary name. Parts
     that do not exist yet are taken literally *after* their deepest existing ancestor was resolved, so a new file
@@ -57,13 +57,13 @@ def resolve_inside(workspace: Path, given: str) -> Path:
         OutsideWorkspace: it leads outside, or cannot be a path at all (NUL, not encodable).
     """
     root = Path(os.path.realpath(workspace))
-    if "\0" in given or not _is_encodable(given):
-        raise OutsideWorkspace(path=printable(given), reason="a path must not hold NUL or unpaired surrogates")
-    real = Path(os.path.realpath(root / given))
+    if "\0" in path or not _is_encodable(path):
+        raise OutsideWorkspace(path=printable(path), reason="a path must not hold NUL or unpaired surrogates")
+    real = Path(os.path.realpath(root / path))
     if not real.is_relative_to(root):
-        raise OutsideWorkspace(path=given, reason="the path leads outside the workspace; use one inside it")
+        raise OutsideWorkspace(path=path, reason="the path leads outside the workspace; use one inside it")
     if PRIVATE_NAMES.intersection(real.relative_to(root).parts):
-        raise OutsideWorkspace(path=given, reason="that directory is Turngate's own; it is not part of the workspace")
+        raise OutsideWorkspace(path=path, reason="that directory is Turngate's own; it is not part of the workspace")
     return real
 
 
@@ -81,13 +81,13 @@ def _is_encodable(name: str) -> bool:
 
 
 @contextmanager
-def os_errors_as_failures(given: str) -> Iterator[None]:
-    """Turn what the operating system says about ``given`` into a FileUnavailable the model can act on."""
+def os_errors_as_failures(path: str) -> Iterator[None]:
+    """Turn what the operating system says about ``path`` into a FileUnavailable the model can act on."""
     try:
         yield
     except OSError as error:
         reason = os.strerror(error.errno).lower() if error.errno else str(error)
-        raise FileUnavailable(path=printable(given), reason=reason) from error
+        raise FileUnavailable(path=printable(path), reason=reason) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,17 +95,17 @@ class Place:
     """A path that was checked: the real root and the real components below it (none: the root itself)."""
 
     root: Path
-    given: str
+    path: str
     parts: tuple[str, ...]
 
     @staticmethod
-    def inside(workspace: Path, given: str) -> Place:
-        """Check ``given``; raises OutsideWorkspace."""
+    def inside(workspace: Path, path: str) -> Place:
+        """Check ``path``; raises OutsideWorkspace."""
         root = Path(os.path.realpath(workspace))
-        return Place(root=root, given=given, parts=resolve_inside(root, given).relative_to(root).parts)
+        return Place(root=root, path=path, parts=resolve_inside(root, path).relative_to(root).parts)
 
     @property
-    def shown(self) -> str:
+    def relative(self) -> str:
         """The real path relative to the workspace: what a result, a diff or an operator is shown."""
         return printable("/".join(self.parts)) or "."
 
@@ -116,8 +116,8 @@ class Place:
         Raises OutsideWorkspace when a symlink was swapped in, FileUnavailable for the rest.
         """
         if not self.parts:
-            raise FileUnavailable(path=self.given, reason="is a directory")
-        with os_errors_as_failures(self.given):
+            raise FileUnavailable(path=self.path, reason="is a directory")
+        with os_errors_as_failures(self.path):
             descriptor = self._walk(self.parts[:-1], create=create)
             try:
                 yield descriptor
@@ -130,11 +130,11 @@ class Place:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return descriptor
         os.close(descriptor)
-        raise FileUnavailable(path=self.given, reason="is not a regular file")
+        raise FileUnavailable(path=self.path, reason="is not a regular file")
 
     def open_any(self) -> int:
         """Open the place itself, a directory or a regular file, for reading. The caller closes the descriptor."""
-        with os_errors_as_failures(self.given):
+        with os_errors_as_failures(self.path):
             if not self.parts:
                 return self._walk(())
             with self.parent() as parent:
@@ -142,7 +142,7 @@ class Place:
         if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
             return descriptor
         os.close(descriptor)
-        raise FileUnavailable(path=self.given, reason="is neither a file nor a directory")
+        raise FileUnavailable(path=self.path, reason="is neither a file nor a directory")
 
     def _walk(self, parts: tuple[str, ...], *, create: bool = False) -> int:
         descriptor = os.open(self.root, _DIRECTORY_FLAGS)
@@ -172,7 +172,7 @@ class Place:
             # symlinks when it was resolved, so this one was put there since.
             if error.errno in (errno.ELOOP, errno.ENOTDIR) and self._is_symlink(parent, name):
                 reason = "the path changed while it was being opened: a symlink took a component's place"
-                raise OutsideWorkspace(path=self.given, reason=reason) from error
+                raise OutsideWorkspace(path=self.path, reason=reason) from error
             raise
 
     def _is_symlink(self, parent: int, name: str) -> bool:

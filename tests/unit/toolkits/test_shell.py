@@ -13,7 +13,7 @@ from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.presentation import CommandBlock, TextBlock
 from turngate.domain.tools.preview import command_words
 from turngate.toolkits.processes.head_tail import HeadTail
-from turngate.toolkits.processes.live_output import MAX_TOLD_BYTES, LiveOutput
+from turngate.toolkits.processes.live_output import MAX_PIECE_BYTES, LiveOutput
 from turngate.toolkits.shell import CommandNotStarted, CommandTimeout, bash, scrubbed_environment
 
 
@@ -236,7 +236,7 @@ async def test_a_flood_is_emitted_in_part_and_says_so():
     live.finish()
     live.finish()
     [text] = emitted
-    assert text.startswith(f"… [{50_003 - MAX_TOLD_BYTES} bytes of output passed by here] …\nxxx")
+    assert text.startswith(f"… [{50_003 - MAX_PIECE_BYTES} bytes of output passed by here] …\nxxx")
     assert text.endswith("x\nü")
     assert live.total == 50_003
 

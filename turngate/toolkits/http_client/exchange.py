@@ -196,7 +196,7 @@ class HttpResponse(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outgoing:
+class OutgoingRequest:
     """A request as a tool makes it, before the configured headers."""
 
     method: str
@@ -225,7 +225,7 @@ class Exchange:
     max_bytes: int
     timeout: timedelta
 
-    async def call(self, outgoing: Outgoing, *, follow: bool, logger: LoggerAdapter[Any]) -> HttpResponse:
+    async def call(self, outgoing: OutgoingRequest, *, follow: bool, logger: LoggerAdapter[Any]) -> HttpResponse:
         """Send the request and return the response, whatever its status.
 
         ``follow``: go where a redirect leads, at most MAX_REDIRECTS times, every hop checked like the first; only for
@@ -241,7 +241,7 @@ class Exchange:
         except UnsafeAddressError as refused:
             logger.warning("request refused: %s", refused)
             reason = (
-                f"{refused.host} leads to an address that this tool may not connect to. Only whoever built the tool can "
+                f"{refused.host} leads to an address that this tool may not connect to. Only the developer of the tool can "
                 "change that; do not try other spellings"
             )
             raise self.allow.refusal(self.configured.hide(refused.host), self.configured.hide(reason)) from None
@@ -258,7 +258,7 @@ class Exchange:
         except httpx.TransportError:
             raise _failed("bad_response", wire, "the connection broke, or the server does not speak HTTP") from None
 
-    async def _hops(self, outgoing: Outgoing, wire: _Wire, *, follow: bool) -> HttpResponse:
+    async def _hops(self, outgoing: OutgoingRequest, wire: _Wire, *, follow: bool) -> HttpResponse:
         first, hop, redirects = outgoing.target, outgoing, list[str]()
         # Once a redirect has led to another origin, a stranger chooses the URLs: configured headers are not sent there,
         # nor on the way back.
@@ -282,8 +282,8 @@ class Exchange:
         try:
             target = Target.parse(urljoin(str(current.url), location))
         except (BadUrl, ValueError):
-            shown = clipped(self.configured.hide(location))
-            raise _failed("bad_redirect", wire, f"the server redirected to what is no http(s) URL: {shown}") from None
+            target = clipped(self.configured.hide(location))
+            raise _failed("bad_redirect", wire, f"the server redirected to what is no http(s) URL: {target}") from None
         if not self.allow.permits(target):
             host = self.configured.hide(target.host)
             reason = f"the server redirected to {host}:{target.port}, which is not allowed; allowed are: {self.allow}"
@@ -291,7 +291,7 @@ class Exchange:
         return target
 
     @asynccontextmanager
-    async def _open(self, hop: Outgoing, headers: httpx.Headers, wire: _Wire) -> AsyncIterator[httpx.Response]:
+    async def _open(self, hop: OutgoingRequest, headers: httpx.Headers, wire: _Wire) -> AsyncIterator[httpx.Response]:
         """Send to the transport itself: a client would add cookies, and give up on a response whose Location is odd."""
         seconds = self.timeout.total_seconds()
         timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_TIMEOUT_SECONDS))
@@ -309,7 +309,7 @@ class Exchange:
             finally:
                 await response.aclose()
 
-    async def _read(self, response: httpx.Response, hop: Outgoing, redirects: list[str]) -> HttpResponse:
+    async def _read(self, response: httpx.Response, hop: OutgoingRequest, redirects: list[str]) -> HttpResponse:
         configured = self.configured
         raw = RawBody(b"", whole=True)
         if hop.method != "HEAD":

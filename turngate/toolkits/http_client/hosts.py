@@ -155,8 +155,8 @@ class AllowList:
 
 def clipped(text: str, limit: int = _SHOWN_CHARS) -> str:
     """Return the text fit to be shown: printable, and at most ``limit`` characters and an ellipsis."""
-    shown = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
-    return shown if len(shown) <= limit else f"{shown[:limit]}…"
+    printable = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+    return printable if len(printable) <= limit else f"{printable[:limit]}…"
 
 
 def _bad(url: str, reason: str) -> BadUrl:

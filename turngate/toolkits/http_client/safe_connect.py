@@ -101,8 +101,8 @@ def reach_of(address: Address) -> Reach:
 
 async def resolve_by_system(host: str, port: int) -> Sequence[str]:
     """Look the name up the way the machine does (``getaddrinfo``: hosts file, DNS), in a thread."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in addresses))
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):

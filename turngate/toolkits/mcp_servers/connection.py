@@ -177,23 +177,23 @@ def _explained(error: BaseException, server: Server, seen: _Seen, seconds: float
     text = plain(f"{type(error).__name__}: {error}", 500)
     if isinstance(server, HttpServer):
         if seen.status in UNAUTHORIZED:
-            return f"{server.shown} answered {seen.status}: pass what it wants in HttpServer(headers={{…}})"
+            return f"{server.label} answered {seen.status}: pass what it wants in HttpServer(headers={{…}})"
         if isinstance(error, TimeoutError | httpx2.TimeoutException):
-            return f"{server.shown} gave no answer within {seconds:g} s: is it an MCP endpoint (often …/mcp)?"
+            return f"{server.label} gave no answer within {seconds:g} s: is it an MCP endpoint (often …/mcp)?"
         if isinstance(error, httpx2.TransportError):
-            return f"{server.shown} cannot be reached ({text}): is it running, and is the address right?"
+            return f"{server.label} cannot be reached ({text}): is it running, and is the address right?"
         answered = "" if seen.status is None else f" answered {seen.status} and"
-        return f"{server.shown}{answered} does not speak MCP as expected ({text}): is the path right (often …/mcp)?"
-    said = f" Its stderr ends with:\n{seen.stderr.tail[-TAIL_CHARS:]}" if seen.stderr.tail else ""
+        return f"{server.label}{answered} does not speak MCP as expected ({text}): is the path right (often …/mcp)?"
+    last_lines = f" Its stderr ends with:\n{seen.stderr.tail[-TAIL_CHARS:]}" if seen.stderr.tail else ""
     if isinstance(error, FileNotFoundError):
-        return f"there is no program {server.shown!r}: install it, or give its full path in StdioServer(command=[…])"
+        return f"there is no program {server.label!r}: install it, or give its full path in StdioServer(command=[…])"
     if isinstance(error, OSError) and not isinstance(error, TimeoutError):
-        return f"{server.shown!r} cannot be started: {text}.{said}"
+        return f"{server.label!r} cannot be started: {text}.{last_lines}"
     if isinstance(error, TimeoutError):
-        return f"{server.shown!r} was started and gave no answer within {seconds:g} s.{said}"
+        return f"{server.label!r} was started and gave no answer within {seconds:g} s.{last_lines}"
     if isinstance(error, MCPError):
         return (
-            f"{server.shown!r} was started and ended or failed before it answered ({text}): run the command by hand to "
-            f"see why; it may need arguments, or variables in StdioServer(env={{…}}).{said}"
+            f"{server.label!r} was started and ended or failed before it answered ({text}): run the command by hand to "
+            f"see why; it may need arguments, or variables in StdioServer(env={{…}}).{last_lines}"
         )
-    return f"{server.shown!r} does not speak MCP as expected ({text}).{said}"
+    return f"{server.label!r} does not speak MCP as expected ({text}).{last_lines}"

@@ -48,8 +48,8 @@ def answer(result: CallToolResult) -> JsonValue:
 
 def error_text(result: CallToolResult) -> str:
     """Return what the server says went wrong."""
-    said = _text(result.content) or "The server says that the call failed, and not why."
-    return plain(said, MAX_ERROR)
+    message = _text(result.content) or "The server says that the call failed, and not why."
+    return plain(message, MAX_ERROR)
 
 
 def _text(blocks: list[ContentBlock]) -> str:
@@ -63,18 +63,18 @@ def _attachment(block: ContentBlock) -> dict[str, JsonValue]:
         case ResourceLink():
             link = {"name": block.name, "mime_type": block.mime_type, "description": block.description}
             labels: dict[str, JsonValue] = {
-                name: plain(said, MAX_LABEL) for name, said in link.items() if said is not None
+                name: plain(value, MAX_LABEL) for name, value in link.items() if value is not None
             }
             return {"type": "resource_link", "uri": plain(block.uri, MAX_LABEL), "bytes": block.size, **labels}
         case EmbeddedResource(resource=resource):
             mime = {} if resource.mime_type is None else {"mime_type": plain(resource.mime_type, MAX_LABEL)}
-            shown: dict[str, JsonValue] = {"type": "resource", "uri": plain(resource.uri, MAX_LABEL), **mime}
+            content: dict[str, JsonValue] = {"type": "resource", "uri": plain(resource.uri, MAX_LABEL), **mime}
             match resource:
                 case TextResourceContents(text=text):
                     room = MAX_TEXT // MAX_ATTACHMENTS
-                    return {**shown, "bytes": len(text.encode()), "text": _clipped(text, room)}
+                    return {**content, "bytes": len(text.encode()), "text": _clipped(text, room)}
                 case BlobResourceContents(blob=blob):
-                    return {**shown, "bytes": _size(blob)}
+                    return {**content, "bytes": _size(blob)}
         case TextContent():
             raise AssertionError("text is no attachment")
 

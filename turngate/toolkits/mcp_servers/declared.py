@@ -44,7 +44,7 @@ _DIGEST_CHARS = 8
 
 
 def declared(
-    said: ServerTool,
+    server_tool: ServerTool,
     calls: Calls,
     *,
     server_version: str,
@@ -53,26 +53,26 @@ def declared(
     timeout: timedelta,
 ) -> Tool:
     """Return the server's tool. Raises ConfigurationError when its schema cannot be used."""
-    effect, ask = raised(effect, ask, said.annotations)
-    digest = manifest_digest(said)
+    effect, ask = raised(effect, ask, server_tool.annotations)
+    digest = manifest_digest(server_tool)
     try:
-        params = JsonSchemaParameters(said.input_schema)
+        params = JsonSchemaParameters(server_tool.input_schema)
     except ConfigurationError as error:
         raise ConfigurationError(
-            f"MCP server {calls.name!r}, tool {said.name!r}: {error.message}. Leave the tool out with allow=[…]"
+            f"MCP server {calls.name!r}, tool {server_tool.name!r}: {error.message}. Leave the tool out with allow=[…]"
         ) from None
     return declare_tool(
-        name=acceptable(said.name),
-        description=plain(said.description or said.title or said.name, MAX_DESCRIPTION),
+        name=acceptable(server_tool.name),
+        description=plain(server_tool.description or server_tool.title or server_tool.name, MAX_DESCRIPTION),
         params=params,
         success=JsonValue,
-        success_schema=said.output_schema or UNSTRUCTURED,
+        success_schema=server_tool.output_schema or UNSTRUCTURED,
         effect=effect,
         ask=ask,
         failures=failures.ALL,
         timeout=timeout,
         origin={"mcp_server": calls.name, "server_version": server_version, "manifest_digest": digest},
-        handler=_handler(calls, said.name, digest),
+        handler=_handler(calls, server_tool.name, digest),
     )
 
 
@@ -81,18 +81,18 @@ def acceptable(name: str) -> str:
 
     A name that is cut ends in a digest of the whole, so that two long ones do not become one.
     """
-    shown = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    if not re.match(r"[A-Za-z_]", shown):
-        shown = f"_{shown}"
-    if len(shown) <= MAX_NAME:
-        return shown
-    return f"{shown[: MAX_NAME - _DIGEST_CHARS - 1]}_{sha256(name.encode()).hexdigest()[:_DIGEST_CHARS]}"
+    safe_name = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    if not re.match(r"[A-Za-z_]", safe_name):
+        safe_name = f"_{safe_name}"
+    if len(safe_name) <= MAX_NAME:
+        return safe_name
+    return f"{safe_name[: MAX_NAME - _DIGEST_CHARS - 1]}_{sha256(name.encode()).hexdigest()[:_DIGEST_CHARS]}"
 
 
 def _handler(calls: Calls, tool: str, digest: str) -> Callable[..., Awaitable[JsonValue]]:
     async def call(params: dict[str, JsonValue], ctx: ToolContext) -> JsonValue:
         return await calls.call(tool, params, ctx, digest)
 
-    # What is said of the tool's source where two tools have one name.
+    # What describes the tool's source where two tools have one name.
     call.__qualname__ = f"{plain(tool, MAX_NAME)} of MCP server {calls.name!r}"
     return call

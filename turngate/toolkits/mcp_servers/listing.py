@@ -71,7 +71,7 @@ async def each_tool(client: Client) -> AsyncGenerator[Tool, None]:
 def manifest_digest(tool: Tool) -> str:
     """Return the hex SHA-256 over the canonical JSON of what the server says of a tool and people and models read."""
     hints = tool.annotations
-    said = {
+    description = {
         "name": tool.name,
         "title": tool.title,
         "description": tool.description,
@@ -79,4 +79,4 @@ def manifest_digest(tool: Tool) -> str:
         "outputSchema": tool.output_schema,
         "annotations": None if hints is None else hints.model_dump(mode="json", by_alias=True, exclude_none=True),
     }
-    return framed_sha256(json.dumps(said, sort_keys=True, separators=(",", ":")))
+    return framed_sha256(json.dumps(description, sort_keys=True, separators=(",", ":")))

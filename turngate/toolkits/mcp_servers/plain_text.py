@@ -13,5 +13,5 @@ _TROUBLE = re.compile(
 
 def plain(text: str, limit: int) -> str:
     """Return the text with each troublesome character as ``\N{REPLACEMENT CHARACTER}``, clipped to ``limit`` characters."""
-    shown = _TROUBLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
-    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+    printable = _TROUBLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+    return printable if len(printable) <= limit else f"{printable[: limit - 1]}…"

@@ -33,7 +33,7 @@ class StdioServer:
             raise ConfigurationError(f"an MCP server's cwd must be an existing directory, which {self.cwd} is not")
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The program alone: arguments may hold secrets."""
         return self.command[0]
 
@@ -50,11 +50,11 @@ class HttpServer:
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ConfigurationError(
-                f"an MCP server's url begins with http:// or https://, which {self.shown!r} does not"
+                f"an MCP server's url begins with http:// or https://, which {self.label!r} does not"
             )
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The address without user, password and query: they may hold secrets."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

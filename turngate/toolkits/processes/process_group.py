@@ -50,12 +50,12 @@ def kill_marked(mark: str) -> None:
 
 def _kill_once(entry: bytes) -> bool:
     """Kill those there are now; returns whether there were any."""
-    found = False
+    any_killed = False
     with suppress(FileNotFoundError):  # no /proc
         for process in _PROC.iterdir():
             if process.name.isdecimal() and _holds(process, entry):
-                found |= _kill(int(process.name), process, entry)
-    return found
+                any_killed |= _kill(int(process.name), process, entry)
+    return any_killed
 
 
 def _holds(process: Path, entry: bytes) -> bool:
