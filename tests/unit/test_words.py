@@ -187,21 +187,8 @@ def test_other_file_names_are_not_refused(path: str) -> None:
     assert _hits("files", path) == []
 
 
-def test_an_open_folder_is_let_off_until_it_is_clean(tmp_path: Path) -> None:
-    """A line of NOT_YET_CLEAN silences its group in its folder only, and is needed only while there is a hit."""
-    page, other = tmp_path / "open" / "a.md", tmp_path / "b.md"
-    page.parent.mkdir()
-    page.write_text("anew")
-    other.write_text("anew")
-    line = ("texts", str(page.parent))
-    hits, needed = words.check([str(page), str(other)], [line])
-    assert ([hit.path for hit in hits], needed) == ([str(other)], {line})
-    page.write_text("again")
-    assert words.check([str(page)], [line]) == ([], set())
-
-
 def test_each_exception_names_files_that_are_there() -> None:
-    """Exceptions and open folders do not outlive what they are about, and each exception has a reason."""
+    """Exceptions do not outlive what they are about, and each exception has a reason."""
     paths = words.all_files()
     for pattern, _, reason in words.EXCEPTIONS:
         assert reason

@@ -24,13 +24,13 @@ class KeepRecent(Hooks):
     def __init__(self, messages: int) -> None:
         if messages < LEAST_KEPT:
             raise ValueError("KeepRecent(messages): at least 2")
-        self.newest_messages = messages
+        self._messages = self.newest_messages = messages
 
     async def before_model(self, scope: RunScope, messages: Sequence[Message], generate: Generate) -> Sequence[Message]:
         """Leave the middle out."""
         del scope, generate
         head, rest = _head_and_rest(messages)
-        recent = list(rest[-self.newest_messages :])
+        recent = list(rest[-self._messages :])
         while recent and recent[0].role == "tool":
             recent.pop(0)
         return [*head, *recent]

@@ -170,9 +170,7 @@ def _preview_write(params: WriteFileParams, workspace: Path | None) -> Preview:
                 raise
             before = None
         except (NotText, TooLarge):
-            warning = (
-                f"{place.relative} is no text file of at most {MAX_TEXT_BYTES} bytes; its whole content would be replaced"
-            )
+            warning = f"{place.relative} is no text file of at most {MAX_TEXT_BYTES} bytes; its whole content would be replaced"
             return Preview(
                 kind="text", text=f"{warning} by these {len(encoded)} bytes:\n\n{params.text[:MAX_PREVIEW_CHARS]}"
             )
@@ -271,7 +269,9 @@ def _file_written(place: Place, written: Written) -> WrittenFile:
 
 def _diff_preview(place: Place, before: str | None, after: str) -> Preview:
     diff = unified_diff(place.relative, before, after, max_chars=MAX_PREVIEW_CHARS)
-    return Preview(kind="diff", text=diff) if diff else Preview(kind="text", text=f"{place.relative} would stay as it is")
+    return (
+        Preview(kind="diff", text=diff) if diff else Preview(kind="text", text=f"{place.relative} would stay as it is")
+    )
 
 
 def _would_fail(what: str, failure: ToolFailure) -> Preview:

@@ -19,7 +19,7 @@ from pydantic import Field, create_model
 
 from turngate import ConfigurationError, Preview, Tool, ToolContext, ToolFailure, Toolkit, declare_tool
 from turngate.toolkits.edits import Params
-from turngate.toolkits.http_client.exchange import Exchange, HttpResponse, Outgoing, RequestFailed
+from turngate.toolkits.http_client.exchange import Exchange, HttpResponse, OutgoingRequest, RequestFailed
 from turngate.toolkits.http_client.hosts import AllowList, BadUrl, HostNotAllowed, Target
 from turngate.toolkits.http_client.safe_connect import Resolver, SafeTransport, resolve_by_system
 from turngate.toolkits.http_client.secrets import ConfiguredHeaders
@@ -111,7 +111,7 @@ def _get_tool(exchange: Exchange, methods: list[str]) -> Tool:
 
     async def http_get(params: Any, ctx: ToolContext) -> HttpResponse:
         target = Target.parse(params.url)
-        outgoing = Outgoing(method=params.method, target=target, headers={"Accept": params.accept})
+        outgoing = OutgoingRequest(method=params.method, target=target, headers={"Accept": params.accept})
         return await exchange.call(outgoing, follow=True, logger=ctx.logger)
 
     http_get.__annotations__["params"] = params_type
@@ -135,7 +135,7 @@ def _request_tool(exchange: Exchange, methods: list[str]) -> Tool:
     async def http_request(params: Any, ctx: ToolContext) -> HttpResponse:
         outgoing = _outgoing(params)
         keyed = {**outgoing.headers, "Idempotency-Key": ctx.idempotency_key}
-        sent = Outgoing(method=outgoing.method, target=outgoing.target, headers=keyed, body=outgoing.body)
+        sent = OutgoingRequest(method=outgoing.method, target=outgoing.target, headers=keyed, body=outgoing.body)
         return await exchange.call(sent, follow=False, logger=ctx.logger)
 
     http_request.__annotations__["params"] = params_type
@@ -161,12 +161,14 @@ def _with_method(base: type[Params], methods: list[str], default: Any = ...) -> 
     return create_model(base.__name__, __base__=base, __doc__=base.__doc__, method=(str, pattern))
 
 
-def _outgoing(params: Any) -> Outgoing:
+def _outgoing(params: Any) -> OutgoingRequest:
     headers = {"Accept": params.accept}
     if params.body is None:
-        return Outgoing(method=params.method, target=Target.parse(params.url), headers=headers)
+        return OutgoingRequest(method=params.method, target=Target.parse(params.url), headers=headers)
     headers["Content-Type"] = params.content_type
-    return Outgoing(method=params.method, target=Target.parse(params.url), headers=headers, body=params.body.encode())
+    return OutgoingRequest(
+        method=params.method, target=Target.parse(params.url), headers=headers, body=params.body.encode()
+    )
 
 
 def _preview_request(exchange: Exchange, params: Any, _workspace: Path | None) -> Preview:

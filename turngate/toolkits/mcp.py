@@ -72,13 +72,13 @@ def mcp_toolkit(
     """
     if not _SERVER_NAME.fullmatch(name):
         raise ConfigurationError(f"an MCP server's name is letters, digits, '.', '_' and '-', at most 64, not {name!r}")
-    listing_of, calling, declaring = (_with_extra(part) for part in ("listing", "calling", "declared"))
+    listing_of, server_calls, declared = (_with_extra(part) for part in ("listing", "calls", "declared"))
     listing = listing_of.read_listing(server, name=name, seconds=connect_timeout.total_seconds())
     asking = ask if isinstance(ask, Mapping) else {}
     offered = [tool.name for tool in listing.tools]
     for argument, names in {"allow": allow or (), "effects": effects or (), "ask": asking}.items():
         _known(name, argument, names, offered)
-    calls = calling.Calls(
+    calls = server_calls.Calls(
         name=name,
         server=server,
         connect_seconds=connect_timeout.total_seconds(),
@@ -88,7 +88,7 @@ def mcp_toolkit(
     for server_tool in listing.tools:
         if allow is not None and server_tool.name not in allow:
             continue
-        tool: Tool = declaring.declared(
+        tool: Tool = declared.declared(
             server_tool,
             calls,
             server_version=listing.version,
@@ -110,7 +110,7 @@ async def close_sessions() -> None:
 
     ``asyncio.run`` ends them too; call this to have it done before other things are torn down.
     """
-    await _with_extra("calling").close_sessions()
+    await _with_extra("calls").close_sessions()
 
 
 def _with_extra(module: str) -> Any:

@@ -18,7 +18,7 @@ from support.mcp_calls import McpBench, command, on_stdio
 
 from turngate import Ok, Tool, Toolkit
 from turngate.toolkits.mcp import StdioServer, close_sessions, mcp_toolkit
-from turngate.toolkits.mcp_servers.calling import LiveSession
+from turngate.toolkits.mcp_servers.calls import LiveSession
 from turngate.toolkits.mcp_servers.connection import connected
 
 ERAS = pytest.mark.parametrize("shared", [(), ("--old",)], indirect=True, ids=["new", "old"])

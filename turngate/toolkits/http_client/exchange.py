@@ -282,8 +282,10 @@ class Exchange:
         try:
             target = Target.parse(urljoin(str(current.url), location))
         except (BadUrl, ValueError):
-            target = clipped(self.configured.hide(location))
-            raise _failed("bad_redirect", wire, f"the server redirected to what is no http(s) URL: {target}") from None
+            redirect = clipped(self.configured.hide(location))
+            raise _failed(
+                "bad_redirect", wire, f"the server redirected to what is no http(s) URL: {redirect}"
+            ) from None
         if not self.allow.permits(target):
             host = self.configured.hide(target.host)
             reason = f"the server redirected to {host}:{target.port}, which is not allowed; allowed are: {self.allow}"

@@ -16,7 +16,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import Ask, Effect
 from turngate.toolkits.json_schema import JsonSchemaParameters
 from turngate.toolkits.mcp_servers import failures
-from turngate.toolkits.mcp_servers.calling import Calls
+from turngate.toolkits.mcp_servers.calls import Calls
 from turngate.toolkits.mcp_servers.content import UNSTRUCTURED
 from turngate.toolkits.mcp_servers.listing import manifest_digest
 from turngate.toolkits.mcp_servers.plain_text import plain
