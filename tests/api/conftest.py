@@ -15,7 +15,7 @@ from approvals_api.gateway.client import Gateway
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 
-PATIENT = timedelta(seconds=10)
+PATIENT = timedelta(seconds=60)
 """A worker is running, so no test waits this long; a busy machine must not turn a 200 into a 202."""
 
 

@@ -29,7 +29,7 @@ async def api(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Async
     async with (
         stack(client, database, *TOOLS, model=TextScript(), policy=POLICY, working=False) as engine,
         engine.worker(max_cached_workflows=100),
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as api,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=60))) as api,
     ):
         yield api
     await database.close()

@@ -122,7 +122,7 @@ async def ending(client: Client, sqlite_template, tmp_path_factory) -> AsyncIter
     ]
     async with (
         stack(client, database, look, buy, pay, model=Scenes(), limits=LIMITS, agents=agents) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as api,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=60))) as api,
     ):
         yield api
     await database.close()

@@ -448,7 +448,7 @@ async def house(client: Client, sqlite: Database) -> AsyncIterator[House]:
     async with AsyncExitStack() as opened:
         engine = await opened.enter_async_context(stack(client, sqlite, pay, ask, model=Asking(), working=False))
         await opened.enter_async_context(engine.worker(max_cached_workflows=100))
-        gateway = Gateway(client, update_wait=timedelta(seconds=10))
+        gateway = Gateway(client, update_wait=timedelta(seconds=60))
         app = create_api_app(database=sqlite, gateway=gateway, settings=ApiSettings(heartbeat_timeout_seconds=2))
         url = await opened.enter_async_context(serving(app))
         clients = {}

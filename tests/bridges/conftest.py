@@ -31,7 +31,7 @@ async def gate_api(client: Client, tmp_path_factory: pytest.TempPathFactory) -> 
     await database.migrate()
     async with (
         stack(client, database, model=Script(says("Done.")), policy=POLICY) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as api,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=60))) as api,
     ):
         yield api
     await database.close()

@@ -52,7 +52,7 @@ FLAGS = [
     # A new page goes into the process of the open pages of the same site and context: see `context_for`.
     "--process-per-site",
 ]
-UPDATE_WAIT = timedelta(seconds=3)
+UPDATE_WAIT = timedelta(seconds=60)
 
 
 class Refund(BaseModel):

@@ -38,7 +38,7 @@ async def test_the_filter_is_in_the_url_and_counts_what_it_lists(site, open_page
     await expect(page.locator(".empty")).to_be_visible()
     answer = await page.goto("/?colour=red")
     assert answer.status == 422
-    await expect(page.locator("main")).to_contain_text("no filter of the inbox")
+    await expect(page.locator("main")).to_contain_text("can't be filtered like this")
 
 
 async def test_a_view_is_saved_and_removed(site, open_page):

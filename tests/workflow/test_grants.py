@@ -27,6 +27,7 @@ from turngate.store.events import events
 from turngate.store.policy import grants
 from turngate.store.requests import requests
 from turngate.store.runs import runs
+from turngate.wire.orders import GrantOrder
 
 ADMIN = Principal(name="root", via="session", scopes=ALL_SCOPES, role="admin")
 ANY_AMOUNT = GrantPattern(tool="pay", open=["cents"])
@@ -42,7 +43,8 @@ def wanted(**options: Any) -> WantedGrant:
 
 async def granted(engine: Stack, **options: Any) -> str:
     target = {name: options.pop(name) for name in ("run_id", "agent") if name in options}
-    grant = await grant_operations.create(engine.services, ADMIN, wanted(**options), **target)
+    order = GrantOrder(grant=wanted(**options), **target)
+    grant = await grant_operations.create(engine.services, ADMIN, order)
     return grant.id
 
 

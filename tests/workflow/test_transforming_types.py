@@ -114,7 +114,7 @@ class Shop(Hooks):
 
 def sent(request: ModelRequest) -> list[dict[str, Any]]:
     """The messages as a provider gets them."""
-    return request_body("m", request.messages, request.tools)["messages"]
+    return request_body("m", request)["messages"]
 
 
 async def call_of(engine: Stack, run: runs.Run, tool_call_id: str) -> calls.Call:

@@ -22,7 +22,7 @@ async def driven_api(client: Client, tmp_path_factory: pytest.TempPathFactory) -
     await database.migrate()
     async with (
         stack(client, database, *TOOLS, model=Talker(), policy=POLICY) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=10))) as api,
+        api_on(engine, Gateway(client, update_wait=timedelta(seconds=60))) as api,
     ):
         yield api
     await database.close()
