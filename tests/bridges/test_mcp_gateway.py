@@ -66,7 +66,7 @@ async def test_the_tools_are_listed_as_the_server_lists_them(front: Front) -> No
 
 async def test_i3_a_gated_call_waits_for_a_person_and_runs_once(front: Front) -> None:
     """The client gets signs of life; nothing runs before the approval; then the client gets the server's own answer."""
-    calling = front.calls("git_create_branch", branch_name="approved")
+    calling = front.calling("git_create_branch", branch_name="approved")
     (request,) = await front.sender.pending()
     assert (request["agent"], request["manifest"]["effect"]) == (f"external-{front.sender.source}", "once")
     await until(lambda: asyncio.sleep(0, bool(front.progress)), "progress")
@@ -82,7 +82,7 @@ async def test_i3_a_gated_call_waits_for_a_person_and_runs_once(front: Front) ->
 
 async def test_i6_an_edited_call_runs_as_it_was_edited(front: Front) -> None:
     """The result says what ran instead of the client's arguments."""
-    calling = front.calls("git_create_branch", branch_name="mine")
+    calling = front.calling("git_create_branch", branch_name="mine")
     arguments = {"repo_path": str(front.repository), "branch_name": "theirs"}
     await front.sender.decide("edit", args=arguments)
     result = await calling
@@ -93,7 +93,7 @@ async def test_i6_an_edited_call_runs_as_it_was_edited(front: Front) -> None:
 async def test_i12_a_rejected_call_says_who_refused_and_is_not_asked_again(front: Front) -> None:
     """The client's model reads the reason; the same call again is closed without a request, also through another gateway."""
     before = front.branches
-    calling = front.calls("git_create_branch", branch_name="rejected")
+    calling = front.calling("git_create_branch", branch_name="rejected")
     await front.sender.decide("reject", message="Not on a Friday.")
     result = await calling
     assert result.is_error
@@ -125,7 +125,7 @@ async def test_rules_answer_before_any_person(front: Front) -> None:
 async def test_a_client_that_cancels_takes_its_request_back(front: Front) -> None:
     """The request leaves the inbox, and nothing runs."""
     before = front.branches
-    calling = front.calls("git_create_branch", branch_name="never")
+    calling = front.calling("git_create_branch", branch_name="never")
     (request,) = await front.sender.pending()
     calling.cancel()
 
@@ -170,7 +170,7 @@ async def test_what_waits_is_left_for_the_next_gateway(gate_api: Api, tmp_path: 
     """A gateway whose client leaves without cancelling withdraws no request."""
     sender = await sender_on(gate_api)
     held = Held(on_stdio(sender, tmp_path))
-    calling = Front(await held.client(), sender, tmp_path).calls("git_create_branch", branch_name="later")
+    calling = Front(await held.client(), sender, tmp_path).calling("git_create_branch", branch_name="later")
     requests = await sender.pending()
     await held.close()
     await asyncio.gather(calling, return_exceptions=True)
