@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from sqlalchemy.engine import make_url
+
 from turngate.cli.api_link import TOKEN_FILE, read_cli_token
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.identity import OWNERS_PREFIX
 from turngate.domain.policy.terms import Role
-from turngate.runtime.locations import write_atomically
+from turngate.runtime.locations import create_closed, write_atomically
 from turngate.runtime.settings import Settings
 from turngate.store import schema
 from turngate.store.access import access, tokens
@@ -33,12 +35,30 @@ async def opened_store(settings: Settings, *, migrate: bool | None = None) -> As
     database = Database(settings.resolved_database_url)
     try:
         if migrate or (migrate is None and settings.database_url is None):
+            close_new_database(settings)
             await database.migrate()
         else:
             await require_current_schema(database)
         yield database
     finally:
         await database.close()
+
+
+def close_new_database(settings: Settings) -> None:
+    """Create SQLite's file so that only its owner can read it; SQLite itself goes by the umask. One that exists stays.
+
+    Its ``-wal`` and ``-shm`` get the mode of the file. Raises ConfigurationError when it cannot be created.
+    """
+    url = make_url(settings.resolved_database_url)
+    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:" or "uri" in url.query:
+        return
+    try:
+        create_closed(Path(url.database))
+    except OSError as error:
+        raise ConfigurationError(
+            f"the database {url.database} cannot be written ({error.strerror}): check TURNGATE_DATABASE_URL, or the data "
+            "directory's owner"
+        ) from None
 
 
 async def require_current_schema(database: Database) -> None:

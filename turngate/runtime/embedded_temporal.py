@@ -235,6 +235,7 @@ class EmbeddedTemporal:
     async def _launch(self) -> None:
         if self.log_path.exists() and self.log_path.stat().st_size > LOG_BYTES:
             self.log_path.replace(self.log_path.with_suffix(".log.1"))
+        locations.create_closed(self.log_path)
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command(),
@@ -244,6 +245,7 @@ class EmbeddedTemporal:
                 env={name: os.environ[name] for name in INHERITED if name in os.environ}
                 | ({} if self._lasting else PASSING_ENVIRONMENT),
                 pass_fds=(self._lock.descriptor,),
+                umask=0o077,  # its database holds every run's history
                 start_new_session=True,  # A terminal's Ctrl-C must not reach it: worker and API stop first.
             )
         try:

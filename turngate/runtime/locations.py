@@ -6,6 +6,10 @@
     temporal.port      the embedded server's port, used again after a restart
     logs/              the embedded server's log
     runtime.json       where the running stack (``turngate up``) listens; gone when it is down
+    token              the API token of this user's own commands
+    models.toml        model profiles, if the user put them here
+
+Only its owner may enter the directory and read these files, whatever their modes were before.
 
 Must not import Temporal, the store or settings.
 """
@@ -13,8 +17,10 @@ Must not import Temporal, the store or settings.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -29,16 +35,26 @@ TEMPORAL_PORT: Final = "temporal.port"
 TEMPORAL_LOG: Final = Path("logs") / "temporal.log"
 
 
-def ensure_data_dir(path: Path) -> Path:
-    """Create a directory only its owner can enter (an existing one keeps its mode) and prove that it can be written.
+OWN_PREFIXES: Final = ("turngate.", "temporal.", RUNTIME_FILE, "token", "models.toml")
+"""How the names of Turngate's files begin; SQLite adds ``-wal`` and ``-shm``, a log that is full ``.1``."""
+OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+OWNER_ONLY: Final = 0o600
 
-    Safe to repeat. Raises ConfigurationError with the fix if it cannot be created or written.
+
+def ensure_data_dir(path: Path) -> Path:
+    """Create a directory, prove that it can be written, and close it and Turngate's files in it to other users.
+
+    Safe to repeat. A directory of another user keeps its mode, which only that user may change: see :func:`open_to_others`.
+
+    Raises ConfigurationError with the fix if it cannot be created or written, or is shared with something else: closing
+    ``/tmp`` or ``/etc`` would break other programs.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         # os.access answers yes to root on a read-only mount; only a real file is proof.
         with tempfile.TemporaryFile(dir=path):
             pass
+        _close_to_others(path)
     except OSError as error:
         raise ConfigurationError(
             f"the data directory {path} cannot be written ({error.strerror or error}): "
@@ -46,6 +62,53 @@ def ensure_data_dir(path: Path) -> Path:
             path=str(path),
         ) from error
     return path
+
+
+def open_to_others(path: Path) -> list[Path]:
+    """Return what other users may read or write: the directory, and Turngate's files in it. Empty: nothing, or no directory.
+
+    Files of a directory that others cannot enter are out of their reach, whatever their modes are.
+    """
+    try:
+        directory = path.stat()
+        if directory.st_uid == os.geteuid() and not directory.st_mode & OTHERS:
+            return []
+        return [path, *(file for file in _own_files(path) if file.lstat().st_mode & OTHERS)]
+    except OSError:
+        return []
+
+
+def create_closed(path: Path) -> None:
+    """Create an empty file that only its owner can read, unless it is there. For programs that go by the umask."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
+
+
+def _close_to_others(path: Path) -> None:
+    mode, owner = path.stat().st_mode, path.stat().st_uid
+    if owner == os.geteuid() and mode & OTHERS:
+        if mode & stat.S_ISVTX or _is_of_something_else(path):
+            raise ConfigurationError(
+                f"the data directory {path} holds other files and is open to other users: set TURNGATE_DATA_DIR to a "
+                f"directory for Turngate alone, or close this one with `chmod 700 {path}`",
+                path=str(path),
+            )
+        path.chmod(stat.S_IRWXU)
+    for file in _own_files(path):
+        status = file.lstat()
+        if status.st_uid == os.geteuid() and status.st_mode & OTHERS:
+            file.chmod(OWNER_ONLY)
+
+
+def _own_files(path: Path) -> Iterator[Path]:
+    """Yield Turngate's regular files in a directory; a symbolic link's target may be anything, so links are left out."""
+    for file in path.iterdir():
+        if file.name.startswith(OWN_PREFIXES) and stat.S_ISREG(file.lstat().st_mode):
+            yield file
+
+
+def _is_of_something_else(path: Path) -> bool:
+    names = {each.name for each in path.iterdir()} - {"lost+found", TEMPORAL_LOG.parent.name}
+    return bool(names) and not any(name.startswith(OWN_PREFIXES) for name in names)
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -1,3 +1,4 @@
+import os
 import sqlite3
 import stat
 from contextlib import closing
@@ -40,6 +41,27 @@ async def test_the_token_file_is_its_owners_alone_and_is_kept(tmp_path: Path):
     assert holder is not None
     assert holder.name.startswith("cli:")
     assert (holder.scopes, holder.role, holder.machine) == ({"admin"}, "admin", False)
+
+
+def database_modes(below: Path) -> dict[str, int]:
+    return {each.name: stat.S_IMODE(each.stat().st_mode) for each in below.rglob("*.db*")}
+
+
+async def test_i13_a_new_store_is_its_owners_alone(tmp_path: Path):
+    """SQLite's files get mode 0600, whatever the umask and wherever the URL leads."""
+    url = f"sqlite:///{tmp_path}/apart/other.db"
+    (tmp_path / "apart").mkdir()
+    before = os.umask(0)
+    try:
+        for settings in (load_settings(data_dir=tmp_path), load_settings(data_dir=tmp_path, database_url=url)):
+            async with stores.opened_store(settings, migrate=True) as database, database.write() as conn:
+                await access.issue_link(conn, "ann", role="admin")
+                modes = database_modes(tmp_path)
+                assert modes
+                assert set(modes.values()) == {0o600}
+    finally:
+        os.umask(before)
+    assert {"turngate.db", "other.db"} <= set(database_modes(tmp_path))
 
 
 async def test_a_token_of_another_database_is_replaced(tmp_path: Path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from turngate.domain.errors import ConfigurationError
-from turngate.runtime.locations import RunningStack, ensure_data_dir, process_birth
+from turngate.runtime.locations import RunningStack, create_closed, ensure_data_dir, open_to_others, process_birth
 from turngate.runtime.settings import load_settings
 
 
@@ -42,6 +42,81 @@ def test_a_directory_that_takes_no_files():
     """A directory that exists and cannot be written is refused, also for root (/proc takes no files from anyone)."""
     with pytest.raises(ConfigurationError, match="cannot be written"):
         ensure_data_dir(Path("/proc"))
+
+
+def modes(path: Path) -> dict[str, int]:
+    """Each file's mode, by name; ``.`` is the directory's own."""
+    return {".": stat.S_IMODE(path.stat().st_mode)} | {
+        each.name: stat.S_IMODE(each.lstat().st_mode) for each in path.iterdir() if not each.is_symlink()
+    }
+
+
+def test_i13_a_directory_that_was_open_is_closed(tmp_path: Path):
+    """Directory and files get 0700 and 0600 whatever they had before, so no other user reads the token or the store."""
+    path = tmp_path / "data"
+    path.mkdir()
+    own = (
+        "turngate.db",
+        "turngate.db-wal",
+        "turngate.db-shm",
+        "temporal.db",
+        "temporal.port",
+        "runtime.json",
+        "token",
+        "models.toml",
+    )
+    for name in (*own, "notes.txt"):
+        (path / name).touch()
+        (path / name).chmod(0o666)
+    path.chmod(0o777)
+    assert {each.name for each in open_to_others(path)} == {"data", *own}
+    ensure_data_dir(path)
+    assert modes(path) == {".": 0o700, **dict.fromkeys(own, 0o600), "notes.txt": 0o666}
+    assert open_to_others(path) == []
+
+
+def test_a_link_in_the_directory_closes_nothing_elsewhere(tmp_path: Path):
+    """A symbolic link with the name of one of Turngate's files does not change the mode of what it leads to."""
+    path, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    path.mkdir()
+    elsewhere.touch()
+    elsewhere.chmod(0o644)
+    (path / "token").symlink_to(elsewhere)
+    ensure_data_dir(path)
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize(("mode", "names"), [(0o755, ["passwd"]), (0o1777, []), (0o1777, ["turngate.db"])])
+def test_a_directory_that_others_use_is_refused(tmp_path: Path, mode: int, names: list[str]):
+    """``/etc`` and ``/tmp`` are not closed to everyone else, and not used while they are open."""
+    path = tmp_path / "shared"
+    path.mkdir()
+    for name in names:
+        (path / name).touch()
+    path.chmod(mode)
+    with pytest.raises(ConfigurationError, match=f"TURNGATE_DATA_DIR.*chmod 700 {path}"):
+        ensure_data_dir(path)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_closed_directory_with_other_files_is_used(tmp_path: Path):
+    """A directory that only its owner can enter may hold what it likes."""
+    (tmp_path / "photo.jpg").touch()
+    tmp_path.chmod(0o700)
+    assert ensure_data_dir(tmp_path) == tmp_path
+
+
+def test_a_new_file_is_closed_whatever_the_umask(tmp_path: Path):
+    """A file that another program will fill is its owner's only, and one that is there keeps its content."""
+    before = os.umask(0)
+    try:
+        create_closed(tmp_path / "turngate.db")
+    finally:
+        os.umask(before)
+    assert modes(tmp_path)["turngate.db"] == 0o600
+    (tmp_path / "turngate.db").write_text("content")
+    create_closed(tmp_path / "turngate.db")
+    assert (tmp_path / "turngate.db").read_text() == "content"
 
 
 def test_note_round_trip(tmp_path: Path):

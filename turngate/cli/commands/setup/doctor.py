@@ -27,7 +27,7 @@ from turngate.models.port import ModelRequest
 from turngate.runtime import temporal_client
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.embedded_temporal import temporal_binary
-from turngate.runtime.locations import RunningStack
+from turngate.runtime.locations import RunningStack, open_to_others
 from turngate.runtime.settings import Settings, load_settings
 from turngate.store import schema
 from turngate.store.database import Database
@@ -103,10 +103,26 @@ async def _temporal_program(settings: Settings) -> Finding:
 
 
 def _data_dir(settings: Settings) -> Finding:
+    what, path = "data directory", settings.data_dir
+    were_open = open_to_others(path)
     try:
-        return Finding("data directory", f"{settings.ensure_data_dir()} can be written")
+        settings.ensure_data_dir()
     except ConfigurationError as error:
-        return Finding("data directory", str(error), good=False)
+        return Finding(what, str(error), good=False)
+    if open_to_others(path):
+        text = (
+            f"other users may enter {path}, and its mode cannot be changed from here: make the user who runs Turngate its "
+            "owner, with mode 700"
+        )
+        return Finding(what, text, warns=True)
+    if were_open:
+        names = ", ".join(each.name for each in were_open[1:]) or "nothing"
+        text = (
+            f"{path} was open to other users and is closed now. They could read {names}: revoke the tokens that were made "
+            "in that time"
+        )
+        return Finding(what, text, warns=True)
+    return Finding(what, f"{path} can be written, by its owner only")
 
 
 async def _database(settings: Settings) -> Finding:

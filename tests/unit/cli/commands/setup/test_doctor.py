@@ -39,6 +39,20 @@ async def test_a_data_directory_that_cannot_be_written_is_found(tmp_path: Path):
     assert "TURNGATE_DATA_DIR" in text
 
 
+async def test_i13_a_data_directory_that_was_open_is_reported(tmp_path: Path):
+    """It names what other users could read, once: the check closes the directory."""
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    (data_dir / "token").write_text("secret")
+    data_dir.chmod(0o755)
+    (data_dir / "token").chmod(0o644)
+    settings = load_settings(api_port=embedded_temporal.choose_port(), data_dir=data_dir)
+    findings = [await examine(settings, DEFAULT_APP, probe=False, show=lambda _: None) for _ in range(2)]
+    first, second = ([each for each in some if each.what == "data directory"] for some in findings)
+    assert [(each.good, each.warns) for each in (*first, *second)] == [(True, True), (True, False)]
+    assert "token" in first[0].text
+
+
 async def test_a_database_that_is_away_is_found(tmp_path: Path):
     """Its URL may hold a password, which is not repeated."""
     url = f"postgresql://u:verysecret@127.0.0.1:{embedded_temporal.choose_port()}/x"
