@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.http.exact_routes import ExactRoute
 from approvals_api.http.problems import problems
 from approvals_api.runs import dry_run
 from approvals_api.runs import plan as run_plan
@@ -20,7 +21,7 @@ from turngate.wire.orders import DryRunOrder, ForkOrder
 from turngate.wire.plans import ForkPlan
 from turngate.wire.runs import RunSummary
 
-router = APIRouter(tags=["runs"])
+router = APIRouter(route_class=ExactRoute, tags=["runs"])
 
 NO_STEP = problems({422: "`no_such_step`, `unknown_agent`, `unknown_tool`: the message lists those there are"})
 DRY_RUN_STARTED = {**STARTED, **problems({409: "`dry_replay`: it is one itself; or `idempotency_key_reused`"})}

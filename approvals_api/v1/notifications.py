@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query
 
 from approvals_api.events import deliveries
 from approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
+from approvals_api.http.exact_routes import ExactRoute
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.v1.parameters import Cursor, Limit
@@ -16,7 +17,7 @@ from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.wire.notifications import DeliveryView
 from turngate.wire.view import Page
 
-router = APIRouter(tags=["notifications"])
+router = APIRouter(route_class=ExactRoute, tags=["notifications"])
 
 DeliveryId = Annotated[
     str,

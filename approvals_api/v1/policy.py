@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
+from approvals_api.http.exact_routes import ExactRoute
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.policy import reports as policy_reports
@@ -23,7 +24,7 @@ from turngate.wire.orders import PolicyQuestion
 from turngate.wire.policy import Explanation, PolicyVersion, PolicyVersionDetail, PolicyView, ShadowReport
 from turngate.wire.view import Page
 
-router = APIRouter(tags=["policy"])
+router = APIRouter(route_class=ExactRoute, tags=["policy"])
 
 Source = Annotated[str, Field(max_length=MAX_SOURCE_CHARS, description="TOML: `[[rule]]` tables.")]
 Comment = Annotated[str, Field(max_length=MAX_COMMENT_CHARS, pattern=STORABLE)]

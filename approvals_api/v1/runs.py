@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.http.exact_routes import ExactRoute
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.runs import explain, fork, retry, stalled, start
@@ -29,10 +30,10 @@ from turngate.wire.explanation import Explanation, StuckRun
 from turngate.wire.runs import MessageView, RunDetail, RunSummary
 from turngate.wire.view import Page
 
-router = APIRouter(tags=["runs"])
+router = APIRouter(route_class=ExactRoute, tags=["runs"])
 
 
-conversations = APIRouter(tags=["conversations"])
+conversations = APIRouter(route_class=ExactRoute, tags=["conversations"])
 
 
 @router.post("/runs", status_code=HTTPStatus.CREATED, responses=STARTED)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.http.exact_routes import ExactRoute
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.schedules import service as schedule_service
@@ -33,7 +34,7 @@ from turngate.wire.runs import RunSummary
 from turngate.wire.schedules import ScheduleDetail, ScheduleView
 from turngate.wire.view import Page
 
-router = APIRouter(tags=["schedules"])
+router = APIRouter(route_class=ExactRoute, tags=["schedules"])
 
 ScheduleId = Annotated[
     str,

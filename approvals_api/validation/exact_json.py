@@ -15,6 +15,10 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 
 
+class _AmbiguousError(ValueError):
+    """Some readers take this text for JSON, and they do not agree on what it says."""
+
+
 def member_text(body: str, name: str) -> str | None:
     """Return the exact text of a member of a JSON object, or None when it has none of that name.
 
@@ -51,6 +55,20 @@ def parse_exact(text: str, *, pointer: str, code: str) -> Any:
     return value
 
 
+def parse_body(body: bytes) -> Any:
+    """Return the value of a JSON body.
+
+    Raises InvalidInputError for what readers read differently: a name twice in one object, ``NaN``, ``Infinity``, or too
+    deeply nested. Raises ValueError (JSONDecodeError, UnicodeDecodeError) when it is not JSON at all.
+    """
+    try:
+        return json.loads(body, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+    except (_AmbiguousError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        message = f"the body can be read in two ways: {reason}"
+        raise InvalidInputError(message, errors=[{"pointer": "", "message": message}]) from None
+
+
 def _skip_space(text: str, at: int) -> int:
     match = _SPACE.match(text, at)
     return match.end() if match else at
@@ -61,9 +79,9 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         names = [name for name, _value in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {repeated!r} is there twice in one object")
+        raise _AmbiguousError(f"the name {repeated!r} is there twice in one object")
     return members
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+    raise _AmbiguousError(f"{name} is not JSON")

@@ -29,7 +29,6 @@ SMALL: dict[str, str] = {
     "activities/steer_run.py": "an activity: one file each",
     "approvals_api/gateway/expedite.py": "one thing asked of Temporal's server, with the versions that know it",
     "approvals_api/v1/agents.py": "a noun of the API: its router",
-    "approvals_api/v1/notifications.py": "a noun of the API: its router",
     "turngate/cli/default_app.py": "an app that is loaded by name, as a builder's is",
     "turngate/domain/contract/names.py": "the names on the wire, read beside recorded histories",
     "turngate/models/pydantic_ai/loader.py": "imports nothing of the extra, which its neighbours do",
