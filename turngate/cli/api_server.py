@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 from sse_starlette.sse import AppStatus
 
+from turngate.cli.bounded_http import ConnectionLimits, bounded_http, default_limits
 from turngate.domain.errors import ConfigurationError, UnavailableError
 
 GRACE_SECONDS: Final = 2
@@ -70,7 +71,14 @@ class _Server(uvicorn.Server):
 class ApiServer:
     """The running API. ``task`` ends only when the server does."""
 
-    def __init__(self, app: FastAPI, listener: socket.socket, *, access_log: bool = False) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        listener: socket.socket,
+        *,
+        access_log: bool = False,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
         self._listener = listener
         self._server = _Server(
             uvicorn.Config(
@@ -78,6 +86,8 @@ class ApiServer:
                 log_config=None,
                 log_level="warning" if not access_log else None,
                 access_log=access_log,
+                http=bounded_http(limits or default_limits()),
+                ws="none",
                 server_header=False,
                 lifespan="on",
                 timeout_graceful_shutdown=GRACE_SECONDS,

@@ -1,0 +1,210 @@
+"""Clients that trickle, on the API's own server: raw sockets against small limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+
+from turngate.cli.api_server import ApiServer, listen
+from turngate.cli.bounded_http import ConnectionLimits, default_limits
+
+LIMITS = ConnectionLimits(
+    connections=8, header_seconds=0.4, body_seconds=0.4, unread_seconds=0.4, header_bytes=4_096, headers=20
+)
+DEADLINE_SECONDS = 5.0
+GET = b"GET /fine HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST /body HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def _app() -> FastAPI:
+    app = FastAPI()
+
+    @app.get("/fine")
+    async def fine() -> str:
+        return "fine"
+
+    @app.post("/body")
+    async def body(request: Request) -> int:
+        return len(await request.body())
+
+    @app.get("/quiet")
+    async def quiet() -> StreamingResponse:
+        async def lines() -> AsyncIterator[bytes]:
+            yield b"begun"
+            await asyncio.sleep(60)
+
+        return StreamingResponse(lines())
+
+    @app.get("/endless")
+    async def endless() -> StreamingResponse:
+        async def lines() -> AsyncIterator[bytes]:
+            while True:
+                yield b"x" * 65_536
+                await asyncio.sleep(0)
+
+        return StreamingResponse(lines())
+
+    return app
+
+
+@asynccontextmanager
+async def serving(limits: ConnectionLimits = LIMITS) -> AsyncIterator[Callable[[], Awaitable[Stream]]]:
+    """Run the server, and yield what opens one more connection to it."""
+    listener = listen("127.0.0.1", 0)
+    address = listener.getsockname()
+    server = ApiServer(_app(), listener, limits=limits)
+    await server.start()
+    opened: list[asyncio.StreamWriter] = []
+
+    async def connect() -> Stream:
+        reader, writer = await asyncio.open_connection(*address)
+        opened.append(writer)
+        return reader, writer
+
+    try:
+        yield connect
+    finally:
+        for writer in opened:
+            writer.close()
+        await server.stop()
+
+
+async def answer_to(stream: Stream, request: bytes = GET) -> bytes:
+    """Send a whole request and return the answer's status line and body."""
+    reader, writer = stream
+    writer.write(request)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE_SECONDS)
+    length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length"))
+    return head.split(b"\r\n")[0] + b" " + await reader.readexactly(length)
+
+
+async def end_of(stream: Stream, *, trickle: bytes, every: float = 0.05) -> tuple[bytes, float]:
+    """Send the same bytes again and again until the server ends the connection; return what it received, and after how long."""
+    reader, writer = stream
+    began = asyncio.get_running_loop().time()
+
+    async def drip() -> None:
+        with suppress(ConnectionError):
+            while True:
+                writer.write(trickle)
+                await writer.drain()
+                await asyncio.sleep(every)
+
+    dripping = asyncio.create_task(drip())
+    try:
+        received = b""
+        with suppress(ConnectionError):
+            received = await asyncio.wait_for(reader.read(), DEADLINE_SECONDS)
+    finally:
+        dripping.cancel()
+    return received, asyncio.get_running_loop().time() - began
+
+
+@pytest.mark.parametrize(
+    ("first", "trickle"),
+    [
+        (b"", b""),
+        (b"GET /fine HTT", b""),
+        (b"GET /fine HTTP/1.1\r\n", b"X-More: 1\r\n"),
+        (b"GET /fine HTTP/1.1\r\nX-Long: ", b"x"),
+        (b"GET /", b"x"),
+        (b"", b"\r\n"),
+        (POST, b""),
+        (POST, b"x"),
+    ],
+)
+async def test_a_request_that_trickles_is_ended(first: bytes, trickle: bytes) -> None:
+    """Nothing, half a line, a header or a byte of the body at a time, or empty lines: over when its time is over."""
+    async with serving() as connect:
+        stream = await connect()
+        stream[1].write(first)
+        received, seconds = await end_of(stream, trickle=trickle)
+    assert received.startswith(b"HTTP/1.1 4")
+    assert seconds < 2
+
+
+async def test_the_second_request_has_the_same_deadline() -> None:
+    """A connection that was used once is no way around it, and one that is used in time stays open."""
+    async with serving() as connect:
+        stream = await connect()
+        for _ in range(5):
+            assert await answer_to(stream) == b'HTTP/1.1 200 OK "fine"'
+            await asyncio.sleep(0.15)
+        assert await answer_to(stream, POST + b"x" * 100) == b"HTTP/1.1 200 OK 100"
+        received, seconds = await end_of(stream, trickle=b"\r\n")
+    assert received.startswith(b"HTTP/1.1 408")
+    assert seconds < 2
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /" + b"x" * 5_000,
+        b"GET /" + b"x" * 5_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /fine HTTP/1.1\r\nX: " + b"x" * 5_000,
+        b"GET /fine HTTP/1.1\r\nX: " + b"x" * 5_000 + b"\r\n\r\n",
+        b"GET /fine HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % n for n in range(21)) + b"\r\n",
+    ],
+)
+async def test_a_header_that_is_too_large_is_refused(request_bytes: bytes) -> None:
+    """Its bytes and its lines are bounded, whether it is whole or never ends."""
+    async with serving() as connect:
+        stream = await connect()
+        stream[1].write(request_bytes)
+        received = await asyncio.wait_for(stream[0].read(), DEADLINE_SECONDS)
+    assert received.startswith(b"HTTP/1.1 400")
+
+
+async def test_connections_that_wait_make_room() -> None:
+    """However many connections a stranger holds open, the next client gets its answer at once."""
+    slow = ConnectionLimits(connections=8, header_seconds=60)
+    async with serving(slow) as connect:
+        held = [await connect() for _ in range(50)]
+        for _reader, writer in held:
+            writer.write(b"GET /fine HTTP/1.1\r\nX-Slow: ")
+        for _ in range(20):
+            assert await answer_to(await connect()) == b'HTTP/1.1 200 OK "fine"'
+        first = await asyncio.wait_for(held[0][0].read(), DEADLINE_SECONDS)
+    assert first.startswith(b"HTTP/1.1 408")
+
+
+async def test_requests_in_progress_keep_their_places() -> None:
+    """When every place is at work, the newcomer is refused and the work continues."""
+    busy = ConnectionLimits(connections=3, body_seconds=60)
+    async with serving(busy) as connect:
+        working = [await connect() for _ in range(3)]
+        for _reader, writer in working:
+            writer.write(POST)
+            await writer.drain()
+        streaming = working.pop()  # its request is whole, and its answer is not
+        streaming[1].write(b"x" * 100 + b"GET /quiet HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.wait_for(streaming[0].readuntil(b"begun"), DEADLINE_SECONDS)
+        received = await asyncio.wait_for((await connect())[0].read(), DEADLINE_SECONDS)
+        assert received.startswith(b"HTTP/1.1 408")
+        for stream in working:
+            assert await answer_to(stream, b"x" * 100) == b"HTTP/1.1 200 OK 100"
+        assert not streaming[0].at_eof()
+
+
+async def test_a_client_that_does_not_read_is_ended() -> None:
+    """An answer that no one takes holds its connection for a bounded time."""
+    async with serving() as connect:
+        reader, writer = await connect()
+        writer.write(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.sleep(1.5)
+        received = b""
+        with suppress(ConnectionError):
+            received = await asyncio.wait_for(reader.read(), DEADLINE_SECONDS)  # what was sent before, then the end
+    assert not received or received.startswith(b"HTTP/1.1 200")
+
+
+def test_the_default_leaves_descriptors_for_the_store() -> None:
+    """A server never grants its clients all the files that its process may open."""
+    limits = default_limits()
+    assert 16 <= limits.connections <= 1_000
