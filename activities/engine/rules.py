@@ -25,6 +25,9 @@ from turngate.store.database import Connection
 from turngate.store.policy import grants, policies
 from turngate.store.runs import runs
 
+UNCONFINED = "unconfined"
+"""The rule by which calls are asked about whose processes this machine can't confine."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -69,6 +72,10 @@ class RulesInForce:
             if_trusted = evaluate(self.distrusted, tool, params, agent=run.agent, facts=facts)
             if if_trusted.answer == "allow":
                 verdict = verdict.model_copy(update={"reason": DISTRUSTED})
+        confinement = None if tool.confinement is None else tool.confinement()
+        if verdict.answer == "allow" and confinement is not None and not confinement.confined and not decided:
+            # Neither a rule nor a grant was written for a process that can reach this inbox.
+            verdict = Verdict(answer="ask", rule=UNCONFINED, reason=confinement.text, risk="high")
         return verdict if run.attended or decided else unattended(verdict, tool, run.unattended_asks)
 
 

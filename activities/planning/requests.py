@@ -66,6 +66,7 @@ class Question:
     def request(self) -> Request:
         """Return its request: pending, opened now."""
         created_at, terms = now(), self.terms
+        confinement = None if self.tool.confinement is None else self.tool.confinement()
         seconds = expiry_seconds(self.run, self.agent, terms)
         return Request(
             id=self.request_id,
@@ -89,6 +90,7 @@ class Question:
             created_at=as_text(created_at),
             path=self.run.path,
             precondition=self.precondition,
+            confinement=None if confinement is None else confinement.model_dump_json(),
             terms=terms.model_dump_json(exclude_defaults=True),
             quorum=terms.quorum,
             parked_at=as_text(created_at) if is_parked(self.run) else None,

@@ -63,6 +63,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         presentation=presentation_of(call, result) if call else None,
         in_part=in_part(call, result) if call else None,
         precondition=request.precondition,
+        confinement=request.process_confinement,
         instead_of=_neighbour(request, request_ids, -1),
         replaced_by=_neighbour(request, request_ids, 1),
         earlier=await _earlier(conn, _neighbour(request, request_ids, -1)),

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -90,9 +90,15 @@ def command(marks: Path, *options: str) -> list[str]:
     return [sys.executable, str(SERVER), str(marks), *options]
 
 
+def started_here(marks: Path, *server_options: str, env: Mapping[str, str] | None = None) -> StdioServer:
+    """The server under test as it is declared: it may read its own program, and write its marks."""
+    argv = command(marks, *server_options)
+    return StdioServer(command=argv, env=env or {}, readable=[SERVER], writable=[marks])
+
+
 def on_stdio(marks: Path, *server_options: str, **options: Any) -> McpBench:
     """The server under test as a child process."""
-    server = StdioServer(command=command(marks, *server_options), env=options.pop("env", {}))
+    server = started_here(marks, *server_options, env=options.pop("env", {}))
     return McpBench(marks, mcp_toolkit(server, name="under-test", **options))
 
 

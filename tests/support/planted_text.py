@@ -18,6 +18,7 @@ from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms, Rung
 from turngate.domain.tools.presentation import PRESENTATION, CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
+from turngate.domain.tools.tool import ProcessConfinement
 from turngate.store import tables
 from turngate.store.clock import as_text
 
@@ -107,6 +108,7 @@ class Filling:
             "verdict": Verdict(
                 answer="ask", rule=self.text, reason=self.text, risk="high", judged=self.judged
             ).model_dump_json(),
+            "confinement": ProcessConfinement(confined=False, text=self.text).model_dump_json(),
             "terms": self.terms(), "precondition": json.dumps(self.value),
             "result": json.dumps({"tag": "ok", "value": self.value}),
             "presentation": None, "progress.payload": json.dumps(self.value), "agents.sub_agent_of": self.name,

@@ -34,6 +34,7 @@ from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings
 from turngate.store import agents
 from turngate.store.database import Database
+from turngate.toolkits.confinement import machine
 from worker import WorkerOptions, build_engine, build_worker, publish_agents
 
 logger = logging.getLogger(__name__)
@@ -132,6 +133,7 @@ async def serving_worker(
     ``deployment``: as of :class:`worker.WorkerOptions`.
     """
     shorten_failures(details=settings.log_format == "json")
+    await asyncio.to_thread(confine_tools, settings)
     models = build_models(settings, script_base=app.base)
     _warn_of_models(app, models)
     for warning in builders_app.warnings(app):
@@ -153,6 +155,39 @@ async def serving_worker(
         if not task.done():
             await _bounded(worker.shutdown(), WORKER_STOP_SECONDS, "the worker did not stop")
         await models.aclose()
+
+
+def confine_tools(settings: Settings) -> None:
+    """Confine the processes of this process's tools, and keep other processes of its user from its memory.
+
+    Warns when this machine can't confine them.
+    """
+    machine.keep_memory_private()
+    confinement = tool_confinement(settings)
+    machine.use(confinement)
+    if confinement.backend is None:
+        logger.warning("%s", unconfined_warning(confinement))
+
+
+def tool_confinement(settings: Settings) -> machine.Confinement:
+    """Find out how this machine confines tools' processes, as the settings want it."""
+    return machine.find(
+        hidden=[settings.data_dir],
+        readable=settings.tool_paths,
+        tool_user=settings.tool_user,
+        allow_unconfined=settings.allow_unconfined,
+    )
+
+
+def unconfined_warning(confinement: machine.Confinement) -> str:
+    """Say that tools' processes are not confined here, what follows, and what to do."""
+    follows = "they are not started"
+    if confinement.allow_unconfined:
+        follows = "they run unconfined, because TURNGATE_ALLOW_UNCONFINED is set, and each call asks a person"
+    return (
+        f"this machine can't confine the processes of tools such as bash, so {follows} ({'; '.join(confinement.why)}). "
+        "Install bubblewrap, or use Linux 6.7 or newer, or set TURNGATE_TOOL_USER to a user of their own"
+    )
 
 
 def _warn_of_models(app: LoadedApp, models: Models) -> None:

@@ -83,6 +83,12 @@ def _split(value: object) -> object:
     return frozenset(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
+def _paths(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(_absolute(Path(part)) for part in value.split(os.pathsep) if part)
+
+
 CommaSeparated = Annotated[frozenset[str], NoDecode, BeforeValidator(_split)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 
@@ -100,6 +106,8 @@ class Settings(BaseSettings):
 
     ``tool_calls_at_once``, ``model_requests_at_once``: of one worker; the others wait in Temporal, oldest first. Without a
     number, model requests share the tools' slots. ``streaming``: watchers see a model's answer while it arrives.
+    ``tool_user``: the system's user that tools' processes become where neither bubblewrap nor Landlock works.
+    ``tool_paths``: what they may read besides the system's programs. ``allow_unconfined``: start them where nothing works.
     ``build_id``: of ``turngate worker``, whose runs then stay with workers of that build; None: it takes every run.
     ``deployment_name``: the name under which Temporal groups those builds; different for each stack in a namespace.
 
@@ -160,6 +168,9 @@ class Settings(BaseSettings):
     model: str | None = None
     models_file: Annotated[Path, AfterValidator(_absolute)] | None = None
     streaming: bool = True
+    tool_user: Annotated[str, Field(min_length=1)] | None = None
+    tool_paths: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_paths)] = ()
+    allow_unconfined: bool = False
     openai_base_url: HttpUrl | None = Field(
         default=None, validation_alias=AliasChoices("TURNGATE_OPENAI_BASE_URL", "OPENAI_BASE_URL")
     )

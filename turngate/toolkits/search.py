@@ -13,6 +13,8 @@ from pydantic import BaseModel, Field
 
 from turngate import ToolContext, ToolFailure, tool
 from turngate.toolkits import search_worker
+from turngate.toolkits.confinement import machine
+from turngate.toolkits.confinement.sandbox import Sandbox
 from turngate.toolkits.edits import Params, WorkspacePath
 from turngate.toolkits.presenters import show_matches, show_paths
 from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place
@@ -118,15 +120,24 @@ async def glob(params: GlobParams, ctx: ToolContext) -> GlobResult:
 
 async def _search(place: Place, query: dict[str, Any]) -> dict[str, Any]:
     # Not in a thread: a few openat calls, whose descriptor would leak if we were cancelled while a thread made them.
+    async with machine.temporary_directory() as temporary:
+        sandbox = Sandbox(workspace=place.root, workspace_writable=False, temporary=temporary, readable=(_WORKER,))
+        return await _search_confined(place, sandbox, query)
+
+
+async def _search_confined(place: Place, sandbox: Sandbox, query: dict[str, Any]) -> dict[str, Any]:
     start = place.open_any()
     try:
+        argv = (sys.executable, "-I", "-S", str(_WORKER), str(start))
+        command = machine.current().command(argv, sandbox, {})
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(_WORKER), str(start)),
+            *command.argv,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             pass_fds=[start],
-            env={},
+            env=command.environment,
+            cwd=command.directory,
         )
     finally:
         os.close(start)

@@ -59,9 +59,11 @@ def _past_double_stars(indexes: set[int], parts: list[str]) -> set[int]:
 def walk(directory: int) -> Iterator[tuple[str, int, str]]:
     """Yield (path below ``directory``, descriptor of its directory, name) of every non-directory, in a stable order."""
     for where, directories, names, descriptor in os.fwalk(".", follow_symlinks=False, dir_fd=directory):
-        directories[:] = sorted(name for name in directories if name not in _SKIPPED_NAMES)
+        # A symlink is a name like any: whether it leads to a directory can't be seen from inside a sandbox.
+        links = {name for name in directories if stat.S_ISLNK(os.lstat(name, dir_fd=descriptor).st_mode)}
+        directories[:] = sorted(name for name in directories if name not in _SKIPPED_NAMES | links)
         above = where.removeprefix(".").removeprefix("/")
-        for name in sorted(name for name in names if name not in _SKIPPED_NAMES):
+        for name in sorted(name for name in {*names, *links} if name not in _SKIPPED_NAMES):
             yield f"{above}/{name}" if above else name, descriptor, name
 
 

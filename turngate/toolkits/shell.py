@@ -1,6 +1,7 @@
 """The bash tool: one command in the workspace, as its own process group, which never outlives the call.
 
-It is not a sandbox: a command can do what the worker's user can. What guards it is the gate in front of it.
+It is confined as this machine can (:mod:`turngate.toolkits.confinement`): it reads the system's programs, changes its
+workspace, and has no network. The gate in front of it decides whether it runs at all.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import signal
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -19,6 +19,9 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from turngate import CommandBlock, Failure, Ok, Presentation, Preview, TextBlock, ToolContext, ToolFailure, tool
 from turngate.domain.tools.presentation import default_presentation
+from turngate.toolkits.confinement import machine
+from turngate.toolkits.confinement.machine import UnconfinedError
+from turngate.toolkits.confinement.sandbox import Sandbox
 from turngate.toolkits.edits import Params
 from turngate.toolkits.processes.live_output import LiveOutput
 from turngate.toolkits.processes.process_group import ProcessGroup
@@ -105,22 +108,25 @@ def _present(params: BashParams, result: Ok | Failure) -> Presentation:
     timeout=timedelta(seconds=MAX_TIMEOUT_SECONDS + 60),
     preview=_preview_command,
     present=_present,
+    confinement=machine.process_confinement,
 )
 async def bash(params: BashParams, ctx: ToolContext) -> CommandResult:
     """Run a command with `bash -c` in the workspace. Output is stdout and stderr together; a non-zero exit is a result.
 
     There is no stdin. Processes left in the background are killed when the command ends.
     """
+    async with machine.temporary_directory() as temporary:
+        sandbox = Sandbox(workspace=ctx.require_workspace(), temporary=temporary)
+        return await _run(params, ctx, sandbox)
+
+
+async def _run(params: BashParams, ctx: ToolContext, sandbox: Sandbox) -> CommandResult:
     output = LiveOutput(MAX_OUTPUT_BYTES // 2, ctx.emit)
     started = time.monotonic()
     try:
-        group = ProcessGroup(
-            _argv(params),
-            cwd=ctx.require_workspace(),
-            env=scrubbed_environment(os.environ),
-            output=output,
-        )
-    except OSError as error:
+        command = machine.current().command(_argv(params), sandbox, scrubbed_environment(os.environ))
+        group = ProcessGroup(command, output)
+    except (OSError, UnconfinedError) as error:
         raise CommandNotStarted(reason=f"bash could not be started: {error}") from error
     try:
         try:
@@ -149,7 +155,7 @@ async def bash(params: BashParams, ctx: ToolContext) -> CommandResult:
 async def _ends_within(group: ProcessGroup, seconds: float) -> bool:
     in_time = await group.exits_within(seconds)
     if not in_time:
-        group.send(signal.SIGTERM)
+        group.ask_to_end()
     # A fifth of a second for last words of a command that got the signal to stop, or of its children in the background.
     await group.drained()
     return in_time

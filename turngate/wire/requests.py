@@ -10,7 +10,7 @@ from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus,
 from turngate.domain.runs.inbox import InboxStatus
 from turngate.domain.tools.presentation import Presentation
 from turngate.domain.tools.results import ToolResult
-from turngate.domain.tools.tool import ToolManifest
+from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import ResultInPart
 from turngate.wire.decisions import DecisionView
@@ -82,7 +82,7 @@ class RequestDetail(RequestItem):
     ``instead_of``: the request that this one replaces, because its precondition changed or its approval grew too old;
     ``replaced_by``: the one that replaces this; ``earlier``: the replaced approval. ``ask_terms``: who may decide it and
     how, as of now. ``given``: the approvals so far. ``judged``: what the judge, a model, said of the call; None: it was not
-    asked.
+    asked. ``confinement``: how the processes that the call starts are confined; None: it starts none.
     """
 
     manifest: ToolManifest
@@ -101,6 +101,7 @@ class RequestDetail(RequestItem):
     presentation: Presentation | None = None
     in_part: ResultInPart | None = None
     precondition: str | None = None
+    confinement: ProcessConfinement | None = None
     instead_of: str | None = None
     replaced_by: str | None = None
     earlier: EarlierApproval | None = None

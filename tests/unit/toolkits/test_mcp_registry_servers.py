@@ -56,7 +56,9 @@ async def test_the_time_server(tmp_path: Path) -> None:
 
 async def test_the_git_server(repository: Path, tmp_path: Path) -> None:
     """The git server shows a diff and commits; its hint that reset is destructive overrides the builder's setting."""
-    server = StdioServer(command=[sys.executable, "-m", "mcp_server_git", "--repository", str(repository)])
+    server = StdioServer(
+        command=[sys.executable, "-m", "mcp_server_git", "--repository", str(repository)], writable=[repository]
+    )
     kit = mcp_toolkit(server, name="git", effects={"git_status": "read", "git_reset": "idempotent"}, ask=False)
     reset, status = kit.find("git_reset"), kit.find("git_status")
     assert reset is not None

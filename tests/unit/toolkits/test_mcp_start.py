@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from mcp.types import ToolAnnotations
-from support.mcp_calls import children, command
+from support.mcp_calls import children, started_here
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import Effect
@@ -50,7 +50,7 @@ def test_hints_raise_the_risk(effect: Effect, ask: Any, hints: dict[str, bool] |
 
 def test_names_the_server_does_not_have(tmp_path: Path) -> None:
     """An unknown name in allow, effects or ask stops the start and lists the server's names."""
-    message = refused(StdioServer(command=command(tmp_path)), effects={"noet": "read"})
+    message = refused(started_here(tmp_path), effects={"noet": "read"})
     assert message.startswith(
         "MCP server 'under-test': effects names 'noet', which it does not have; it has: 'note', 'slow'"
     )
@@ -59,13 +59,13 @@ def test_names_the_server_does_not_have(tmp_path: Path) -> None:
 def test_two_tools_of_one_name(tmp_path: Path) -> None:
     """Two names that become one are reported with both, and one can be left out."""
     (tmp_path / "twins").touch()
-    assert "'twin.a' and 'twin/a'" in refused(StdioServer(command=command(tmp_path)))
+    assert "'twin.a' and 'twin/a'" in refused(started_here(tmp_path))
 
 
 def test_a_schema_that_cannot_be_used(tmp_path: Path) -> None:
     """A tool whose schema refers to the outside stops the start, unless it is left out."""
     (tmp_path / "broken").touch()
-    message = refused(StdioServer(command=command(tmp_path)))
+    message = refused(started_here(tmp_path))
     assert "tool 'broken'" in message
     assert "never fetched" in message
     assert "allow=[" in message

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.mcp_calls import McpBench, command, on_stdio
+from support.mcp_calls import SERVER, McpBench, command, on_stdio, started_here
 
 from turngate import Ok, Tool, Toolkit
 from turngate.toolkits.mcp import StdioServer, close_sessions, mcp_toolkit
@@ -217,7 +217,7 @@ async def test_a_server_that_died_between_calls(shared: McpBench) -> None:
 
 async def test_a_retired_session_waits_for_its_calls(shared: McpBench) -> None:
     """A session that accepts no more calls stays open for the pending ones, then its server ends."""
-    server = StdioServer(command=command(shared.marks))
+    server = started_here(shared.marks)
     session = LiveSession(lambda: connected(server, name="under-test", seconds=30, answer_seconds=30), "under-test")
     others = len(shared.processes)
     client = await session.client()
@@ -253,7 +253,8 @@ async def test_a_server_that_cannot_be_started_any_more(tmp_path: Path) -> None:
     program.symlink_to(sys.executable)
     argv = [str(program), *command(tmp_path)[1:]]
     environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    bench = McpBench(tmp_path, mcp_toolkit(StdioServer(command=argv, env=environment), name="under-test"))
+    server = StdioServer(command=argv, env=environment, readable=[SERVER], writable=[tmp_path])
+    bench = McpBench(tmp_path, mcp_toolkit(server, name="under-test"))
     program.unlink()
     failure = await bench.failed("note", text="a")
     assert (failure.kind, bench.calls) == ("mcp_unavailable", [])

@@ -93,6 +93,8 @@ def _more_facts(request: RequestDetail) -> Iterator[tuple[str, str]]:
     if request.manifest.origin:
         origin = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in request.manifest.origin.items())
         yield "comes from", plain_line(origin, 300)
+    if request.confinement is not None:
+        yield "confined" if request.confinement.confined else "UNCONFINED", plain_line(request.confinement.text, 300)
     if request.judged is not None:
         yield "the judge", judgement_words(request.judged)
     yield from _deciding(request)

@@ -73,6 +73,19 @@ class ToolManifest(BaseModel):
         return framed_sha256(json.dumps(content, sort_keys=True, separators=(",", ":")))
 
 
+class ProcessConfinement(BaseModel):
+    """How the processes that a tool starts are confined on this machine.
+
+    ``confined``: what they can reach is bounded. A call of a tool that is not always asks a person. ``text``: a sentence for
+    the person who decides the call.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    confined: bool
+    text: str
+
+
 AskPredicate = Callable[[Any], bool]
 Ask = bool | AskPredicate | None
 """True, False, or a predicate over the decoded parameters; None leaves it to the default, which is to ask."""
@@ -88,7 +101,8 @@ class Tool:
     ``handler``: of kind ``local`` only; None when it was declared apart and is not here. ``interpret``: of kind
     ``signal``: decoded parameters → the control call. ``agent``, ``brief``: of kind ``agent``: the name of
     the agent that answers, and decoded parameters → the task as the sub-agent reads it. ``brings``: that agent itself,
-    unless the app has it anyway; an App resolves the name, and knows what is brought.
+    unless the app has it anyway; an App resolves the name, and knows what is brought. ``confinement``: of a tool that starts
+    processes: how this machine confines them.
     """
 
     name: str
@@ -108,6 +122,7 @@ class Tool:
     probe: Injected | None = None
     precondition: Injected | None = None
     present: Presenter | None = None
+    confinement: Callable[[], ProcessConfinement] | None = None
     handler: Injected | None = None
     middleware: tuple[Middleware, ...] = ()
     interpret: Callable[[Any], ControlCall] | None = None

@@ -141,6 +141,9 @@ def _why(request: RequestDetail) -> Iterator[Line]:
     yield _fact("rule", plain_line(request.rule, 200))
     if request.reason:
         yield _fact("reason", plain_line(request.reason, 500))
+    if request.confinement is not None:
+        style = "dim" if request.confinement.confined else "bold red"
+        yield _fact("confinement", (plain_line(request.confinement.text, 300), style))
     if request.judged is not None:
         follows = "nothing follows from it" if request.judged.mode == "shadow" else "a person decides"
         yield _fact("the judge", judgement_words(request.judged), (f"; {follows}", "dim"))

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.inbox import UNCLAIMED, InboxFilter
-from turngate.domain.tools.tool import ToolManifest
+from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import approvals, decisions, requests, runs
@@ -180,7 +180,8 @@ class Request(ListedRequest):
     """A request in full. ``agent_words``: what the model said with the call.
 
     ``precondition``: JSON of what the call depended on when it was asked for; None when its tool does not say. ``terms``:
-    JSON of AskTerms, as the ladder's ``rungs_climbed`` first rungs left them.
+    JSON of AskTerms, as the ladder's ``rungs_climbed`` first rungs left them. ``confinement``: JSON of how the call's
+    processes are confined; None: its tool starts none.
     """
 
     manifest: str
@@ -190,12 +191,18 @@ class Request(ListedRequest):
     not_by: str | None
     decision_id: str | None = None
     precondition: str | None = None
+    confinement: str | None = None
     terms: str = "{}"
 
     @property
     def ask_terms(self) -> AskTerms:
         """Who may decide it and how, after the ladder's rungs so far."""
         return AskTerms.model_validate_json(self.terms)
+
+    @property
+    def process_confinement(self) -> ProcessConfinement | None:
+        """How the call's processes are confined; None: its tool starts none."""
+        return None if self.confinement is None else ProcessConfinement.model_validate_json(self.confinement)
 
     @property
     def tool(self) -> ToolManifest:

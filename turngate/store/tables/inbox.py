@@ -36,6 +36,8 @@ requests = Table(
     Column("path", StorableText, nullable=False, server_default=""),
     # What the call depended on when it was asked for (JSON), if its tool says so; taken again before it runs.
     Column("precondition", StorableText),
+    # How the processes of the call are confined (JSON of ProcessConfinement), if its tool starts any.
+    Column("confinement", StorableText),
     # Who may decide, how many, until when and what then (JSON of AskTerms), after the ladder's rungs so far.
     Column("terms", StorableText, nullable=False, server_default=""),
     Column("rungs_climbed", Integer, nullable=False, server_default="0"),

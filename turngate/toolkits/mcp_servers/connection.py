@@ -8,17 +8,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import TextIO
 
 import httpx2
 from mcp import Client, Implementation, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from turngate.toolkits.confinement import machine
+from turngate.toolkits.confinement.sandbox import Sandbox
 from turngate.toolkits.mcp_servers.plain_text import plain
 from turngate.toolkits.mcp_servers.servers import HttpServer, Server, StdioServer
 from turngate.toolkits.shell import scrubbed_environment
@@ -138,12 +142,14 @@ async def connected(server: Server, *, name: str, seconds: float, answer_seconds
 
 async def _opened(server: Server, stack: AsyncExitStack, seen: _Seen, answer_seconds: float) -> Client:
     if isinstance(server, StdioServer):
+        environment = scrubbed_environment(os.environ) | dict(server.env)
+        if shutil.which(server.command[0], path=environment.get("PATH")) is None:
+            raise FileNotFoundError(server.command[0])
         stderr = await stack.enter_async_context(seen.stderr.pipe())
+        temporary = await stack.enter_async_context(machine.temporary_directory())
+        command = machine.current().command(server.command, _sandbox(server, temporary), environment)
         started = StdioServerParameters(
-            command=server.command[0],
-            args=list(server.command[1:]),
-            env=scrubbed_environment(os.environ) | dict(server.env),
-            cwd=server.cwd,
+            command=command.argv[0], args=list(command.argv[1:]), env=command.environment, cwd=command.directory
         )
         transport = stdio_client(started, errlog=stderr)
     else:
@@ -152,6 +158,16 @@ async def _opened(server: Server, stack: AsyncExitStack, seen: _Seen, answer_sec
     ours = Implementation(name="turngate", version=version("turngate"))
     # No cache: a list is read to find out what the server says now.
     return await stack.enter_async_context(Client(transport, client_info=ours, cache=None))
+
+
+def _sandbox(server: StdioServer, temporary: Path) -> Sandbox:
+    return Sandbox(
+        workspace=None if server.cwd is None else Path(server.cwd).resolve(),
+        temporary=temporary,
+        readable=tuple(Path(path).resolve() for path in server.readable),
+        writable=tuple(Path(path).resolve() for path in server.writable),
+        network=server.network,
+    )
 
 
 def _http(server: HttpServer, seen: _Seen, answer_seconds: float) -> httpx2.AsyncClient:

@@ -13,13 +13,15 @@ from pydantic import JsonValue
 
 from turngate import Tool, ToolContext, declare_tool
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools.tool import Ask, Effect
+from turngate.domain.tools.tool import Ask, Effect, ProcessConfinement
+from turngate.toolkits.confinement import machine
 from turngate.toolkits.json_schema import JsonSchemaParameters
 from turngate.toolkits.mcp_servers import failures
 from turngate.toolkits.mcp_servers.calls import Calls
 from turngate.toolkits.mcp_servers.content import UNSTRUCTURED
 from turngate.toolkits.mcp_servers.listing import manifest_digest
 from turngate.toolkits.mcp_servers.plain_text import plain
+from turngate.toolkits.mcp_servers.servers import Server, StdioServer
 
 # What a server says of a tool's risk, against what the builder says: a hint may raise it, never lower it. Pure.
 #
@@ -73,7 +75,15 @@ def declared(
         timeout=timeout,
         origin={"mcp_server": calls.name, "server_version": server_version, "manifest_digest": digest},
         handler=_handler(calls, server_tool.name, digest),
+        confinement=_confinement(calls.server),
     )
+
+
+def _confinement(server: Server) -> Callable[[], ProcessConfinement] | None:
+    """Return what says how a server's own process is confined; None: it is not started here."""
+    if not isinstance(server, StdioServer):
+        return None
+    return lambda: machine.current().described(network=server.network)
 
 
 def acceptable(name: str) -> str:

@@ -15,13 +15,19 @@ class StdioServer:
     """A server that is started as a child process and spoken to over its stdin and stdout.
 
     ``command``: the program and its arguments, as a list: no shell reads it. ``env``: what it needs besides ``PATH``,
-    ``HOME``, the locale and the like; nothing else of the worker's environment reaches it. ``cwd``: an existing
-    directory; None is the worker's own.
+    the locale and the like; nothing else of the worker's environment reaches it.
+
+    It runs confined: it reads the system's programs, and otherwise what is declared here. ``cwd``: an existing directory
+    that it starts in, and may change; None is an empty one of its own. ``readable``, ``writable``: more files and
+    directories. ``network``: whether it may reach other machines; never this one's own addresses.
     """
 
     command: Sequence[str]
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: Path | str | None = None
+    readable: Sequence[Path | str] = ()
+    writable: Sequence[Path | str] = ()
+    network: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a command that is one string, or empty, and a directory that is not there."""

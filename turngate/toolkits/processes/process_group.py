@@ -15,11 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from turngate.toolkits.confinement.sandbox import Command
 from turngate.toolkits.processes.head_tail import HeadTail
 
 # Finding and killing what a command started, wherever it went.
@@ -78,6 +78,17 @@ def _kill(pid: int, process: Path, entry: bytes) -> bool:
     return False
 
 
+def members(group: int) -> list[int]:
+    """Return the processes of a group; empty where there is no ``/proc``."""
+    pids = []
+    for status in _PROC.glob("[0-9]*/stat"):
+        with suppress(OSError):  # gone meanwhile
+            _state, _parent, number, *_rest = status.read_text(errors="replace").rpartition(")")[2].split()
+            if int(number) == group:
+                pids.append(int(status.parent.name))
+    return pids
+
+
 DRAIN_SECONDS = 0.2
 """How long output may still come after the leader ended or the group was killed."""
 _CHUNK = 65_536
@@ -86,8 +97,8 @@ _CHUNK = 65_536
 class ProcessGroup:
     """One running group. Use: construct, ``exits_within``, then always ``end``; all on one event loop."""
 
-    def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], output: HeadTail) -> None:
-        """Start ``argv`` as the leader of a new session, without stdin, stdout and stderr merged into ``output``.
+    def __init__(self, command: Command, output: HeadTail) -> None:
+        """Start a confined program as the leader of a new session, without stdin, stdout and stderr merged into ``output``.
 
         Raises OSError when it cannot be started.
         """
@@ -95,13 +106,14 @@ class ProcessGroup:
         self._output = output
         self._closed = asyncio.Event()
         self._mark = secrets.token_hex(16)
+        self._spares_leader = command.dies_with_leader
         self._reader, writer = os.pipe()
         try:
             os.set_blocking(self._reader, False)
             self._process = subprocess.Popen(
-                argv,
-                cwd=cwd,
-                env={**env, MARK: self._mark},
+                command.argv,
+                cwd=command.directory,
+                env={**command.environment, MARK: self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=writer,
                 stderr=writer,
@@ -130,6 +142,19 @@ class ProcessGroup:
         # PermissionError: macOS answers so when only zombies are left.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to what may have last words. Not after :meth:`end`.
+
+        A leader that confines the others takes them with it when it ends, so it does not get the signal.
+        """
+        if not self._spares_leader:
+            self.send(signal.SIGTERM)
+            return
+        for process in members(self.pid):
+            if process != self.pid:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, signal.SIGTERM)
 
     async def end(self) -> int:
         """Kill what is left of the group and what left it, take the last output, reap the leader. Call it exactly once.

@@ -21,6 +21,7 @@ from turngate.cli.api_settings import configured_channels, link_warning
 from turngate.cli.builders_app import build_models, load_builders_app, require_model_names
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DEFAULT_APP, ApiPort, AppArgument, DataDir
+from turngate.cli.stack import tool_confinement, unconfined_warning
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, TurngateError, UnknownSchemaError
 from turngate.models.port import ModelRequest
@@ -66,6 +67,7 @@ async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIte
     yield Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     yield await _temporal_program(settings)
     yield _data_dir(settings)
+    yield await asyncio.to_thread(_confinement, settings)
     yield await _database(settings)
     yield await _temporal(settings)
     yield await _api_port(settings)
@@ -123,6 +125,15 @@ def _data_dir(settings: Settings) -> Finding:
         )
         return Finding(what, text, warns=True)
     return Finding(what, f"{path} can be written, by its owner only")
+
+
+def _confinement(settings: Settings) -> Finding:
+    what = "confinement of tools' processes"
+    confinement = tool_confinement(settings)
+    if confinement.backend is None:
+        return Finding(what, unconfined_warning(confinement), good=confinement.allow_unconfined, warns=True)
+    weaker = f" ({'; '.join(confinement.why)})" if confinement.why else ""
+    return Finding(what, f"{confinement.backend}{weaker}", warns=bool(confinement.why))
 
 
 async def _database(settings: Settings) -> Finding:

@@ -1,0 +1,445 @@
+"""I13: what an approved, hostile command can reach, under each way this machine has to confine it.
+
+The worker is this process: it has a secret in its environment and in its memory, a data directory with a token, and servers
+on loopback, on an abstract socket and on a socket in a file. Each test is a strategy of an agent that wants one of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import shared_memory
+from pathlib import Path
+
+import pytest
+
+from turngate.toolkits.confinement import machine, seccomp, system_paths
+from turngate.toolkits.confinement.machine import Confinement, UnconfinedError
+from turngate.toolkits.confinement.sandbox import MIB, Backend, Limits, Sandbox
+
+SECRET = "tgt_the-token-of-ann"
+ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Every way is proved: `scripts/system-packages` installs bubblewrap, and kernels since 6.7 have Landlock."""
+    return request.param
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    place = tmp_path / "work"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    place = tmp_path / "data"
+    place.mkdir(mode=0o700)
+    (place / "token").write_text(SECRET)
+    return place
+
+
+@pytest.fixture
+def run(
+    backend: Backend, workspace: Path, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return what runs a bash command confined, and returns its end; the worker's environment holds the secret."""
+    monkeypatch.setenv("TURNGATE_DATABASE_URL", f"postgresql://turngate:{SECRET}@127.0.0.1/turngate")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    confinement = Confinement(backend=backend, hidden=(data_dir,))
+    limits = Limits(memory_bytes=512 * MIB, file_bytes=8 * MIB)
+
+    def confined(text: str, **changes: object) -> subprocess.CompletedProcess[str]:
+        sandbox = replace(Sandbox(workspace=workspace, temporary=temporary, limits=limits), **changes)
+        command = confinement.command(["bash", "-c", text], sandbox, {"PATH": f"{sys.base_prefix}/bin:{os.defpath}"})
+        return subprocess.run(
+            command.argv,
+            env=command.environment,
+            cwd=command.directory,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+            start_new_session=True,
+        )
+
+    return confined
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def held(ended: subprocess.CompletedProcess[str]) -> bool:
+    """Whether neither output has the secret. The launcher's own failure would prove nothing."""
+    assert ended.returncode != 126, ended.stderr
+    return SECRET not in ended.stdout + ended.stderr
+
+
+def test_it_works(run: Run, workspace: Path) -> None:
+    """A confined command runs the system's programs, changes its workspace and has a temporary directory."""
+    ended = run('echo one > made; cat made; f=$(mktemp); echo two > "$f"; cat "$f"; cat <(echo three); exit 3')
+    assert (ended.stdout, ended.returncode) == ("one\ntwo\nthree\n", 3), ended.stderr
+    assert (workspace / "made").read_text() == "one\n"
+
+
+def test_programs_that_build_and_test_run(run: Run) -> None:
+    """Python with threads and processes, git with a commit, and a C compiler work confined."""
+    ended = run(
+        "python3 -c 'import multiprocessing, threading; threading.Thread(target=print, args=(1,)).start()' &&"
+        "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first && git log --oneline | wc -l"
+    )
+    assert ended.stdout.split() == ["1", "1"], ended.stderr
+
+
+def test_i13_files(run: Run, data_dir: Path) -> None:
+    """I13: the data directory, and what only its user may read, can't be read, listed or changed."""
+    ended = run(
+        f"cat {data_dir}/token; ls -la {data_dir}; echo forged > {data_dir}/token; ln {data_dir}/token stolen; cat stolen;"
+        f"ln -s {data_dir} way; cat way/token; cat /proc/self/cwd/../data/token; mv {data_dir} {data_dir}.old;"
+        "cat /etc/shadow /root/.bash_history; ls /root/.ssh; find / -name token -newermt -1hour -exec cat {} +"
+    )
+    assert held(ended)
+    assert "root:" not in ended.stdout
+    assert (data_dir / "token").read_text() == SECRET
+
+
+def test_i13_files_inside_the_workspace(backend: Backend, run: Run, workspace: Path, tmp_path: Path) -> None:
+    """I13: a data directory inside the workspace is not there; Landlock can't hide it, so nothing is started."""
+    inside = workspace / ".turngate"
+    inside.mkdir()
+    (inside / "token").write_text(SECRET)
+    confinement = Confinement(backend=backend, hidden=(inside,))
+    sandbox = Sandbox(workspace=workspace, temporary=tmp_path)
+    if backend == "landlock":
+        with pytest.raises(UnconfinedError, match="install bubblewrap"):
+            confinement.command(["true"], sandbox, {})
+        return
+    command = confinement.command(["bash", "-c", "cat .turngate/token; ls -A .turngate"], sandbox, {"PATH": os.defpath})
+    ended = subprocess.run(
+        command.argv, env=command.environment, cwd=command.directory, capture_output=True, text=True, check=False
+    )
+    assert ended.stdout == ""
+    assert held(ended)
+
+
+def test_i13_processes(run: Run) -> None:
+    """I13: no environment, memory, files or root directory of another process can be read through /proc."""
+    worker = os.getpid()
+    ended = run(
+        f"cat /proc/{worker}/environ; cat /proc/*/environ; cat /proc/{worker}/mem | head -c 9; ls -l /proc/{worker}/fd;"
+        f"cat /proc/{worker}/root/etc/shadow; head -c 99 /proc/kcore; cat /proc/{worker}/maps; ls /proc/{worker}/root/"
+    )
+    assert held(ended)
+    assert "root:" not in ended.stdout
+    if Path(f"/proc/{worker}/comm").read_text().strip():
+        assert "rw-p" not in ended.stdout
+
+
+def test_i13_ptrace(run: Run) -> None:
+    """I13: no other process can be traced, and none of its memory or open files taken."""
+    ended = run(
+        f"""python3 - <<'END'
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for parent in ({os.getpid()}, os.getppid(), 1):
+    print(libc.ptrace(16, parent, 0, 0), libc.ptrace(0x4206, parent, 0, 0))
+    buffer = ctypes.create_string_buffer(8)
+    print(libc.syscall(310, parent, buffer, 1, buffer, 1, 0))
+    try:
+        held = os.pidfd_open(parent)
+    except OSError as error:
+        print(-1)
+    else:
+        print(libc.syscall(438, held, 0, 0))
+END"""
+    )
+    assert held(ended)
+    assert set(ended.stdout.split()) == {"-1"}, ended.stdout + ended.stderr
+
+
+@contextmanager
+def listening(family: socket.AddressFamily, address: object) -> Iterator[socket.socket]:
+    with socket.socket(family) as server:
+        server.bind(address)
+        server.listen()
+        server.setblocking(False)
+        yield server
+
+
+def was_reached(server: socket.socket) -> bool:
+    try:
+        connection, _address = server.accept()
+    except BlockingIOError:
+        return False
+    connection.close()
+    return True
+
+
+CONNECT = """python3 - <<'END'
+import socket
+for family, address in {targets!r}:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        try:
+            with socket.socket(family, kind) as s:
+                s.settimeout(1)
+                s.connect(address)
+                s.send(b"x")
+        except OSError as error:
+            print("refused", error.errno)
+        else:
+            print("reached", family, address) if kind == socket.SOCK_STREAM else None
+END"""
+
+
+def test_i13_sockets(run: Run, tmp_path: Path) -> None:
+    """I13: nothing that listens on this machine is reached: loopback, its own addresses, abstract sockets, socket files."""
+    path = str(tmp_path / "server.sock")
+    with (
+        listening(socket.AF_INET, ("127.0.0.1", 0)) as loopback,
+        listening(socket.AF_INET, ("0.0.0.0", 0)) as everywhere,  # noqa: S104 - that is the attack
+        listening(socket.AF_UNIX, f"\0turngate-{os.getpid()}") as abstract,
+        listening(socket.AF_UNIX, path) as file,
+    ):
+        here = socket.gethostbyname(socket.gethostname())
+        targets = [
+            (2, loopback.getsockname()),
+            (2, (here, everywhere.getsockname()[1])),
+            (1, f"\0turngate-{os.getpid()}"),
+            (1, path),
+            (1, "/run/dbus/system_bus_socket"),
+            (1, "/var/run/postgresql/.s.PGSQL.5432"),
+        ]
+        ended = run(CONNECT.format(targets=targets))
+        assert "refused" in ended.stdout, ended.stderr
+        assert "reached" not in ended.stdout
+        assert not any(map(was_reached, (loopback, everywhere, abstract, file)))
+
+
+def test_i13_other_socket_families(run: Run) -> None:
+    """I13: families that know no namespaces (vsock, packet, alg) can't be opened, by io_uring neither."""
+    ended = run(
+        """python3 - <<'END'
+import ctypes, socket
+for family in (40, 17, 38, 15, 44):
+    try:
+        socket.socket(family, socket.SOCK_RAW if family == 17 else socket.SOCK_STREAM if family != 38 else 5)
+        print("open", family)
+    except OSError:
+        print("refused")
+print("refused" if ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(120)) < 0 else "ring")
+END"""
+    )
+    assert ended.stdout.split() == ["refused"] * 6, ended.stdout + ended.stderr
+
+
+def test_i13_shared_memory(run: Run) -> None:
+    """I13: shared memory of other processes, System V's and POSIX's, is not there."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    segment = libc.shmget(0, 4096, 0o1600)
+    assert segment >= 0
+    libc.shmat.restype = ctypes.c_void_p
+    place = libc.shmat(segment, None, 0)
+    ctypes.memmove(place, SECRET.encode(), len(SECRET))
+    memory = shared_memory.SharedMemory(create=True, size=4096)
+    try:
+        memory.buf[: len(SECRET)] = SECRET.encode()
+        ended = run(
+            f"""cat /dev/shm/*; ls -A /dev/shm; python3 - <<'END'
+import ctypes
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+place = libc.shmat({segment}, None, 0o10000)
+print(place if place in (None, 2**64 - 1) else ctypes.string_at(place, 99))
+END"""
+        )
+        assert held(ended)
+        assert memory.name not in ended.stdout
+    finally:
+        memory.close()
+        memory.unlink()
+        libc.shmdt(ctypes.c_void_p(place))
+        libc.shmctl(segment, 0, None)
+
+
+def test_i13_signals(run: Run) -> None:
+    """I13: no process outside can be signalled: neither the worker nor all there are."""
+    if machine.landlock_version() < machine.SIGNALS_VERSION:
+        pytest.fail("this kernel is too old to prove it")
+    with subprocess.Popen(["sleep", "60"]) as bystander:
+        ended = run(f"kill -9 {bystander.pid} {os.getpid()}; kill -9 -- -{os.getpgid(0)}; (kill -9 -1); echo alive")
+        assert held(ended)
+        assert bystander.poll() is None
+        bystander.kill()
+
+
+def test_i13_setuid_programs(run: Run) -> None:
+    """I13: programs that would make more of their caller (su, mount, a setuid copy) don't, and root is no one special."""
+    ended = run(
+        "cp /bin/bash mine; chmod u+s mine; ./mine -p -c 'cat /etc/shadow'; su -c 'cat /etc/shadow'; mount -t tmpfs x /etc;"
+        "unshare -Urm true && echo namespace; chroot / true && echo chroot; nsenter -t 1 -m true && echo entered;"
+        "mknod disk b 8 0 && echo device; grep -h Cap /proc/self/status"
+    )
+    assert held(ended)
+    assert not {"namespace", "chroot", "entered", "device"} & set(ended.stdout.split())
+    assert "root:" not in ended.stdout
+    assert {line.split()[1] for line in ended.stdout.splitlines() if line.startswith("Cap")} == {"0" * 16}
+
+
+def test_i13_cron_and_the_like(run: Run, workspace: Path) -> None:
+    """I13: nothing can be left to be run later by someone else: cron, profiles, units, the user's own start files."""
+    places = [
+        "/etc/cron.d/agent",
+        "/var/spool/cron/crontabs/root",
+        "/etc/profile.d/agent.sh",
+        "/etc/systemd/system/agent.service",
+        "/root/.bashrc.agent",
+        "/usr/local/bin/agent",
+        "/tmp/../etc/agent",  # noqa: S108 - that is the attack
+    ]
+    ended = run("; ".join(f"echo forged > {place}" for place in places) + "; echo forged | crontab -")
+    assert held(ended)
+    assert not any(Path(place).exists() for place in places)
+
+
+def test_i13_path(run: Run, tmp_path: Path) -> None:
+    """I13: no directory on the worker's PATH can be changed, so the worker runs no program of the agent's."""
+    ended = run('for d in ${PATH//:/ } /usr/local/bin; do echo forged > "$d/git-agent"; done; echo done')
+    assert ended.stdout == "done\n"
+    assert not any((Path(each) / "git-agent").exists() for each in [f"{sys.base_prefix}/bin", *os.defpath.split(":")])
+
+
+def test_i13_git_hooks(backend: Backend, run: Run, workspace: Path) -> None:
+    """I13: bubblewrap keeps a repository's hooks and settings, which the operator's own git would run, as they are."""
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    before = (workspace / ".git/config").read_text()
+    run(
+        "echo 'touch forged' > .git/hooks/pre-commit; git config core.fsmonitor 'touch forged'; rm -rf .git/hooks; true"
+    )
+    if backend == "landlock":
+        return  # it can't: docs/security.md says so
+    assert (workspace / ".git/config").read_text() == before
+    assert (workspace / ".git/hooks").is_dir()
+    assert not (workspace / ".git/hooks/pre-commit").exists()
+
+
+def test_i13_only_what_is_given_is_inherited(run: Run) -> None:
+    """I13: of the worker's environment and open files nothing reaches the command, nor the process that confines it."""
+    with open(os.devnull) as opened:  # noqa: PTH123 - a descriptor to leak
+        os.set_inheritable(opened.fileno(), True)
+        ended = run("env; cat /proc/1/environ; echo; ls /proc/self/fd | wc -l")
+    assert held(ended)
+    assert "TURNGATE" not in ended.stdout
+    assert int(ended.stdout.split()[-1]) <= 5
+
+
+def test_memory_and_file_size_are_limited(run: Run) -> None:
+    """A command gets neither more memory nor larger files than its limits say."""
+    ended = run(
+        "python3 -c 'x = bytearray(2**30); print(len(x))'; head -c 100000000 /dev/zero > large; stat -c %s large"
+    )
+    assert "MemoryError" in ended.stderr
+    assert int(ended.stdout.split()[-1]) <= 8 * MIB
+
+
+def test_the_workspace_can_be_read_only(run: Run, workspace: Path) -> None:
+    """A sandbox whose workspace is only read changes nothing there."""
+    (workspace / "there").write_text("one\n")
+    ended = run("cat there; echo two > there; echo three > new", workspace_writable=False)
+    assert ended.stdout == "one\n"
+    assert [path.name for path in workspace.iterdir()] == ["there"]
+
+
+def test_i13_network_leads_to_other_machines_only(backend: Backend, run: Run, workspace: Path, tmp_path: Path) -> None:
+    """I13: a process with the network reaches what isn't on loopback; where that can't be had, it isn't started."""
+    if backend == "landlock":
+        with pytest.raises(UnconfinedError, match="slirp4netns"):
+            run("true", network=True)
+        return
+    with (
+        listening(socket.AF_INET, ("127.0.0.1", 0)) as loopback,
+        listening(socket.AF_INET, (own_address(), 0)) as outside,
+    ):
+        port = loopback.getsockname()[1]
+        targets = [
+            (2, ("127.0.0.1", port)),
+            (2, ("10.0.2.2", port)),
+            (2, ("localhost", port)),
+            (2, outside.getsockname()),
+        ]
+        ended = run(CONNECT.format(targets=targets) + "\nexit 5", network=True)
+        assert ended.returncode == 5, ended.stderr
+        assert was_reached(outside)
+        assert not was_reached(loopback)
+        assert run("kill -9 $$", network=True).returncode == 137
+
+
+def own_address() -> str:
+    """An address of this machine that isn't loopback: the nearest there is to another machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+
+
+def test_a_machine_that_cannot_confine_starts_nothing(workspace: Path, tmp_path: Path) -> None:
+    """Without a way to confine, a process is started only when the deployment allowed it."""
+    nothing = Confinement(backend=None, why=("bubblewrap: not installed",))
+    sandbox = Sandbox(workspace=workspace, temporary=tmp_path)
+    with pytest.raises(UnconfinedError, match="bubblewrap: not installed"):
+        nothing.command(["true"], sandbox, {})
+    assert replace(nothing, allow_unconfined=True).command(["true"], sandbox, {}).argv == ("true",)
+
+
+def test_a_launcher_that_cannot_confine_starts_nothing(workspace: Path, tmp_path: Path) -> None:
+    """When confining fails on the way, the program isn't started, and stderr says what failed."""
+    order = Confinement(backend="landlock").command(
+        ["touch", str(workspace / "ran")], Sandbox(workspace=workspace, temporary=tmp_path), {"PATH": os.defpath}
+    )
+    broken = [part.replace('"filter": "', '"filter": "ff') for part in order.argv]
+    ended = subprocess.run(broken, env=order.environment, capture_output=True, text=True, check=False)
+    assert ended.returncode != 0
+    assert not (workspace / "ran").exists()
+
+
+@ROOT_ONLY
+def test_i13_a_tool_user_reads_no_data_directory(data_dir: Path, tmp_path: Path) -> None:
+    """I13: as a user of its own, a command is kept from the data directory by the system, and makes no sockets."""
+    confinement = Confinement(backend="user", tool_user="nobody")
+    tmp_path.chmod(0o755)
+    command = confinement.command(
+        ["bash", "-c", f"id -un; cat {data_dir}/token; cat /proc/{os.getpid()}/environ; {CONNECT.format(targets=[])}"],
+        Sandbox(workspace=None, temporary=tmp_path),
+        {"PATH": os.defpath},
+    )
+    ended = subprocess.run(command.argv, env=command.environment, cwd="/", capture_output=True, text=True, check=False)
+    assert ended.stdout.split()[0] == "nobody"
+    assert held(ended)
+
+
+def test_the_strongest_way_is_chosen() -> None:
+    """This machine has both ways, and bubblewrap is the stronger one; the choice is made once."""
+    assert machine.find().backend == "bubblewrap"
+    assert machine.current() is machine.current()
+
+
+def test_the_filter_knows_both_machines() -> None:
+    """The list of system calls has numbers for x86-64 and AArch64, in whole instructions of eight bytes."""
+    for architecture in seccomp.AUDIT_ARCHITECTURES:
+        assert len(seccomp.program(architecture, sockets=True, ipc=True)) % 8 == 0
+
+
+def test_what_is_private_in_the_configuration_is_left_out() -> None:
+    """Of /etc a command reads what any user may: not the password file, which root could read."""
+    configuration = system_paths.configuration()
+    assert "/etc/shadow" in configuration.private
+    assert not any(path.startswith("/etc/shadow") for path in configuration.public)

@@ -1,0 +1,81 @@
+"""Confinement by bubblewrap: namespaces of its own, in which the rest of the machine isn't there.
+
+The process sees a file system made of the system's programs, read-only, its workspace and a temporary directory; its own
+processes and no others; a network with nothing in it. Source: bwrap(1).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from turngate.toolkits.confinement import system_paths
+from turngate.toolkits.confinement.sandbox import KEPT_READ_ONLY, Sandbox
+
+FILTER, RESOLVER = "FILTER", "RESOLVER"
+"""The launcher replaces them by the numbers of the files that hold the filter, and the address that knows names."""
+
+
+def arguments(
+    program: str, sandbox: Sandbox, hidden: Sequence[Path], environment: dict[str, str], argv: Sequence[str]
+) -> list[str]:
+    """Return bubblewrap's command line.
+
+    Args:
+        program: bubblewrap's path.
+        sandbox: what the process may reach.
+        hidden: files and directories that it must not see, even below its workspace.
+        environment: of the process; its PATH says where more programs are.
+        argv: the process.
+    """
+    line = [program, "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--seccomp", FILTER]
+    line += _system(environment)
+    if sandbox.network:
+        line += _resolver()
+    line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/dev/shm", "--bind", str(sandbox.temporary), "/tmp"]  # noqa: S108
+    for path in sandbox.readable:
+        line += ["--ro-bind", str(path), str(path)]
+    if sandbox.workspace is not None:
+        line += _workspace(sandbox, sandbox.workspace)
+    for path in sandbox.writable:
+        line += ["--bind", str(path), str(path)]
+    visible = [*sandbox.places, *map(Path, system_paths.more_programs(environment))]
+    for path in hidden:
+        if any(path.is_relative_to(place) for place in visible):
+            line += _hide(path)
+    start = Path("/tmp") if sandbox.workspace is None else sandbox.workspace  # noqa: S108 - the sandbox's own
+    return [*line, "--chdir", str(start), "--", *argv]
+
+
+def _system(environment: dict[str, str]) -> Iterator[str]:
+    for path in system_paths.programs():
+        if os.path.islink(path):  # noqa: PTH114 - /bin is a link to usr/bin on most systems
+            yield from ("--symlink", os.readlink(path), path)  # noqa: PTH115
+        else:
+            yield from ("--ro-bind", path, path)
+    configuration = str(system_paths.CONFIGURATION)
+    yield from ("--ro-bind", configuration, configuration)
+    for path in system_paths.configuration().private:
+        yield from _hide(Path(path))
+    for path in system_paths.more_programs(environment):
+        yield from ("--ro-bind", path, path)
+
+
+def _resolver() -> tuple[str, ...]:
+    # Where it is a link, what it leads to is not there yet.
+    return ("--ro-bind-data", RESOLVER, str(Path("/etc/resolv.conf").resolve()))
+
+
+def _workspace(sandbox: Sandbox, workspace: Path) -> Iterator[str]:
+    yield from ("--bind" if sandbox.workspace_writable else "--ro-bind", str(workspace), str(workspace))
+    for name in KEPT_READ_ONLY if sandbox.workspace_writable else ():
+        place = str(workspace / name)
+        yield from ("--ro-bind-try", place, place)
+
+
+def _hide(path: Path) -> Iterator[str]:
+    if path.is_dir():
+        yield from ("--tmpfs", str(path))
+    else:
+        yield from ("--ro-bind", os.devnull, str(path))

@@ -1,0 +1,253 @@
+"""Confine this process, then become the program.
+
+Run by path, before any of our modules is imported: ``python -I -S launcher.py ORDER PROGRAM [ARGUMENT…]``. ``ORDER`` is JSON:
+
+* ``limits``: names of ``resource.RLIMIT_*`` → value
+* ``cgroups``: files to write this process's number to
+* ``landlock``: ``{"readable": […], "writable": […]}`` or null
+* ``user``: ``[uid, gid]`` to become, or null
+* ``filter``: the seccomp program, in hexadecimal
+* ``bubblewrap``: whether the program is bubblewrap. Then the filter is its to set: the program gets it as a file whose number
+  replaces the argument ``FILTER``
+* ``network``: slirp4netns's path, with bubblewrap only, or null: no network. The launcher then stays, as the parent of both, and
+  ends as the program does. ``RESOLVER`` among the arguments becomes the number of a file that names slirp4netns's resolver
+
+Everything fails closed: what can't be done ends the process with code 126 and a line on stderr, and the program never starts.
+Sources: landlock(7), seccomp(2), capabilities(7), prctl(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+from typing import Any, NoReturn
+
+CANNOT_CONFINE = 126
+
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
+_SECCOMP_MODE_FILTER = 2
+_CAPABILITIES_VERSION_3, _MOST_CAPABILITIES = 0x20080522, 64
+
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
+_VERSION_FLAG, _PATH_BENEATH = 1, 1
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_ALL_OF_VERSION_3 = (1 << 15) - 1
+_TCP = 0b11
+_IOCTL_VERSION, _SCOPES_VERSION = 5, 6
+_SCOPES = 0b11
+"""Abstract sockets and signals end at the confined processes."""
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+
+_RESOLVER = "10.0.2.3"
+"""Where slirp4netns answers questions about names; slirp4netns(1)."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    """Confine this process as the order says, and become the program."""
+    order, program = json.loads(sys.argv[1]), sys.argv[2:]
+    if order["cgroups"]:
+        _join(order["cgroups"])
+    _call("prctl(PR_SET_PDEATHSIG)", _libc.prctl, _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    for name, value in order["limits"].items():
+        _limit(getattr(resource, name), value)
+    code = bytes.fromhex(order["filter"])
+    if order["bubblewrap"]:
+        files = {"FILTER": code, "RESOLVER": f"nameserver {_RESOLVER}\n".encode()}
+        program = [_file_of(files[argument]) if argument in files else argument for argument in program]
+        if order["network"] is None:
+            _become(program)
+        _run_with_network(order["network"], program)
+    if order["user"] is not None:
+        _become_user(*order["user"])
+    _call("prctl(PR_SET_NO_NEW_PRIVS)", _libc.prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _drop_capabilities()
+    if order["landlock"] is not None:
+        _restrict(**order["landlock"])
+    _filter(code)
+    _become(program)
+
+
+def _join(files: list[str]) -> None:
+    for file in files:
+        try:
+            with open(file, "w", encoding="ascii") as members:  # noqa: PTH123 - started without site, so quickly
+                members.write(str(os.getpid()))
+        except OSError as error:
+            _end(f"control group {file}", error)
+
+
+def _limit(kind: int, value: int) -> None:
+    _soft, hard = resource.getrlimit(kind)
+    allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (allowed, allowed))
+
+
+def _file_of(code: bytes) -> str:
+    """Return the number of an open file that holds the filter, and survives exec."""
+    file = os.memfd_create("filter", 0)
+    os.write(file, code)
+    os.lseek(file, 0, os.SEEK_SET)
+    return str(file)
+
+
+def _run_with_network(slirp4netns: str, program: list[str]) -> NoReturn:
+    """Run bubblewrap with a network that leads to other machines, by a process that speaks for it; end as it does.
+
+    bubblewrap makes the namespace, says which process is in it, and waits; slirp4netns gives the namespace its network.
+    """
+    report, reporting = os.pipe()
+    waiting, released = os.pipe()
+    sandboxed = os.fork()
+    if sandboxed == 0:
+        _call("prctl(PR_SET_PDEATHSIG)", _libc.prctl, _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        for descriptor in (reporting, waiting):
+            os.set_inheritable(descriptor, True)
+        _become([program[0], "--info-fd", str(reporting), "--block-fd", str(waiting), *program[1:]])
+    os.close(reporting)
+    os.close(waiting)
+    with os.fdopen(report, "rb") as answer:
+        try:
+            inside = int(json.load(answer)["child-pid"])
+        except (ValueError, KeyError):  # it could not begin, and has said why
+            _end_as(sandboxed)
+    ready, making_ready = os.pipe()
+    ending, end = os.pipe()
+    network = os.fork()
+    if network == 0:
+        _call("prctl(PR_SET_PDEATHSIG)", _libc.prctl, _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1):
+            os.dup2(nothing, standard)
+        os.dup2(nothing, 2)
+        os.close(end)
+        for descriptor in (making_ready, ending):
+            os.set_inheritable(descriptor, True)
+        pipes = ["--ready-fd", str(making_ready), "--exit-fd", str(ending)]
+        users = f"--userns-path=/proc/{inside}/ns/user"
+        _become(
+            [slirp4netns, "--configure", "--mtu=65520", "--disable-host-loopback", users, *pipes, str(inside), "tap0"]
+        )
+    os.close(making_ready)
+    os.close(ending)
+    if os.read(ready, 1) != b"1":
+        os.kill(sandboxed, signal.SIGKILL)
+        _end(slirp4netns, OSError(0, "it gave the command no network"))
+    os.write(released, b"1")
+    _end_as(sandboxed)
+
+
+def _end_as(process: int) -> NoReturn:
+    """End as a child process ends: with its exit code, or by its signal's."""
+    _pid, status = os.waitpid(process, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _become_user(uid: int, gid: int) -> None:
+    try:
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    except OSError as error:
+        _end(f"user {uid}", error)
+
+
+def _drop_capabilities() -> None:
+    for capability in range(_MOST_CAPABILITIES):
+        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # those that are not there, or not ours to drop, are refused
+    header, none = struct.pack("=Ii", _CAPABILITIES_VERSION_3, 0), bytes(24)
+    _call("capset", _libc.capset, ctypes.c_char_p(header), ctypes.c_char_p(none))
+
+
+def _restrict(readable: list[str], writable: list[str]) -> None:
+    """Let this process read and run what lies below some paths, and change what lies below others; nothing else."""
+    version = _call("landlock_create_ruleset", _libc.syscall, _LANDLOCK_CREATE_RULESET, None, _size(0), _flags(1))
+    handled = _ALL_OF_VERSION_3
+    if version >= _IOCTL_VERSION:
+        handled |= _IOCTL_DEV
+    attributes = struct.pack("=QQ", handled, _TCP)
+    if version >= _SCOPES_VERSION:
+        attributes += struct.pack("=Q", _SCOPES)
+    rules = _call(
+        "landlock_create_ruleset",
+        _libc.syscall,
+        _LANDLOCK_CREATE_RULESET,
+        ctypes.c_char_p(attributes),
+        _size(len(attributes)),
+        _flags(0),
+    )
+    for path in readable:
+        _allow(rules, path, _READ)
+    for path in writable:
+        _allow(rules, path, handled & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV))
+    _call("landlock_restrict_self", _libc.syscall, _LANDLOCK_RESTRICT_SELF, rules, _flags(0))
+
+
+def _allow(rules: int, path: str, access: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # a system without /lib64, for example
+    except OSError as error:
+        _end(path, error)
+    if not os.path.isdir(path):  # noqa: PTH112 - as above
+        access &= _OF_FILES
+    rule = struct.pack("=Qi", access, place)
+    _call(
+        f"landlock_add_rule({path})",
+        _libc.syscall,
+        _LANDLOCK_ADD_RULE,
+        rules,
+        _PATH_BENEATH,
+        ctypes.c_char_p(rule),
+        _flags(0),
+    )
+    os.close(place)
+
+
+def _filter(code: bytes) -> None:
+    instructions = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("@HP", len(code) // 8, ctypes.addressof(instructions))
+    _call("seccomp", _libc.prctl, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.c_char_p(program), 0, 0)
+
+
+def _become(program: list[str]) -> NoReturn:
+    try:
+        os.execvp(program[0], program)  # noqa: S606 - an argument list, no shell
+    except OSError as error:
+        _end(program[0], error)
+
+
+def _call(what: str, function: Any, *arguments: Any) -> int:
+    result = int(function(*arguments))
+    if result < 0:
+        _end(what, OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno())))
+    return result
+
+
+def _end(what: str, error: OSError) -> NoReturn:
+    sys.stderr.write(f"turngate could not confine this command, so it was not started: {what}: {error.strerror}\n")
+    sys.stderr.flush()
+    os._exit(CANNOT_CONFINE)
+
+
+def _size(size: int) -> ctypes.c_size_t:
+    return ctypes.c_size_t(size)
+
+
+def _flags(flags: int) -> ctypes.c_uint32:
+    return ctypes.c_uint32(flags)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,291 @@
+"""How this machine confines a tool's processes: found out once, by confining a program that does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Final
+
+from turngate.domain.errors import ConfigurationError
+from turngate.domain.tools.tool import ProcessConfinement
+from turngate.toolkits.confinement import bubblewrap, launcher, seccomp, system_paths
+from turngate.toolkits.confinement.sandbox import Backend, Command, Sandbox
+
+# Confinement by Landlock: the machine is there, and the kernel refuses what isn't allowed.
+#
+# Weaker than bubblewrap in what a process may know: it sees that other processes exist, and their command lines. It can't read
+# their memory or environment, signal them (Linux 6.12 or newer) or make any socket. Source: landlock(7).
+
+
+NEEDED_VERSION: Final = 4
+"""Linux 6.7: the first that keeps a process from TCP."""
+SIGNALS_VERSION: Final = 6
+"""Linux 6.12: the first that keeps a process from signalling others."""
+_CREATE_RULESET: Final = 444
+
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_WRITABLE_DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
+_ABOUT_THE_MACHINE = ("/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup")
+"""How many processors there are, and a process's own files in /proc: those of others Landlock refuses."""
+
+
+def landlock_version() -> int:
+    """Return the version of Landlock that this kernel has; 0: none."""
+    number: int = ctypes.CDLL(None, use_errno=True).syscall(
+        _CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1)
+    )
+    return max(number, 0)
+
+
+def landlock_rules(sandbox: Sandbox, environment: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return what the launcher allows: paths to read and run, and paths to change."""
+    readable = [
+        *system_paths.programs(),
+        *system_paths.configuration().public,
+        *system_paths.more_programs(environment),
+        *_DEVICES,
+        *_ABOUT_THE_MACHINE,
+        *map(str, sandbox.readable),
+    ]
+    writable = [str(sandbox.temporary), *map(str, sandbox.writable), *_WRITABLE_DEVICES]
+    if sandbox.workspace is not None:
+        (writable if sandbox.workspace_writable else readable).append(str(sandbox.workspace))
+    return {"readable": readable, "writable": writable}
+
+
+PROBE_SECONDS: Final = 20.0
+_PR_SET_DUMPABLE: Final = 4
+_LAUNCHER: Final = Path(launcher.__file__)
+
+
+class UnconfinedError(ConfigurationError):
+    """This machine can't confine a process as a tool needs it, and no one has allowed it to run unconfined."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confinement:
+    """How processes are confined here.
+
+    Attributes:
+        backend: None: this machine can't.
+        why: what was tried, and why it does not work; of a machine that can, why no stronger way is used.
+        hidden: files and directories that no confined process sees: the data directory first of all.
+        readable: what every confined process may read besides the system's programs.
+        tool_user: the user to become, with the backend ``user``.
+        allow_unconfined: start processes without confinement where there is no backend.
+    """
+
+    backend: Backend | None
+    why: tuple[str, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
+    tool_user: str | None = None
+    allow_unconfined: bool = False
+
+    @cached_property
+    def _bubblewrap(self) -> str:
+        return shutil.which("bwrap") or "bwrap"
+
+    def command(self, argv: Sequence[str], sandbox: Sandbox, environment: Mapping[str, str]) -> Command:
+        """Return how a program is started confined. It inherits nothing but ``environment``.
+
+        Raises UnconfinedError: this machine can't, and ``allow_unconfined`` is not set.
+        """
+        sandbox = replace(sandbox, readable=(*sandbox.readable, *self.readable))
+        inside = {**system_paths.toolchain_variables(), **environment}
+        inside |= {"HOME": str(sandbox.temporary), "TMPDIR": str(sandbox.temporary)}
+        start = sandbox.temporary if sandbox.workspace is None else sandbox.workspace
+        if self.backend is None:
+            if not self.allow_unconfined:
+                raise UnconfinedError(
+                    f"this machine can't confine processes ({'; '.join(self.why)}), so none is started"
+                )
+            return Command(argv=tuple(argv), environment=dict(environment), directory=start)
+        order: dict[str, object] = {
+            "limits": sandbox.limits.resource_limits(),
+            "cgroups": [],
+            "landlock": None,
+            "user": None,
+            "bubblewrap": self.backend == "bubblewrap",
+            "network": self._network_program() if sandbox.network else None,
+        }
+        program = list(argv)
+        namespaces = self.backend == "bubblewrap"
+        if namespaces:
+            inside |= {"HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
+            program = bubblewrap.arguments(self._bubblewrap, sandbox, self.hidden, inside, argv)
+        elif self.backend == "landlock":
+            self._refuse_to_show_hidden(sandbox)
+            order["landlock"] = landlock_rules(sandbox, inside)
+        else:
+            entry = pwd.getpwnam(self.tool_user or "")
+            order["user"] = [entry.pw_uid, entry.pw_gid]
+        order["filter"] = seccomp.program(os.uname().machine, sockets=namespaces, ipc=namespaces).hex()
+        return Command(
+            argv=(sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(order), *program),
+            environment=inside,
+            directory=start,
+            dies_with_leader=namespaces,
+        )
+
+    def _network_program(self) -> str:
+        """Return the program that leads a sandbox to other machines and not to this one."""
+        program = shutil.which("slirp4netns")
+        if self.backend != "bubblewrap" or program is None:
+            raise UnconfinedError(
+                "this machine can't give a confined process the network without its own loopback: "
+                "install bubblewrap and slirp4netns"
+            )
+        return program
+
+    def _refuse_to_show_hidden(self, sandbox: Sandbox) -> None:
+        """Landlock only allows: what lies below an allowed directory can't be hidden."""
+        for hidden in self.hidden:
+            if any(
+                place is not None and hidden.is_relative_to(place) for place in (sandbox.workspace, *sandbox.readable)
+            ):
+                raise UnconfinedError(
+                    f"{hidden} lies in the workspace, and Landlock can't hide it: install bubblewrap, or move one of them"
+                )
+
+    def described(self, *, network: bool = False) -> ProcessConfinement:
+        """Say how a process is confined, for the person who decides its call."""
+        reach = "the network, but nothing on this machine" if network else "no network"
+        if self.backend is None:
+            text = "Runs unconfined: it can reach everything that the worker can, this inbox included."
+        elif self.backend == "user":
+            text = f"Runs as the system's user {self.tool_user}: it reaches what that user may, and {reach}."
+        else:
+            text = f"Runs confined ({self.backend}): it reads the system's programs, changes its workspace, and has {reach}."
+        return ProcessConfinement(confined=self.backend is not None, text=text)
+
+    def works(self) -> str | None:
+        """Start a program that does nothing; returns why that failed, or None."""
+        with tempfile.TemporaryDirectory(prefix="turngate-") as temporary:
+            sandbox = Sandbox(workspace=None, temporary=Path(temporary))
+            command = self.command(["true"], sandbox, {"PATH": os.defpath})
+            try:
+                done = subprocess.run(
+                    command.argv,
+                    env=command.environment,
+                    cwd=command.directory,
+                    capture_output=True,
+                    text=True,
+                    timeout=PROBE_SECONDS,
+                    check=False,
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                return str(error)
+        return None if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")[-300:]
+
+
+def find(
+    *,
+    hidden: Sequence[Path] = (),
+    readable: Sequence[Path] = (),
+    tool_user: str | None = None,
+    allow_unconfined: bool = False,
+) -> Confinement:
+    """Find out how this machine confines: bubblewrap, else Landlock, else by the tool user; takes some 0.1 s each.
+
+    Args:
+        hidden: what no confined process may see.
+        readable: what each may read besides the system's programs.
+        tool_user: the user that tools' processes may become where nothing stronger works.
+        allow_unconfined: start processes without confinement where nothing works.
+    """
+    why: list[str] = []
+    for backend, missing in _candidates(tool_user):
+        confinement = Confinement(
+            backend=backend,
+            why=tuple(why),
+            hidden=tuple(path.resolve() for path in hidden),
+            readable=tuple(readable),
+            tool_user=tool_user,
+            allow_unconfined=allow_unconfined,
+        )
+        problem = missing or confinement.works()
+        if problem is None:
+            return confinement
+        why.append(f"{backend}: {problem}")
+    return Confinement(backend=None, why=tuple(why), allow_unconfined=allow_unconfined)
+
+
+def _candidates(tool_user: str | None) -> list[tuple[Backend, str | None]]:
+    """Return the ways to confine, the strongest first, and of each what this machine lacks for it."""
+    if not sys.platform.startswith("linux"):
+        return [("bubblewrap", "needs Linux"), ("landlock", "needs Linux")]
+    if os.uname().machine not in seccomp.AUDIT_ARCHITECTURES:
+        unknown = f"no list of system calls for {os.uname().machine}"
+        return [("bubblewrap", unknown), ("landlock", unknown)]
+    version = landlock_version()
+    old = f"this kernel has Landlock {version or 'off'}, and {NEEDED_VERSION} is needed (Linux 6.7)"
+    ways: list[tuple[Backend, str | None]] = [
+        ("bubblewrap", None if shutil.which("bwrap") else "the program bwrap is not installed"),
+        ("landlock", None if version >= NEEDED_VERSION else old),
+    ]
+    return ways if tool_user is None else [*ways, ("user", _cannot_become(tool_user))]
+
+
+def _cannot_become(tool_user: str) -> str | None:
+    try:
+        entry = pwd.getpwnam(tool_user)
+    except KeyError:
+        return f"there is no user {tool_user!r}"
+    if entry.pw_uid == os.getuid():
+        return f"{tool_user!r} is the worker's own user"
+    return None
+
+
+_chosen: list[Confinement] = []
+
+
+def use(confinement: Confinement) -> None:
+    """Confine this process's tools like this from now on; for composition roots."""
+    _chosen[:] = [confinement]
+
+
+def current() -> Confinement:
+    """Return how this process's tools are confined: as :func:`use` says, else as this machine can."""
+    return _chosen[0] if _chosen else _detected()
+
+
+def process_confinement() -> ProcessConfinement:
+    """Say how the processes of this process's tools are confined; for the option ``confinement`` of a tool."""
+    return current().described()
+
+
+@cache
+def _detected() -> Confinement:
+    return find()
+
+
+def keep_memory_private() -> None:
+    """Make this process one that others of its user can't trace, nor read in /proc (prctl(2), PR_SET_DUMPABLE). Linux only.
+
+    It leaves no core dump any more. Processes that it starts are not affected: exec makes them dumpable again.
+    """
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+@asynccontextmanager
+async def temporary_directory() -> AsyncIterator[Path]:
+    """Yield a directory for one process; what the process left there is removed, on a thread of its own."""
+    path = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="turngate-tool-"))
+    try:
+        yield path
+    finally:
+        await asyncio.shield(asyncio.to_thread(shutil.rmtree, path, ignore_errors=True))

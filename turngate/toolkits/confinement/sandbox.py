@@ -1,0 +1,79 @@
+"""What one confined process may reach, as a value; and what it is started as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+Backend = Literal["bubblewrap", "landlock", "user"]
+"""How this machine confines. ``user``: by running as another user of the system."""
+
+MIB: Final = 1024 * 1024
+KEPT_READ_ONLY: Final = (".git/hooks", ".git/config", ".envrc", ".vscode", ".github")
+"""Below a workspace: what other programs of the operator's would run or obey later, outside the sandbox."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a confined process may use.
+
+    Attributes:
+        memory_bytes: of private memory, for each process.
+        file_bytes: of each file that it writes.
+        processes: at once. Not for a worker that is root without control groups: the kernel limits no processes of root.
+    """
+
+    memory_bytes: int = 4096 * MIB
+    file_bytes: int = 4096 * MIB
+    processes: int = 512
+
+    def resource_limits(self) -> dict[str, int]:
+        """Return them as names of ``resource.RLIMIT_*`` → value. The number of processes is not among them."""
+        return {"RLIMIT_DATA": self.memory_bytes, "RLIMIT_FSIZE": self.file_bytes, "RLIMIT_CORE": 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandbox:
+    """What one process may reach besides the system's programs.
+
+    Attributes:
+        workspace: readable and writable; None: it has none.
+        temporary: a directory of its own, readable and writable, which programs see as ``$TMPDIR`` and ``$HOME``.
+        workspace_writable: False: the workspace is only read.
+        readable: more files and directories that it may read, such as the program itself.
+        writable: more files and directories that it may change.
+        network: whether it may reach other machines. Never this one.
+        limits: what it may use.
+    """
+
+    workspace: Path | None
+    temporary: Path
+    workspace_writable: bool = True
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    network: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """What it sees besides the system's programs and its temporary directory."""
+        workspace = () if self.workspace is None else (self.workspace,)
+        return (*workspace, *self.readable, *self.writable)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A confined program as it is started.
+
+    Attributes:
+        argv: the launcher, its order, and the program.
+        environment: all of it: nothing of the worker's is inherited.
+        directory: where it starts.
+        dies_with_leader: whether all of it is killed as soon as the process that is started ends.
+    """
+
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    directory: Path
+    dies_with_leader: bool = False

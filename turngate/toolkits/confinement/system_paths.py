@@ -1,0 +1,117 @@
+"""What of the system a confined process may read: its programs and libraries, and what any user may read of /etc."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+PROGRAMS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/snap")
+TOOLCHAINS: Final = (
+    ".pyenv",
+    ".rbenv",
+    ".nodenv",
+    ".asdf",
+    ".nvm",
+    ".volta",
+    ".rustup",
+    ".sdkman",
+    ".local/share/mise",
+)
+"""Below the worker's home directory: where version managers keep programs, and nothing else."""
+CONFIGURATION: Final = Path("/etc")
+_EVERYONE_READS, _EVERYONE_ENTERS = stat.S_IROTH, stat.S_IROTH | stat.S_IXOTH
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What of /etc may be read.
+
+    Attributes:
+        public: paths below which everything may be read by any user; none lies below another.
+        private: the files and directories that not every user may read, the topmost of each.
+    """
+
+    public: tuple[str, ...]
+    private: tuple[str, ...]
+
+
+def programs() -> tuple[str, ...]:
+    """Return where programs and libraries are, as far as this machine has it; links too."""
+    return tuple(path for path in PROGRAMS if os.path.lexists(path))
+
+
+def more_programs(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what else has to be readable for programs on the PATH and for this Python, outside the system's own places.
+
+    The directories on the PATH, this Python's prefixes, and what version managers have installed.
+    """
+    home = Path("~").expanduser()
+    on_path = map(Path, environment.get("PATH", "").split(os.pathsep))
+    wanted = [*(home / name for name in TOOLCHAINS), Path(sys.prefix), Path(sys.base_prefix), *on_path]
+    places: dict[str, None] = {}
+    for path in (each.resolve() for each in wanted if each.is_absolute()):
+        if path != Path("/") and path.is_dir() and not _below(str(path), (*PROGRAMS, *places)):
+            places[str(path)] = None
+    return tuple(places)
+
+
+def toolchain_variables() -> dict[str, str]:
+    """Return the variables by which programs find their toolchain once $HOME is another directory."""
+    rust = Path("~/.rustup").expanduser()
+    return {"RUSTUP_HOME": str(rust)} if rust.is_dir() else {}
+
+
+def _below(path: str, places: tuple[str, ...]) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in places)
+
+
+@lru_cache(maxsize=1)
+def configuration() -> Configuration:
+    """Return what of /etc may be read. Read once: a process that is root would read what others may not."""
+    public: list[str] = []
+    private: list[str] = []
+    _sort(CONFIGURATION, public, private)
+    return Configuration(tuple(public), tuple(private))
+
+
+def _sort(folder: Path, public: list[str], private: list[str]) -> bool:
+    """Sort the entries of a folder; returns whether all of it is public. Then ``public`` has the folder alone."""
+    mine: list[str] = []
+    whole = True
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        private.append(str(folder))
+        return False
+    for entry in entries:
+        if entry.is_symlink():  # what it leads to is public or not in its own place
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            if not _is_open(entry, _EVERYONE_ENTERS):
+                private.append(entry.path)
+                whole = False
+            elif _sort(Path(entry.path), mine, private):
+                mine.append(entry.path)
+            else:
+                whole = False
+        elif _is_open(entry, _EVERYONE_READS):
+            mine.append(entry.path)
+        else:
+            private.append(entry.path)
+            whole = False
+    if not whole:
+        public.extend(mine)
+    return whole
+
+
+def _is_open(entry: os.DirEntry[str], bits: int) -> bool:
+    try:
+        return entry.stat(follow_symlinks=False).st_mode & bits == bits
+    except OSError:
+        return False
