@@ -72,10 +72,11 @@ class RulesInForce:
             if_trusted = evaluate(self.distrusted, tool, params, agent=run.agent, facts=facts)
             if if_trusted.answer == "allow":
                 verdict = verdict.model_copy(update={"reason": DISTRUSTED})
-        confinement = None if tool.confinement is None else tool.confinement()
-        if verdict.answer == "allow" and confinement is not None and not confinement.confined and not decided:
+        if verdict.answer == "allow" and tool.confinement is not None and not decided:
+            confinement = tool.confinement()
             # Neither a rule nor a grant was written for a process that can reach this inbox.
-            verdict = Verdict(answer="ask", rule=UNCONFINED, reason=confinement.text, risk="high")
+            if not confinement.confined:
+                verdict = Verdict(answer="ask", rule=UNCONFINED, reason=confinement.text, risk="high")
         return verdict if run.attended or decided else unattended(verdict, tool, run.unattended_asks)
 
 

@@ -133,6 +133,31 @@ def test_i13_files_inside_the_workspace(backend: Backend, run: Run, workspace: P
     assert held(ended)
 
 
+def test_i13_a_link_hides_nothing(backend: Backend, workspace: Path, tmp_path: Path) -> None:
+    """I13: a data directory is hidden also where the workspace, or what else may be changed, is named by a link."""
+    inside = workspace / ".turngate"
+    inside.mkdir()
+    (inside / "token").write_text(SECRET)
+    link = tmp_path / "link"
+    link.symlink_to(workspace)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    confinement = Confinement(backend=backend, hidden=(inside,))
+    places = ({"workspace": link}, {"workspace": None, "writable": (link,)}, {"workspace": None, "readable": (link,)})
+    for place in places:
+        sandbox = Sandbox(temporary=temporary, **place)
+        if backend == "landlock":
+            with pytest.raises(UnconfinedError, match="install bubblewrap"):
+                confinement.command(["true"], sandbox, {})
+            continue
+        text = f"cat {workspace}/.turngate/token {link}/.turngate/token"
+        command = confinement.command(["bash", "-c", text], sandbox, {"PATH": os.defpath})
+        ended = subprocess.run(
+            command.argv, env=command.environment, cwd=command.directory, capture_output=True, text=True, check=False
+        )
+        assert held(ended)
+
+
 def test_i13_processes(run: Run) -> None:
     """I13: no environment, memory, files or root directory of another process can be read through /proc."""
     worker = os.getpid()

@@ -17,20 +17,17 @@ FILTER, RESOLVER = "FILTER", "RESOLVER"
 """The launcher replaces them by the numbers of the files that hold the filter, and the address that knows names."""
 
 
-def arguments(
-    program: str, sandbox: Sandbox, hidden: Sequence[Path], environment: dict[str, str], argv: Sequence[str]
-) -> list[str]:
+def arguments(program: str, sandbox: Sandbox, hidden: Sequence[Path], argv: Sequence[str]) -> list[str]:
     """Return bubblewrap's command line.
 
     Args:
         program: bubblewrap's path.
         sandbox: what the process may reach.
         hidden: files and directories that it must not see, even below its workspace.
-        environment: of the process; its PATH says where more programs are.
         argv: the process.
     """
     line = [program, "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--seccomp", FILTER]
-    line += _system(environment)
+    line += _system()
     if sandbox.network:
         line += _resolver()
     line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/dev/shm", "--bind", str(sandbox.temporary), "/tmp"]  # noqa: S108
@@ -40,15 +37,14 @@ def arguments(
         line += _workspace(sandbox, sandbox.workspace)
     for path in sandbox.writable:
         line += ["--bind", str(path), str(path)]
-    visible = [*sandbox.places, *map(Path, system_paths.more_programs(environment))]
     for path in hidden:
-        if any(path.is_relative_to(place) for place in visible):
+        if any(path.is_relative_to(place) for place in sandbox.places):
             line += _hide(path)
     start = Path("/tmp") if sandbox.workspace is None else sandbox.workspace  # noqa: S108 - the sandbox's own
     return [*line, "--chdir", str(start), "--", *argv]
 
 
-def _system(environment: dict[str, str]) -> Iterator[str]:
+def _system() -> Iterator[str]:
     for path in system_paths.programs():
         if os.path.islink(path):  # noqa: PTH114 - /bin is a link to usr/bin on most systems
             yield from ("--symlink", os.readlink(path), path)  # noqa: PTH115
@@ -58,8 +54,6 @@ def _system(environment: dict[str, str]) -> Iterator[str]:
     yield from ("--ro-bind", configuration, configuration)
     for path in system_paths.configuration().private:
         yield from _hide(Path(path))
-    for path in system_paths.more_programs(environment):
-        yield from ("--ro-bind", path, path)
 
 
 def _resolver() -> tuple[str, ...]:

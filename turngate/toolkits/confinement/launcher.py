@@ -3,7 +3,6 @@
 Run by path, before any of our modules is imported: ``python -I -S launcher.py ORDER PROGRAM [ARGUMENT…]``. ``ORDER`` is JSON:
 
 * ``limits``: names of ``resource.RLIMIT_*`` → value
-* ``cgroups``: files to write this process's number to
 * ``landlock``: ``{"readable": […], "writable": […]}`` or null
 * ``user``: ``[uid, gid]`` to become, or null
 * ``filter``: the seccomp program, in hexadecimal
@@ -55,8 +54,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def main() -> None:
     """Confine this process as the order says, and become the program."""
     order, program = json.loads(sys.argv[1]), sys.argv[2:]
-    if order["cgroups"]:
-        _join(order["cgroups"])
     _call("prctl(PR_SET_PDEATHSIG)", _libc.prctl, _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     for name, value in order["limits"].items():
         _limit(getattr(resource, name), value)
@@ -75,15 +72,6 @@ def main() -> None:
         _restrict(**order["landlock"])
     _filter(code)
     _become(program)
-
-
-def _join(files: list[str]) -> None:
-    for file in files:
-        try:
-            with open(file, "w", encoding="ascii") as members:  # noqa: PTH123 - started without site, so quickly
-                members.write(str(os.getpid()))
-        except OSError as error:
-            _end(f"control group {file}", error)
 
 
 def _limit(kind: int, value: int) -> None:
@@ -171,7 +159,9 @@ def _drop_capabilities() -> None:
 
 def _restrict(readable: list[str], writable: list[str]) -> None:
     """Let this process read and run what lies below some paths, and change what lies below others; nothing else."""
-    version = _call("landlock_create_ruleset", _libc.syscall, _LANDLOCK_CREATE_RULESET, None, _size(0), _flags(1))
+    version = _call(
+        "landlock_create_ruleset", _libc.syscall, _LANDLOCK_CREATE_RULESET, None, _size(0), _flags(_VERSION_FLAG)
+    )
     handled = _ALL_OF_VERSION_3
     if version >= _IOCTL_VERSION:
         handled |= _IOCTL_DEV

@@ -49,12 +49,11 @@ def landlock_version() -> int:
     return max(number, 0)
 
 
-def landlock_rules(sandbox: Sandbox, environment: Mapping[str, str]) -> dict[str, list[str]]:
+def landlock_rules(sandbox: Sandbox) -> dict[str, list[str]]:
     """Return what the launcher allows: paths to read and run, and paths to change."""
     readable = [
         *system_paths.programs(),
         *system_paths.configuration().public,
-        *system_paths.more_programs(environment),
         *_DEVICES,
         *_ABOUT_THE_MACHINE,
         *map(str, sandbox.readable),
@@ -103,7 +102,7 @@ class Confinement:
 
         Raises UnconfinedError: this machine can't, and ``allow_unconfined`` is not set.
         """
-        sandbox = replace(sandbox, readable=(*sandbox.readable, *self.readable))
+        sandbox = self._with_real_places(sandbox, environment)
         inside = {**system_paths.toolchain_variables(), **environment}
         inside |= {"HOME": str(sandbox.temporary), "TMPDIR": str(sandbox.temporary)}
         start = sandbox.temporary if sandbox.workspace is None else sandbox.workspace
@@ -115,7 +114,6 @@ class Confinement:
             return Command(argv=tuple(argv), environment=dict(environment), directory=start)
         order: dict[str, object] = {
             "limits": sandbox.limits.resource_limits(),
-            "cgroups": [],
             "landlock": None,
             "user": None,
             "bubblewrap": self.backend == "bubblewrap",
@@ -125,10 +123,10 @@ class Confinement:
         namespaces = self.backend == "bubblewrap"
         if namespaces:
             inside |= {"HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
-            program = bubblewrap.arguments(self._bubblewrap, sandbox, self.hidden, inside, argv)
+            program = bubblewrap.arguments(self._bubblewrap, sandbox, self.hidden, argv)
         elif self.backend == "landlock":
             self._refuse_to_show_hidden(sandbox)
-            order["landlock"] = landlock_rules(sandbox, inside)
+            order["landlock"] = landlock_rules(sandbox)
         else:
             entry = pwd.getpwnam(self.tool_user or "")
             order["user"] = [entry.pw_uid, entry.pw_gid]
@@ -138,6 +136,16 @@ class Confinement:
             environment=inside,
             directory=start,
             dies_with_leader=namespaces,
+        )
+
+    def _with_real_places(self, sandbox: Sandbox, environment: Mapping[str, str]) -> Sandbox:
+        """Return the sandbox with all that it reads, each place where it really is: what is hidden is compared with these."""
+        more = (*self.readable, *map(Path, system_paths.more_programs(environment)))
+        return replace(
+            sandbox,
+            workspace=None if sandbox.workspace is None else _real(sandbox.workspace),
+            readable=tuple(map(_real, (*sandbox.readable, *more))),
+            writable=tuple(map(_real, sandbox.writable)),
         )
 
     def _network_program(self) -> str:
@@ -153,9 +161,7 @@ class Confinement:
     def _refuse_to_show_hidden(self, sandbox: Sandbox) -> None:
         """Landlock only allows: what lies below an allowed directory can't be hidden."""
         for hidden in self.hidden:
-            if any(
-                place is not None and hidden.is_relative_to(place) for place in (sandbox.workspace, *sandbox.readable)
-            ):
+            if any(hidden.is_relative_to(place) for place in sandbox.places):
                 raise UnconfinedError(
                     f"{hidden} lies in the workspace, and Landlock can't hide it: install bubblewrap, or move one of them"
                 )
@@ -189,6 +195,10 @@ class Confinement:
             except (OSError, subprocess.SubprocessError) as error:
                 return str(error)
         return None if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")[-300:]
+
+
+def _real(path: Path) -> Path:
+    return path.expanduser().resolve()
 
 
 def find(

@@ -21,15 +21,13 @@ class Limits:
     Attributes:
         memory_bytes: of private memory, for each process.
         file_bytes: of each file that it writes.
-        processes: at once. Not for a worker that is root without control groups: the kernel limits no processes of root.
     """
 
     memory_bytes: int = 4096 * MIB
     file_bytes: int = 4096 * MIB
-    processes: int = 512
 
     def resource_limits(self) -> dict[str, int]:
-        """Return them as names of ``resource.RLIMIT_*`` → value. The number of processes is not among them."""
+        """Return them as names of ``resource.RLIMIT_*`` → value."""
         return {"RLIMIT_DATA": self.memory_bytes, "RLIMIT_FSIZE": self.file_bytes, "RLIMIT_CORE": 0}
 
 

@@ -162,10 +162,10 @@ async def _opened(server: Server, stack: AsyncExitStack, seen: _Seen, answer_sec
 
 def _sandbox(server: StdioServer, temporary: Path) -> Sandbox:
     return Sandbox(
-        workspace=None if server.cwd is None else Path(server.cwd).resolve(),
+        workspace=None if server.cwd is None else Path(server.cwd),
         temporary=temporary,
-        readable=tuple(Path(path).resolve() for path in server.readable),
-        writable=tuple(Path(path).resolve() for path in server.writable),
+        readable=tuple(map(Path, server.readable)),
+        writable=tuple(map(Path, server.writable)),
         network=server.network,
     )
 
