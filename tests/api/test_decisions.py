@@ -221,7 +221,7 @@ async def test_verbs_must_fit_the_request(api: Api) -> None:
 
 
 async def test_bodies_are_strict(api: Api) -> None:
-    """422 with a pointer: unknown members, a name for the decider, wrong types; 400 for a body that is not JSON."""
+    """422 with a pointer: unknown members, a name for the decider, wrong types, a name that occurs twice; 400 for no JSON."""
     request = await api.gated()
     problem = await refused(api, request, 422, "invalid_input", decided_by="mallory")
     assert problem["errors"][0]["pointer"] == "/decided_by"
@@ -234,7 +234,10 @@ async def test_bodies_are_strict(api: Api) -> None:
     assert broken.headers["content-type"] == "application/problem+json"
     repeated = f'{{"decision": "edit", "digest": "{request["digest"]}", "args": {{"cents": 1, "cents": 2}}}}'
     answer = await api.operator.post(path, content=repeated, headers=headers)
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_edit")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+    assert "cents" in answer.json()["detail"]
+    seen = await api.operator.get(f"/api/v1/requests/{request['id']}")
+    assert seen.json()["status"] == "pending"
 
 
 async def test_an_unknown_request_is_404(api: Api) -> None:

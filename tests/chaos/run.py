@@ -11,6 +11,7 @@ Exits with 1 if anything is wrong; then the directory with logs, ledger and data
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import secrets
@@ -48,6 +49,8 @@ DATABASES: Final = ("sqlite", "postgres")
 
 def main() -> int:
     """Run what the environment asks for; returns the exit code."""
+    # Settings come from the environment; this answers --help and refuses arguments, which would otherwise start a run.
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     seed = os.environ.get("CHAOS_SEED") or str(secrets.randbelow(1_000_000))
     try:
         calls, seconds = (
