@@ -53,7 +53,7 @@ async def send(
         UnavailableError: Temporal or the store is away; nothing was changed.
     """
     principal.require("runs:write")
-    _check(order)
+    await asyncio.to_thread(_check, order)  # a large schema takes seconds, and must not stop the other requests
     source, tool = order.source, order.tool.model_dump_json()
     within = () if order.turn is None else (order.turn,)
     external = ExternalCall(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from turngate.bounded_validator import BoundedValidator, TooCostlyError, UnreadableSchemaError
+
 MAX_PROBLEMS = 20
+MAX_ERRORS = 200
+"""Of which the first 20, in the order of their places, are shown."""
 
 Problem = dict[str, str]
 
@@ -19,16 +21,20 @@ def problems_of(value: Any, schema: dict[str, Any], *, under: str) -> list[Probl
     """Return ``{pointer, message}`` for each mismatch, at most 20; empty: the value fits. ``under``: pointer prefix.
 
     A ``$ref`` is resolved within the schema only: a schema can come from a remote tool server, and nothing is ever
-    fetched on its word (the default registry of jsonschema would).
+    fetched on its word (the default registry of jsonschema would). A check that takes too long is a problem too.
     """
-    validator = Draft202012Validator(schema, registry=Registry())
     try:
-        specific = [inner for error in validator.iter_errors(value) for inner in _most_specific(error)]
+        mismatches = BoundedValidator(schema, checks_formats=False).errors(value, MAX_ERRORS)
+        specific = [inner for error in mismatches for inner in _most_specific(error)]
         errors = sorted(specific, key=lambda error: list(map(str, error.absolute_path)))
     except Unresolvable as error:
         return [{"pointer": under, "message": f"the tool's schema refers to something it does not hold: {error}"}]
     except RecursionError:
         return [{"pointer": under, "message": "nested too deeply to be checked"}]
+    except TooCostlyError as error:
+        return [{"pointer": under, "message": str(error)}]
+    except UnreadableSchemaError as error:
+        return [{"pointer": under, "message": f"the tool's schema cannot be used: {error}"}]
     return [
         {"pointer": under + pointer_of(error.absolute_path), "message": _message(error)}
         for error in errors[:MAX_PROBLEMS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -54,13 +55,14 @@ class Outside:
         call_id: str = "",
         turn: str | None = "",
         source: str = "shop",
+        parameters: dict[str, Any] = SCHEMA,
         **tool: Any,
     ) -> ExternalCallView:
         """With an empty ``turn``, the call has a turn of its own, so that it repeats no other test's."""
         order = ExternalCallOrder(
             source=source,
             tool_call_id=call_id or secrets.token_hex(6),
-            tool=ExternalTool(name=name, parameters=SCHEMA, **tool),
+            tool=ExternalTool(name=name, parameters=parameters, **tool),
             input=raw_input,
             context="The customer asked for it.",
             turn=secrets.token_hex(6) if turn == "" else turn,
@@ -342,8 +344,21 @@ async def test_a_source_is_no_agent_to_start_or_send_messages_to(outside: Outsid
 
 async def test_a_schema_that_cannot_be_used_is_refused(outside: Outside) -> None:
     """It would be no gate, because arguments are checked before anyone is asked."""
-    for schema in ({"type": "string"}, {"type": "object", "properties": 5}, {"type": "object", "$ref": "http://x/y"}):
+    unreadable = {"type": "object", "patternProperties": {"^(?=a)": {}}}
+    for schema in (
+        {"type": "string"},
+        {"type": "object", "properties": 5},
+        {"type": "object", "$ref": "http://x/y"},
+        unreadable,
+    ):
         tool = ExternalTool(name="t", parameters=schema)
         order = ExternalCallOrder(source="shop", tool_call_id="c", tool=tool, input="{}")
         with pytest.raises(InvalidInputError):
             await outside.sender.send_external_call(order)
+
+
+async def test_i14_a_pattern_from_outside_stops_no_process(outside: Outside) -> None:
+    """A backtracking engine would try this pattern for years, in the API and then in each worker. Here the call is done."""
+    parameters = {"type": "object", "properties": {"x": {"pattern": "^(a+)+$"}}}
+    call = await outside.send("t", json.dumps({"x": "a" * 40 + "X"}), parameters=parameters, wait=10)
+    assert (call.state, getattr(call.result, "kind", None)) == ("done", "input_validation_error")

@@ -9,25 +9,28 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Annotated, Any, Unpack
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
-from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
+from jsonschema.exceptions import best_match
 from pydantic import JsonValue, SerializerFunctionWrapHandler, WrapSerializer
 from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from turngate import InvalidToolInput, Tool, declare_tool
+from turngate.bounded_validator import (
+    BoundedValidator,
+    TooCostlyError,
+    UnreadableSchemaError,
+    compile_pattern,
+)
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.declare import SplitToolOptions
 from turngate.domain.tools.failures import describe_issues
 from turngate.domain.tools.parameters import object_text
 
 MAX_ISSUES = 10
+MAX_SCHEMA_ERRORS = 10
 MAX_ISSUE_CHARS = 200
 """A complaint quotes the value; a long one must not push the others out of the 500 characters the model reads."""
 
@@ -40,11 +43,12 @@ class JsonSchemaParameters:
     Defaults are not filled in: what was approved is what the handler gets.
 
     Raises:
-        ConfigurationError: no valid JSON Schema, not of an object, or a ``$ref`` that does not resolve within it.
+        ConfigurationError: no valid JSON Schema, not of an object, a ``$ref`` that does not resolve within it, or a
+            ``pattern`` that RE2 cannot read.
     """
 
     schema: Mapping[str, JsonValue]
-    _validator: Validator = field(init=False, repr=False, compare=False)
+    _validator: BoundedValidator = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Copy the schema and compile it."""
@@ -108,43 +112,57 @@ def json_schema_tool(
     )
 
 
-def compiled(schema: dict[str, JsonValue], what: str) -> Validator:
+def compiled(schema: dict[str, JsonValue], what: str) -> BoundedValidator:
     """Return a validator that never leaves the document. Raises ConfigurationError naming ``what`` and the place."""
-    # A schema from elsewhere may say that it is of an older draft, where `items` and others mean something else.
-    chosen = validator_for(schema, default=Draft202012Validator)
     try:
-        chosen.check_schema(schema)
-    except SchemaError as error:
-        place = ".".join(str(step) for step in error.absolute_path) or "the root"
-        raise ConfigurationError(f"the {what} schema is not valid JSON Schema: at {place}: {_clipped(error)}") from None
+        validator = BoundedValidator(schema)
+        invalid = best_match(validator.errors_of_schema(MAX_SCHEMA_ERRORS))
+        if invalid is not None:
+            place = ".".join(str(step) for step in invalid.absolute_path) or "the root"
+            raise ConfigurationError(f"the {what} schema is not valid JSON Schema: at {place}: {_clipped(invalid)}")
+        dangling = _dangling(schema)
     except RecursionError:
         raise ConfigurationError(f"the {what} schema is nested too deep") from None
-    if (dangling := _dangling(schema)) is not None:
+    except UnreadableSchemaError as error:
+        raise ConfigurationError(f"the {what} schema: {error}") from None
+    except TooCostlyError:
+        raise ConfigurationError(f"the {what} schema is too large to be checked: send a smaller one") from None
+    if dangling is not None:
         raise ConfigurationError(
             f"the {what} schema refers to {dangling!r}, which is not in it. References are never fetched: put the "
             'definition under "$defs" and refer to "#/$defs/NAME"'
         )
-    return chosen(schema, registry=Registry(), format_checker=chosen.FORMAT_CHECKER)
+    return validator
 
 
-def issues_of(validator: Validator, value: Any) -> list[tuple[list[int | str], str]]:
+def issues_of(validator: BoundedValidator, value: Any) -> list[tuple[list[int | str], str]]:
     """Return ``(path, message)`` for each place where the value does not fit, in order, at most ten."""
     try:
-        errors = list(islice(validator.iter_errors(value), MAX_ISSUES))
+        errors = validator.errors(value, MAX_ISSUES)
     except RecursionError:
         return [([], "nested too deep, or the schema refers to itself without end")]
     except Unresolvable as error:
         return [([], f"the tool's own schema refers to {error.ref!r}, which does not exist")]
+    except UnreadableSchemaError as error:
+        return [([], f"the tool's own schema cannot be used: {error}")]
+    except TooCostlyError as error:
+        return [([], str(error))]
     return [(list(error.absolute_path), _clipped(error)) for error in errors]
 
 
 def _dangling(schema: dict[str, JsonValue]) -> str | None:
-    """Return the first reference that points at nothing in the document, or None."""
+    """Return the first reference that points at nothing in the document, or None.
+
+    Raises UnreadableSchemaError for a pattern on the way that cannot be used.
+    """
     specification = specification_with(str(schema.get("$schema", "")), default=DRAFT202012)
     root: Resource[Any] = Resource.from_contents(schema, default_specification=specification)
-    pending = [(root, Registry().resolver_with_root(root))]
+    # Crawled once: otherwise each reference by an anchor reads the whole document again.
+    registry: Registry[Any] = Registry().with_resource(root.id() or "", root).crawl()
+    pending = [(root, registry.resolver(root.id() or ""))]
     while pending:
         resource, resolver = pending.pop()
+        _read_patterns(resource.contents)
         for keyword in ("$ref", "$dynamicRef") if isinstance(resource.contents, Mapping) else ():
             reference = resource.contents.get(keyword)
             try:
@@ -156,7 +174,18 @@ def _dangling(schema: dict[str, JsonValue]) -> str | None:
     return None
 
 
-def _checked(validator: Validator) -> Any:
+def _read_patterns(schema: Any) -> None:
+    if not isinstance(schema, Mapping):
+        return
+    pattern, patterns = schema.get("pattern"), schema.get("patternProperties")
+    for each in (
+        *([pattern] if isinstance(pattern, str) else ()),
+        *(patterns if isinstance(patterns, Mapping) else ()),
+    ):
+        compile_pattern(each)
+
+
+def _checked(validator: BoundedValidator) -> Any:
     """Return a type that refuses to be shown when it does not fit: the executor then says that the effects remain."""
 
     def fitting(value: Any, encode: SerializerFunctionWrapHandler) -> Any:

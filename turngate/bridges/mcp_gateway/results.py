@@ -6,11 +6,10 @@ import re
 from hashlib import sha256
 from typing import Any, Final
 
-from jsonschema import Draft202012Validator
 from mcp.types import CallToolResult, TextContent, Tool
 from pydantic import JsonValue, ValidationError
-from referencing import Registry
 
+from turngate.bounded_validator import BoundedValidator
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok, wire_text
 from turngate.domain.tools.tool import Effect
@@ -87,9 +86,8 @@ def from_log(result: Ok | Failure, tool: Tool) -> CallToolResult:
 
 
 def _fits(value: dict[str, JsonValue], schema: dict[str, Any]) -> bool:
-    # An empty registry: a reference to another schema is not fetched.
     try:
-        return bool(Draft202012Validator(schema, registry=Registry()).is_valid(value))
+        return not BoundedValidator(schema, checks_formats=False).errors(value, 1)
     except Exception:  # noqa: BLE001 - the schema is the server's, and may be broken in any way
         return False
 
