@@ -165,3 +165,9 @@ async def test_a_preview_is_beside_no_other_change(changes: dict[str, Any], diff
     await calls.settle("run_1", CallView.model_construct(**view))
     assert [block.new_text for block in editor.last.content if block.type == "diff"] == diffs
     assert not [block for block in editor.last.content if block.type == "content" and "Why?" in block.content.text]
+
+
+def test_i14_an_unclosed_string_is_split_in_linear_time() -> None:
+    """Quotes without an end keep no editor waiting: the square of this text's length would take minutes."""
+    tokens = show._TOKEN.findall('"' + '\\"' * 200_000)
+    assert len(tokens) == 1

@@ -39,7 +39,8 @@ from turngate.frontends.acp.diffs import Hunk, hunks
 Kind = ToolKind
 OPENING: Final = frozenset("{[")
 CLOSING: Final = frozenset("}]")
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+# The closing quote may be missing: otherwise a text of `"\"\"\"…` is read to its end from each of its quotes.
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 Content = ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
 
