@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal
 
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
@@ -32,6 +32,7 @@ from approvals_api.schedules.sync import keep_schedules
 from approvals_api.services import Services
 from approvals_api.settings import ApiSettings, OidcSettings
 from turngate.domain.errors import UnavailableError
+from turngate.runtime.loop_watch import LoopWatch
 from turngate.store.database import Database
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def create_api_app(
             asyncio.create_task(keep_schedules(services), name="keep-schedules"),
         ]
         try:
-            yield
+            async with LoopWatch("the API") as app.state.loop_watch:
+                yield
         finally:
             for loop in loops:
                 loop.cancel()
@@ -82,6 +84,7 @@ def create_api_app(
 
     app = new_app(routers=(v1.router, health), lifespan=lifespan)
     app.state.services = services
+    app.state.loop_watch = None  # until the app runs
     app.state.limits = RateLimits(settings.rate_limits)
     app.state.oidc = None if settings.oidc is None else _oidc_provider(settings.oidc)
     install_problems(app, render_page)
@@ -124,11 +127,12 @@ class Liveness(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Turngate's dependencies answer, too."""
+    """Turngate's dependencies answer, too, and no request has held up the others lately."""
 
     status: Literal["ready"] = "ready"
     store: bool
     temporal: bool
+    loop: bool
 
 
 @health.get("/livez")
@@ -140,18 +144,25 @@ async def livez() -> Liveness:
 @health.get(
     "/readyz",
     response_model=Readiness,
-    responses=problems({503: "`unavailable`: `store` or `temporal` is false, and cannot be reached"}),
+    responses=problems(
+        {
+            503: "`unavailable`: `store` or `temporal` is false, and cannot be reached; or `loop` is false: something held up "
+            "all requests of this process within the last 15 seconds, and its log says what"
+        }
+    ),
 )
-async def readyz(services: ServicesDep) -> Response:
-    """Tell whether store and Temporal answer."""
+async def readyz(services: ServicesDep, request: Request) -> Response:
+    """Tell whether store and Temporal answer, and whether the process has kept answering."""
     try:
         await services.feed.last_seq()
         store = True
     except UnavailableError:
         store = False
     temporal = await services.gateway.ready()
-    answers = {"store": store, "temporal": temporal}
-    if store and temporal:
-        return JSONResponse(Readiness(store=store, temporal=temporal).model_dump())
-    away = " and ".join(name for name, answered in answers.items() if not answered)
-    return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", f"{away} cannot be reached", answers)
+    watch: LoopWatch | None = request.app.state.loop_watch
+    answers = {"store": store, "temporal": temporal, "loop": watch is None or not watch.has_stalled}
+    if all(answers.values()):
+        return JSONResponse(Readiness(**answers).model_dump())
+    away = " and ".join(name for name in ("store", "temporal") if not answers[name])
+    reason = f"{away} cannot be reached" if away else "the event loop stalled: the log says what held it"
+    return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", reason, answers)

@@ -75,7 +75,12 @@ async def test_a_body_that_is_too_large_is_refused_unread(api: Api) -> None:
 async def test_health(api: Api, cut_off: Api) -> None:
     """/livez only says that the process lives; /readyz is 503 and names Temporal if that is away."""
     assert (await api.stranger.get("/livez")).json() == {"status": "alive"}
-    assert (await api.stranger.get("/readyz")).json() == {"status": "ready", "store": True, "temporal": True}
+    assert (await api.stranger.get("/readyz")).json() == {
+        "status": "ready",
+        "store": True,
+        "temporal": True,
+        "loop": True,
+    }
     assert (await cut_off.stranger.get("/livez")).status_code == 200
     away = await cut_off.stranger.get("/readyz")
     assert away.status_code == 503

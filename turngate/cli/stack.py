@@ -31,6 +31,7 @@ from turngate.notifications.configuration import Channel
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.locations import RunningStack
+from turngate.runtime.loop_watch import LoopWatch
 from turngate.runtime.settings import Settings
 from turngate.store import agents
 from turngate.store.database import Database
@@ -150,7 +151,8 @@ async def serving_worker(
         await agents.publish_model_names(conn, models.profiles, models.providers)
     task = asyncio.create_task(worker.run(), name="worker")
     try:
-        yield task
+        async with LoopWatch("the worker"):
+            yield task
     finally:
         if not task.done():
             await _bounded(worker.shutdown(), WORKER_STOP_SECONDS, "the worker did not stop")

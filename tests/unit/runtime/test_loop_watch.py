@@ -1,0 +1,71 @@
+"""I14: an event loop that stalls is noticed from outside of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from approvals_api.app import health
+from turngate.runtime.loop_watch import LoopWatch
+
+
+def hold_the_loop(watch: LoopWatch) -> bool:
+    """Block until the watch has noticed, as a runaway expression would, at most ten seconds."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if watch.has_stalled:
+            time.sleep(0.2)  # the thread writes its line
+            return True
+    return False
+
+
+async def test_i14_a_stalled_loop_is_noticed_while_it_stalls(caplog: pytest.LogCaptureFixture) -> None:
+    """The thread logs where the loop is; the watch remembers the stall after its end."""
+    with caplog.at_level(logging.WARNING):
+        async with LoopWatch("a test", limit_seconds=0.2) as watch:
+            assert not watch.has_stalled
+            assert hold_the_loop(watch)
+            await asyncio.sleep(0.01)
+            assert watch.has_stalled
+    assert "a test has stalled" in caplog.text
+    assert "hold_the_loop" in caplog.text
+
+
+async def test_a_loop_that_runs_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """A loop that waits for something is alive."""
+    async with LoopWatch("a test", limit_seconds=2) as watch:
+        await asyncio.sleep(0.3)
+        assert not watch.has_stalled
+    assert "stalled" not in caplog.text
+
+
+class Answering:
+    """Store and Temporal, which are there."""
+
+    async def last_seq(self) -> int:
+        return 0
+
+    async def ready(self) -> bool:
+        return True
+
+
+async def test_i14_readiness_fails_after_a_stall() -> None:
+    """/readyz is 503 and says ``loop: false`` for some seconds after the process stopped answering."""
+    app = FastAPI()
+    app.include_router(health)
+    app.state.services = SimpleNamespace(feed=Answering(), gateway=Answering())
+    transport = httpx.ASGITransport(app)
+    async with (
+        LoopWatch("a test", limit_seconds=0.2) as app.state.loop_watch,
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        assert (await client.get("/readyz")).json()["loop"] is True
+        assert hold_the_loop(app.state.loop_watch)
+        answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()["loop"], answer.json()["store"]) == (503, False, True)

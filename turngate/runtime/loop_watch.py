@@ -1,0 +1,96 @@
+"""Notices an event loop that stalls: code in it holds the processor or waits without giving way (DESIGN §4, I14).
+
+A loop that stalls can't say so itself. A thread looks at the time of the loop's last beat, logs what the loop is doing, and keeps
+when that was. ``/readyz`` asks for it after the stall; during the stall, ``/readyz`` does not answer at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from types import TracebackType
+from typing import Final, Self
+
+logger = logging.getLogger(__name__)
+
+LIMIT_SECONDS: Final = 5.0
+"""Longer than any bounded check takes on a busy machine."""
+BEAT_SECONDS: Final = 0.5
+REMEMBERED_SECONDS: Final = 15.0
+"""After a stall: a readiness probe every ten seconds sees it once."""
+
+
+class LoopWatch:
+    """Watches the running event loop while the block runs: ``async with LoopWatch("worker") as watch``.
+
+    Args:
+        name: of the loop, for the log.
+        limit_seconds: how long the loop may give no sign of life.
+    """
+
+    def __init__(self, name: str, *, limit_seconds: float = LIMIT_SECONDS) -> None:
+        self._name, self._limit = name, limit_seconds
+        self._last_beat = time.monotonic()
+        self._last_stall: float | None = None
+        self._ended = threading.Event()
+        self._loop_thread = 0
+        self._beating: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._watch, name=f"watch-{name}", daemon=True)
+
+    @property
+    def has_stalled(self) -> bool:
+        """Whether the loop stalls now or did within the last 15 seconds. Callable from any thread."""
+        if self._silence() > self._limit:
+            return True
+        return self._last_stall is not None and time.monotonic() - self._last_stall < REMEMBERED_SECONDS
+
+    async def __aenter__(self) -> Self:
+        """Start to watch."""
+        self._loop_thread = threading.get_ident()
+        self._last_beat = time.monotonic()
+        self._beating = asyncio.create_task(self._beat(), name=f"beat-{self._name}")
+        self._thread.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop watching."""
+        self._ended.set()
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+
+    async def _beat(self) -> None:
+        while True:
+            self._last_beat = time.monotonic()
+            await asyncio.sleep(min(BEAT_SECONDS, self._limit / 4))
+
+    def _silence(self) -> float:
+        return time.monotonic() - self._last_beat
+
+    def _watch(self) -> None:
+        is_stalled = False
+        while not self._ended.wait(min(BEAT_SECONDS, self._limit / 4)):
+            if self._silence() > self._limit:
+                self._last_stall = time.monotonic()
+                if not is_stalled:
+                    logger.error(
+                        "the event loop of %s has stalled for %.1f s; it is at\n%s",
+                        self._name,
+                        self._silence(),
+                        self._stack(),
+                    )
+                is_stalled = True
+            elif is_stalled:
+                logger.warning("the event loop of %s runs again", self._name)
+                is_stalled = False
+
+    def _stack(self) -> str:
+        frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 - the documented way to another thread's stack
+        # Places only: a line of code is ours, the values in it are not.
+        return "".join(traceback.format_stack(frame)) if frame is not None else "(its thread has ended)"
