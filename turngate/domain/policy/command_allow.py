@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turngate.domain.policy.command_line import SimpleCommand, Word
 from turngate.domain.policy.command_pattern import CommandPattern, Flag, FlagName
-from turngate.domain.policy.globs import glob_regex, has_wildcard
+from turngate.domain.policy.globs import has_wildcard, parse_glob
 
 
 def allows(pattern: CommandPattern, command: SimpleCommand) -> bool:
@@ -127,4 +127,4 @@ def fits_operand(glob: str, text: str) -> bool:
         return True
     if has_wildcard(glob) and ".." in text.split("/"):
         return False
-    return glob_regex(glob).fullmatch(text) is not None
+    return parse_glob(glob).fits(text)

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from turngate.domain.policy.globs import glob_regex, has_wildcard
+from turngate.domain.policy.globs import has_wildcard, parse_glob
 
 _UNPRINTABLE = re.compile(r"[^\x20\x21-\x7e\u00a1-\U0010ffff]")
 _SHELL = re.compile(r"[;&<>()$`\\\"'#]")
@@ -115,7 +115,7 @@ def _flag(name: str, text: str) -> FlagName:
     if equals and not value:
         raise ValueError(f"{text!r}: {name!r} has no value; write '{flag}' alone, or '{flag}=*' for any value")
     if equals:
-        glob_regex(value)
+        parse_glob(value)
     return FlagName(name=flag, value=value if equals else None)
 
 
@@ -123,5 +123,5 @@ def _operand(names: list[str], text: str) -> tuple[str, ...]:
     for name in names:
         if len(names) > 1 and name.startswith("-"):
             raise ValueError(f"{text!r}: {name!r} is a flag beside operands; write it as a word of its own")
-        glob_regex(name)
+        parse_glob(name)
     return tuple(names)

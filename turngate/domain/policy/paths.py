@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from turngate.domain.policy.facts import CallFacts, Match, PathResolver, ResolvedPath
-from turngate.domain.policy.globs import glob_regex, has_wildcard
+from turngate.domain.policy.globs import has_wildcard, parse_glob
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WILDCARD = re.compile(r"[*?\[]")
@@ -37,14 +37,14 @@ class PathPattern:
     def fits(self, path: str, base: str | None) -> bool:
         """Tell whether an absolute path fits; ``base``: what a relative pattern is relative to."""
         if not self.relative:
-            return glob_regex(self.text).fullmatch(path) is not None
+            return parse_glob(self.text).fits(path)
         if base is None:
             return False
-        regex = glob_regex(self.text)
+        glob = parse_glob(self.text)
         if path == base:
-            return regex.fullmatch("") is not None
+            return glob.fits("")
         directory = base if base == "/" else f"{base}/"
-        return path.startswith(directory) and regex.fullmatch(path.removeprefix(directory)) is not None
+        return path.startswith(directory) and glob.fits(path.removeprefix(directory))
 
     @property
     def plain_beginning(self) -> tuple[str, str]:
@@ -69,7 +69,7 @@ def parse_path_pattern(text: str) -> PathPattern:
         raise ValueError(f"{text!r} has an empty part: write 'src/**' for what lies in src, 'src' for src itself")
     if {".", ".."}.intersection(parts):
         raise ValueError(f"{text!r}: paths are compared without '.' and '..'; write where it leads")
-    glob_regex(text)
+    parse_glob(text)
     return PathPattern(text=text, relative=not text.startswith("/") and parts[0] != "**")
 
 
@@ -113,7 +113,7 @@ def _denies(pattern: PathPattern, place: str, base: str | None, resolve: PathRes
     if followed is None:
         return False
     whole = _WILDCARD.sub(r"[\g<0>]", followed) + rest if followed != "/" else rest or "/"
-    return glob_regex(whole).fullmatch(place) is not None
+    return parse_glob(whole).fits(place)
 
 
 def match_workspace(patterns: Sequence[str], facts: CallFacts, *, allowing: bool) -> Match:

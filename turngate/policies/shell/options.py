@@ -65,7 +65,7 @@ def read_options(args: Sequence[Word], table: OptionTable) -> Options:
             break
         if not word.text.startswith("-") or word.text == "-":
             break
-        used = _long(word, args[index + 1 :], table, options)
+        used = _long(word, args[index + 1 : index + 2], table, options)
         if not used:
             options.problem = f"the option {word.raw!r} is not known"
             break

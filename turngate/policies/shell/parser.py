@@ -54,7 +54,8 @@ def _parser() -> Parser:
 
 
 _DOUBLE = re.compile(rb"\[\[[ \t].*[ \t]\]\]", re.DOTALL)
-_EVALUATES = re.compile(rb"\$\(|`|-(?:eq|ne|lt|le|gt|ge|v|R)\b|\[.*\[.*\[", re.DOTALL)
+_EVALUATES = re.compile(rb"\$\(|`|-(?:eq|ne|lt|le|gt|ge|v|R)\b")
+_OPENING_BRACKETS = 2
 
 
 def check_double(written: bytes) -> str | None:
@@ -64,7 +65,8 @@ def check_double(written: bytes) -> str | None:
     """
     if not _DOUBLE.fullmatch(written) or b"]]" in written[2:-2]:
         raise UnreadableError("'[[' is joined with other text")
-    return "'[[' with a test that may evaluate its text" if _EVALUATES.search(written) else None
+    may_evaluate = _EVALUATES.search(written) is not None or written.count(b"[") > _OPENING_BRACKETS
+    return "'[[' with a test that may evaluate its text" if may_evaluate else None
 
 
 def single_words(src: bytes, start: int, end: int, holes: Mapping[int, int]) -> Iterator[tuple[int, int]]:

@@ -88,12 +88,13 @@ class WordReader:
         src = self._src
         if char == ord("~") and (at == self._start or src[at - 1] in b"=:"):
             self._unknown(many=False, keep_prefix=at != self._start)
-        elif char in b"*?" or (char == ord("[") and b"]" in src[at : self._end]) or self._expands_brace(at):
+        elif char in b"*?" or (char == ord("[") and src.find(b"]", at, self._end) >= 0) or self._expands_brace(at):
             self._unknown(many=True)
 
     def _expands_brace(self, at: int) -> bool:
-        later = self._src[at : self._end]
-        return later.startswith(b"{") and (b"," in later or b".." in later)
+        if self._src[at] != ord("{"):
+            return False
+        return any(self._src.find(mark, at, self._end) >= 0 for mark in (b",", b".."))
 
     def _escaped(self, at: int) -> int:
         if at + 1 >= self._end:

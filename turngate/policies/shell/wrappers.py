@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from turngate.domain.policy.command_line import Word, unknown
 from turngate.policies.shell.options import Options, OptionTable, names, read_options
 
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=", re.DOTALL)
 
 
@@ -120,9 +121,11 @@ def unwrap(program: str, wrapper: Wrapper, args: Sequence[Word]) -> Runs:
         _add_text(runs, program, [value])
     rest = _after_operands(program, wrapper, options, runs)
     assigns: list[str] = []
-    while wrapper.assigns and rest and (name := ASSIGNMENT.match(_assignment_text(program, rest[0]))):
-        assigns.append(name.group(1))
-        rest = rest[1:]
+    while wrapper.assigns and len(assigns) < len(rest) and (name := _assigned(program, rest[len(assigns)])):
+        assigns.append(name)
+    rest = rest[len(assigns) :]
+    if program != "env" and any(not _PLAIN_NAME.fullmatch(name) for name in assigns):
+        runs.doubts.append(f"whether {program!r} takes a word with '=' for an assignment is not known")
     if program == "env" and rest and rest[0].text == "-":
         rest = rest[1:]
     if rest and wrapper.joined and not options.has(*wrapper.not_joined):
@@ -143,9 +146,17 @@ def _after_operands(program: str, wrapper: Wrapper, options: Options, runs: Runs
     return rest
 
 
-def _assignment_text(program: str, word: Word) -> str:
-    """``time`` is syntax: a quoted assignment after it is a program's name. For ``env`` it is still an assignment."""
-    return (word.raw if program == "time" else word.text) or word.prefix
+def _assigned(program: str, word: Word) -> str | None:
+    """Return the variable that a word sets, or None.
+
+    ``time`` is syntax: a quoted assignment after it is a program's name. For ``env`` it is still an assignment, and so is
+    every word with ``=`` in it, whatever the name (env(1): ``env 1=2 rm`` runs ``rm``). ``sudo`` passes such words on, too.
+    """
+    if program == "time":
+        written = ASSIGNMENT.match(word.raw)
+        return None if written is None else written.group(1)
+    name, equals, _ = (word.prefix if word.text is None else word.text).partition("=")
+    return name if equals else None
 
 
 def _add_text(runs: Runs, program: str, words: Sequence[Word]) -> None:
@@ -175,7 +186,7 @@ def unwrap_xargs(args: Sequence[Word]) -> Runs:
     marks = [value.text for value in options.values("-I", "-i")] + (["{}"] if ("-i", None) in options.pairs else [])
     if not options.rest:
         return runs
-    if None in marks or "" in marks:
+    if None in marks or "" in marks or len(marks) > 1:
         runs.doubts.append("what 'xargs' runs: which of its words it replaces is not known")
         return runs
     replaced = [_replaced(word, [mark for mark in marks if mark]) for word in options.rest]
