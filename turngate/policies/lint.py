@@ -62,7 +62,8 @@ def _commands_cover(wide: Rule, narrow: Rule) -> bool:
     if not wide.command:
         return True
     same_place = wide.command_at == narrow.command_at
-    return bool(narrow.command) and same_place and set(narrow.command) <= set(wide.command)
+    reads_as_much = wide.verdict != "allow" or wide.stdin or not narrow.stdin
+    return bool(narrow.command) and same_place and reads_as_much and set(narrow.command) <= set(wide.command)
 
 
 def _paths_cover(wide: Rule, narrow: Rule) -> bool:

@@ -33,6 +33,27 @@ tools = ["*"]
 """
 """Everything goes, but for a few commands: the hardest policy to hold."""
 
+GIT = """
+[[rule]]
+name = "git"
+verdict = "allow"
+tools = ["bash"]
+command = [
+  "git grep *", "git fetch *", "git push *", "git pull *", "git ls-remote *", "git log *", "git rebase *", "git init *",
+  "git clone *", "git config *", "git evil *", "git st *", "git archive *", "git diff *", "git show *", "git branch *",
+]
+"""
+"""What git does, by the names of its subcommands alone."""
+
+DATABASE = """
+[[rule]]
+name = "database"
+verdict = "allow"
+tools = ["bash"]
+command = ["sqlite3 app.db", "echo *", "cat *", "true", "timeout *", "xargs *", "exec *", "sqlite3 app.db *"]
+"""
+"""One program that runs what it reads."""
+
 SHELL = [
     # --- chaining
     ("a second command after &&", READING, "git status && rm -rf x", "ask"),
@@ -134,6 +155,59 @@ SHELL = [
     ("xargs runs a shell", READING, "echo x | xargs -I{} sh -c 'rm -rf {}'", "ask"),
     ("git diff runs", READING, "git show --ext-diff --exec=./evil", "ask"),
     ("a transport that runs", READING, "git log ext::sh", "ask"),
+    ("an abbreviated pager of git grep", GIT, "git grep --op='touch PWNED;' x", "ask"),
+    ("a pager of git grep", GIT, "git grep --open-files-in-pager='touch PWNED;' x", "ask"),
+    ("a pager of git grep in a bundle", GIT, "git grep -nO'touch PWNED;' x", "ask"),
+    ("an abbreviated server program", GIT, "git fetch --upl='touch PWNED;' .", "ask"),
+    ("a server program", GIT, "git fetch --upload-pack 'touch PWNED;' .", "ask"),
+    ("a server program as a value's value", GIT, "git fetch --depth --upload-pack='touch PWNED;' .", "ask"),
+    ("a server program of git push", GIT, "git push --rec='touch PWNED;' .", "ask"),
+    ("a server program of git pull", GIT, "git pull --upl='touch PWNED;' .", "ask"),
+    ("a server program of git ls-remote", GIT, "git ls-remote --up='touch PWNED;' .", "ask"),
+    ("a merge strategy is a program", GIT, "git pull -s evil", "ask"),
+    ("a diff program of the configuration", GIT, "git log --ext-d -p", "ask"),
+    ("a text conversion of the configuration", GIT, "git grep --textc x", "ask"),
+    ("a rebase that runs", GIT, "git rebase --exe='touch PWNED' HEAD~1", "ask"),
+    ("a rebase that runs, in a bundle", GIT, "git rebase -qx 'touch PWNED' HEAD~1", "ask"),
+    ("a template with hooks", GIT, "git init --templ=/tmp/evil .", "ask"),
+    ("a setting of a clone", GIT, "git clone -c core.fsmonitor=./evil . x", "ask"),
+    ("a setting that runs", GIT, "git config core.pager 'touch PWNED'", "ask"),
+    ("an alias that is stored", GIT, "git config --global alias.st '!touch PWNED'", "ask"),
+    ("a program of git's that is not known", GIT, "git evil", "ask"),
+    ("an alias that may be stored", GIT, "git st", "ask"),
+    ("a remote that is a program", GIT, "git fetch ext::./evil", "ask"),
+    ("a remote of another helper", GIT, "git fetch evil::x", "ask"),
+    ("a remote that is a program, after --", GIT, "git fetch -- ext::./evil", "ask"),
+    ("an archive by another program", GIT, "git archive --remote=. --exec='touch PWNED' HEAD", "ask"),
+    ("a file that git log writes", GIT, "git log --output=.git/hooks/pre-commit", "ask"),
+    ("a file that git diff writes", GIT, "git diff --output x", "ask"),
+    ("a file that git show writes, abbreviated", GIT, "git show --outp=x", "ask"),
+    ("a file that git archive writes", GIT, "git archive -o x HEAD", "ask"),
+    # --- what programs read
+    ("a here-string that runs", DATABASE, "sqlite3 app.db <<< '.shell touch PWNED'", "ask"),
+    ("a here-document that runs", DATABASE, "sqlite3 app.db <<'E'\n.shell touch PWNED\nE", "ask"),
+    ("an input file that runs", DATABASE, "sqlite3 app.db < evil.sql", "ask"),
+    ("an input file in front", DATABASE, "< evil.sql sqlite3 app.db", "ask"),
+    ("an input descriptor", DATABASE, "sqlite3 app.db 3< evil.sql <&3", "ask"),
+    ("an input descriptor by >&", DATABASE, "sqlite3 app.db 0>&3", "ask"),
+    ("a pipe that runs", DATABASE, "echo .shell touch PWNED | sqlite3 app.db", "ask"),
+    ("a pipe of both outputs", DATABASE, "echo .shell touch PWNED |& sqlite3 app.db", "ask"),
+    ("a pipe at the end of three", DATABASE, "echo x | cat | sqlite3 app.db", "ask"),
+    ("a pipe into a group", DATABASE, "echo .shell touch PWNED | { sqlite3 app.db; }", "ask"),
+    ("a pipe into a subshell", DATABASE, "echo .shell touch PWNED | (echo x; sqlite3 app.db)", "ask"),
+    ("a pipe into a loop", DATABASE, "echo .shell touch PWNED | while true; do sqlite3 app.db; done", "ask"),
+    ("a pipe into a substitution", DATABASE, "echo .shell touch PWNED | echo $(sqlite3 app.db)", "ask"),
+    ("a file into a loop", DATABASE, "for i in a; do sqlite3 app.db; done < evil.sql", "ask"),
+    ("a file into a group", DATABASE, "{ sqlite3 app.db; } < evil.sql", "ask"),
+    ("a here-document into a group", DATABASE, "{ sqlite3 app.db; } <<'E'\n.shell touch PWNED\nE", "ask"),
+    ("a piped here-document", DATABASE, "cat <<'E' | sqlite3 app.db\n.shell touch PWNED\nE", "ask"),
+    ("an input through a wrapper", DATABASE, "timeout 5 sqlite3 app.db <<< '.shell touch PWNED'", "ask"),
+    ("an input by exec", DATABASE, "exec < evil.sql; sqlite3 app.db", "ask"),
+    ("an input kept by xargs", DATABASE, "echo app.db | xargs -a names sqlite3 app.db", "ask"),
+    ("a process substitution as input", DATABASE, "sqlite3 app.db < <(echo .shell touch PWNED)", "ask"),
+    ("an assignment of env that has no name", NO_DESTRUCTION, "env 1=2 rm -rf x", "deny"),
+    ("an assignment of env that begins with =", NO_DESTRUCTION, "env =x rm -rf x", "deny"),
+    ("an assignment of env with a dash", NO_DESTRUCTION, "env a-b=c rm -rf x", "deny"),
     # --- wrappers
     ("env", NO_DESTRUCTION, "env rm -rf x", "deny"),
     ("env with a variable", NO_DESTRUCTION, "env -i A=1 rm -rf x", "deny"),
@@ -317,6 +391,26 @@ ORDINARY = [
     "make check >/dev/null 2>&1",
 ]
 """Under READING, these run unseen."""
+
+ALLOWED_BY = [
+    (GIT, "git grep -n --heading -C3 -e foo -- src"),
+    (GIT, "git fetch --prune --depth=1 origin main"),
+    (GIT, "git push -u origin HEAD --force-with-lease=main"),
+    (GIT, "git log --oneline --graph -5 --since yesterday --format='%h %s' -- src"),
+    (GIT, "git log -S foo --author=ann -p --stat=80"),
+    (GIT, "git diff -U5 --word-diff=color --cached --name-only HEAD~1..HEAD"),
+    (GIT, "git branch -vv --sort=-committerdate"),
+    (GIT, "git config --get user.name"),
+    (GIT, "git config user.email ann@example.org"),
+    (GIT, "git show HEAD:src/a.py"),
+    (GIT, "git clone --depth 1 https://example.org/x.git x"),
+    (DATABASE, "sqlite3 app.db 'select 1' < /dev/null"),
+    (DATABASE, "sqlite3 app.db 'select 1' 2>&1 | cat"),
+    (DATABASE, "echo app.db | xargs sqlite3 app.db"),
+    (DATABASE + "stdin = true", "sqlite3 app.db <<< 'select 1'"),
+    (DATABASE + "stdin = true", "echo 'select 1' | sqlite3 app.db"),
+]
+"""A rule, and a command that it lets run unseen."""
 
 HARMLESS = [
     "git push origin main",

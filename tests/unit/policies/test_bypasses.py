@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from bypasses import (
     ALLOWED_ARGUMENTS,
+    ALLOWED_BY,
     ALLOWED_PATHS,
     ARGUMENTS,
     HARMLESS,
@@ -109,6 +110,12 @@ def test_ordinary_commands_are_allowed(command: str) -> None:
 def test_deny_rules_leave_other_commands_alone(command: str) -> None:
     """Deny rules do not ask about commands that only look like denied ones."""
     assert answer(NO_DESTRUCTION, "bash", json.dumps({"command": command})) == "allow"
+
+
+@pytest.mark.parametrize(("policy", "command"), ALLOWED_BY)
+def test_what_rules_name_is_allowed(policy: str, command: str) -> None:
+    """Options in git's tables, and input for a rule or a program that may have it, are allowed without a request."""
+    assert answer(policy, "bash", json.dumps({"command": command})) == "allow"
 
 
 @pytest.mark.parametrize(("policy", "raw"), ALLOWED_ARGUMENTS)

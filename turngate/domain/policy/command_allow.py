@@ -14,14 +14,18 @@ def allows(pattern: CommandPattern, command: SimpleCommand) -> bool:
     program = command.words[0].text
     if not pattern.any_program and program not in pattern.programs:
         return False
-    return _Walk(pattern).covers(command.words[1:])
+    return _Walk(pattern, command.named).covers(command.words[1:])
 
 
 class _Walk:
-    """One pass over a command's words. ``done``: operands of the pattern met so far."""
+    """One pass over a command's words. ``done``: operands of the pattern met so far.
 
-    def __init__(self, pattern: CommandPattern) -> None:
+    ``named``: words that the ``*`` at the pattern's end does not cover.
+    """
+
+    def __init__(self, pattern: CommandPattern, named: frozenset[str]) -> None:
         self._pattern = pattern
+        self._named = named
         self._done = 0
         self._seen: set[Flag] = set()
         self._operands_only = False
@@ -77,7 +81,7 @@ class _Walk:
                 return used
         if certain and self._takes_bundle(text, here):
             return 1
-        return 1 if self._in_rest else 0
+        return 1 if self._in_rest and text not in self._named else 0
 
     def _takes_bundle(self, text: str, here: list[Flag]) -> bool:
         """Take short flags that are bundled in one word: all of its letters are the pattern's, or it is in the rest."""

@@ -45,12 +45,16 @@ class SimpleCommand:
 
     ``words``: the program's word first; its text is always known. ``assigns``: variables set in front of it.
     ``opaque``: why it does more than its words say (``bash script.sh``, ``python -c …``), None when it does not.
+    ``named``: words that an allow rule does not cover by its ``*``, because they let the program write elsewhere.
+    ``stdin``: what of the line the program reads as its input (``a pipe``), None when it is nothing.
     ``guessed``: it is not certain that this is run (``docker exec box rm x``: the reader cannot tell options from operands).
     """
 
     words: tuple[Word, ...]
     assigns: tuple[str, ...] = ()
     opaque: str | None = None
+    named: frozenset[str] = frozenset()
+    stdin: str | None = None
     guessed: bool = False
 
 

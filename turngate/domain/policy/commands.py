@@ -18,7 +18,10 @@ might complete the match, is ``unclear``; so is a line with doubts, or a program
   the pattern must be there, one that it does not name must not: ``git -c x=y status`` does not fit ``git status``;
 - ``*`` inside an operand stays inside a path component and never covers ``..``; ``**`` crosses ``/``;
 - further words of any kind only if the pattern ends with ``*``; only those may be words whose value bash alone can know;
-- no redirection except to ``/dev/null``, between descriptors, and from files that are named; nothing left in the background.
+- no redirection except to ``/dev/null``, between descriptors, and from files that are named; nothing left in the background;
+- no option that lets ``git`` write to a file, unless the pattern names it (``git log --output=x`` does not fit ``git log *``);
+- nothing to read from a file, a here-document, a here-string or a pipe, unless the rule says ``stdin`` or the program takes its
+  input for text only (``cat``, ``grep``): ``sqlite3 app.db <<< '.shell rm x'`` does not fit ``sqlite3 app.db``.
 
 A wrapper (``sudo``, ``xargs``, ``sh -c``) and what it runs are simple commands both: an allow rule needs a pattern for each.
 """
@@ -26,6 +29,7 @@ A wrapper (``sudo``, ``xargs``, ``sh -c``) and what it runs are simple commands 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from turngate.domain.policy.command_allow import allows
 from turngate.domain.policy.command_deny import denies
@@ -34,11 +38,35 @@ from turngate.domain.policy.command_pattern import parse_command_pattern
 from turngate.domain.policy.facts import Finding
 
 
-def match_commands(patterns: Sequence[str], commands: Commands | Unparsable, *, allowing: bool) -> Finding:
-    """Judge what a command line runs by the rule's patterns, as the module says."""
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_TEXT_READERS: Final = _names(
+    "[ [[ : base32 base64 basename cat cd cksum cmp column comm cut date diff dirname du echo egrep expand export expr false "
+    "fgrep file find fmt fold grep head hexdump iconv join jq ls md5sum mkdir nl od paste printenv printf pwd read readlink "
+    "realpath rev rg seq sha1sum sha224sum sha256sum sha384sum sha512sum shuf sleep sort stat strings sum tac tail tee test "
+    "touch tr tree true tsort type uname unexpand uniq wait wc which whoami xargs xxd yes awk gawk mawk nawk sed gsed command "
+    "env nice nohup setsid stdbuf time timeout"
+)
+"""Programs that do nothing with their input but read it as text, and wrappers, whose command is judged on its own.
+
+What ``awk`` and ``sed`` run is in their words. Their names count only without a path: ``./cat`` is another program.
+"""
+
+_GIT_TEXT_READERS: Final = _names(
+    "add blame branch cat-file check-ignore commit describe diff for-each-ref grep hash-object log ls-files ls-remote ls-tree "
+    "merge-base name-rev reflog rev-list rev-parse shortlog show show-ref stash status tag"
+)
+
+
+def match_commands(
+    patterns: Sequence[str], commands: Commands | Unparsable, *, allowing: bool, stdin: bool = False
+) -> Finding:
+    """Judge what a command line runs by the rule's patterns, as the module says. ``stdin``: the rule's, for allow rules."""
     if isinstance(commands, Unparsable):
         return Finding(match="unclear", reason=f"the command could not be read: {commands.reason}")
-    return _allowed(patterns, commands) if allowing else _denied(patterns, commands)
+    return _allowed(patterns, commands, stdin=stdin) if allowing else _denied(patterns, commands)
 
 
 def _denied(patterns: Sequence[str], commands: Commands) -> Finding:
@@ -59,7 +87,7 @@ def _denied(patterns: Sequence[str], commands: Commands) -> Finding:
     return Finding(match="no", reason="no command of the line fits a pattern")
 
 
-def _allowed(patterns: Sequence[str], commands: Commands) -> Finding:
+def _allowed(patterns: Sequence[str], commands: Commands, *, stdin: bool) -> Finding:
     if commands.background:
         return Finding(match="no", reason="a command is left running with '&'")
     if commands.writes:
@@ -70,9 +98,21 @@ def _allowed(patterns: Sequence[str], commands: Commands) -> Finding:
     for command in certain:
         if not any(allows(parse_command_pattern(pattern), command) for pattern in patterns):
             return Finding(match="no", reason=f"{describe(command)!r} fits no pattern")
+        if command.stdin is not None and not stdin and not _reads_text_only(command):
+            reason = f"{describe(command)!r} reads {command.stdin}, and the rule does not say stdin = true"
+            return Finding(match="no", reason=reason)
     if commands.doubts:
         return Finding(match="unclear", reason=f"the command could not be read fully: {commands.doubts[0]}")
     return Finding(match="yes", reason="every command of the line fits a pattern")
+
+
+def _reads_text_only(command: SimpleCommand) -> bool:
+    if not command.words:
+        return True
+    program = command.words[0].text
+    if program == "git":
+        return any(word.text in _GIT_TEXT_READERS for word in command.words[1:2])
+    return program in _TEXT_READERS
 
 
 def describe(command: SimpleCommand) -> str:

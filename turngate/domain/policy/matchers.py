@@ -43,7 +43,9 @@ class Matchers(BaseModel):
     """What a rule asks of a call beyond its tool and agent. Empty: every call.
 
     ``command``: patterns of ``command_rules``, for the command line at ``command_at``. ``paths``: globs of ``path_rules``, for
-    the path or list of paths at each of ``paths_at``. ``workspaces``: globs over the run's workspace.
+    the path or list of paths at each of ``paths_at``. ``stdin``: the commands of an allow rule may get input from
+    the line (a file, a pipe), whatever they make of it; those that only read text may without it. ``workspaces``: globs over the
+    run's workspace.
 
     Reading one raises ValidationError for a pattern that is wrong, with the fix.
     """
@@ -53,6 +55,7 @@ class Matchers(BaseModel):
     args: list[ArgumentMatcher] = []
     command: list[CommandText] = []
     command_at: Pointer = "/command"
+    stdin: bool = False
     paths: list[PathText] = []
     paths_at: list[Pointer] = Field(default=["/path"], min_length=1)
     workspaces: list[WorkspaceText] = Field(default=["*"], min_length=1)
@@ -87,7 +90,7 @@ class Matchers(BaseModel):
             return Finding(match="no", reason=f"the call has no command at {self.command_at}")
         if not isinstance(line, str):
             return Finding(match="unclear", reason=f"the command at {self.command_at} is not a text")
-        return match_commands(self.command, facts.read_command(line), allowing=allowing)
+        return match_commands(self.command, facts.read_command(line), allowing=allowing, stdin=self.stdin)
 
     def _paths(self, facts: CallFacts, *, allowing: bool) -> Finding:
         findings = [self._path(pointer, facts, allowing=allowing) for pointer in self.paths_at]

@@ -9,13 +9,13 @@ from functools import partial
 
 from turngate.domain.policy.command_line import Commands, SimpleCommand, Word
 from turngate.policies.shell.builtins import RESERVED, changes_programs, run_builtin
+from turngate.policies.shell.git import run_git
 from turngate.policies.shell.options import names
 from turngate.policies.shell.programs import (
     SHELLS,
     has_running_options,
     interpreter,
     run_awk,
-    run_git,
     run_interpreter,
     run_sed,
     run_shell,
@@ -50,13 +50,17 @@ ReadText = Callable[[str, "Collected", int], None]
 
 @dataclass(slots=True)
 class Collected:
-    """What has been found so far. ``guessing``: inside a guess, where further guesses would multiply."""
+    """What has been found so far. ``guessing``: inside a guess, where further guesses would multiply.
+
+    ``stdin``: where the commands that are read now get their input from, as part of a sentence; None: from nothing in the line.
+    """
 
     simple: list[SimpleCommand] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     background: bool = False
     guessing: bool = False
+    stdin: str | None = None
 
     def add(self, command: SimpleCommand) -> None:
         """Note one command."""
@@ -108,12 +112,37 @@ def collect(
     name = posixpath.basename(program)
     runs = _runs(name, words[1:])
     place = len(collected.simple)
-    collected.add(SimpleCommand(words=tuple(words), assigns=assigns, opaque=runs.opaque))
+    if name == "exec" and collected.stdin is not None:
+        collected.doubt("'exec' changes what later commands read")
+    collected.add(
+        SimpleCommand(
+            words=tuple(words),
+            assigns=assigns,
+            opaque=runs.opaque,
+            named=frozenset(runs.named),
+            stdin=collected.stdin,
+        )
+    )
+    outer = collected.stdin
+    if name == "xargs" and not _keeps_input(words[1:]):
+        collected.stdin = None  # what xargs starts reads from /dev/null
     _follow(runs, collected, wrappers, read_text)
+    collected.stdin = outer
     if (name in _CARRIERS | _UNKNOWABLE or name.startswith(("ld-", "ld.so"))) and not collected.guessing:
         opaque = _guess(words[1:], collected, read_text)
         if opaque is not None:
             collected.simple[place] = replace(collected.simple[place], opaque=opaque)
+
+
+def _keeps_input(args: Sequence[Word]) -> bool:
+    """Tell whether ``xargs`` may hand its own input to what it starts: with ``--arg-file`` it does not need it."""
+    return any(
+        word.text is None or word.text.startswith(("--a", "--o")) or _is_bundle_with_a(word.text) for word in args
+    )
+
+
+def _is_bundle_with_a(text: str) -> bool:
+    return text.startswith("-") and not text.startswith("--") and not {"a", "o"}.isdisjoint(text)
 
 
 def _follow(runs: Runs, collected: Collected, wrappers: int, read_text: ReadText) -> None:

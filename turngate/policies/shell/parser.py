@@ -19,7 +19,7 @@ from tree_sitter import Language, Node, Parser
 from turngate.domain.policy.command_line import Commands, SimpleCommand, Unparsable, Word, unknown
 from turngate.policies.shell.commands import MAX_WRAPPERS, Collected, TooDeepError, collect
 from turngate.policies.shell.options import names
-from turngate.policies.shell.redirects import OPERATORS, REDIRECTS, Heredocs, check_expanded, is_harmless
+from turngate.policies.shell.redirects import OPERATORS, REDIRECTS, Heredocs, check_expanded, is_harmless, what_it_reads
 from turngate.policies.shell.source import Source, checked_bytes
 from turngate.policies.shell.words import UnreadableError, WordReader
 
@@ -206,11 +206,15 @@ class _Reader:
             self._collected.doubt("'((' may be arithmetic or two subshells")
         if written.startswith(b"`") and re.search(rb"[\\\"`]", written[1:-1]):
             raise UnreadableError("quotations inside backquotes are not judged")
+        outer = self._collected.stdin
         for child in self._source.parts(node):
             if child.is_named:
                 self._part(child)
             else:
                 self._token(child, _TOKENS)
+                if child.type in {"|", "|&"}:
+                    self._collected.stdin = "a pipe"
+        self._collected.stdin = outer
 
     def _part(self, child: Node) -> None:
         if child.type not in REDIRECTS:
@@ -254,6 +258,8 @@ class _Reader:
 
     def _command(self, node: Node, after: Iterable[Node] = ()) -> None:
         """Read one command. ``after``: words the tree put after a redirection (``rm >log -rf x``)."""
+        outer = self._collected.stdin
+        self._note_input(node)
         words: list[Node] = []
         assigns: list[str] = []
         at, redirected = node.start_byte, False
@@ -271,8 +277,11 @@ class _Reader:
             else:
                 words.append(child)
         self._run(self._words([*words, *after]), tuple(assigns))
+        self._collected.stdin = outer
 
     def _redirected(self, node: Node) -> None:
+        outer = self._collected.stdin
+        self._note_input(node)
         body, after = None, list[Node]()
         for child in self._source.parts(node):
             if child.type in REDIRECTS:
@@ -289,6 +298,7 @@ class _Reader:
             self._statement(body)
         else:
             self._collected.add(SimpleCommand(words=()))
+        self._collected.stdin = outer
 
     def _assignments(self, node: Node) -> None:
         each = [node] if node.type == "variable_assignment" else list(self._source.parts(node))
@@ -333,6 +343,12 @@ class _Reader:
         if not is_harmless(operator.type, self._word(start, end, self._holes(of_target))):
             self._collected.writes.append(self._source.src[node.start_byte : end].decode())
         return targets[len(of_target) :]
+
+    def _note_input(self, node: Node) -> None:
+        """Note where a command, or a group of them, reads from, if one of its redirections says so."""
+        for child in node.children:
+            if child.type in REDIRECTS and (reads := what_it_reads(child, self._source.of(child))) is not None:
+                self._collected.stdin = reads
 
     def _heredoc(self, node: Node) -> None:
         quoted, body_start, body_end = self._heredocs.body(node)

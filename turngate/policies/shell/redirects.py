@@ -32,6 +32,24 @@ def is_harmless(operator: str, target: Word) -> bool:
     return target.text == "/dev/null"
 
 
+def what_it_reads(node: Node, written: bytes) -> str | None:
+    """Return what a redirection gives a command to read, as part of a sentence; None: nothing.
+
+    Which descriptor it is for is not looked at: another one may be the input of a command later on.
+    """
+    if node.type == "heredoc_redirect":
+        return "a here-document"
+    if node.type == "herestring_redirect":
+        return "a here-string"
+    redirection = written.lstrip(b"0123456789")
+    digits = written[: len(written) - len(redirection)]
+    operator, _, target = redirection.partition(b"<")
+    if operator or target.strip() in {b"/dev/null", b"&-"}:
+        is_input = digits != b"" and digits.strip(b"0") == b""
+        return "another descriptor" if operator and is_input else None
+    return "another descriptor" if target.startswith(b"&") else "a file"
+
+
 class Heredocs:
     """The here-documents of one text. One line may begin only one: which body is whose is not judged."""
 

@@ -21,14 +21,14 @@ class Runs:
     """What a command runs besides itself.
 
     ``commands``: words of commands, with the variables set for them. ``texts``: command lines. ``doubts``: why there may
-    be others. ``opaque``: why its own words do not say what it does. ``guesses``: words of commands that it may run.
+    be others. ``opaque``: why its own words do not say what it does. ``named``: words that an allow rule has to name itself.
     """
 
     commands: list[tuple[list[Word], tuple[str, ...]]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     opaque: str | None = None
-    guesses: list[list[Word]] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
 
 
 _NO_OPTIONS = OptionTable()
@@ -121,7 +121,10 @@ def unwrap(program: str, wrapper: Wrapper, args: Sequence[Word]) -> Runs:
         _add_text(runs, program, [value])
     rest = _after_operands(program, wrapper, options, runs)
     assigns: list[str] = []
-    while wrapper.assigns and len(assigns) < len(rest) and (name := _assigned(program, rest[len(assigns)])):
+    while wrapper.assigns and len(assigns) < len(rest):
+        name = _assigned(program, rest[len(assigns)])
+        if name is None:
+            break
         assigns.append(name)
     rest = rest[len(assigns) :]
     if program != "env" and any(not _PLAIN_NAME.fullmatch(name) for name in assigns):
