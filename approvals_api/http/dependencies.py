@@ -8,15 +8,18 @@ runs, ``AdminDep`` administers people and tokens, ``AnyoneDep`` is every authent
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
 
 from approvals_api.http.authentication import authenticate
 from approvals_api.http.rate_limits import RateLimits
 from approvals_api.principal import Principal
+from approvals_api.runs import ownership
 from approvals_api.services import Services
+from turngate.domain.errors import ForbiddenError
 from turngate.store.access.access import Scope
+from turngate.store.runs import runs
 
 __all__ = [
     "AdminDep",
@@ -44,6 +47,8 @@ def limits_of(request: Request) -> RateLimits:
     return limits
 
 
+API_PATH: Final = "/api/"
+
 ServicesDep = Annotated[Services, Depends(services_of)]
 
 
@@ -57,14 +62,41 @@ def _holder_of(*scopes: Scope) -> Callable[[Request, Services], Awaitable[Princi
         limits_of(request).count_request(principal.name)
         if scopes:
             principal.require(*scopes)
+        if ownership.only_own(principal):
+            await _require_own_names(services, principal, request, of_all=bool(scopes) and "runs:write" not in scopes)
         return principal
 
     SCOPES_OF[principal_with_scope] = scopes
     return principal_with_scope
 
 
+async def _require_own_names(services: Services, principal: Principal, request: Request, *, of_all: bool) -> None:
+    """Refuse a path that names someone else's run, conversation, request, external call or schedule.
+
+    Here, so that an endpoint can't forget it: whatever has such a parameter in its path is checked. The pages show what
+    everyone does, so they are not for these tokens at all. ``of_all``: the endpoint is for readers of the whole inbox; it has
+    to name a run or request, in its path or as ``run_id``. The other lists filter for themselves.
+    """
+    if not request.url.path.startswith(API_PATH):
+        raise ForbiddenError("the pages are for people: use the API with this token", code="not_own_run")
+    named = request.path_params
+    async with services.database.glance() as conn:
+        for parameter in ("run_id", "other_id", "call_id"):
+            run = await runs.get(conn, named[parameter]) if parameter in named else None
+            if run is not None:
+                ownership.require_own(principal, run)
+        if "conversation_id" in named:
+            await ownership.require_own_conversation(conn, principal, named["conversation_id"])
+        if "request_id" in named:
+            await ownership.require_own_request(conn, principal, named["request_id"])
+        if "schedule_id" in named:
+            await ownership.require_own_schedule(conn, principal, named["schedule_id"])
+        if of_all and named.keys().isdisjoint({"run_id", "request_id"}):
+            await ownership.require_named_run(conn, principal, request.query_params.get("run_id"))
+
+
 ReaderDep = Annotated[Principal, Depends(_holder_of("requests:read", "requests:decide"))]
-RunReaderDep = Annotated[Principal, Depends(_holder_of("requests:read", "requests:decide", "runs:write"))]
+RunReaderDep = Annotated[Principal, Depends(_holder_of("requests:read", "requests:decide", "runs:write", "runs:all"))]
 OperatorDep = Annotated[Principal, Depends(_holder_of("requests:decide"))]
 StarterDep = Annotated[Principal, Depends(_holder_of("runs:write"))]
 AdminDep = Annotated[Principal, Depends(_holder_of("admin"))]

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs.lost import is_lost
+from approvals_api.runs.ownership import own_run
 from approvals_api.services import Services
 from approvals_api.validation.text import require_storable
 from turngate.domain.contract import InterruptInput, PauseInput, ResumeInput
@@ -60,7 +61,7 @@ async def _live(services: Services, principal: Principal, run_id: str, reason: s
         raise InvalidInputError(f"/reason: {message}", errors=[{"pointer": "/reason", "message": message}])
     require_storable(reason, "/reason")
     async with services.database.read() as conn:
-        run = await existing_run(conn, run_id)
+        run = await own_run(conn, principal, run_id)
     if run.status != "running":
         raise ConflictError(f"the run has ended already: it is {run.status}", code="run_ended", status=run.status)
     return run

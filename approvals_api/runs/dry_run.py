@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs import start
 from approvals_api.runs.fork import fork_point
 from approvals_api.runs.lead import lead_after
 from approvals_api.runs.order import checked_order
 from approvals_api.runs.overrides import changed_overrides
+from approvals_api.runs.ownership import own_run
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError
@@ -52,7 +52,7 @@ async def start_dry_run(
     """
     principal.require("runs:write")
     async with services.database.read() as conn:
-        run = await existing_run(conn, run_id)
+        run = await own_run(conn, principal, run_id)
         refuse_dry(run, f"start one of run {run.replay_of_run_id}, whose record it follows")
         point = None if wanted.step is None else await fork_point(conn, run, wanted.step)
         lead = await lead_after(conn, run, 0 if point is None else point.step)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs import start
 from approvals_api.runs.lead import lead_after
 from approvals_api.runs.order import ForkPoint, checked_order
 from approvals_api.runs.overrides import changed_overrides, require_policy_right
+from approvals_api.runs.ownership import own_run
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
 from turngate.domain.errors import InvalidInputError
@@ -52,7 +52,7 @@ async def fork(
     """
     principal.require("runs:write")
     async with services.database.read() as conn:
-        run = await existing_run(conn, run_id)
+        run = await own_run(conn, principal, run_id)
         point = await fork_point(conn, run, wanted.step)
         lead = await lead_after(conn, run, point.step)
         published = await start.published_agent(conn, wanted.agent or lead.agent)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from approvals_api.principal import Principal
 from approvals_api.runs.overrides import own_facts
+from approvals_api.runs.ownership import require_own_conversation
 from approvals_api.validation.text import require_storable
 from turngate.domain.agents.model_profiles import PROFILE_NAME
 from turngate.domain.agents.overrides import RunOverrides
@@ -144,6 +145,7 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
         await messages.create_conversation(conn, conversation_id)
     else:
         conversation_id = order.conversation_id
+        await require_own_conversation(conn, principal, conversation_id)
         head = await _head_of_idle(conn, conversation_id)
     if fork is not None and not order.continues:
         head = fork.message_id

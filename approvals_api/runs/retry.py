@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs import start
 from approvals_api.runs.dry_run import refuse_dry
 from approvals_api.runs.order import ForkPoint, checked_order
+from approvals_api.runs.ownership import own_run
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
@@ -52,7 +52,7 @@ async def retry(
     """
     principal.require("runs:write")
     async with services.database.read() as conn:
-        run = await existing_run(conn, run_id)
+        run = await own_run(conn, principal, run_id)
         run_overrides = await overrides.get(conn, run.world)
         if model is not None:
             await require_known_model(conn, model)

@@ -9,12 +9,12 @@ from typing import Final
 
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs import start
 from approvals_api.runs.dry_run import refuse_dry
 from approvals_api.runs.order import CheckedOrder, checked_order
 from approvals_api.runs.overrides import require_policy_right
+from approvals_api.runs.ownership import own_run, require_own_conversation
 from approvals_api.services import Services
 from turngate.domain.contract import SupersedeInput
 from turngate.domain.digest import derived_id, framed_sha256
@@ -66,7 +66,7 @@ async def send(
     """
     principal.require("runs:write")
     async with services.database.read() as conn:
-        before = await existing_run(conn, run_id)
+        before = await own_run(conn, principal, run_id)
         run_overrides = await overrides.get(conn, before.world)
     refuse_dry(before, "to continue, fork it from one of its steps")
     if is_external(before.agent):
@@ -131,6 +131,7 @@ async def _queue(
         live = await runs.hold_live(conn, order.conversation_id or "")
         if live is None:
             return None
+        await require_own_conversation(conn, principal, live.conversation_id)
         mode = while_running or await _declared(conn, live)
         if mode == "queue":
             require_policy_right(principal, await overrides.get(conn, live.world))

@@ -171,14 +171,19 @@ PENDING_SHOWN: Final = 128
 
 
 async def stuck_page(
-    services: Services, *, limit: int, before: tuple[str, str] | None, still_for: timedelta
+    services: Services,
+    *,
+    limit: int,
+    before: tuple[str, str] | None,
+    still_for: timedelta,
+    started_by: str | None = None,
 ) -> Page[StuckRun]:
     """Check one page of live runs, newest first, and return the stalled ones; often fewer than ``limit``.
 
-    ``still_for``: how long a person, a tool or a model may take before it counts.
+    ``still_for``: how long a person, a tool or a model may take before it counts. ``started_by`` None: everyone's.
     """
     async with services.database.read() as conn:
-        rows = await runs.page(conn, limit=limit + 1, before=before, status="running")
+        rows = await runs.page(conn, limit=limit + 1, before=before, status="running", started_by=started_by)
         listed, more = one_page(rows, limit)
         known = [(run, *await _of(conn, run)) for run in listed]
     places = asyncio.Semaphore(LOOKED_AT_ONCE)

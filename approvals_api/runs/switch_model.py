@@ -8,6 +8,7 @@ from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs.notes import fallback
 from approvals_api.runs.order import checked_model
+from approvals_api.runs.ownership import own_run
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.domain.tools.external import is_external
@@ -37,7 +38,7 @@ async def switch_model(services: Services, principal: Principal, run_id: str, *,
     principal.require("runs:write")
     spec = checked_model(model)
     async with services.database.write() as conn:
-        run = await existing_run(conn, run_id)
+        run = await own_run(conn, principal, run_id)
         if run.status != "running":
             raise _ended(run)
         if is_external(run.agent):

@@ -42,10 +42,15 @@ async def agent_list(conn: Connection) -> list[AgentView]:
 
 
 async def run_page(
-    conn: Connection, *, limit: int, before: tuple[str, str] | None = None, status: RunStatus | None = None
+    conn: Connection,
+    *,
+    limit: int,
+    before: tuple[str, str] | None = None,
+    status: RunStatus | None = None,
+    started_by: str | None = None,
 ) -> Page[RunSummary]:
-    """Return one page of runs, newest first."""
-    rows = await runs.page(conn, limit=limit + 1, before=before, status=status)
+    """Return one page of runs, newest first. ``started_by`` None: everyone's."""
+    rows = await runs.page(conn, limit=limit + 1, before=before, status=status, started_by=started_by)
     listed, more = one_page(rows, limit)
     return Page(items=[run_summary(run) for run in listed], next_cursor=more)
 

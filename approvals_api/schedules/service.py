@@ -14,6 +14,7 @@ from approvals_api.idempotency import KeyedChange, once
 from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs.control import MAX_REASON_CHARS
+from approvals_api.runs.ownership import require_maker, require_own_conversation, require_own_schedule
 from approvals_api.runs.start import published_agent, turn_input
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.runs.views import run_summary
@@ -100,16 +101,18 @@ async def update(
         InvalidInputError: what does not fit.
         NotFoundError: no such schedule.
         ConflictError: ``revision_differs`` (details have the present one), ``name_taken`` or ``schedule_deleted``.
-        ForbiddenError: the principal may not start runs.
+        ForbiddenError: ``not_your_schedule``: someone else made it; or the principal may not start runs.
     """
     principal.require("runs:write")
     async with services.database.read() as conn:
         before = await existing_schedule(conn, id_or_name)
+    require_maker(principal, before)
     wanted = change.applied_to(as_wanted(before))
     await check_wanted(wanted, by=before.created_by)
     try:
         async with services.database.write() as conn:
             schedule = await _to_change(conn, before.id)
+            require_maker(principal, schedule)
             if schedule.revision != revision:
                 message = (
                     f"someone changed it meanwhile: it is at revision {schedule.revision}, not {revision}. Reload it"
@@ -137,6 +140,7 @@ async def pause(services: Services, principal: Principal, id_or_name: str, *, re
     require_storable(reason, "/reason")
     async with services.database.write() as conn:
         schedule = await _to_change(conn, id_or_name)
+        await require_own_schedule(conn, principal, schedule.id)
         if schedule.paused_at is None:
             paused = {"paused_at": as_text(now()), "paused_by": principal.name, "pause_reason": reason}
             schedule = await schedules.change(conn, schedule, **paused)
@@ -149,6 +153,7 @@ async def resume(services: Services, principal: Principal, id_or_name: str) -> S
     principal.require("runs:write")
     async with services.database.write() as conn:
         schedule = await _to_change(conn, id_or_name)
+        await require_own_schedule(conn, principal, schedule.id)
         if schedule.paused_at is not None:
             schedule = await schedules.change(conn, schedule, paused_at=None, paused_by=None, pause_reason="")
             await _log(conn, schedule, "resumed", by=principal.name)
@@ -156,10 +161,14 @@ async def resume(services: Services, principal: Principal, id_or_name: str) -> S
 
 
 async def delete(services: Services, principal: Principal, id_or_name: str) -> ScheduleDetail:
-    """Delete a schedule: it never fires again. Its runs stay, live ones continue. Raises as :func:`pause`."""
+    """Delete a schedule: it never fires again. Its runs stay, live ones continue.
+
+    Raises as :func:`pause`, and ForbiddenError ``not_your_schedule`` unless its maker or an admin deletes it.
+    """
     principal.require("runs:write")
     async with services.database.write() as conn:
         schedule = await _to_change(conn, id_or_name)
+        require_maker(principal, schedule)
         ended = {"deleted_at": as_text(now()), "deleted_by": principal.name}
         schedule = await schedules.change(conn, schedule, **ended)
         await _log(conn, schedule, "deleted", by=principal.name)
@@ -182,6 +191,7 @@ async def fire_now(services: Services, principal: Principal, id_or_name: str, *,
 
     async def act(conn: Connection) -> _Created:
         schedule = await _to_change(conn, id_or_name)
+        await require_own_schedule(conn, principal, schedule.id)
         agent = await published_agent(conn, schedule.agent)
         known = AgentAtFire(version=agent.version, model=agent.model)
         fire = await schedule_fires.settle(conn, schedule.id, now(), known, by=principal.name)
@@ -217,6 +227,8 @@ async def _require_known(conn: Connection, wanted: ScheduleOrder) -> None:
 
 async def _to_store(conn: Connection, principal: Principal, wanted: ScheduleOrder) -> Schedule:
     conversation_id = wanted.conversation_id
+    if conversation_id is not None:
+        await require_own_conversation(conn, principal, conversation_id)
     if conversation_id is None and wanted.conversation == "continue":
         conversation_id = f"conv_{secrets.token_hex(12)}"
         await messages.create_conversation(conn, conversation_id)

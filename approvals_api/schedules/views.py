@@ -41,10 +41,12 @@ async def existing_schedule(conn: Connection, id_or_name: str, *, hold: bool = F
     return schedule
 
 
-async def schedule_page(services: Services, *, limit: int, before: tuple[str, str] | None = None) -> Page[ScheduleView]:
-    """Return one page of schedules, newest first, without deleted ones."""
+async def schedule_page(
+    services: Services, *, limit: int, before: tuple[str, str] | None = None, created_by: str | None = None
+) -> Page[ScheduleView]:
+    """Return one page of schedules, newest first, without deleted ones. ``created_by`` None: everyone's."""
     async with services.database.read() as conn:
-        rows = await schedules.page(conn, limit=limit + 1, before=before)
+        rows = await schedules.page(conn, limit=limit + 1, before=before, created_by=created_by)
     listed, more = one_page(rows, limit)
     seen: dict[str, TemporalView] = {}
 

@@ -17,6 +17,7 @@ from approvals_api.runs import send_message as message_operations
 from approvals_api.runs import views as run_views
 from approvals_api.runs.compare import compare
 from approvals_api.runs.control import interrupt, pause, resume
+from approvals_api.runs.ownership import starter_filter
 from approvals_api.runs.results import whole_result
 from approvals_api.runs.switch_model import switch_model
 from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelBody, RetryBody, StartRunBody
@@ -55,15 +56,15 @@ async def start_run(
 @router.get("/runs")
 async def list_runs(
     services: ServicesDep,
-    _principal: RunReaderDep,
+    principal: RunReaderDep,
     cursor: Cursor = None,
     limit: Limit = 50,
     status: Annotated[RunStatus | None, Query(description="Only runs of this status.")] = None,
 ) -> Page[RunSummary]:
-    """List runs, newest first."""
-    before = decode_cursor(cursor)
+    """List runs, newest first. A machine's token that starts runs sees its own, unless it holds `runs:all`."""
+    before, starter = decode_cursor(cursor), starter_filter(principal)
     async with services.database.read() as conn:
-        return await run_views.run_page(conn, limit=limit, before=before, status=status)
+        return await run_views.run_page(conn, limit=limit, before=before, status=status, started_by=starter)
 
 
 @router.get("/runs/{run_id}")
@@ -240,7 +241,7 @@ async def explain_run(run_id: RunId, services: ServicesDep, _principal: RunReade
 @router.get("/stuck-runs")
 async def list_stuck_runs(
     services: ServicesDep,
-    _principal: RunReaderDep,
+    principal: RunReaderDep,
     cursor: Cursor = None,
     limit: Limit = 50,
     still_for_seconds: StillFor = 60,
@@ -250,8 +251,8 @@ async def list_stuck_runs(
     A page checks `limit` live runs and lists the stalled ones: it may be empty and not the last.
     """
     before = decode_cursor(cursor)
-    still_for = timedelta(seconds=still_for_seconds)
-    return await stalled.stuck_page(services, limit=limit, before=before, still_for=still_for)
+    still_for, starter = timedelta(seconds=still_for_seconds), starter_filter(principal)
+    return await stalled.stuck_page(services, limit=limit, before=before, still_for=still_for, started_by=starter)
 
 
 # Whole results, of which the model may have been shown a part.

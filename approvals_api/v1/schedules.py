@@ -12,6 +12,7 @@ from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDe
 from approvals_api.http.exact_routes import ExactRoute
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
+from approvals_api.runs.ownership import starter_filter
 from approvals_api.schedules import service as schedule_service
 from approvals_api.schedules.order import MAX_NOTES_CHARS
 from approvals_api.schedules.views import schedule_detail, schedule_page
@@ -154,10 +155,11 @@ async def create_schedule(
 
 @router.get("/schedules")
 async def list_schedules(
-    services: ServicesDep, _principal: RunReaderDep, cursor: Cursor = None, limit: Limit = 50
+    services: ServicesDep, principal: RunReaderDep, cursor: Cursor = None, limit: Limit = 50
 ) -> Page[ScheduleView]:
-    """List schedules, newest first, without deleted ones."""
-    return await schedule_page(services, limit=limit, before=decode_cursor(cursor))
+    """List schedules, newest first, without deleted ones. A machine's token that starts runs sees its own."""
+    before, maker = decode_cursor(cursor), starter_filter(principal)
+    return await schedule_page(services, limit=limit, before=before, created_by=maker)
 
 
 @router.get("/schedules/{schedule_id}")

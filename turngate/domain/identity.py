@@ -13,14 +13,14 @@ from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.terms import Role
 from turngate.domain.text.hidden_text import is_hidden
 
-Scope = Literal["runs:write", "requests:read", "requests:decide", "admin"]
+Scope = Literal["runs:write", "runs:all", "requests:read", "requests:decide", "admin"]
 Via = Literal["link", "password", "oidc"]
 """How a person came in."""
 
-ALL_SCOPES: Final = frozenset[Scope]({"runs:write", "requests:read", "requests:decide", "admin"})
+ALL_SCOPES: Final = frozenset[Scope]({"runs:write", "runs:all", "requests:read", "requests:decide", "admin"})
 ROLE_SCOPES: Final[Mapping[Role, frozenset[Scope]]] = {
     "viewer": frozenset({"requests:read"}),
-    "operator": frozenset({"requests:read", "requests:decide", "runs:write"}),
+    "operator": frozenset({"requests:read", "requests:decide", "runs:write", "runs:all"}),
     "admin": ALL_SCOPES,
 }
 

@@ -175,15 +175,28 @@ async def resume(conn: Connection, run_id: str) -> bool:
     return (await conn.execute(query.values(paused_at=None, paused_by=None, pause_reason=""))).rowcount == 1
 
 
+async def starters_in(conn: Connection, conversation_id: str) -> frozenset[str]:
+    """Return who started the runs of a conversation; empty: no run is in it."""
+    query = select(runs.c.started_by).where(runs.c.conversation_id == conversation_id).distinct()
+    return frozenset((await conn.execute(query)).scalars())
+
+
 async def page(
-    conn: Connection, *, limit: int, before: tuple[str, str] | None = None, status: RunStatus | None = None
+    conn: Connection,
+    *,
+    limit: int,
+    before: tuple[str, str] | None = None,
+    status: RunStatus | None = None,
+    started_by: str | None = None,
 ) -> list[Run]:
-    """Return runs, newest first. ``before``: (created_at, id) of the last one seen."""
+    """Return runs, newest first. ``before``: (created_at, id) of the last one seen. ``started_by`` None: everyone's."""
     query = select(runs).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit)
     if before is not None:
         query = query.where(tuple_(runs.c.created_at, runs.c.id) < tuple_(*before))
     if status is not None:
         query = query.where(runs.c.status == status)
+    if started_by is not None:
+        query = query.where(runs.c.started_by == started_by)
     return [Run(**row) for row in (await conn.execute(query)).mappings()]
 
 

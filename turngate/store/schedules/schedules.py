@@ -73,9 +73,16 @@ async def find(conn: Connection, id_or_name: str) -> Schedule | None:
     return await _one(conn, select(schedules).where(schedules.c.name == id_or_name, schedules.c.deleted_at.is_(None)))
 
 
-async def page(conn: Connection, *, limit: int, before: tuple[str, str] | None = None) -> list[Schedule]:
-    """Return schedules, newest first, without deleted ones. ``before``: (created_at, id) of the last one seen."""
+async def page(
+    conn: Connection, *, limit: int, before: tuple[str, str] | None = None, created_by: str | None = None
+) -> list[Schedule]:
+    """Return schedules, newest first, without deleted ones.
+
+    ``before``: (created_at, id) of the last one seen. ``created_by`` None: everyone's.
+    """
     query = select(schedules).where(schedules.c.deleted_at.is_(None))
+    if created_by is not None:
+        query = query.where(schedules.c.created_by == created_by)
     if before is not None:
         query = query.where(tuple_(schedules.c.created_at, schedules.c.id) < tuple_(*before))
     query = query.order_by(schedules.c.created_at.desc(), schedules.c.id.desc()).limit(limit)

@@ -26,6 +26,7 @@ class ScopeChoice(StrEnum):
     """What a token may do (``turngate.domain.identity.Scope``)."""
 
     RUNS_WRITE = "runs:write"
+    RUNS_ALL = "runs:all"
     REQUESTS_READ = "requests:read"
     REQUESTS_DECIDE = "requests:decide"
     ADMIN = "admin"

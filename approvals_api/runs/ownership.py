@@ -1,0 +1,107 @@
+"""Whose runs a credential may read and steer: the token of a machine that starts runs, only the ones it started (I13).
+
+A person, and the token of one, sees every run that their role shows. So does a machine that watches or decides and starts
+nothing. ``runs:all`` lifts the limit for a machine that does start runs.
+"""
+
+from __future__ import annotations
+
+from approvals_api.lookups import existing_run
+from approvals_api.principal import Principal
+from turngate.domain.errors import ForbiddenError
+from turngate.store.database import Connection
+from turngate.store.requests import requests
+from turngate.store.runs import runs
+from turngate.store.runs.runs import Run
+from turngate.store.schedules import schedules
+from turngate.store.schedules.schedules import Schedule
+
+
+def only_own(principal: Principal) -> bool:
+    """Tell whether the principal may name only runs that it started."""
+    return principal.machine and "runs:write" in principal.scopes and not principal.may("runs:all")
+
+
+def starter_filter(principal: Principal) -> str | None:
+    """Return whose runs a list may show this principal; None: everyone's."""
+    return principal.name if only_own(principal) else None
+
+
+def require_own(principal: Principal, run: Run) -> None:
+    """Raise ForbiddenError (code ``not_own_run``) for a run that this principal may not name."""
+    if only_own(principal) and run.started_by != principal.name:
+        raise _not_own(principal, f"run {run.id}")
+
+
+async def own_run(conn: Connection, principal: Principal, run_id: str) -> Run:
+    """Return a run that this principal may name. Raises NotFoundError or ForbiddenError."""
+    run = await existing_run(conn, run_id)
+    require_own(principal, run)
+    return run
+
+
+async def require_own_conversation(conn: Connection, principal: Principal, conversation_id: str) -> None:
+    """Raise ForbiddenError unless the principal may continue and read a conversation: it started every run in it.
+
+    A conversation that someone else has joined is no longer the machine's own: it would read what they wrote.
+    """
+    if not only_own(principal):
+        return
+    starters = await runs.starters_in(conn, conversation_id)
+    if starters - {principal.name}:
+        raise _not_own(principal, f"conversation {conversation_id}")
+
+
+async def require_own_request(conn: Connection, principal: Principal, request_id: str) -> None:
+    """Raise ForbiddenError unless the principal may read the run that this request belongs to; pass an unknown one."""
+    if not only_own(principal):
+        return
+    request = await requests.get(conn, request_id)
+    if request is not None:
+        await own_run(conn, principal, request.run_id)
+
+
+async def require_own_schedule(conn: Connection, principal: Principal, id_or_name: str) -> None:
+    """Raise ForbiddenError unless the principal may read this schedule; pass an unknown one."""
+    if not only_own(principal):
+        return
+    schedule = await schedules.find(conn, id_or_name)
+    if schedule is not None and schedule.created_by != principal.name:
+        raise _not_own(principal, f"schedule {schedule.name}")
+
+
+def require_maker(principal: Principal, schedule: Schedule) -> None:
+    """Raise ForbiddenError unless the principal made this schedule, or is an admin.
+
+    Its runs carry its maker's name: if anyone else could say what they do, they could decide about it themselves.
+    """
+    if schedule.created_by != principal.name and not principal.may("admin"):
+        raise ForbiddenError(
+            f"{schedule.created_by!r} made the schedule {schedule.name}: only they or an admin may change it. "
+            "Make one of your own.",
+            code="not_your_schedule",
+            created_by=schedule.created_by,
+        )
+
+
+async def require_named_run(conn: Connection, principal: Principal, run_id: str | None) -> None:
+    """Refuse a list over everyone's runs to a principal that may name only its own; one over a run of its own passes."""
+    if not only_own(principal):
+        return
+    run = None if run_id is None else await runs.get(conn, run_id)
+    if run is None or run.started_by != principal.name:
+        raise ForbiddenError(
+            f"{principal.name!r} may read only what belongs to runs it started: name one of them (run_id=…), or use a "
+            "token with the scope runs:all",
+            code="not_own_run",
+            needed=["runs:all"],
+        )
+
+
+def _not_own(principal: Principal, what: str) -> ForbiddenError:
+    return ForbiddenError(
+        f"{principal.name!r} did not start {what}, and this token may name only what it started: use a token with the "
+        "scope runs:all",
+        code="not_own_run",
+        needed=["runs:all"],
+    )
