@@ -36,6 +36,7 @@ from turngate.runtime.settings import Settings
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.toolkits.confinement import machine
+from turngate.toolkits.private_files import PRIVATE_FILES
 from worker import WorkerOptions, build_engine, build_worker, publish_agents
 
 logger = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ async def serving_worker(
     _warn_of_models(app, models)
     for warning in builders_app.warnings(app):
         logger.warning("%s", warning)
+    PRIVATE_FILES.add(directories=[settings.data_dir], databases=settings.database_files)
     engine = build_engine(app, database, models, models.profiles, streaming=settings.streaming)
     options = WorkerOptions(
         tool_calls_at_once=settings.tool_calls_at_once,

@@ -220,6 +220,12 @@ class Settings(BaseSettings):
         return f"{'sqlite' if scheme in SQLITE_SCHEMES else 'postgresql+psycopg'}://{rest}"
 
     @property
+    def database_files(self) -> tuple[Path, ...]:
+        """Return the file of an SQLite store; empty for a server's."""
+        scheme, _separator, rest = self.resolved_database_url.partition(":///")
+        return (Path(rest.partition("?")[0]),) if scheme in SQLITE_SCHEMES and rest else ()
+
+    @property
     def resolved_api_url(self) -> str:
         """Return where a client on this machine reaches the API, without a trailing slash."""
         if self.api_url is not None:

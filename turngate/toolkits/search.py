@@ -17,6 +17,7 @@ from turngate.toolkits.confinement import machine
 from turngate.toolkits.confinement.sandbox import Sandbox
 from turngate.toolkits.edits import Params, WorkspacePath
 from turngate.toolkits.presenters import show_matches, show_paths
+from turngate.toolkits.private_files import PRIVATE_FILES
 from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place
 
 SEARCH_SECONDS = 30
@@ -141,7 +142,9 @@ async def _search_confined(place: Place, sandbox: Sandbox, query: dict[str, Any]
         )
     finally:
         os.close(start)
-    question = json.dumps(query | {"cpu_seconds": SEARCH_SECONDS + 1}).encode()
+    private, complete = await asyncio.to_thread(PRIVATE_FILES.inodes)
+    limits = {"cpu_seconds": SEARCH_SECONDS + 1, "private": private, "skip_links": not complete}
+    question = json.dumps(query | limits).encode()
     try:
         async with asyncio.timeout(SEARCH_SECONDS):
             answer, complaint = await process.communicate(question)

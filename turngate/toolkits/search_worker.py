@@ -56,15 +56,26 @@ def _past_double_stars(indexes: set[int], parts: list[str]) -> set[int]:
     return reached
 
 
-def walk(directory: int) -> Iterator[tuple[str, int, str]]:
-    """Yield (path below ``directory``, descriptor of its directory, name) of every non-directory, in a stable order."""
+def walk(directory: int, private: set[tuple[int, int]]) -> Iterator[tuple[str, int, str]]:
+    """Yield (path below ``directory``, descriptor of its directory, name) of every non-directory, in a stable order.
+
+    ``private``: directories that are passed over, by device and inode.
+    """
     for where, directories, names, descriptor in os.fwalk(".", follow_symlinks=False, dir_fd=directory):
+        if private and _inode(os.fstat(descriptor)) in private:
+            directories.clear()
+            continue
         # A symlink is a name like any: whether it leads to a directory can't be seen from inside a sandbox.
         links = {name for name in directories if stat.S_ISLNK(os.lstat(name, dir_fd=descriptor).st_mode)}
         directories[:] = sorted(name for name in directories if name not in _SKIPPED_NAMES | links)
         above = where.removeprefix(".").removeprefix("/")
         for name in sorted(name for name in {*names, *links} if name not in _SKIPPED_NAMES):
             yield f"{above}/{name}" if above else name, descriptor, name
+
+
+def private_of(query: dict[str, Any]) -> set[tuple[int, int]]:
+    """Return the files and directories that are not searched, by device and inode."""
+    return {(device, inode) for device, inode in query["private"]}
 
 
 def as_unicode(path: str) -> str:
@@ -75,7 +86,7 @@ def as_unicode(path: str) -> str:
 def find_paths(directory: int, query: dict[str, Any]) -> dict[str, Any]:
     """Answer a glob: paths relative to the workspace, at most ``limit``."""
     paths: list[str] = []
-    for path, _, _ in walk(directory):
+    for path, _, _ in walk(directory, private_of(query)):
         if not matches_glob(path, query["pattern"]):
             continue
         if len(paths) == query["limit"]:
@@ -103,8 +114,9 @@ def find_lines(start: int, query: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(start: int, query: dict[str, Any], answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    private = private_of(query)
     for path, descriptor in _files(start, query):
-        text = None if descriptor is None else _read(descriptor)
+        text = None if descriptor is None else _read(descriptor, private, skip_links=query["skip_links"])
         if text is None:
             answer["files_skipped"] += 1
             continue
@@ -117,7 +129,7 @@ def _files(start: int, query: dict[str, Any]) -> Iterator[tuple[str, int | None]
         yield query["prefix"], os.dup(start)
         return
     wanted, prefix = query["glob"], query["prefix"]
-    for below, directory, name in walk(start):
+    for below, directory, name in walk(start, private_of(query)):
         if wanted is not None and not matches_glob(below if "/" in wanted else name, wanted):
             continue
         path = f"{prefix}/{below}" if prefix else below
@@ -127,10 +139,16 @@ def _files(start: int, query: dict[str, Any]) -> Iterator[tuple[str, int | None]
             yield path, None
 
 
-def _read(descriptor: int) -> str | None:
+def _inode(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _read(descriptor: int, private: set[tuple[int, int]], *, skip_links: bool) -> str | None:
     with open(descriptor, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_FILE_BYTES:
+            return None
+        if _inode(status) in private or (skip_links and status.st_nlink > 1):
             return None
         raw = file.read(MAX_FILE_BYTES)
     return None if b"\0" in raw[:_SNIFFED_BYTES] else raw.decode("utf-8", "replace")

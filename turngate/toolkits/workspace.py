@@ -3,8 +3,11 @@
 Owns confinement. A path is judged by where it really leads (every symlink in it followed), then opened from the
 workspace's root one component at a time with ``O_NOFOLLOW``, so a symlink put in its way after the check is refused.
 
-What is left: a hard link or bind mount made inside the workspace leads where it leads, and a directory that is moved
-out while it is open is still written to. The ``bash`` tool is not confined at all; its gate is the person.
+Turngate's own files are refused under any name: also when the workspace is or lies in the data directory, and through a
+hard link or bind mount (:mod:`turngate.toolkits.private_files`).
+
+What is left: a hard link or bind mount made inside the workspace leads to any other place that it leads to, and a directory
+that is moved out while it is open is still written to. The ``bash`` tool is not confined at all; its gate is the person.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turngate import ToolFailure
+from turngate.toolkits.private_files import PRIVATE_FILES
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO no one writes to would hang forever; regular files ignore the flag.
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
+_PRIVATE = "that directory is Turngate's own; it is not part of the workspace"
 PRIVATE_NAMES = frozenset({".turngate"})
 """The default data directory lies where `turngate up` was started, which may well be the workspace. It holds an operator's
 token: an agent that could read it could decide its own requests (I10)."""
@@ -62,8 +67,8 @@ def resolve_inside(workspace: Path, path: str) -> Path:
     real = Path(os.path.realpath(root / path))
     if not real.is_relative_to(root):
         raise OutsideWorkspace(path=path, reason="the path leads outside the workspace; use one inside it")
-    if PRIVATE_NAMES.intersection(real.relative_to(root).parts):
-        raise OutsideWorkspace(path=path, reason="that directory is Turngate's own; it is not part of the workspace")
+    if PRIVATE_NAMES.intersection(real.relative_to(root).parts) or PRIVATE_FILES.holds(real):
+        raise OutsideWorkspace(path=path, reason=_PRIVATE)
     return real
 
 
@@ -128,7 +133,7 @@ class Place:
         """Open the file for reading below an open parent. Returns a descriptor of a regular file; the caller closes it."""
         descriptor = self._open_below(parent, self.parts[-1], _FILE_FLAGS)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
+            return self._unless_private(descriptor)
         os.close(descriptor)
         raise FileUnavailable(path=self.path, reason="is not a regular file")
 
@@ -140,19 +145,28 @@ class Place:
             with self.parent() as parent:
                 descriptor = self._open_below(parent, self.parts[-1], _FILE_FLAGS)
         if stat.S_IFMT(os.fstat(descriptor).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
-            return descriptor
+            return self._unless_private(descriptor)
         os.close(descriptor)
         raise FileUnavailable(path=self.path, reason="is neither a file nor a directory")
 
     def _walk(self, parts: tuple[str, ...], *, create: bool = False) -> int:
-        descriptor = os.open(self.root, _DIRECTORY_FLAGS)
+        descriptor = self._unless_private(os.open(self.root, _DIRECTORY_FLAGS))
         for part in parts:
             try:
                 below = self._open_directory(descriptor, part, create=create)
             finally:
                 os.close(descriptor)
-            descriptor = below
+            descriptor = self._unless_private(below)
         return descriptor
+
+    def _unless_private(self, descriptor: int) -> int:
+        """Return the descriptor; close it and raise OutsideWorkspace when it is one of Turngate's own."""
+        status = os.fstat(descriptor)
+        private = PRIVATE_FILES.is_directory if stat.S_ISDIR(status.st_mode) else PRIVATE_FILES.is_file
+        if not private(status):
+            return descriptor
+        os.close(descriptor)
+        raise OutsideWorkspace(path=self.path, reason="that is Turngate's own; it is not part of the workspace")
 
     def _open_directory(self, parent: int, name: str, *, create: bool) -> int:
         try:

@@ -171,3 +171,17 @@ def test_streaming_can_be_switched_off(monkeypatch: pytest.MonkeyPatch):
     assert load_settings().streaming
     monkeypatch.setenv("TURNGATE_STREAMING", "off")
     assert not load_settings().streaming
+
+
+@pytest.mark.parametrize(
+    ("url", "files"),
+    [
+        (None, ("/state/turngate.db",)),
+        ("sqlite:////var/lib/app.db", ("/var/lib/app.db",)),
+        ("sqlite:////var/lib/app.db?timeout=5", ("/var/lib/app.db",)),
+        ("postgresql://u:p@db/turngate", ()),
+    ],
+)
+def test_the_files_of_the_store_are_known(url: str | None, files: tuple[str, ...]) -> None:
+    """An SQLite store is a file, by default in the data directory; a server's has none here."""
+    assert load_settings(data_dir="/state", database_url=url).database_files == tuple(map(Path, files))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from turngate.toolkits.files import edit_file, list_directory, read_file, write_file
+from turngate.toolkits.private_files import PRIVATE_FILES
 from turngate.toolkits.search import glob, grep
 from turngate.toolkits.text_files import read_text, write_text
 from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place, resolve_inside
@@ -163,3 +166,53 @@ async def test_i10_turngates_own_directory_is_not_part_of_the_workspace(call, wo
         await call(list_directory, path=".turngate")
     assert "tg_secret" not in str(await call(grep, pattern="tg_"))
     assert "token" not in str(await call(glob, pattern="**/*"))
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """A data directory with a token, made known as the composition roots do."""
+    directory = tmp_path / "state"
+    (directory / "logs").mkdir(parents=True)
+    (directory / "token").write_text("tg_secret\n")
+    (directory / "logs" / "temporal.log").write_text("tg_secret\n")
+    PRIVATE_FILES.add(directories=[directory], databases=[tmp_path / "elsewhere.db"])
+    yield directory
+    PRIVATE_FILES.clear()
+
+
+@pytest.mark.parametrize(
+    ("below", "path"),
+    [("", "token"), ("logs", "temporal.log"), ("..", "state/token"), ("..", "state/logs/temporal.log")],
+)
+async def test_i13_a_workspace_around_the_data_directory_opens_nothing_of_it(call, data_dir, below, path):
+    """I13: a workspace that is, lies in or holds the data directory shows none of its files, and takes none."""
+    call = replace(call, workspace=data_dir / below)
+    for tool, more in ((read_file, {}), (write_file, {"text": "x"}), (edit_file, {"old_text": "tg", "new_text": "x"})):
+        with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
+            await call(tool, path=path, **more)
+    with pytest.raises(OutsideWorkspace):
+        await call(list_directory, path=str(Path(path).parent))
+    if below == "..":
+        assert "tg_secret" not in str(await call(grep, pattern="tg_"))
+        assert "token" not in str(await call(glob, pattern="**/*"))
+    else:
+        with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
+            await call(grep, pattern="tg_")
+    assert (data_dir / "token").read_text() == "tg_secret\n"
+
+
+@pytest.mark.parametrize("private", ["state/token", "state/logs/temporal.log", "elsewhere.db", "elsewhere.db-wal"])
+async def test_i13_a_hard_link_to_a_private_file_is_refused(call, workspace, data_dir, tmp_path, private):
+    """I13: another name for a file of the data directory or of the store opens nothing; a hard link to any other file does."""
+    for name in ("elsewhere.db", "elsewhere.db-wal"):
+        (tmp_path / name).write_text("tg_secret")
+    (workspace / "notes.txt").hardlink_to(tmp_path / private)
+    (workspace / "own.txt").write_text("mine")
+    (workspace / "same.txt").hardlink_to(workspace / "own.txt")
+    for tool, more in ((read_file, {}), (write_file, {"text": "x"}), (edit_file, {"old_text": "tg", "new_text": "x"})):
+        with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
+            await call(tool, path="notes.txt", **more)
+    assert "tg_secret" not in str(await call(grep, pattern="tg_"))
+    assert "mine" in str(await call(grep, pattern="mine"))
+    assert "mine" in str(await call(read_file, path="same.txt"))
+    assert (tmp_path / private).read_text().startswith("tg_secret")
