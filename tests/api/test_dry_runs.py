@@ -25,7 +25,7 @@ RULES = '[[rule]]\nname = "open \\u202e<b>"\nverdict = "allow"\ntools = ["pay"]\
 @pytest.fixture
 async def printed(office: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Awaitable[str]]:
     """Run `turngate` against the office's API; returns what it prints on stdout."""
-    token = await token_for(office.stack.database, "cli", "runs:write")
+    token = await token_for(office.stack.database, "cli", "runs:write", "runs:all")
     monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
 
     async def run(*arguments: str, code: int = 0) -> str:
@@ -130,8 +130,8 @@ async def test_a_dry_run_that_diverges_says_where(
     assert (report["same"], report["diverged_total"]) == (False, 2)
     replay = await fetch(office, f"/runs/{report['replay_run_id']}")
     for answer in (
-        await office.agent.post(f"/api/v1/runs/{replay['id']}/messages", json={"input": "more"}),
-        await office.agent.post(f"/api/v1/runs/{replay['id']}/replay", json={"dry": True}),
+        await office.operator.post(f"/api/v1/runs/{replay['id']}/messages", json={"input": "more"}),
+        await office.operator.post(f"/api/v1/runs/{replay['id']}/replay", json={"dry": True}),
     ):
         assert (answer.status_code, answer.json()["code"]) == (409, "dry_replay"), answer.text
     assert world.paid == [1, 2]

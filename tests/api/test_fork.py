@@ -365,7 +365,7 @@ async def test_i5_a_fork_that_was_only_recorded_is_started_later(api: Api) -> No
 
 async def test_page_and_terminal_say_where_a_fork_comes_from(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """`turngate fork` starts and follows it; story, list and page name run and step, with a link."""
-    token = await token_for(api.stack.database, "cli", "runs:write", "requests:read")
+    token = await token_for(api.stack.database, "cli", "runs:write", "runs:all", "requests:read")
     monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
 
     async def printed(*arguments: str, code: int = 0) -> str:

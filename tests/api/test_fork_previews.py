@@ -61,7 +61,7 @@ async def test_a_plan_says_what_is_reused_and_what_may_run_again(
 ) -> None:
     """Recorded results up to the step, effects that stay (a sub-agent's too), and the later calls, with those that happened."""
     run = await paid_asked_and_read(office)
-    token = await token_for(office.stack.database, "cli", "runs:write")
+    token = await token_for(office.stack.database, "cli", "runs:write", "runs:all")
     monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
     async with office.stack.database.read() as conn:
         before = (await conn.execute(select(func.count()).select_from(events))).scalar_one()

@@ -257,7 +257,7 @@ async def test_the_command_line_shows_it_under_the_call(
     """In lines of their own that no character can leave; a sub-agent's after its path; with --json as lines of JSON."""
     parent, child = await talk.start("parent"), await talk.start("child")
     await talk.adopt(child, parent)
-    headers = await token_for(talk.api.stack.database, "cli", "requests:read", "runs:write")
+    headers = await token_for(talk.api.stack.database, "cli", "requests:read", "runs:write", "runs:all")
     link = ApiLink(url=talk.api.url, token=headers["Authorization"].removeprefix("Bearer "), data_dir=None)
 
     def watch() -> None:

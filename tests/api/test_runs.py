@@ -25,7 +25,7 @@ from turngate.wire.orders import StartOrder
 
 async def finished(api: Api, run_id: str) -> dict[str, Any]:
     async def look() -> dict[str, Any] | None:
-        run = (await api.agent.get(f"/api/v1/runs/{run_id}")).json()
+        run = (await api.operator.get(f"/api/v1/runs/{run_id}")).json()
         return run if run["status"] != "running" else None
 
     return await until(look, f"end of {run_id}")

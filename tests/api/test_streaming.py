@@ -217,7 +217,7 @@ async def test_the_command_line_prints_words_as_they_come(
 ) -> None:
     """On a terminal each line once, after the agent's margin; elsewhere complete messages only."""
     run_id = await talk.start("x")
-    headers = await token_for(talk.api.stack.database, "cli", "requests:read", "runs:write")
+    headers = await token_for(talk.api.stack.database, "cli", "requests:read", "runs:write", "runs:all")
     link = ApiLink(url=talk.api.url, token=headers["Authorization"].removeprefix("Bearer "), data_dir=None)
     printed = ""
 
