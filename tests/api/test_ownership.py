@@ -15,7 +15,7 @@ READS = ("", "/fork?step=1", "/replay", "/explanation", "/events", "/calls/c1/re
 STEERS = ("messages", "interrupt", "pause", "resume", "retry", "fork", "replay", "model")
 BODIES: dict[str, dict[str, Any]] = {
     "messages": {"input": "do something else"},
-    "fork": {"text": "go on"},
+    "fork": {"text": "continue"},
     "replay": {},
     "model": {"model": "scripted:other"},
 }

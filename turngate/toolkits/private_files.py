@@ -82,11 +82,11 @@ def _inode(status: os.stat_result) -> _Inode:
 
 
 def _inodes(paths: Iterable[Path]) -> set[_Inode]:
-    found: set[_Inode] = set()
+    listed: set[_Inode] = set()
     for each in paths:
         with suppress(OSError):
-            found.add(_inode(each.stat()))
-    return found
+            listed.add(_inode(each.stat()))
+    return listed
 
 
 def _entries(directories: Iterable[Path]) -> Iterator[os.DirEntry[str]]:
