@@ -6,7 +6,7 @@ twice. The plan is stored with it, in the same transaction as the inbox requests
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from sqlalchemy.exc import IntegrityError
@@ -32,6 +32,7 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.runs.outcomes import end_payload
 from turngate.domain.tools.external import is_external
 from turngate.store.events import events
+from turngate.store.evidence import calls_digest
 from turngate.store.requests import requests
 from turngate.store.runs import calls, runs, steps, subtree_usage
 
@@ -132,7 +133,7 @@ class CallModel:
                 await self._model.live.forget(conn, run.id, number)
                 await calls.insert_planned(conn, planned.calls)
                 await requests.insert_all(conn, planned.requests)
-                await events.append(conn, run.id, [_responded(response), *planned.events])
+                await events.append(conn, run.id, [_responded(response, planned.calls), *planned.events])
                 return planned.plan
             stored = await steps.get(conn, run.id, number)
         if stored is None or stored.stored_plan is None:
@@ -140,9 +141,11 @@ class CallModel:
         return stored.stored_plan
 
 
-def _responded(response: StepResponse) -> events.NewEvent:
+def _responded(response: StepResponse, planned: Sequence[calls.Call] = ()) -> events.NewEvent:
+    """Return the event of a response, with a digest of the calls that were planned for it."""
     payload = {"step": response.step.number, "finish_reason": response.finish_reason}
-    return "step.responded", {**payload, "calls": len(response.message.calls)}
+    evidence = {"planned": calls_digest(planned)} if planned else {}
+    return "step.responded", {**payload, "calls": len(response.message.calls), **evidence}
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from turngate.domain import contract
 from turngate.domain.contract import ClimbLadderInput, RecordExpiryInput
 from turngate.domain.tools import results
 from turngate.store.events import events
+from turngate.store.evidence import terms_digest
 from turngate.store.requests import requests
 from turngate.store.runs import calls
 
@@ -34,14 +35,14 @@ class Escalation:
             request = await requests.get(conn, order.request_id)
             if request is None or request.status != "pending" or request.rungs_climbed > order.rung:
                 return
-            terms, climbed = request.ask_terms, []
+            terms, written, climbed = request.ask_terms, request.terms, []
             payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
             missing = terms.ladder[request.rungs_climbed : order.rung + 1]
             for number, rung in enumerate(missing, request.rungs_climbed + 1):
                 terms = terms.climbed(rung)
                 to = {"rung": number, "roles": rung.roles, "people": rung.people}
-                climbed.append((CLIMBED[rung.do], {**payload, **to}))
-            written = terms.model_dump_json(exclude_defaults=True)
+                written = terms.model_dump_json(exclude_defaults=True)
+                climbed.append((CLIMBED[rung.do], {**payload, **to, "terms": terms_digest(written)}))
             if not await requests.climb(conn, request, rungs=order.rung + 1, terms=written):
                 raise LookupError(f"request {request.id!r} moved on while it climbed; looking again")
             await events.append(conn, order.run_id, climbed)

@@ -21,6 +21,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.evidence import request_digest, terms_digest
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, runs
@@ -119,10 +120,14 @@ async def open_request(
 
 
 def opening_event(request: Request, **more: str) -> events.NewEvent:
-    """Return the event of a request's opening: which call asks for what, by which rule. ``more``: further fields."""
+    """Return the event of a request's opening: which call asks for what, by which rule, and a digest of what is shown.
+
+    ``more``: further fields.
+    """
     of_call = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
     of_question = {"kind": request.kind, "rule": request.rule, "digest": request.digest}
-    return "request.opened", {**of_call, **of_question, **more}
+    evidence = {"content": request_digest(request), "terms": terms_digest(request.terms)}
+    return "request.opened", {**of_call, **of_question, **evidence, **more}
 
 
 def ready_call(call: calls.Call, tool: Tool) -> PlannedCall:

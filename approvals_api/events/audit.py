@@ -6,6 +6,7 @@ from typing import Final
 
 from approvals_api.principal import Principal
 from turngate.domain.errors import InvalidInputError, NotFoundError
+from turngate.store import evidence
 from turngate.store.database import Database
 from turngate.store.events import audit, events
 from turngate.wire.events import AuditFilter, AuditItem, ChainState
@@ -51,11 +52,16 @@ async def page(
 
 
 async def chain_state(database: Database, principal: Principal, run_id: str) -> ChainState:
-    """Compute a chain again. Raises NotFoundError when there is no such chain, ForbiddenError without the scope."""
+    """Compute a chain again, and compare the run's requests, calls and decisions with it.
+
+    Raises NotFoundError when there is no such chain, ForbiddenError without the scope.
+    """
     principal.require("requests:read")
     async with database.read() as conn:
         head = await events.chain_head(conn, run_id)
         broken = await events.chain_break(conn, run_id)
+        if broken is None and run_id != events.SYSTEM:
+            broken = await evidence.first_difference(conn, run_id)
     if head is None and broken is None:
         raise NotFoundError(f"there is no run {run_id!r}")
     return ChainState(

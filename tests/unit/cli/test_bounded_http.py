@@ -85,7 +85,7 @@ async def answer_to(stream: Stream, request: bytes = GET) -> bytes:
 
 
 async def end_of(stream: Stream, *, trickle: bytes, every: float = 0.05) -> tuple[bytes, float]:
-    """Send the same bytes again and again until the server ends the connection; return what it received, and after how long."""
+    """Send the same bytes again and again until the server ends the connection; return what arrived, and after how long."""
     reader, writer = stream
     began = asyncio.get_running_loop().time()
 

@@ -25,6 +25,7 @@ from turngate.cli.options import DataDir
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent, ChainHead, LogCheck
 from turngate.runtime.settings import Settings, load_settings
+from turngate.store import evidence
 from turngate.store.database import Connection
 from turngate.store.events import audit, events
 from turngate.text.plain_text import plain
@@ -77,9 +78,12 @@ def verify(
     ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Compute every hash again, and look for gaps, repeats, swapped and cut-off events.
+    """Compute every hash again, look for gaps, repeats, swapped and cut-off events, and compare the store with the log.
 
-    An export is checked without a store. Exit code: 0, or 1 when something is wrong; the message says where.
+    Of the store, the digests of requests, calls and edits are computed from their bytes, and each decision's person, status
+    and edit must be those of its event. An export is checked without a store, so for its chains only.
+
+    Exit code: 0, or 1 when something is wrong; the message says where.
     """
     checked = _check_file(file) if file is not None else asyncio.run(_check_store(load_settings(data_dir=data_dir)))
     if checked.broken is not None:
@@ -160,8 +164,17 @@ async def _check_store(settings: Settings) -> Checked:
             broken = check.close(head)
             if broken is not None:
                 return Checked(events=check.events, heads=check.heads, broken=str(broken))
-        broken = check.end(last_seq=await events.last_seq(conn))
+        broken = check.end(last_seq=await events.last_seq(conn)) or await _first_difference(conn)
     return Checked(events=check.events, heads=check.heads, broken=None if broken is None else str(broken))
+
+
+async def _first_difference(conn: Connection) -> ChainBreak | None:
+    """Compare the stored requests, calls and decisions of every run with its events."""
+    async for run_id in evidence.run_ids(conn):
+        different = await evidence.first_difference(conn, run_id)
+        if different is not None:
+            return different
+    return None
 
 
 @contextmanager

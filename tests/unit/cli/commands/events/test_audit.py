@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import text
 from support.event_guards import take_guards_away
-from support.stored_requests import live_run
+from support.stored_requests import live_run, request_row
 from typer.testing import CliRunner
 
 from turngate.cli import stores
@@ -23,7 +23,8 @@ from turngate.runtime.settings import load_settings
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import audit, events
-from turngate.store.runs import new_run
+from turngate.store.requests import requests
+from turngate.store.runs import new_run, runs
 
 Answer = TypeVar("Answer")
 RUNS = ("run_a", "run_b", "run_c")
@@ -298,3 +299,16 @@ def test_the_store_itself_is_checked(store: Path, tmp_path: Path, tampering: str
 
     in_store(copied, tamper)
     assert message in turngate("verify", store=copied, code=1)[1]
+
+
+def test_i15_a_row_without_an_event_is_found(store: Path, tmp_path: Path) -> None:
+    """I15: a chain that holds does not help a request that was written past it."""
+    copied = Path(shutil.copytree(store, tmp_path / "copy"))
+
+    async def plant(conn: Connection) -> None:
+        run = await runs.get(conn, "run_a")
+        assert run is not None
+        await requests.insert_all(conn, [request_row(run, "rq_planted", status="approved", decided_by="the-ceo")])
+
+    in_store(copied, plant)
+    assert "no event opened request rq_planted" in turngate("verify", store=copied, code=1)[1]

@@ -1,0 +1,153 @@
+"""I15: a row that someone changed in the database does not agree with the log, and the first difference is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, insert, update
+from support.engine import OPERATOR, ListModel, call, says, stack
+from support.tools import Bench
+from temporalio.client import Client
+
+from turngate import Policy, Rule
+from turngate.store import evidence
+from turngate.store.database import Database
+from turngate.store.runs.runs import Run
+from turngate.store.tables import approvals, calls, decisions, executions, requests
+
+CHANGES: list[tuple[Any, dict[str, Any], str]] = [
+    (requests, {"input": '{"cents": 5}'}, "not as it was shown"),
+    (requests, {"agent_words": "All fine."}, "not as it was shown"),
+    (requests, {"preview": "nothing changes", "preview_kind": "text"}, "not as it was shown"),
+    (requests, {"risk": "high"}, "not as it was shown"),
+    (requests, {"not_by": "eve"}, "not as it was shown"),
+    (requests, {"manifest": "{}"}, "not as it was shown"),
+    (requests, {"digest": "0" * 64}, "the digest of request"),
+    (requests, {"rule": "another"}, "the rule of request"),
+    (requests, {"terms": '{"quorum":1,"starter_may_decide":false}'}, "the terms of request"),
+    (requests, {"rungs_climbed": 1}, "has not climbed"),
+    (requests, {"status": "rejected"}, "its status is 'rejected'"),
+    (requests, {"status": "pending", "decided_by": None, "decision_id": None, "verb": None}, "its status is 'pending'"),
+    (requests, {"decided_by": "eve"}, "its by is 'eve'"),
+    (requests, {"verb": "approve"}, "its verb is 'approve'"),
+    (requests, {"decision_id": "another"}, "its decision_id is 'another'"),
+    (calls, {"input": '{"cents": 5}'}, "not as they were planned"),
+    (calls, {"tool_name": "look"}, "not as they were planned"),
+    (calls, {"policy_version": "another"}, "not as they were planned"),
+    (calls, {"effect": "read"}, "not as they were planned"),
+    (calls, {"edited_input": '{"cents": 9000}'}, "is not the one that was edited"),
+    (decisions, {"args": '{"cents": 9000}'}, "is not the one that was edited"),
+    (decisions, {"digest": "0" * 64}, "is not the one that was decided"),
+    (decisions, {"decided_by": "eve"}, "the by of decision"),
+    (decisions, {"verb": "approve"}, "the verb of decision"),
+    (executions, {"digest": "0" * 64}, "the digest of the execution"),
+    (executions, {"decision_id": None}, "the decision_id of the execution"),
+]
+
+
+async def difference(database: Database, run: Run) -> str:
+    """Return the first difference in words; "" when the rows agree with the log."""
+    async with database.read() as conn:
+        different = await evidence.first_difference(conn, run.id)
+    return "" if different is None else str(different)
+
+
+def paying(*cents: int) -> ListModel:
+    return ListModel(
+        *(says("I pay.", call("pay", json.dumps({"cents": each}), f"c{each}")) for each in cents), says("Done.")
+    )
+
+
+async def test_i15_every_change_of_an_edited_call_is_found(client: Client, database: Database, bench: Bench) -> None:
+    """I15: each changed column of request, call, decision and execution is named, and undone agrees again."""
+    async with stack(client, database, bench.pay, model=paying(5_000)) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "edit", args=json.dumps({"cents": 70}))
+        await engine.ended(run)
+    assert bench.paid == [70]
+    assert await difference(database, run) == ""
+    for table, changed, problem in CHANGES:
+        async with database.write() as conn:
+            before = (await conn.execute(table.select())).mappings().one()
+            await conn.execute(update(table).values(**changed))
+        assert problem in await difference(database, run), changed
+        async with database.write() as conn:
+            await conn.execute(update(table).values(**{name: before[name] for name in changed}))
+        assert await difference(database, run) == ""
+
+
+async def test_i15_rows_that_come_or_go_are_found(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I15: a request, a decision or an execution that was removed, and a request that no one opened."""
+    async with stack(client, sqlite, bench.pay, model=paying(5_000)) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "edit", args=json.dumps({"cents": 70}))
+        await engine.ended(run)
+    for table, problem in ((executions, "is missing"), (decisions, "is not the one that was decided")):
+        async with sqlite.write() as conn:
+            row = (await conn.execute(table.select())).mappings().one()
+            await conn.execute(delete(table))
+        assert problem in await difference(sqlite, run)
+        async with sqlite.write() as conn:
+            await conn.execute(insert(table).values(**row))
+    async with sqlite.write() as conn:
+        row = (await conn.execute(requests.select())).mappings().one()
+        more = {"id": "rq_planted", "decision_id": None}
+        await conn.execute(insert(requests).values(**{**row, **more}))
+    assert "no event opened request rq_planted" in await difference(sqlite, run)
+
+
+@pytest.mark.parametrize("verb", ["approve", "reject"])
+async def test_i15_a_decision_of_another_person_is_found(
+    client: Client, sqlite: Database, bench: Bench, verb: str
+) -> None:
+    """I15: the log knows who decided, though an approval has no content of its own; several steps agree."""
+    async with stack(client, sqlite, bench.pay, model=paying(5_000, 6_000)) as engine:
+        run = await engine.start()
+        for _ in range(2):
+            await engine.decide(await engine.request(run), verb)
+        await engine.ended(run)
+    assert await difference(sqlite, run) == ""
+    async with sqlite.write() as conn:
+        await conn.execute(update(requests).where(requests.c.input.contains("6000")).values(decided_by="eve"))
+    assert "its by is 'eve'; the log says" in await difference(sqlite, run)
+
+
+async def test_i15_a_request_that_waits_is_compared_too(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I15: an approval that was written into the table, past the API, is found before and after anything runs by it."""
+    async with stack(client, sqlite, bench.pay, model=paying(5_000)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        assert await difference(sqlite, run) == ""
+        async with sqlite.write() as conn:
+            forged = {"status": "approved", "decided_by": "the-ceo", "verb": "approve", "decision_id": "forged"}
+            await conn.execute(update(requests).values(**forged))
+        assert f"request {request.id} is approved; the log says pending" in await difference(sqlite, run)
+        async with sqlite.write() as conn:
+            await conn.execute(update(requests).values(status="pending", decided_by=None, verb=None, decision_id=None))
+        await engine.decide(request, "reject")
+        await engine.ended(run)
+
+
+async def test_i15_an_approval_that_no_one_gave_is_found(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I15: of two people who must approve, one who is only a row in the table counts as a change."""
+    rule = Rule(name="two", verdict="ask", tools=["pay"], quorum=2)
+    async with stack(client, sqlite, bench.pay, model=paying(5_000), policy=Policy(rule=[rule])) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.decide(request, "approve", by=OPERATOR)
+        assert await difference(sqlite, run) == ""
+        async with sqlite.write() as conn:
+            forged = {"request_id": request.id, "decided_by": "the-ceo", "decision_id": "forged", "message": ""}
+            await conn.execute(insert(approvals).values(**forged, created_at=request.created_at))
+        assert "an approval of request" in await difference(sqlite, run)
+        async with sqlite.write() as conn:
+            await conn.execute(delete(approvals).where(approvals.c.decision_id == "forged"))
+        await engine.decide(request, "approve", by=replace(OPERATOR, name="second"))
+        await engine.ended(run)
+    assert await difference(sqlite, run) == ""
+    async with sqlite.write() as conn:
+        await conn.execute(update(approvals).where(approvals.c.decided_by == "second").values(decided_by="the-ceo"))
+    assert "an approval of request" in await difference(sqlite, run)

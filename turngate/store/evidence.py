@@ -1,0 +1,313 @@
+"""Evidence (I15): what the log says of the stored rows, so that a row that was changed after the fact is found.
+
+The chain of events cannot be changed unseen, but people decide by the rows: requests, calls, decisions. Each event that
+opens, plans or decides one therefore carries a digest of its bytes, and :func:`first_difference` compares. A row's digest is
+over what the database returns, so text that the columns had to change (``turngate.store.storable``) is hashed as it is stored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import ValidationError
+from sqlalchemy import select
+
+from turngate.domain.digest import call_digest, framed_sha256
+from turngate.domain.runs.budgets import AFTER_THE_STEP
+from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent
+from turngate.domain.tools.tool import ToolManifest
+from turngate.store.database import Connection
+from turngate.store.events import audit
+from turngate.store.requests import requests
+from turngate.store.requests.requests import Approval, Decision, Request
+from turngate.store.runs import calls, executions
+from turngate.store.runs.calls import Call
+from turngate.store.runs.executions import Execution
+from turngate.store.storable import storable
+from turngate.store.tables import approvals as approvals_table
+from turngate.store.tables import decisions as decisions_table
+from turngate.store.tables import runs as runs_table
+
+READ_AT_ONCE: Final = 200
+
+REQUEST_FIELDS: Final = (
+    "id", "run_id", "tool_call_id", "kind", "agent", "tool_name", "manifest", "input", "digest", "rule", "reason", "risk",
+    "agent_words", "preview_kind", "preview", "not_by", "expires_at", "created_at", "path", "quorum",
+)  # fmt: skip
+"""What never changes in a request once it is open. Its terms change when it climbs its ladder, and have a digest of their own."""
+CALL_FIELDS: Final = (
+    "run_id", "tool_call_id", "step", "position", "tool_name", "input", "repeat_key", "digest", "policy_version", "effect",
+)  # fmt: skip
+"""What never changes in a call once it is planned."""
+ENDINGS: Final = ("expired", "cancelled", "superseded")
+CLIMBS: Final = ("request.reminded", "request.escalated", "request.delegated")
+
+
+def request_digest(request: Request) -> str:
+    """Return the digest of what a person is shown of a request."""
+    return _digest(request, REQUEST_FIELDS)
+
+
+def calls_digest(planned: Iterable[Call]) -> str:
+    """Return the digest of the calls of one step, as planned, in the model's order."""
+    return framed_sha256(*(_digest(each, CALL_FIELDS) for each in planned))
+
+
+def terms_digest(terms: str) -> str:
+    """Return the digest of a request's terms (JSON)."""
+    return framed_sha256(storable(terms))
+
+
+async def first_difference(conn: Connection, run_id: str) -> ChainBreak | None:
+    """Compare a run's rows with its events, and return the first that differ; None when all agree.
+
+    The events' own chain is checked by ``turngate.domain.runs.event_chain``. Nothing is written.
+    """
+    run = await _RunEvidence.read(conn, run_id)
+    return next(run.differences(), None)
+
+
+async def run_ids(conn: Connection) -> AsyncIterator[str]:
+    """Yield the id of every run, in order; read in batches."""
+    query, last = select(runs_table.c.id).order_by(runs_table.c.id).limit(READ_AT_ONCE), ""
+    while batch := list((await conn.execute(query.where(runs_table.c.id > last))).scalars()):
+        for run_id in batch:
+            yield run_id
+        last = batch[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LoggedEvent:
+    run_seq: int
+    type: str
+    payload: Mapping[str, Any]
+
+
+@dataclass
+class _RequestLog:
+    """What the log says of one request: how it was opened, what happened to it since, and how often it climbed."""
+
+    opened: _LoggedEvent | None = None
+    last: _LoggedEvent | None = None
+    climbs: list[_LoggedEvent] = field(default_factory=list)
+    approvals: dict[str, _LoggedEvent] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RunEvidence:
+    """One run's events and rows."""
+
+    run_id: str
+    events: Sequence[_LoggedEvent]
+    requests: Mapping[str, Request]
+    calls: Mapping[str, Call]
+    decisions: Mapping[str, Decision]
+    approvals: Mapping[str, Approval]
+    executions: Mapping[str, Execution]
+
+    @classmethod
+    async def read(cls, conn: Connection, run_id: str) -> _RunEvidence:
+        logged = [_logged(event) async for event in audit.every(conn, run_id=run_id)]
+        opened = await requests.of_run(conn, run_id)
+        ids = [each.id for each in opened]
+        decided = await conn.execute(select(decisions_table).where(decisions_table.c.request_id.in_(ids)))
+        approved = await conn.execute(select(approvals_table).where(approvals_table.c.request_id.in_(ids)))
+        return cls(
+            run_id=run_id,
+            events=logged,
+            requests={each.id: each for each in opened},
+            calls={each.tool_call_id: each for each in await calls.of_run(conn, run_id)},
+            decisions={row["id"]: Decision(**row) for row in decided.mappings()},
+            approvals={row["decision_id"]: Approval(**row) for row in approved.mappings()},
+            executions={each.tool_call_id: each for each in await executions.of_run(conn, run_id)},
+        )
+
+    def differences(self) -> Iterator[ChainBreak]:
+        """Yield what differs, in the order of events; rows that no event accounts for come last."""
+        logs = self._request_logs()
+        yield from self._planned()
+        for request_id, log in logs.items():
+            yield from self._request(request_id, log)
+        for call_id, started in self._starts().items():
+            yield from self._execution(call_id, started)
+        for request_id in self.requests:
+            if request_id not in logs or logs[request_id].opened is None:
+                yield self._differs(None, f"no event opened request {request_id}")
+
+    def _request_logs(self) -> dict[str, _RequestLog]:
+        logs: dict[str, _RequestLog] = {}
+        for event in self.events:
+            request_id = event.payload.get("request_id")
+            if not event.type.startswith("request.") or not isinstance(request_id, str):
+                continue
+            if event.type == "request.opened":
+                logs[request_id] = _RequestLog(opened=event)
+            log = logs.setdefault(request_id, _RequestLog())
+            if event.type in CLIMBS:
+                log.climbs.append(event)
+            elif event.type == "request.approved_once":
+                log.approvals[str(event.payload.get("decision_id"))] = event
+            elif event.type in {"request.decided", "request.rebuilt", *(f"request.{each}" for each in ENDINGS)}:
+                log.last = event
+        return logs
+
+    def _planned(self) -> Iterator[ChainBreak]:
+        """Compare the calls of each step with what was planned. A log of 0.1.0 has no digest of them."""
+        for event in self.events:
+            if event.type != "step.responded" or "planned" not in event.payload:
+                continue
+            step = event.payload.get("step")
+            of_model = [each for each in self.calls.values() if each.step == step and each.position < AFTER_THE_STEP]
+            if calls_digest(sorted(of_model, key=lambda each: each.position)) != event.payload["planned"]:
+                yield self._differs(event, f"the calls of step {step} are not as they were planned")
+
+    def _request(self, request_id: str, log: _RequestLog) -> Iterator[ChainBreak]:
+        request, opened = self.requests.get(request_id), log.opened
+        if opened is None:
+            return  # reported by its row, if it has one
+        if request is None:
+            yield self._differs(opened, f"the row of request {request_id} is missing")
+            return
+        named = ("tool_call_id", request.tool_call_id), ("tool", request.tool_name), ("kind", request.kind)
+        for name, value in (*named, ("rule", request.rule), ("digest", request.digest)):
+            if opened.payload.get(name) != value:
+                yield self._differs(opened, f"the {name} of request {request_id} is not the one that was asked about")
+        if "content" in opened.payload and opened.payload["content"] != request_digest(request):
+            yield self._differs(opened, f"request {request_id} is not as it was shown")
+        if self._recomputed(request) not in {None, request.digest}:
+            yield self._differs(opened, f"the digest of request {request_id} is not that of its call")
+        yield from self._terms(request, log, opened)
+        yield from self._approvals(request, log)
+        yield from self._ending(request, log)
+
+    def _terms(self, request: Request, log: _RequestLog, opened: _LoggedEvent) -> Iterator[ChainBreak]:
+        newest = next((each for each in reversed((opened, *log.climbs)) if "terms" in each.payload), None)
+        if newest is not None and newest.payload["terms"] != terms_digest(request.terms):
+            yield self._differs(newest, f"the terms of request {request.id} are not those it was asked on")
+        rungs = [each.payload.get("rung") for each in log.climbs]
+        if "content" in opened.payload and request.rungs_climbed != (rungs[-1] if rungs else 0):
+            yield self._differs(opened, f"request {request.id} has not climbed its ladder as its row says")
+
+    def _approvals(self, request: Request, log: _RequestLog) -> Iterator[ChainBreak]:
+        """Compare the approvals of a request that needs several; its decision is the last of them."""
+        rows = {each.decision_id: each for each in self.approvals.values() if each.request_id == request.id}
+        logged = dict(log.approvals)
+        if rows and log.last is not None and log.last.type == "request.decided" and request.verb == "approve":
+            logged[str(log.last.payload.get("decision_id"))] = log.last
+        for decision_id in rows.keys() | logged.keys():
+            row, event = rows.get(decision_id), logged.get(decision_id)
+            if row is None or event is None or row.decided_by != event.payload.get("by"):
+                yield self._differs(event or log.opened, f"an approval of request {request.id} is not as it was given")
+        if request.approvals != len(rows):
+            yield self._differs(
+                log.opened, f"request {request.id} counts {request.approvals} approvals; {len(rows)} were given"
+            )
+
+    def _ending(self, request: Request, log: _RequestLog) -> Iterator[ChainBreak]:
+        """Compare how a request ended, by whom, and what they sent."""
+        last = log.last
+        if last is None or last.type == "request.rebuilt":
+            # Rebuilt from its workflow by `turngate recover`: the log has the status, not the person.
+            status = "pending" if last is None else last.payload.get("status")
+            if request.status != status:
+                yield self._differs(
+                    last or log.opened, f"request {request.id} is {request.status}; the log says {status}"
+                )
+            if last is None and (request.decided_by is not None or request.decision_id is not None):
+                yield self._differs(log.opened, f"request {request.id} names a decision that the log does not have")
+            return
+        if last.type != "request.decided":
+            ended = last.type.removeprefix("request.")
+            if request.status != ended or request.decided_by is not None or request.decision_id is not None:
+                yield self._differs(last, f"request {request.id} is {request.status}; the log says {ended}")
+            return
+        pairs = (
+            ("status", request.status),
+            ("verb", request.verb),
+            ("by", request.decided_by),
+            ("decision_id", request.decision_id),
+        )
+        for name, value in pairs:
+            if last.payload.get(name) != value:
+                logged = last.payload.get(name)
+                yield self._differs(last, f"request {request.id}: its {name} is {value!r}; the log says {logged!r}")
+        yield from self._decision(request, last)
+
+    def _decision(self, request: Request, decided: _LoggedEvent) -> Iterator[ChainBreak]:
+        stored = self.decisions.get(str(decided.payload.get("decision_id")))
+        call = self.calls.get(request.tool_call_id)
+        if stored is not None:
+            for name, value in (("verb", stored.verb), ("by", stored.decided_by), ("outcome", stored.outcome)):
+                if decided.payload.get(name) != value:
+                    yield self._differs(decided, f"the {name} of decision {stored.id} is not the one that was logged")
+            if stored.request_id != request.id:
+                yield self._differs(decided, f"decision {stored.id} names another request")
+        if decided.payload.get("verb") != "edit":
+            return
+        edited = decided.payload.get("edited_digest")
+        if stored is None or stored.digest != edited:
+            yield self._differs(decided, f"the edit of request {request.id} is not the one that was decided")
+            return
+        if call is None or call.edited_input is None or stored.args != call.edited_input:
+            yield self._differs(decided, f"call {request.tool_call_id} is not the one that was edited")
+        elif self._recomputed(request, call.edited_input) not in {None, edited}:
+            yield self._differs(decided, f"the digest of the edit of request {request.id} is not that of its call")
+
+    def _starts(self) -> dict[str, _LoggedEvent]:
+        """Return each call's newest start."""
+        started = (each for each in self.events if each.type == "execution.started")
+        return {str(each.payload.get("tool_call_id")): each for each in started}
+
+    def _execution(self, call_id: str, started: _LoggedEvent) -> Iterator[ChainBreak]:
+        row = self.executions.get(call_id)
+        if row is None:
+            yield self._differs(started, f"the row of the execution of call {call_id} is missing")
+            return
+        for name, value in (("digest", row.digest), ("decision_id", row.decision_id)):
+            if started.payload.get(name) != value:
+                yield self._differs(
+                    started, f"the {name} of the execution of call {call_id} is not the one that started it"
+                )
+
+    def _recomputed(self, request: Request, raw_input: str | None = None) -> str | None:
+        """Return the digest computed from the stored bytes; None where they cannot tell.
+
+        A request about an outcome, and one that overruled an earlier verdict, carry the digest of the planned call. Text
+        that could not be stored as it was (U+FFFD) has the digest of what came.
+        """
+        call, text = self.calls.get(request.tool_call_id), request.input if raw_input is None else raw_input
+        if call is None:
+            return ""
+        if raw_input is None and request.kind == "outcome":
+            return None
+        try:
+            manifest = ToolManifest.model_validate_json(request.manifest)
+        except ValidationError:
+            return ""
+        if "\ufffd" in text or '"overruled"' in call.verdict:
+            return None
+        return call_digest(
+            tool_name=request.tool_name,
+            manifest_digest=manifest.digest,
+            raw_input=text,
+            run_id=request.run_id,
+            tool_call_id=request.tool_call_id,
+            policy_version=call.policy_version,
+        )
+
+    def _differs(self, event: _LoggedEvent | None, problem: str) -> ChainBreak:
+        return ChainBreak(run_id=self.run_id, run_seq=0 if event is None else event.run_seq, problem=problem)
+
+
+def _logged(event: ChainedEvent) -> _LoggedEvent:
+    payload = json.loads(event.payload)
+    return _LoggedEvent(run_seq=event.run_seq, type=event.type, payload=payload if isinstance(payload, dict) else {})
+
+
+def _digest(row: Request | Call, names: Sequence[str]) -> str:
+    values = {name: getattr(row, name) for name in names}
+    stored = {name: storable(value) if isinstance(value, str) else value for name, value in values.items()}
+    return framed_sha256(json.dumps(stored, sort_keys=True, separators=(",", ":")))
