@@ -1,6 +1,6 @@
 """Notices an event loop that stalls: code in it holds the processor or waits without giving way (DESIGN §4, I14).
 
-A loop that stalls can't say so itself. A thread looks at the time of the loop's last beat, logs what the loop is doing, and keeps
+A loop that stalls can't say so itself. A thread looks at the loop's last sign of life, logs what the loop is doing, and keeps
 when that was. ``/readyz`` asks for it after the stall; during the stall, ``/readyz`` does not answer at all.
 """
 
@@ -34,11 +34,11 @@ class LoopWatch:
 
     def __init__(self, name: str, *, limit_seconds: float = LIMIT_SECONDS) -> None:
         self._name, self._limit = name, limit_seconds
-        self._last_beat = time.monotonic()
+        self._last_sign = time.monotonic()
         self._last_stall: float | None = None
         self._ended = threading.Event()
         self._loop_thread = 0
-        self._beating: asyncio.Task[None] | None = None
+        self._signing: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._watch, name=f"watch-{name}", daemon=True)
 
     @property
@@ -51,8 +51,8 @@ class LoopWatch:
     async def __aenter__(self) -> Self:
         """Start to watch."""
         self._loop_thread = threading.get_ident()
-        self._last_beat = time.monotonic()
-        self._beating = asyncio.create_task(self._beat(), name=f"beat-{self._name}")
+        self._last_sign = time.monotonic()
+        self._signing = asyncio.create_task(self._sign(), name=f"signs-of-{self._name}")
         self._thread.start()
         return self
 
@@ -61,17 +61,17 @@ class LoopWatch:
     ) -> None:
         """Stop watching."""
         self._ended.set()
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
+        if self._signing is not None:
+            self._signing.cancel()
+            await asyncio.gather(self._signing, return_exceptions=True)
 
-    async def _beat(self) -> None:
+    async def _sign(self) -> None:
         while True:
-            self._last_beat = time.monotonic()
+            self._last_sign = time.monotonic()
             await asyncio.sleep(min(BEAT_SECONDS, self._limit / 4))
 
     def _silence(self) -> float:
-        return time.monotonic() - self._last_beat
+        return time.monotonic() - self._last_sign
 
     def _watch(self) -> None:
         is_stalled = False
