@@ -140,19 +140,29 @@ async def test_who_may_read_requests_may_read_the_log(desk: Desk) -> None:
 async def test_a_chain_that_was_changed_is_reported_as_broken(desk: Desk) -> None:
     """API and page name the first event that does not fit; other chains hold."""
     ann = await desk.person("ann")
-    await ann.get("/api/v1/requests/rq")
-    await ann.post("/api/v1/requests/rq/comments", json={"text": "x"})
-    page = await ann.get("/audit", params={"verify": "run_1"}, headers=PAGE)
+    await desk.run("run_2")
+    async with desk.database.write() as conn:
+        await events.append(conn, "run_2", [("thing.happened", {"by": "ann"})] * 2)
+    page = await ann.get("/audit", params={"verify": "run_2"}, headers=PAGE)
     assert "is intact: 2 events" in page.text
     async with desk.database.write() as conn:
         await take_guards_away(conn)
-        await conn.execute(text("UPDATE events SET payload = replace(payload, 'ann', 'eve') WHERE run_id = 'run_1'"))
-    chain = (await ann.get("/api/v1/audit/chains/run_1")).json()
+        await conn.execute(text("UPDATE events SET payload = replace(payload, 'ann', 'eve') WHERE run_id = 'run_2'"))
+    chain = (await ann.get("/api/v1/audit/chains/run_2")).json()
     assert (chain["broken_at"], chain["problem"]) == (1, "its content is not what its hash was made over")
-    page = await ann.get("/audit", params={"verify": "run_1"}, headers=PAGE)
+    page = await ann.get("/audit", params={"verify": "run_2"}, headers=PAGE)
     assert "is broken" in page.text
     assert "Event 1: its content is not what its hash was made over" in page.text
     assert (await ann.get("/api/v1/audit/chains/system")).json()["broken_at"] is None
+
+
+async def test_i15_a_planted_request_breaks_its_chain(desk: Desk) -> None:
+    """I15: a request that no event opened is reported, by the API and on the page, before anyone has touched it."""
+    ann = await desk.person("ann")
+    chain = (await ann.get("/api/v1/audit/chains/run_1")).json()
+    assert chain["problem"] == "no event opened request rq"
+    page = await ann.get("/audit", params={"verify": "run_1"}, headers=PAGE)
+    assert "no event opened request rq" in page.text
 
 
 async def test_the_page_links_what_happened_and_escapes_all_of_it(desk: Desk) -> None:
