@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -58,6 +58,60 @@ def denies(pattern: CommandPattern, command: SimpleCommand) -> Match:
     anchored = program in SUBCOMMAND_PROGRAMS and not pattern.any_program
     answers.append(_has_operands(operands, words.operands, anchored=anchored))
     return all_of(answers)
+
+
+_KEEPS_WORDS = _names(
+    ". : [ [[ awk base64 basename builtin cat cd chgrp chmod chown cksum cmp column comm command curl cut date dd df "
+    "diff dig dirname du echo egrep env eslint eval exec exit export expr false fgrep file find flake8 fmt fold gawk getent "
+    "git grep groups gunzip gzip head host hostname iconv id jest join jq kill killall ls mawk md5sum mkdir "
+    "mktemp mypy nice nl nohup nslookup od paste patch pgrep ping pip pip3 pkill prettier printenv printf ps pwd pytest "
+    "read readlink realpath rev rg rm rmdir ruff sed seq set sha1sum sha256sum shift shuf sleep sort split stat strings "
+    "sudo sum tac tail tar tee test time timeout touch tr trap tree true truncate tsc type umask uname uniq unlink unset "
+    "unzip uptime vitest wait wc wget whereis which who whoami xargs xxd yes zip"
+)
+"""Programs that run none of their words, or whose commands are read on their own: what is denied may be named in them."""
+
+_COPIES = _names("cp install link ln mv")
+"""Programs that give another a new name, under which no pattern would know it (``ln -s /bin/rm x && ./x -r y``)."""
+
+
+def may_carry(pattern: CommandPattern, command: SimpleCommand) -> bool:
+    """Tell whether a program that is not known has words that may be the denied command (``anything --run 'rm -r x'``)."""
+    program = _base_name(command.words[0].text or "")
+    if pattern.any_program or program in _KEEPS_WORDS or command.guessed:
+        return False
+    wanted = {_base_name(name) for name in pattern.programs}
+    texts = [word.text or "" for word in command.words]
+    named = [at for at, text in enumerate(texts) if at and _base_name(text) in wanted]
+    if program in _COPIES:
+        return bool(named)
+    if len(named) > _MAX_PLACES or _any_attaches(texts[1:], wanted):
+        return True
+    return any(denies(pattern, SimpleCommand(words=command.words[at:])) != "no" for at in named)
+
+
+def _any_attaches(texts: Iterable[str], wanted: Collection[str]) -> bool:
+    return any(_attaches(text, wanted) for text in texts)
+
+
+def _attaches(text: str, wanted: Collection[str]) -> bool:
+    """Tell whether a denied program is named inside a word, beside other text (``--run=rm``, ``-Irm``, ``'sh -c "rm x"'``).
+
+    A word that is itself a text with substitutions may name any program.
+    """
+    if "$(" in text or "`" in text:
+        return True
+    plain = text.translate(_WITHOUT_QUOTES)
+    attached = plain[2:] if plain.startswith("-") and not plain.startswith("--") else ""
+    if _base_name(attached) in wanted:
+        return True
+    parts = plain.translate(_APART).split()
+    return parts != [text] and any(_base_name(part) in wanted for part in parts)
+
+
+_MAX_PLACES = 20
+_WITHOUT_QUOTES = str.maketrans("", "", "'\"\\`")
+_APART = str.maketrans(dict.fromkeys(" \t\n;&|()<>{}[]$,:=!@", " "))
 
 
 def _base_name(program: str) -> str:

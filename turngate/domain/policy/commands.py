@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from turngate.domain.policy.command_allow import allows
-from turngate.domain.policy.command_deny import denies
+from turngate.domain.policy.command_deny import denies, may_carry
 from turngate.domain.policy.command_line import Commands, SimpleCommand, Unparsable
 from turngate.domain.policy.command_pattern import parse_command_pattern
 from turngate.domain.policy.facts import Finding
@@ -80,6 +80,8 @@ def _denied(patterns: Sequence[str], commands: Commands) -> Finding:
                     return Finding(match="yes", reason=f"{describe(command)!r} fits {pattern!r}")
                 case "yes" | "unclear":
                     unclear.append(f"{describe(command)!r} may be what {pattern!r} means")
+                case _ if may_carry(parse_command_pattern(pattern), command):
+                    unclear.append(f"{describe(command)!r} may run what {pattern!r} means")
         if command.opaque is not None:
             unclear.append(f"{describe(command)!r} {command.opaque}")
     if unclear:

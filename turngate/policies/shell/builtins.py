@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 from typing import Final
 
 from turngate.domain.policy.command_line import Word
-from turngate.policies.shell.options import names
+from turngate.policies.shell.options import OptionTable, names, read_options
 from turngate.policies.shell.wrappers import ASSIGNMENT, Runs
 
 RESERVED = names("! { } [[ ]] if then elif else fi case esac for select while until do done in function coproc")
@@ -25,6 +26,7 @@ _SUBSTITUTION = re.compile(r"\$\(|`|\$\{")
 _UNKNOWABLE = names(
     "source . alias enable bind complete compgen compopt fc mapfile readarray shopt hash let coproc history"
 )
+_JOBS = OptionTable(flags="lnprsx")
 _LISTING = frozenset({"alias", "hash", "history"})
 """Without arguments they list what there is."""
 _DECLARING = frozenset({"export", "declare", "typeset", "readonly", "local"})
@@ -40,12 +42,19 @@ def changes_programs(variable: str) -> bool:
     return _DANGEROUS.fullmatch(variable) is not None
 
 
+def is_by_process(path: str) -> bool:
+    """Tell whether a program's path may be one by which a process names its own files: ``../../proc/self/exe`` is the shell."""
+    return "/" in path and f"{posixpath.normpath(path)}/".lstrip("./").startswith(("proc/", "dev/fd/", "dev/std"))
+
+
 def run_builtin(program: str, args: Sequence[Word]) -> Runs | None:
     """Return what a builtin runs, or may; None when it is none that is looked at here."""
     if program == "eval":
         return _evaluated(args)
     if program == "trap":
         return _trapped(args)
+    if program == "jobs":
+        return _jobs(args)
     if program in _UNKNOWABLE:
         if program in _LISTING and not args:
             return Runs()
@@ -72,6 +81,14 @@ def _trapped(args: Sequence[Word]) -> Runs:
     if len(args) < 2 or args[0].text in {"-", ""}:  # noqa: PLR2004 - an action and a signal
         return Runs()
     return Runs(doubts=["'trap' runs what only bash can know"]) if args[0].text is None else Runs(texts=[args[0].text])
+
+
+def _jobs(args: Sequence[Word]) -> Runs:
+    """``jobs -x COMMAND`` runs the command, with process ids in place of its jobs."""
+    options = read_options(args, _JOBS)
+    if options.problem is not None:
+        return Runs(doubts=[f"what 'jobs' runs: {options.problem}"])
+    return Runs(commands=[(options.rest, ())]) if options.has("-x") and options.rest else Runs()
 
 
 def _with_names(program: str, args: Sequence[Word]) -> Runs:
@@ -103,7 +120,13 @@ def _printed_into_variable(program: str, args: Sequence[Word]) -> str | None:
     return "'printf -v' sets a variable" if may_be_option and not first.prefix else None
 
 
-_LOOKS: Final = (_substituting_subscript, _tested_variable, _printed_into_variable)
+def _entered_process(program: str, args: Sequence[Word]) -> str | None:
+    if program in {"cd", "pushd"} and any(is_by_process(f"{word.text}/") for word in args):
+        return f"{program!r} goes where './exe' may be any program"
+    return None
+
+
+_LOOKS: Final = (_substituting_subscript, _tested_variable, _printed_into_variable, _entered_process)
 
 
 def _name_in(word: Word) -> str | None:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from turngate.domain.policy.command_line import Commands, SimpleCommand, Word
-from turngate.policies.shell.builtins import RESERVED, changes_programs, run_builtin
+from turngate.policies.shell.builtins import RESERVED, changes_programs, is_by_process, run_builtin
 from turngate.policies.shell.git import run_git
 from turngate.policies.shell.options import names
 from turngate.policies.shell.programs import (
     SHELLS,
-    has_running_options,
     interpreter,
     run_awk,
+    run_bun,
+    run_deno,
     run_interpreter,
+    run_pwsh,
     run_sed,
     run_shell,
     run_with_options,
@@ -27,17 +30,26 @@ from turngate.policies.shell.wrappers import WRAPPERS, Runs, unwrap, unwrap_find
 MAX_WRAPPERS = 10
 MAX_GUESSED_WORDS = 30
 MAX_SIMPLE_COMMANDS = 5_000
+_EXPANSION = re.compile(r"\"?\$(?:[A-Za-z0-9_@*]+|[({].*)\"?", re.DOTALL)
+"""A word that is nothing but an expansion, which may be a program: ``"$PWD":/src`` is not."""
 
 _CARRIERS = names(
     "docker podman nerdctl kubectl oc npx bunx uvx pipx strace ltrace gdb systemd-run machinectl runuser su ssh unshare "
     "nsenter taskset chrt numactl fakeroot valgrind perf expect unbuffer rlwrap socat nc ncat setarch prlimit firejail "
     "bwrap proot pkexec run0 dbus-run-session xvfb-run uv poetry pipenv hatch conda nix nix-shell direnv wine hyperfine "
-    "npm yarn pnpm bundle  linux32 linux64 start-stop-daemon daemonize cgexec"
+    "npm yarn pnpm bun bundle cmake setpriv linux32 linux64 start-stop-daemon daemonize cgexec"
 )
 """Programs that run a command somewhere in their arguments; where it begins is guessed, for deny and ask rules."""
 
-_UNKNOWABLE = names("parallel script tmux screen at batch crontab entr socat expect sg vim vi nvim view ex ed emacs")
+_UNKNOWABLE = names(
+    "parallel script tmux screen at batch crontab entr socat expect sg capsh gdb lldb vim vi nvim view ex ed emacs"
+)
 """Programs that also take commands from their input or a session: no allow rule can say what they do."""
+
+_RUNS_INPUT = names(
+    "bc dc ftp ghci gnuplot iex irb jshell lftp m4 make gmake mariadb mongosh mysql octave psql R redis-cli sftp sqlite3"
+)
+"""Programs that may run what they read, where the line gives them something to read."""
 
 
 class TooDeepError(Exception):
@@ -107,13 +119,12 @@ def collect(
         return
     if program in RESERVED:
         raise UnreadableError(f"{program!r} is in a place where policy cannot judge it")
-    if not program.isascii() or not program.isprintable() or not program:
-        collected.doubt(f"the program's name {program!r} is not plain ASCII")
     name = posixpath.basename(program)
     runs = _runs(name, words[1:])
     place = len(collected.simple)
-    if name == "exec" and collected.stdin is not None:
-        collected.doubt("'exec' changes what later commands read")
+    _doubt_program(program, collected)
+    if runs.opaque is None and name in _RUNS_INPUT and collected.stdin is not None:
+        runs.opaque = f"may run what it reads from {collected.stdin}"
     collected.add(
         SimpleCommand(
             words=tuple(words),
@@ -132,6 +143,15 @@ def collect(
         opaque = _guess(words[1:], collected, read_text)
         if opaque is not None:
             collected.simple[place] = replace(collected.simple[place], opaque=opaque)
+
+
+def _doubt_program(program: str, collected: Collected) -> None:
+    if not program.isascii() or not program.isprintable() or not program:
+        collected.doubt(f"the program's name {program!r} is not plain ASCII")
+    if is_by_process(program):
+        collected.doubt(f"{program!r} may be any program, a shell too")
+    if program == "exec" and collected.stdin is not None:
+        collected.doubt("'exec' changes what later commands read")
 
 
 def _keeps_input(args: Sequence[Word]) -> bool:
@@ -160,6 +180,9 @@ _LOOKED_AT: dict[str, Callable[[Sequence[Word]], Runs]] = {
     "xargs": unwrap_xargs,
     "find": unwrap_find,
     "git": run_git,
+    "bun": run_bun,
+    "deno": run_deno,
+    **dict.fromkeys(("pwsh", "pwsh.exe", "powershell", "powershell.exe"), run_pwsh),
     **{name: partial(run_awk, name) for name in ("awk", "gawk", "mawk", "nawk")},
     **{name: partial(run_sed, name) for name in ("sed", "gsed")},
     **{name: partial(run_shell, name) for name in SHELLS},
@@ -178,7 +201,7 @@ def _runs(name: str, args: Sequence[Word]) -> Runs:
         return _LOOKED_AT[name](args)
     if (language := interpreter(name)) is not None:
         return run_interpreter(language, args)
-    return run_with_options(name, args) if has_running_options(name) else Runs()
+    return run_with_options(name, args)
 
 
 def _guess(args: Sequence[Word], outer: Collected, read_text: ReadText) -> str | None:
@@ -187,9 +210,11 @@ def _guess(args: Sequence[Word], outer: Collected, read_text: ReadText) -> str |
         return f"has more than {MAX_GUESSED_WORDS} words, of which some may be a command"
     guessed = Collected(guessing=True)
     for at, word in enumerate(args):
-        if (
-            word.text is None or word.text.startswith("-") or word.text == "."
-        ):  # a directory far more often than `source`
+        if word.text is None:
+            if _EXPANSION.fullmatch(word.raw):
+                guessed.doubt(f"may run {word.raw!r}, which only bash can know")
+            continue
+        if word.text.startswith("-") or word.text == ".":  # a directory far more often than `source`
             continue
         try:
             collect(args[at:], (), guessed, 1, read_text)

@@ -291,7 +291,9 @@ def _bundle_kind(text: str, table: _Table) -> str | None:
         kind = table.kinds.get(f"-{letter}")
         if kind is None:
             return None
+        if kind == "!":
+            return kind
         if kind:
             attached = at + 1 < len(text)
-            return "!" if kind == "!" else (":" if kind == ":" and not attached else "")
+            return ":" if kind == ":" and not attached else ""
     return ""

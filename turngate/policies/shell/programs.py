@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-from turngate.domain.policy.command_line import Word
+from turngate.domain.policy.command_line import Word, unknown
 from turngate.policies.shell.options import OptionTable, names, read_options
 from turngate.policies.shell.wrappers import Runs
 
@@ -56,20 +56,43 @@ def _is_plus_option(word: Word) -> bool:
     return word.text is not None and re.fullmatch(r"\+[a-zA-Z]+", word.text) is not None
 
 
+_QUERIES = frozenset({"--version", "--help"})
+_ENOUGH = "-v -h --version --help"
 _INTERPRETERS: dict[str, tuple[str, OptionTable, str]] = {
     # program → (options that hold code, options, options that need no script)
-    "python": ("-c", OptionTable(flags="bBdEhiIOPqsSuvVx?R", valued="cmWXQ"), "-m -V -h"),
-    "perl": ("-e -E", OptionTable(flags="acfhlnpsStTuUvwWX", valued="eEIMmFx0CDi"), "-v -h"),
-    "ruby": ("-e", OptionTable(flags="alnpsSvwyh", valued="eIrCEFKTWx0i"), "-v -h"),
-    "node": ("-e -p", OptionTable(flags="vhic", valued="eprC"), "-v -h"),
-    "php": ("-r -B -R -E", OptionTable(flags="aeHilmnqsvwh", valued="rBREcdfSt"), "-v -h -i -m -S -f"),
+    "python": (
+        "-c",
+        OptionTable(flags="bBdEhiIOPqsSuvVx?R", valued="cmWXQ", long_flags=_QUERIES),
+        "-m -V -h --version --help",
+    ),
+    "perl": ("-e -E", OptionTable(flags="acfhlnpsStTuUvwWX", valued="eEIMmFx0CDi", long_flags=_QUERIES), _ENOUGH),
+    "ruby": ("-e", OptionTable(flags="alnpsSvwyh", valued="eIrCEFKTWx0i", long_flags=_QUERIES), _ENOUGH),
+    "node": (
+        "-e -p --eval --print",
+        OptionTable(
+            flags="vhic",
+            valued="eprC",
+            long_flags=_QUERIES
+            | names(
+                "--check --test --test-only --watch --no-warnings --trace-warnings --enable-source-maps --expose-gc"
+            )
+            | names("--inspect --inspect-brk --experimental-strip-types --experimental-vm-modules"),
+            long_valued=names("--eval --print --max-old-space-size"),
+        ),
+        f"{_ENOUGH} --test",
+    ),
+    "php": (
+        "-r -B -R -E",
+        OptionTable(flags="aeHilmnqsvwh", valued="rBREcdfSt", long_flags=_QUERIES),
+        f"{_ENOUGH} -i -m -S -f",
+    ),
     "lua": ("-e", OptionTable(flags="iEWv", valued="el"), "-v"),
 }
-_OTHERS = "bun|deno|tclsh|rscript|osascript|guile|pwsh"
+_CODE_MODULES = names("asyncio code idlelib pdb timeit")
+"""Modules of Python that run code from their arguments or their input."""
+_OTHERS = "tclsh|rscript|osascript|guile"
 _VERSIONED = re.compile(rf"(python|pypy|perl|ruby|node|nodejs|php|lua|luajit|{_OTHERS})[0-9.]*w?")
 _ALIASES = {"pypy": "python", "nodejs": "node", "luajit": "lua"}
-_LONG_CODE = re.compile(r"--(?:eval|print|e|p)")
-_LONG_QUERY = re.compile(r"--(?:version|help|test.*|check)")
 
 
 def interpreter(program: str) -> str | None:
@@ -88,15 +111,75 @@ def run_interpreter(name: str, args: Sequence[Word]) -> Runs:
         return runs
     code, table, enough = _INTERPRETERS[name]
     options = read_options(args, table)
-    long_form = next((word.text for word in args if word.text is not None and word.text.startswith("--")), "")
-    if options.has(*code.split()) or _LONG_CODE.match(long_form):
-        runs.opaque = "runs code given in its arguments, which is not read"
-    elif options.problem is not None:
-        if not _LONG_QUERY.fullmatch(long_form):
-            runs.doubts.append(f"what {name!r} runs: {options.problem}")
-    elif not options.has(*enough.split()) and (not options.rest or _is_input(options.rest[0])):
+    modules = options.values("-m") if name == "python" else []
+    if options.has(*code.split()) or any(module.text is None or module.text in _CODE_MODULES for module in modules):
+        runs.opaque = _CODE_IN_ARGUMENTS
+    if options.problem is not None:
+        runs.doubts.append(f"what {name!r} runs: {options.problem}")
+    elif runs.opaque is None and not options.has(*enough.split()) and (not options.rest or _is_input(options.rest[0])):
         runs.doubts.append(f"{name!r} reads what it runs from its input")
     return runs
+
+
+_CODE_IN_ARGUMENTS = "runs code given in its arguments, which is not read"
+_BUN = OptionTable(
+    flags="bvhi",
+    valued="epcF",
+    long_flags=_QUERIES | names("--silent --watch --hot --smol --bun --revision --no-install --if-present"),
+    long_valued=names("--eval --print --cwd --config --filter --env-file"),
+)
+_BUN_CODE = ("-e", "-p", "--eval", "--print")
+
+
+def run_bun(args: Sequence[Word]) -> Runs:
+    """Return what ``bun`` runs: a script of the project or a file, like ``npm`` and ``node``, or text in its arguments."""
+    options = read_options(args, _BUN)
+    coded = options.has(*_BUN_CODE)
+    subcommand = options.rest[0].text if options.rest else ""
+    if subcommand in {"run", "exec"} and options.problem is None:
+        options = read_options(options.rest[1:], _BUN)
+        coded = coded or options.has(*_BUN_CODE)
+    runs = Runs(opaque=_CODE_IN_ARGUMENTS if coded else None)
+    operand = options.rest[0] if options.rest else None
+    if options.problem is not None:
+        runs.doubts.append(f"what 'bun' runs: {options.problem}")
+    elif subcommand == "exec" and operand is not None and operand.text is not None:
+        runs.texts.append(operand.text)
+    elif subcommand in {"exec", "repl"} or (operand is not None and _is_input(operand)):
+        runs.doubts.append("'bun' reads what it runs from its input")
+    return runs
+
+
+_DENO_FLAGS = re.compile(r"-[Aq]+|--(?:quiet|no-check|no-prompt|cached-only|allow-[a-z]+(?:=.*)?)", re.DOTALL)
+
+
+def run_deno(args: Sequence[Word]) -> Runs:
+    """Return what ``deno`` runs: a task or a file, or text in its arguments or from its input."""
+    rest = list(args)
+    while rest and _DENO_FLAGS.fullmatch(rest[0].text or ""):
+        rest = rest[1:]
+    if not rest or rest[0].text in {None, "repl"} or any(_is_input(word) for word in rest):
+        return Runs(doubts=["'deno' reads what it runs from its input"])
+    first = rest[0].text or ""
+    if first in _QUERIES:
+        return Runs()
+    coded = any((word.text or "").startswith(("data:", "--eval", "--ext")) for word in rest)
+    return Runs(opaque=_CODE_IN_ARGUMENTS) if coded or first == "eval" or first.startswith("-") else Runs()
+
+
+_PWSH_FLAGS = names("-nologo -noprofile -nop -noninteractive -noni -login -l -file -f")
+
+
+def run_pwsh(args: Sequence[Word]) -> Runs:
+    """Return what ``pwsh`` runs. It takes abbreviated options, other dashes, any case: only a plain script is no code."""
+    rest = list(args)
+    while rest and (rest[0].text or "").lower() in _PWSH_FLAGS:
+        rest = rest[1:]
+    if not rest or _is_input(rest[0]):
+        return Runs(doubts=["'pwsh' reads what it runs from its input"])
+    script = rest[0].text or ""
+    is_plain = script.endswith(".ps1") and script[0].isascii() and not script.startswith("-")
+    return Runs() if is_plain else Runs(opaque=_CODE_IN_ARGUMENTS)
 
 
 _AWK = OptionTable(valued="Fv", flags="")
@@ -224,6 +307,7 @@ _RUNNING_OPTIONS: dict[str, str] = {
     "sort": "--compress-program",
     "tar": "-I -F --use-compress-program --to-command --checkpoint-action --info-script --new-volume-script "
     "--rsh-command --rmt-command",
+    "bsdtar": "-I --use-compress-program",
     "rsync": "-e --rsh --rsync-path",
     "scp": "-S -o -F",
     "sftp": "-S -o -F",
@@ -234,37 +318,46 @@ _RUNNING_OPTIONS: dict[str, str] = {
     "split": "--filter",
     "wget": "--use-askpass --config -e --execute",
     "curl": "-K --config",
-    "gcc": "-wrapper -B -fplugin",
-    "make": "--eval",
+    **dict.fromkeys(("gcc", "g++", "cc", "c++"), "-wrapper -B -fplugin -specs --specs"),
+    **dict.fromkeys(("clang", "clang++"), "-B -fplugin -fpass-plugin -load -Xclang -specs --config"),
+    **dict.fromkeys(("make", "gmake"), "--eval"),
     "tcpdump": "-z",
     "nmap": "--script",
 }
+
+_COMPILERS = names("gcc g++ cc c++ clang clang++")
+"""Their options have one dash and several letters."""
 
 
 def run_with_options(program: str, args: Sequence[Word]) -> Runs:
     """Return a doubt when an option, or a word that may be one, makes a program start others."""
     runs = Runs()
-    names = _RUNNING_OPTIONS[program].split()
+    names = _RUNNING_OPTIONS.get(program, "").split()
+    bundles = program not in _COMPILERS
+    if program in {"tar", "gtar", "bsdtar"} and args:
+        args = [_with_dash(args[0]), *args[1:]]
     for word in args:
         if word.text == "--":
             break
         if word.text is None:
             if names and word.may_be_option:
                 runs.doubts.append(f"what {program!r} runs: {word.raw!r} may be an option")
-        elif any(_writes(name, word.text) for name in names):
+        elif any(_writes(name, word.text, bundles=bundles) for name in names):
             runs.doubts.append(f"{program!r} runs another program by {word.raw!r}")
     return runs
 
 
-def has_running_options(program: str) -> bool:
-    """Tell whether :func:`run_with_options` knows the program."""
-    return program in _RUNNING_OPTIONS
+def _with_dash(word: Word) -> Word:
+    """Return tar's first word as the bundle of options that it is, with or without a dash (``tar cIf 'sh -c …' x.tar``)."""
+    if word.text is None:
+        return word if word.may_be_option else unknown(word.raw)
+    return word if word.text.startswith("-") else Word(text=f"-{word.text}", raw=word.raw)
 
 
-def _writes(name: str, text: str) -> bool:
+def _writes(name: str, text: str, *, bundles: bool) -> bool:
     written = text.partition("=")[0]
     if name.startswith("--"):
         return len(written) > 2 and name.startswith(written)  # noqa: PLR2004 - any abbreviation longer than '--'
-    if len(name) == 2:  # noqa: PLR2004 - '-' and a letter, which may be in a bundle
+    if len(name) == 2 and bundles:  # noqa: PLR2004 - '-' and a letter, which may be in a bundle
         return text.startswith("-") and not text.startswith("--") and name[1] in written
-    return text == name
+    return text.startswith(name)

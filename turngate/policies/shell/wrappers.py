@@ -120,12 +120,7 @@ def unwrap(program: str, wrapper: Wrapper, args: Sequence[Word]) -> Runs:
     for value in options.values(*wrapper.shell_flag):
         _add_text(runs, program, [value])
     rest = _after_operands(program, wrapper, options, runs)
-    assigns: list[str] = []
-    while wrapper.assigns and len(assigns) < len(rest):
-        name = _assigned(program, rest[len(assigns)])
-        if name is None:
-            break
-        assigns.append(name)
+    assigns = _assigned_first(program, rest) if wrapper.assigns else []
     rest = rest[len(assigns) :]
     if program != "env" and any(not _PLAIN_NAME.fullmatch(name) for name in assigns):
         runs.doubts.append(f"whether {program!r} takes a word with '=' for an assignment is not known")
@@ -147,6 +142,17 @@ def _after_operands(program: str, wrapper: Wrapper, options: Options, runs: Runs
         _add_text(runs, program, rest[1:2])  # flock FILE -c 'command line'
         return []
     return rest
+
+
+def _assigned_first(program: str, words: Sequence[Word]) -> list[str]:
+    """Return the variables that the first words set."""
+    assigned: list[str] = []
+    for word in words:
+        name = _assigned(program, word)
+        if name is None:
+            break
+        assigned.append(name)
+    return assigned
 
 
 def _assigned(program: str, word: Word) -> str | None:
