@@ -11,15 +11,17 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing import shared_memory
 from pathlib import Path
 
 import pytest
 
-from turngate.toolkits.confinement import machine, seccomp, system_paths
+from turngate.toolkits.confinement import bubblewrap, machine, seccomp, system_paths
 from turngate.toolkits.confinement.machine import Confinement, UnconfinedError
 from turngate.toolkits.confinement.sandbox import MIB, Backend, Limits, Sandbox
 
@@ -375,6 +377,84 @@ def test_memory_and_file_size_are_limited(run: Run) -> None:
     )
     assert "MemoryError" in ended.stderr
     assert int(ended.stdout.split()[-1]) <= 8 * MIB
+
+
+def test_the_number_of_processes_is_limited(run: Run) -> None:
+    """A command that starts more processes, or threads, than its limit is killed whole, and stderr says why."""
+    bomb = "sleep 7.25 & " * 80 + "wait"
+    scattered = "for i in $(seq 80); do (setsid sleep 7.25 &); done; sleep 7.25"
+    threads = "python3 -c 'import threading, time\nfor _ in range(80): threading.Thread(target=time.sleep, args=(7,)).start()'"
+    limits = Limits(processes=60)
+    assert run("sleep 0.5 & " * 40 + "wait; echo done", limits=limits).stdout == "done\n"
+    for command in (bomb, scattered, threads):
+        ended = run(command, limits=limits)
+        assert ended.returncode == 137
+        assert "more than 60 processes and threads" in ended.stderr
+    assert run("true").returncode == 0
+    assert not [process for process in commands() if "sleep 7.25" in process]
+
+
+def test_a_fork_bomb_ends(run: Run) -> None:
+    """Processes that double again and again are killed in a moment, all of them."""
+    bomb = "bomb() { [ $1 -gt 10 ] || { bomb $(($1 + 1)) & bomb $(($1 + 1)) & }; sleep 10.25; }; bomb 0"
+    began = time.monotonic()
+    ended = run(bomb, limits=Limits(processes=300))
+    assert (ended.returncode, "more than 300 processes" in ended.stderr) == (137, True)
+    assert time.monotonic() - began < 10
+    assert not [process for process in commands() if "sleep 10.25" in process]
+
+
+@ROOT_ONLY
+def test_the_kernel_counts_the_processes_of_a_user() -> None:
+    """Under bubblewrap, a worker that is not root gets the limit from the kernel: no fork succeeds above it."""
+    forks = ["sh", "-c", "for i in $(seq 60); do sleep 3 & done; echo all"]
+    with tempfile.TemporaryDirectory() as place:
+        sandbox = Sandbox(workspace=None, temporary=Path(place), limits=Limits(processes=30))
+        argv = bubblewrap.arguments("bwrap", sandbox, (), forks, root=False)
+        filters = argv.index("--seccomp")
+        os.chown(place, 65534, 65534)
+        ended = subprocess.run(
+            argv[:filters] + argv[filters + 2 :],
+            capture_output=True,
+            text=True,
+            check=False,
+            user=65534,
+            group=65534,
+            extra_groups=[],
+        )
+    assert "annot fork" in ended.stderr, ended.stderr
+    assert "all" not in ended.stdout
+
+
+def test_what_a_command_left_ends_with_it(run: Run) -> None:
+    """Processes that the command left in the background, in sessions of their own too, end when it does."""
+    assert run("sleep 8.25 & (setsid sleep 8.25 &) ; echo done").stdout == "done\n"
+    assert not [process for process in commands() if "sleep 8.25" in process]
+
+
+def test_signals_to_end_are_passed_on(backend: Backend, workspace: Path, tmp_path: Path) -> None:
+    """SIGTERM to the process that was started ends the program; it does not outlive it."""
+    command = Confinement(backend=backend).command(
+        ["bash", "-c", "echo up; exec sleep 9.25"],
+        Sandbox(workspace=workspace, temporary=tmp_path),
+        {"PATH": os.defpath},
+    )
+    started = subprocess.Popen(command.argv, env=command.environment, stdout=subprocess.PIPE, text=True)
+    with started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "up\n"
+        started.terminate()
+        assert started.wait(10) == 143
+    assert not [process for process in commands() if "sleep 9.25" in process]
+
+
+def commands() -> list[str]:
+    """The command lines of this machine's processes."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(process.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return lines
 
 
 def test_the_workspace_can_be_read_only(run: Run, workspace: Path) -> None:

@@ -13,11 +13,13 @@ from pathlib import Path
 from turngate.toolkits.confinement import system_paths
 from turngate.toolkits.confinement.sandbox import KEPT_READ_ONLY, Sandbox
 
+_COUNTS_IN_NAMESPACES = (5, 14)
+
 FILTER, RESOLVER = "FILTER", "RESOLVER"
 """The launcher replaces them by the numbers of the files that hold the filter, and the address that knows names."""
 
 
-def arguments(program: str, sandbox: Sandbox, hidden: Sequence[Path], argv: Sequence[str]) -> list[str]:
+def arguments(program: str, sandbox: Sandbox, hidden: Sequence[Path], argv: Sequence[str], *, root: bool) -> list[str]:
     """Return bubblewrap's command line.
 
     Args:
@@ -25,6 +27,7 @@ def arguments(program: str, sandbox: Sandbox, hidden: Sequence[Path], argv: Sequ
         sandbox: what the process may reach.
         hidden: files and directories that it must not see, even below its workspace.
         argv: the process.
+        root: whether root runs bubblewrap: the kernel counts none of root's processes (setrlimit(2)).
     """
     line = [program, "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--seccomp", FILTER]
     line += _system()
@@ -41,7 +44,17 @@ def arguments(program: str, sandbox: Sandbox, hidden: Sequence[Path], argv: Sequ
         if any(path.is_relative_to(place) for place in sandbox.places):
             line += _hide(path)
     start = Path("/tmp") if sandbox.workspace is None else sandbox.workspace  # noqa: S108 - the sandbox's own
-    return [*line, "--chdir", str(start), "--", *argv]
+    return [*line, "--chdir", str(start), "--", *([] if root else _limited(sandbox.limits.processes)), *argv]
+
+
+def _limited(processes: int) -> list[str]:
+    """Return what makes the kernel count the sandbox's processes.
+
+    Since Linux 5.14, a limit that is set inside a namespace counts what runs in it; before, all that the user runs.
+    """
+    if tuple(map(int, os.uname().release.split(".")[:2])) < _COUNTS_IN_NAMESPACES:
+        return []
+    return ["sh", "-c", 'ulimit -u "$0" 2>/dev/null || ulimit -p "$0"; exec "$@"', str(processes)]
 
 
 def _system() -> Iterator[str]:

@@ -1,18 +1,23 @@
-"""Confine this process, then become the program.
+"""Confine this process, start the program in it, and end as the program does.
 
 Run by path, before any of our modules is imported: ``python -I -S launcher.py ORDER PROGRAM [ARGUMENT…]``. ``ORDER`` is JSON:
 
 * ``limits``: names of ``resource.RLIMIT_*`` → value
+* ``processes``: how many processes and threads there may be at once
 * ``landlock``: ``{"readable": […], "writable": […]}`` or null
 * ``user``: ``[uid, gid]`` to become, or null
 * ``filter``: the seccomp program, in hexadecimal
 * ``bubblewrap``: whether the program is bubblewrap. Then the filter is its to set: the program gets it as a file whose number
   replaces the argument ``FILTER``
-* ``network``: slirp4netns's path, with bubblewrap only, or null: no network. The launcher then stays, as the parent of both, and
-  ends as the program does. ``RESOLVER`` among the arguments becomes the number of a file that names slirp4netns's resolver
+* ``network``: slirp4netns's path, with bubblewrap only, or null: no network. ``RESOLVER`` among the arguments becomes the number
+  of a file that names slirp4netns's resolver
+
+The launcher stays as the parent, confined as the program is, unless bubblewrap confines: then the program can't see it. It counts
+the processes, because outside a namespace RLIMIT_NPROC counts all of a user's, and it lets root have any number. When the program
+ends, the launcher kills what the program left.
 
 Everything fails closed: what can't be done ends the process with code 126 and a line on stderr, and the program never starts.
-Sources: landlock(7), seccomp(2), capabilities(7), prctl(2).
+Sources: landlock(7), seccomp(2), capabilities(7), prctl(2), proc_pid_task(5).
 """
 
 from __future__ import annotations
@@ -24,11 +29,19 @@ import resource
 import signal
 import struct
 import sys
+import time
+from contextlib import suppress
 from typing import Any, NoReturn
 
 CANNOT_CONFINE = 126
+KILLED = 128 + signal.SIGKILL
 
-_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
+_COUNT_SECONDS = 0.2
+_KILL_ROUNDS = 1_000
+_PAUSE_SECONDS = 0.001
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 24, 36, 38
 _SECCOMP_MODE_FILTER = 2
 _CAPABILITIES_VERSION_3, _MOST_CAPABILITIES = 0x20080522, 64
 
@@ -52,26 +65,32 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Confine this process as the order says, and become the program."""
+    """Confine this process as the order says, and run the program."""
     order, program = json.loads(sys.argv[1]), sys.argv[2:]
-    _call("prctl(PR_SET_PDEATHSIG)", _libc.prctl, _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _die_with_parent()
+    _call("prctl(PR_SET_CHILD_SUBREAPER)", _libc.prctl, _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for name, value in order["limits"].items():
         _limit(getattr(resource, name), value)
     code = bytes.fromhex(order["filter"])
     if order["bubblewrap"]:
         files = {"FILTER": code, "RESOLVER": f"nameserver {_RESOLVER}\n".encode()}
         program = [_file_of(files[argument]) if argument in files else argument for argument in program]
-        if order["network"] is None:
-            _become(program)
-        _run_with_network(order["network"], program)
+        if order["network"] is not None:
+            _supervise(_start_with_network(order["network"], program), order["processes"], spared=True)
+        _supervise(_start(program), order["processes"], spared=True)
     if order["user"] is not None:
         _become_user(*order["user"])
+        _die_with_parent()  # another user's process lost that
     _call("prctl(PR_SET_NO_NEW_PRIVS)", _libc.prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _drop_capabilities()
     if order["landlock"] is not None:
         _restrict(**order["landlock"])
     _filter(code)
-    _become(program)
+    _supervise(_start(program), order["processes"])
+
+
+def _die_with_parent() -> None:
+    _call("prctl(PR_SET_PDEATHSIG)", _libc.prctl, _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _limit(kind: int, value: int) -> None:
@@ -88,57 +107,130 @@ def _file_of(code: bytes) -> str:
     return str(file)
 
 
-def _run_with_network(slirp4netns: str, program: list[str]) -> NoReturn:
-    """Run bubblewrap with a network that leads to other machines, by a process that speaks for it; end as it does.
+def _start(program: list[str], *, quiet: bool = False) -> int:
+    """Start a program, and return its process id. Signals to this process wait until :func:`_supervise` asks for them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, *_PASSED_ON))
+    child = os.fork()
+    if child == 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGCHLD, *_PASSED_ON))
+        _die_with_parent()
+        if quiet:
+            _let_go_of(0, 1, 2)
+        _become(program)
+    return child
+
+
+def _let_go_of(*standard: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in standard:
+        os.dup2(nothing, number)
+
+
+def _supervise(child: int, most: int, *, spared: bool = False) -> NoReturn:
+    """Wait for the program, pass on signals, count its processes; then kill what is left, and end as the program did.
+
+    ``spared``: the child gets no signal that is passed on. bubblewrap would end at once, and all in it, without last words.
+    """
+    _let_go_of(0, 1)  # or a program that closes its input and output could not say so
+    with suppress(OSError):  # for root: a fork bomb would leave no time for counting
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    while True:
+        received = signal.sigtimedwait((signal.SIGCHLD, *_PASSED_ON), _COUNT_SECONDS)
+        if received is not None and received.si_signo in _PASSED_ON:
+            _signal([*([] if spared else [child]), *_below(child)[1]], received.si_signo)
+        code = _reap(child)
+        if code is None and _below(os.getpid(), most)[0] > most:
+            os.kill(child, signal.SIGKILL)  # of bubblewrap, that ends all at once, however fast they fork
+            sys.stderr.write(f"turngate ended this command: more than {most:,} processes and threads at once\n")
+            sys.stderr.flush()
+            code = KILLED
+        if code is not None:
+            _kill_all(rounds=1 if spared else _KILL_ROUNDS)  # of bubblewrap's, the kernel kills all with the first one
+            os._exit(code)
+
+
+def _reap(child: int) -> int | None:
+    """Reap what has ended. Returns the program's exit code, as a shell gives it, once it has ended."""
+    code = None
+    while True:
+        try:
+            process, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code
+        if process == 0:
+            return code
+        if process == child:
+            result = os.waitstatus_to_exitcode(status)
+            code = result if result >= 0 else 128 - result
+
+
+def _below(ancestor: int, most: int = sys.maxsize) -> tuple[int, list[int]]:
+    """Return how many threads there are, this process's included, and the processes below it; stops above ``most`` threads."""
+    tasks, processes, below = 0, [], [ancestor]
+    while below and tasks <= most:
+        process = below.pop()
+        try:
+            threads = os.listdir(f"/proc/{process}/task")  # noqa: PTH208 - pathlib would take longer than the command
+            for thread in threads:
+                with open(f"/proc/{process}/task/{thread}/children", encoding="ascii") as children:  # noqa: PTH123
+                    started = [int(each) for each in children.read().split()]
+                below += started
+                processes += started
+        except OSError:  # it has ended meanwhile
+            continue
+        tasks += len(threads)
+    return tasks, processes
+
+
+def _kill_all(*, rounds: int) -> None:
+    """Kill everything below this process. What is forked meanwhile is killed in the next round."""
+    for _round in range(rounds):
+        _tasks, processes = _below(os.getpid())
+        if not processes:
+            return
+        _signal(processes, signal.SIGKILL)
+        time.sleep(_PAUSE_SECONDS)
+        _reap(0)
+
+
+def _signal(processes: list[int], number: int) -> None:
+    for process in processes:
+        with suppress(OSError):  # it has ended meanwhile
+            os.kill(process, number)
+
+
+def _start_with_network(slirp4netns: str, program: list[str]) -> int:
+    """Start bubblewrap with a network that leads to other machines, by a process that speaks for it; returns bubblewrap's id.
 
     bubblewrap makes the namespace, says which process is in it, and waits; slirp4netns gives the namespace its network.
     """
     report, reporting = os.pipe()
     waiting, released = os.pipe()
-    sandboxed = os.fork()
-    if sandboxed == 0:
-        _call("prctl(PR_SET_PDEATHSIG)", _libc.prctl, _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        for descriptor in (reporting, waiting):
-            os.set_inheritable(descriptor, True)
-        _become([program[0], "--info-fd", str(reporting), "--block-fd", str(waiting), *program[1:]])
+    for descriptor in (reporting, waiting):
+        os.set_inheritable(descriptor, True)
+    sandboxed = _start([program[0], "--info-fd", str(reporting), "--block-fd", str(waiting), *program[1:]])
     os.close(reporting)
     os.close(waiting)
     with os.fdopen(report, "rb") as answer:
         try:
             inside = int(json.load(answer)["child-pid"])
         except (ValueError, KeyError):  # it could not begin, and has said why
-            _end_as(sandboxed)
+            return sandboxed
     ready, making_ready = os.pipe()
-    ending, end = os.pipe()
-    network = os.fork()
-    if network == 0:
-        _call("prctl(PR_SET_PDEATHSIG)", _libc.prctl, _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1):
-            os.dup2(nothing, standard)
-        os.dup2(nothing, 2)
-        os.close(end)
-        for descriptor in (making_ready, ending):
-            os.set_inheritable(descriptor, True)
-        pipes = ["--ready-fd", str(making_ready), "--exit-fd", str(ending)]
-        users = f"--userns-path=/proc/{inside}/ns/user"
-        _become(
-            [slirp4netns, "--configure", "--mtu=65520", "--disable-host-loopback", users, *pipes, str(inside), "tap0"]
-        )
+    ending, _end_of_the_launcher = os.pipe()
+    for descriptor in (making_ready, ending):
+        os.set_inheritable(descriptor, True)
+    pipes = ["--ready-fd", str(making_ready), "--exit-fd", str(ending)]
+    users = f"--userns-path=/proc/{inside}/ns/user"
+    arguments = ["--configure", "--mtu=65520", "--disable-host-loopback", users, *pipes, str(inside), "tap0"]
+    _start([slirp4netns, *arguments], quiet=True)
     os.close(making_ready)
     os.close(ending)
     if os.read(ready, 1) != b"1":
         os.kill(sandboxed, signal.SIGKILL)
         _end(slirp4netns, OSError(0, "it gave the command no network"))
     os.write(released, b"1")
-    _end_as(sandboxed)
-
-
-def _end_as(process: int) -> NoReturn:
-    """End as a child process ends: with its exit code, or by its signal's."""
-    _pid, status = os.waitpid(process, 0)
-    code = os.waitstatus_to_exitcode(status)
-    os._exit(code if code >= 0 else 128 - code)
+    return sandboxed
 
 
 def _become_user(uid: int, gid: int) -> None:

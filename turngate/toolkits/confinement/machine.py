@@ -114,6 +114,7 @@ class Confinement:
             return Command(argv=tuple(argv), environment=dict(environment), directory=start)
         order: dict[str, object] = {
             "limits": sandbox.limits.resource_limits(),
+            "processes": sandbox.limits.processes,
             "landlock": None,
             "user": None,
             "bubblewrap": self.backend == "bubblewrap",
@@ -123,7 +124,7 @@ class Confinement:
         namespaces = self.backend == "bubblewrap"
         if namespaces:
             inside |= {"HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
-            program = bubblewrap.arguments(self._bubblewrap, sandbox, self.hidden, argv)
+            program = bubblewrap.arguments(self._bubblewrap, sandbox, self.hidden, argv, root=os.getuid() == 0)
         elif self.backend == "landlock":
             self._refuse_to_show_hidden(sandbox)
             order["landlock"] = landlock_rules(sandbox)
@@ -135,7 +136,7 @@ class Confinement:
             argv=(sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(order), *program),
             environment=inside,
             directory=start,
-            dies_with_leader=namespaces,
+            passes_on_signals=True,
         )
 
     def _with_real_places(self, sandbox: Sandbox, environment: Mapping[str, str]) -> Sandbox:

@@ -21,10 +21,12 @@ class Limits:
     Attributes:
         memory_bytes: of private memory, for each process.
         file_bytes: of each file that it writes.
+        processes: processes and threads at once; all of them are killed when there are more.
     """
 
     memory_bytes: int = 4096 * MIB
     file_bytes: int = 4096 * MIB
+    processes: int = 2048
 
     def resource_limits(self) -> dict[str, int]:
         """Return them as names of ``resource.RLIMIT_*`` → value."""
@@ -68,10 +70,10 @@ class Command:
         argv: the launcher, its order, and the program.
         environment: all of it: nothing of the worker's is inherited.
         directory: where it starts.
-        dies_with_leader: whether all of it is killed as soon as the process that is started ends.
+        passes_on_signals: whether the process that is started passes SIGTERM on to the program and what that started.
     """
 
     argv: tuple[str, ...]
     environment: dict[str, str]
     directory: Path
-    dies_with_leader: bool = False
+    passes_on_signals: bool = False

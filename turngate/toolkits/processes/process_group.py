@@ -78,17 +78,6 @@ def _kill(pid: int, process: Path, entry: bytes) -> bool:
     return False
 
 
-def members(group: int) -> list[int]:
-    """Return the processes of a group; empty where there is no ``/proc``."""
-    pids = []
-    for status in _PROC.glob("[0-9]*/stat"):
-        with suppress(OSError):  # gone meanwhile
-            _state, _parent, number, *_rest = status.read_text(errors="replace").rpartition(")")[2].split()
-            if int(number) == group:
-                pids.append(int(status.parent.name))
-    return pids
-
-
 DRAIN_SECONDS = 0.2
 """How long output may still come after the leader ended or the group was killed."""
 _CHUNK = 65_536
@@ -106,7 +95,7 @@ class ProcessGroup:
         self._output = output
         self._closed = asyncio.Event()
         self._mark = secrets.token_hex(16)
-        self._spares_leader = command.dies_with_leader
+        self._leader_passes_on = command.passes_on_signals
         self._reader, writer = os.pipe()
         try:
             os.set_blocking(self._reader, False)
@@ -146,15 +135,12 @@ class ProcessGroup:
     def ask_to_end(self) -> None:
         """Send SIGTERM to what may have last words. Not after :meth:`end`.
 
-        A leader that confines the others takes them with it when it ends, so it does not get the signal.
+        A leader that confines the others passes it on.
         """
-        if not self._spares_leader:
+        if self._leader_passes_on:
+            os.kill(self.pid, signal.SIGTERM)
+        else:
             self.send(signal.SIGTERM)
-            return
-        for process in members(self.pid):
-            if process != self.pid:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(process, signal.SIGTERM)
 
     async def end(self) -> int:
         """Kill what is left of the group and what left it, take the last output, reap the leader. Call it exactly once.
