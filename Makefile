@@ -62,6 +62,6 @@ openapi: setup-dev ## Write docs/openapi.json from the API's code
 histories: setup-dev ## Record the workflow histories of this version that tests/replay replays
 	@"$(VENV)/bin/python" tests/replay/record.py
 
-clean: ## Remove the virtual environment and every cache; data (.turngate) stays
+clean: ## Remove the virtual environment and every cache; your data stays
 	@rm -rf "$(VENV)" dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

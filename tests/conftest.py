@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -50,6 +51,14 @@ def pytest_collection_finish() -> None:
     """Keep the objects that stay out of every later garbage collection, which would take a tenth of an engine test's time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where commands keep their data unless a test says where: never this user's own directories."""
+    home = tmp_path_factory.mktemp("state")
+    os.environ["XDG_STATE_HOME"] = str(home)
+    return home
 
 
 @pytest.fixture(autouse=True)

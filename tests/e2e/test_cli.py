@@ -221,13 +221,15 @@ def test_a_stop_is_clean_and_quick_with_watchers_connected_and_runs_continue(tmp
     assert turngate("init", str(directory), cwd=tmp_path).returncode == 0
     port = str(embedded_temporal.choose_port())
     up = Background("up", "my_app:app", "--port", port, cwd=directory)
+    note = Path(up.wait_for(r"Data +(/\S+)").group(1)) / "runtime.json"
     up.wait_for("Start a run")
+    assert note.exists()
     follower = Background("run", TASK, cwd=directory)
     request_id = follower.wait_for(r"/requests/(rq_\w+)").group(1)
     code, took, output = up.stop()
     assert (code, took < 10) == (0, True), output
     assert "Traceback" not in output
-    assert not (directory / ".turngate" / "runtime.json").exists()
+    assert not note.exists()
     up = Background("up", "my_app:app", "--port", port, cwd=directory)
     up.wait_for("Start a run")
     assert turngate("decide", request_id, "approve", cwd=directory).returncode == 0
@@ -281,7 +283,9 @@ TOOL = "@tool(ask=True)\nasync def {name}({parameters}) -> None: ...\n"
     ],
     ids=["no module", "no app", "missing service", "duplicate tool", "an error in the app itself"],
 )
-def test_a_broken_app_is_refused_with_the_fix(tmp_path: Path, source: str | None, texts: list[str]) -> None:
+def test_a_broken_app_is_refused_with_the_fix(
+    tmp_path: Path, state_home: Path, source: str | None, texts: list[str]
+) -> None:
     """The start is refused in one message, before anything starts."""
     if source is not None:
         (tmp_path / "broken.py").write_text(source)
@@ -289,7 +293,7 @@ def test_a_broken_app_is_refused_with_the_fix(tmp_path: Path, source: str | None
     assert refused.returncode == 2
     assert "Traceback" not in refused.stderr
     assert all(text in refused.stderr for text in texts), refused.stderr
-    assert not (tmp_path / ".turngate").exists()
+    assert not list(state_home.glob("turngate/data/test-a-broken-app*"))
 
 
 def test_a_worker_waits_visibly_for_temporal_and_can_be_stopped(tmp_path: Path) -> None:

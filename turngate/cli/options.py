@@ -26,7 +26,7 @@ DataDir = Annotated[
     Path | None,
     typer.Option(
         help="The directory of the store, Temporal's state and the logs.",
-        show_default="$TURNGATE_DATA_DIR, else .turngate",
+        show_default="$TURNGATE_DATA_DIR, else this directory's own in ~/.local/state/turngate",
     ),
 ]
 ApiPort = Annotated[

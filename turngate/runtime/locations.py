@@ -16,7 +16,9 @@ Must not import Temporal, the store or settings.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shlex
 import stat
 import sys
 import tempfile
@@ -33,12 +35,56 @@ TEMPORAL_DB: Final = "temporal.db"
 TEMPORAL_LOCK: Final = "temporal.lock"
 TEMPORAL_PORT: Final = "temporal.port"
 TEMPORAL_LOG: Final = Path("logs") / "temporal.log"
-
+FORMER_DATA_DIR: Final = Path(".turngate")
+"""Where the data directory of a project was in version 0.1.0: inside the project, within reach of agents that work there."""
 
 OWN_PREFIXES: Final = ("turngate.", "temporal.", RUNTIME_FILE, "token", "models.toml")
 """How the names of Turngate's files begin; SQLite adds ``-wal`` and ``-shm``, a log that is full ``.1``."""
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 OWNER_ONLY: Final = 0o600
+
+
+def state_home() -> Path:
+    """Return the directory of this user's state (https://specifications.freedesktop.org/basedir-spec).
+
+    Raises ConfigurationError when the user has no home directory.
+    """
+    named = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if named.is_absolute():
+        return named
+    try:
+        return Path.home() / ".local" / "state"
+    except RuntimeError:
+        raise ConfigurationError(
+            "this user has no home directory to keep Turngate's data in: set TURNGATE_DATA_DIR to a directory for it"
+        ) from None
+
+
+def default_data_dir() -> Path:
+    """Return the data directory of the directory that this process runs in: a place of its own outside it (ADR 0031).
+
+    Raises ConfigurationError as :func:`state_home`.
+    """
+    project = Path.cwd().resolve()
+    name = "".join(each if each.isascii() and each.isalnum() else "-" for each in project.name)[:40] or "root"
+    return state_home() / "turngate" / "data" / f"{name}-{hashlib.sha256(os.fsencode(project)).hexdigest()[:12]}"
+
+
+def require_no_former_data_dir(data_dir: Path) -> None:
+    """Raise ConfigurationError, with the fix, when a project's data is where version 0.1.0 kept it.
+
+    It is never used unasked: the project may have come from somewhere else, with a store in it and tokens that others know.
+    """
+    former = FORMER_DATA_DIR.resolve()
+    if data_dir.exists() or not former.is_dir() or next(_own_files(former), None) is None:
+        return
+    raise ConfigurationError(
+        f"{former} holds the data of an earlier Turngate, and a project's data is now kept outside the project. If it is "
+        f"yours, stop Turngate and move it: `mkdir -p {shlex.quote(str(data_dir.parent))} && mv {shlex.quote(str(former))} "
+        f"{shlex.quote(str(data_dir))}`. To use it where it is, set TURNGATE_DATA_DIR=.turngate: then no run can work in "
+        f"{former.parent} itself",
+        former=str(former),
+    )
 
 
 def ensure_data_dir(path: Path) -> Path:

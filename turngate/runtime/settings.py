@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from turngate.domain.errors import ConfigurationError
-from turngate.runtime.locations import ensure_data_dir
+from turngate.runtime.locations import default_data_dir, ensure_data_dir, require_no_former_data_dir
 
 ENV_PREFIX: Final = "TURNGATE_"
 HOST_AND_PORT: Final = re.compile(r"[^\s/]+:\d{1,5}")
@@ -120,7 +120,9 @@ class Settings(BaseSettings):
         env_prefix=ENV_PREFIX, env_ignore_empty=True, populate_by_name=True, frozen=True, extra="forbid"
     )
 
-    data_dir: Annotated[Path, AfterValidator(_absolute)] = Field(default=Path(".turngate"), validate_default=True)
+    data_dir: Annotated[Path, AfterValidator(_absolute)] = Field(
+        default_factory=default_data_dir, validate_default=True
+    )
     database_url: Annotated[SecretStr, AfterValidator(_database_url)] | None = None
 
     api_host: str = "127.0.0.1"
@@ -247,14 +249,18 @@ def load_settings(**overrides: Any) -> Settings:
     """Build settings: ``overrides`` (by field name; None counts as absent) before environment before defaults.
 
     Raises:
-        ConfigurationError: a value is wrong; names every variable with a wrong value. Secrets are not repeated.
+        ConfigurationError: a value is wrong; names every variable with a wrong value. Secrets are not repeated. Or no data
+            directory is named, and an earlier version's is in the project.
     """
     present = {name: value for name, value in overrides.items() if value is not None}
     try:
-        return Settings(**present)
+        settings = Settings(**present)
     except ValidationError as error:
         problems = [_describe(issue) for issue in error.errors(include_url=False, include_context=False)]
         raise ConfigurationError(f"settings are wrong: {'; '.join(problems)}", problems=problems) from None
+    if "data_dir" not in settings.model_fields_set:
+        require_no_former_data_dir(settings.data_dir)
+    return settings
 
 
 def environment_names(field: str) -> tuple[str, ...]:

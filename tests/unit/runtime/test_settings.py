@@ -11,11 +11,14 @@ from turngate.runtime.settings import Settings, environment_names, load_settings
 
 
 def test_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With nothing set, everything is local: loopback, a SQLite file in ./.turngate, an embedded server."""
-    monkeypatch.chdir(tmp_path)
+    """With nothing set, everything is local: loopback, a SQLite file outside the project, an embedded server."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    project = tmp_path / "my shop"
+    project.mkdir()
+    monkeypatch.chdir(project)
     settings = load_settings()
-    assert settings.data_dir == tmp_path / ".turngate"
-    assert settings.resolved_database_url == f"sqlite:///{tmp_path}/.turngate/turngate.db"
+    assert re.fullmatch(rf"{tmp_path}/state/turngate/data/my-shop-[0-9a-f]{{12}}", str(settings.data_dir))
+    assert settings.resolved_database_url == f"sqlite:///{settings.data_dir}/turngate.db"
     assert (settings.api_host, settings.api_port, settings.resolved_api_url) == (
         "127.0.0.1",
         8321,
@@ -27,6 +30,35 @@ def test_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert settings.task_queue == "turngate"
     assert settings.heartbeat_timeout_seconds == 10
     assert (settings.tool_calls_at_once, settings.model_requests_at_once) == (100, None)
+
+
+def test_a_project_has_one_data_directory_by_whatever_path_it_is_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A symlink to the project leads to the same data; another project of the same name has its own."""
+    for project in (tmp_path / "a" / "shop", tmp_path / "b" / "shop"):
+        project.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "shop")
+    places = []
+    for place in ("a/shop", "link", "b/shop"):
+        monkeypatch.chdir(tmp_path / place)
+        places.append(load_settings().data_dir)
+    assert places[0] == places[1] != places[2]
+
+
+def test_i13_data_inside_the_project_is_not_used_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A store that someone put into the project, or an earlier version kept there, is refused with the way to move it."""
+    monkeypatch.chdir(tmp_path)
+    former = tmp_path / ".turngate"
+    former.mkdir()
+    default = load_settings().data_dir  # a directory with none of Turngate's files is something else's
+    (former / "token").write_text("tg_planted")
+    with pytest.raises(ConfigurationError, match=f"mv {former} {default}") as refused:
+        load_settings()
+    assert "TURNGATE_DATA_DIR=.turngate" in refused.value.message
+    assert load_settings(data_dir=".turngate").data_dir == former
+    default.mkdir(parents=True)
+    assert load_settings().data_dir == default, "once the new one exists, the old one counts for nothing"
 
 
 def test_overrides_before_environment_before_defaults(monkeypatch: pytest.MonkeyPatch):

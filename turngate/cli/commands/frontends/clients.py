@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Final
@@ -17,6 +16,7 @@ from turngate.cli.terminal import when_unread
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.frontends.lines import JsonLines
+from turngate.runtime.locations import state_home
 from turngate.text.plain_text import plain
 
 SESSIONS: Final = Path("turngate") / "acp-sessions"
@@ -73,7 +73,7 @@ def acp(
             if sys.stdin.isatty():
                 name, _model = await answering_agent(client, agent)
                 await _introduce(client, f"the Agent Client Protocol for {plain(name)}")
-            await serve_acp(client, _stdio(), agent=agent, model=model, sessions=_state_home() / SESSIONS)
+            await serve_acp(client, _stdio(), agent=agent, model=model, sessions=state_home() / SESSIONS)
 
     asyncio.run(serve())
 
@@ -92,11 +92,6 @@ def _stdio() -> JsonLines:
     lines = JsonLines(sys.stdin.buffer, sys.stdout.buffer)
     when_unread(lines.hang_up)  # also while there is nothing to write
     return lines
-
-
-def _state_home() -> Path:
-    state_home = Path(os.environ.get("XDG_STATE_HOME", ""))
-    return state_home if state_home.is_absolute() else Path.home() / ".local" / "state"
 
 
 def tui(data_dir: DataDir = None, url: Url = None) -> None:

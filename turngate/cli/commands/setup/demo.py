@@ -54,21 +54,21 @@ class _Ending:
     error: Exception | None = None
 
 
-def play(settings: Settings, *, decide: DemoDecision | None, data_dir_is_option: bool, port_is_option: bool) -> int:
-    """Play the demo and return the exit code. After ``--decide`` succeeded, the demo removes its directories."""
-    root = settings.data_dir if data_dir_is_option else Path(tempfile.mkdtemp(prefix="turngate-demo-"))
-    data_dir = root if data_dir_is_option else root / "data"
-    settings = settings.model_copy(update={"data_dir": data_dir})
+def play(settings: Settings, root: Path, *, decide: DemoDecision | None, port_is_option: bool) -> int:
+    """Play the demo and return the exit code. After ``--decide`` succeeded, the demo removes its directories.
+
+    ``root``: an empty directory for the project, which is never inside the data directory: no run could work there.
+    """
     stack.require_no_other_stack(settings)
     settings.ensure_data_dir()
     listener, settings = _listener(settings, fixed=port_is_option)
     try:
-        project = copy_project(Path(tempfile.mkdtemp(prefix="project-", dir=root)) / "invoice")
+        project = copy_project(root / "invoice")
     except BaseException:
         listener.close()
         raise
     code = asyncio.run(_play(settings, listener, project, decide))
-    if decide is not None and code == 0 and not data_dir_is_option:
+    if decide is not None and code == 0 and settings.data_dir.is_relative_to(root):
         shutil.rmtree(root, ignore_errors=True)
     elif code == 0:
         terminal.note(f"the project is in {project.path}")
@@ -245,14 +245,15 @@ def demo(
 
     Everything runs on this machine, in fresh directories. The model is a script unless TURNGATE_MODEL names a real one.
     """
-    settings = load_settings(data_dir=data_dir, api_port=port)
+    root = Path(tempfile.mkdtemp(prefix="turngate-demo-")).resolve()
+    settings = load_settings(data_dir=data_dir or root / "data", api_port=port)
     # The command prints the story of the demo. A log among its lines would hide it.
     configure_logging(settings.log_level if "TURNGATE_LOG_LEVEL" in os.environ else "warning", settings.log_format)
     raise typer.Exit(
         play(
             settings,
+            root,
             decide=None if decide is None else decide.value,
-            data_dir_is_option=data_dir is not None,
             port_is_option=port is not None,
         )
     )
