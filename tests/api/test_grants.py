@@ -52,21 +52,21 @@ async def test_a_grant_is_created_listed_and_revoked(idle: Api) -> None:
     reused = await post(idle.operator, key="g1", max_uses=4)
     assert (reused.status_code, reused.json()["code"]) == (409, "idempotency_key_reused")
     others = [(await post(idle.operator)).json()["id"] for _ in range(2)]
-    first = (await idle.agent.get("/api/v1/grants?limit=2")).json()
-    rest = (await idle.agent.get("/api/v1/grants", params={"cursor": first["next_cursor"]})).json()
+    first = (await idle.operator.get("/api/v1/grants?limit=2")).json()
+    rest = (await idle.operator.get("/api/v1/grants", params={"cursor": first["next_cursor"]})).json()
     assert [each["id"] for each in (*first["items"], *rest["items"])] == [*reversed(others), grant["id"]]
     revoked = await idle.operator.delete(f"/api/v1/grants/{grant['id']}")
     assert (revoked.status_code, revoked.json()["ended"]) == (200, "revoked")
     again = await idle.operator.delete(f"/api/v1/grants/{grant['id']}")
     assert (again.status_code, again.json()["code"], again.json()["ended"]) == (409, "grant_ended", "revoked")
     assert again.json()["revoked_by"] == revoked.json()["revoked_by"]
-    assert grant["id"] not in {each["id"] for each in (await idle.agent.get("/api/v1/grants")).json()["items"]}
-    every = (await idle.agent.get("/api/v1/grants?status=all")).json()["items"]
+    assert grant["id"] not in {each["id"] for each in (await idle.operator.get("/api/v1/grants")).json()["items"]}
+    every = (await idle.operator.get("/api/v1/grants?status=all")).json()["items"]
     assert {each["id"]: each["ended"] for each in every} == {grant["id"]: "revoked", others[0]: None, others[1]: None}
-    assert (await idle.agent.get(f"/api/v1/grants/{grant['id']}")).json()["used_by"] == []
+    assert (await idle.operator.get(f"/api/v1/grants/{grant['id']}")).json()["used_by"] == []
     for path in ("/api/v1/grants/none", "/api/v1/grants/none?x=1"):
         assert (await idle.operator.delete(path)).status_code == 404
-    assert (await idle.agent.get("/api/v1/grants/none")).status_code == 404
+    assert (await idle.operator.get("/api/v1/grants/none")).status_code == 404
     assert await audited(idle) == ["grant.created"] * 3 + ["grant.revoked"]
 
 
@@ -79,7 +79,7 @@ async def test_what_ended_by_itself_cannot_be_revoked(idle: Api, column: str, va
         await conn.execute(update(tables.grants).values(**{column: value or past}))
     refused = await idle.operator.delete(f"/api/v1/grants/{grant['id']}")
     assert (refused.status_code, refused.json()["ended"]) == (409, ended)
-    assert (await idle.agent.get(f"/api/v1/grants/{grant['id']}")).json()["ended"] == ended
+    assert (await idle.operator.get(f"/api/v1/grants/{grant['id']}")).json()["ended"] == ended
 
 
 async def test_i10_who_may_grant_what(idle: Api) -> None:
@@ -124,7 +124,7 @@ async def test_a_grant_that_does_not_fit_is_refused(idle: Api) -> None:
         headers = {"Content-Type": "application/json"}
         refused = await idle.operator.post("/api/v1/grants", content=text, headers=headers)
         assert refused.status_code == 422, refused.text
-    assert (await idle.agent.get("/api/v1/grants?status=all")).json()["items"] == []
+    assert (await idle.operator.get("/api/v1/grants?status=all")).json()["items"] == []
     assert await audited(idle) == []
 
 
@@ -134,7 +134,7 @@ async def test_a_preview_says_what_would_be_granted(api: Api) -> None:
     request = await api.gated("pay 777")
 
     async def previewed(status: int = 200, **body: Any) -> dict[str, Any]:
-        answer = await api.agent.post("/api/v1/grants/preview", json={"request_id": request["id"], **body})
+        answer = await api.operator.post("/api/v1/grants/preview", json={"request_id": request["id"], **body})
         assert answer.status_code == status, answer.text
         return answer.json()
 
@@ -148,9 +148,9 @@ async def test_a_preview_says_what_would_be_granted(api: Api) -> None:
     assert free["would_have_covered"]["everyone"] == free["looked_at"] >= 2
     assert (await previewed(422, open=["nothing"]))["errors"][0]["pointer"] == "/open"
     shared = await api.gated("pay_shared 5")
-    refused = await api.agent.post("/api/v1/grants/preview", json={"request_id": shared["id"]})
+    refused = await api.operator.post("/api/v1/grants/preview", json={"request_id": shared["id"]})
     assert "four-eyes" in refused.json()["ungrantable"]
-    missing = await api.agent.post("/api/v1/grants/preview", json={"request_id": "rq_none"})
+    missing = await api.operator.post("/api/v1/grants/preview", json={"request_id": "rq_none"})
     assert missing.status_code == 404
     run = {"scope": "run", "agent": None, "run_id": request["run_id"]}
     assert (await post(api.operator, **run)).status_code == 201

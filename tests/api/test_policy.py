@@ -62,7 +62,7 @@ async def audited(database: Database) -> list[dict[str, Any]]:
 
 async def test_rules_are_stored_in_versions_and_each_change_is_audited(idle: Api, admin: httpx.AsyncClient) -> None:
     """Each change is a version with its author; a repeat is none; going back is one; the event names the rules."""
-    empty = (await idle.agent.get("/api/v1/policy")).json()
+    empty = (await idle.operator.get("/api/v1/policy")).json()
     assert (empty["version"], empty["stored"]) == (0, None)
     (file,) = empty["files"]
     assert ([each["name"] for each in file["rules"]], file["agents"], file["file"]) == (["four-eyes"], ["agent"], "")
@@ -91,11 +91,11 @@ async def test_rules_are_stored_in_versions_and_each_change_is_audited(idle: Api
         1,
         first.json()["digest"],
     )
-    newest = (await idle.agent.get("/api/v1/policy/versions?limit=3")).json()
-    older = (await idle.agent.get("/api/v1/policy/versions", params={"cursor": newest["next_cursor"]})).json()
+    newest = (await idle.operator.get("/api/v1/policy/versions?limit=3")).json()
+    older = (await idle.operator.get("/api/v1/policy/versions", params={"cursor": newest["next_cursor"]})).json()
     assert [each["version"] for each in (*newest["items"], *older["items"])] == [4, 3, 2, 1]
-    assert (await idle.agent.get("/api/v1/policy/versions/2")).json()["source"] == changed
-    assert [each["name"] for each in (await idle.agent.get("/api/v1/policy")).json()["stored"]["rules"]] == ["one"]
+    assert (await idle.operator.get("/api/v1/policy/versions/2")).json()["source"] == changed
+    assert [each["name"] for each in (await idle.operator.get("/api/v1/policy")).json()["stored"]["rules"]] == ["one"]
 
 
 async def test_i10_only_an_admin_changes_rules(idle: Api) -> None:
@@ -110,7 +110,7 @@ async def test_i10_only_an_admin_changes_rules(idle: Api) -> None:
         assert (await idle.stranger.get(f"/api/v1/{path}", headers=starter)).status_code == 403
     explained = await idle.stranger.post("/api/v1/policy/explain", json={"tool": "pay"}, headers=starter)
     assert explained.status_code == 403
-    assert (await idle.agent.get("/api/v1/policy")).json()["version"] == 0
+    assert (await idle.operator.get("/api/v1/policy")).json()["version"] == 0
 
 
 UNREADABLE = [
@@ -159,7 +159,7 @@ async def test_of_ten_changes_at_once_one_wins_and_the_others_learn_whose(
 
 
 async def explained(api: Api, **body: Any) -> dict[str, Any]:
-    answer = await api.agent.post("/api/v1/policy/explain", json={"args": {"cents": 5}, **body})
+    answer = await api.operator.post("/api/v1/policy/explain", json={"args": {"cents": 5}, **body})
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -200,7 +200,7 @@ async def test_an_explanation_counts_grants_and_reads_arguments_as_the_engine_do
 
     async def explain_args(args: str) -> dict[str, Any]:
         body, headers = f'{{"tool": "pay", "args": {args}}}', {"Content-Type": "application/json"}
-        answer = await idle.agent.post("/api/v1/policy/explain", content=body, headers=headers)
+        answer = await idle.operator.post("/api/v1/policy/explain", content=body, headers=headers)
         return answer.json()
 
     answer = await explain_args('{"cents": 5, "rate": 0.10}')
@@ -251,20 +251,20 @@ async def test_shadow_rules_are_reported(idle: Api) -> None:
     ]  # fmt: skip
     async with idle.stack.database.write() as conn:
         await calls.insert_planned(conn, rows)
-    report = (await idle.agent.get("/api/v1/policy/shadow")).json()
+    report = (await idle.operator.get("/api/v1/policy/shadow")).json()
     assert (report["looked_at"], report["whole"]) == (32, True)
     assert [(each["rule"], each["was"], each["would_be"], each["calls"]) for each in report["changes"]] == [
         ("soon", "allow", "deny", 30),
         ("later", "allow", "ask", 1),
     ]
     assert [each["tool_call_id"] for each in report["changes"][0]["examples"]] == [f"c{n:02}" for n in range(29, 9, -1)]
-    one = (await idle.agent.get("/api/v1/policy/shadow?rule=later")).json()
+    one = (await idle.operator.get("/api/v1/policy/shadow?rule=later")).json()
     assert [each["rule"] for each in one["changes"]] == ["later"]
     begun = from_text((await stored_run(idle, run["id"])).created_at)
     for moved, number in ((timedelta(0), 32), (timedelta(microseconds=1), 0)):
         since = {"since": (begun + moved).isoformat()}
-        assert (await idle.agent.get("/api/v1/policy/shadow", params=since)).json()["looked_at"] == number
-    assert (await idle.agent.get("/api/v1/policy/shadow?since=0001-01-01T00:00:00%2B14:00")).status_code == 422
+        assert (await idle.operator.get("/api/v1/policy/shadow", params=since)).json()["looked_at"] == number
+    assert (await idle.operator.get("/api/v1/policy/shadow?since=0001-01-01T00:00:00%2B14:00")).status_code == 422
 
 
 async def stored_run(api: Api, run_id: str) -> runs.Run:
