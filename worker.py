@@ -24,6 +24,7 @@ from turngate.domain.agents.model_profiles import Profiles
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.worker_group import Lane, WorkerGroup
 from turngate.runtime.workflow_code import SANDBOX
+from turngate.runtime.workspaces import Workspaces
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.store.policy import policies
@@ -42,8 +43,9 @@ def build_engine(
     profiles: Profiles | None = None,
     *,
     streaming: bool = True,
+    workspaces: Workspaces | None = None,
 ) -> Engine:
-    """Return what this app's activities use."""
+    """Return what this app's activities use. ``workspaces``: where runs may work; None: in no directory."""
     profiles = profiles or Profiles()
     return Engine(
         database=database,
@@ -57,6 +59,7 @@ def build_engine(
         profiles=profiles,
         built_in=built_in_toolkit(database),
         streaming=streaming,
+        workspaces=workspaces or Workspaces(),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from turngate.domain.policy.terms import Role
 from turngate.notifications.configuration import Channel
+from turngate.runtime.workspaces import Workspaces
 from turngate.store.access.sessions import IDLE_LIMIT
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -75,7 +76,7 @@ class ApiSettings:
     ``public_url``: where browsers reach it, without a trailing slash; None: as each request says. ``session_idle``: how
     long a session may be idle before it ends. ``oidc`` None: people log in by password or link only. ``channels``: where
     notifications are sent; empty: nowhere. ``temporal_pages``: the address of Temporal's pages of workflows, without the
-    slash and the id; None: not known.
+    slash and the id; None: not known. ``workspaces``: where runs may work; the workers must say the same.
     """
 
     host: str = "127.0.0.1"
@@ -90,6 +91,7 @@ class ApiSettings:
     oidc: OidcSettings | None = None
     channels: tuple[Channel, ...] = ()
     temporal_pages: str | None = None
+    workspaces: Workspaces = field(default_factory=Workspaces)
 
     @property
     def host_names(self) -> frozenset[str] | None:

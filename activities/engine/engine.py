@@ -23,6 +23,7 @@ from turngate.domain.tools.external import is_external
 from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel
+from turngate.runtime.workspaces import Workspaces
 from turngate.store.database import Connection, Database
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
@@ -57,6 +58,8 @@ class Engine:
     """The file that ``policy`` was read from; None: it was passed as a value."""
     stored_rules: StoredRules = field(default_factory=StoredRules)
     overrides: OverridesCache = field(default_factory=OverridesCache)
+    workspaces: Workspaces = field(default_factory=Workspaces)
+    """Where runs may work."""
     built_in: Toolkit = field(default_factory=Toolkit.of)
     """The engine's own tools, found by every agent under their names unless it declares one of the same name."""
 

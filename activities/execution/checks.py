@@ -6,6 +6,7 @@ over. What each check writes is part of the caller's write transaction.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
@@ -13,7 +14,7 @@ from typing import Final
 from activities.engine.engine import Engine
 from activities.engine.preconditions import idempotency_key
 from activities.execution import delegation, external_calls, lost_calls
-from activities.execution.door import Door
+from activities.execution.door import Door, not_run
 from activities.execution.preflight import Findings
 from activities.execution.redemption import Redeemed, Redemption, Settled
 from activities.execution.settlement import run_failure, tell_started
@@ -89,6 +90,15 @@ async def require_permission(door: Door) -> Redemption | None:
     """Require an approval or an allowing verdict for the bytes about to run, and a policy that does not deny them now."""
     problem = await door.authorize()
     return None if problem is None else await door.refuse(problem)
+
+
+async def keep_to_workspaces(door: Door) -> Redemption | None:
+    """Refuse a call of a run that may not work in its workspace, by where the path leads now."""
+    workspace = door.run.workspace
+    if workspace is None or door.tool.kind != "local":
+        return None
+    why = await asyncio.to_thread(door.engine.workspaces.refusal, workspace)
+    return None if why is None else await door.refuse(not_run(why))
 
 
 async def obey_hooks(door: Door) -> Redemption | None:
@@ -167,6 +177,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     wait_for_sender,
     repeat_question,
     require_permission,
+    keep_to_workspaces,
     obey_hooks,
     follow_replacement,
     inspect_first,

@@ -10,6 +10,7 @@ from pathlib import Path
 from approvals_api.principal import Principal
 from approvals_api.runs.overrides import own_facts
 from approvals_api.runs.ownership import require_own_conversation
+from approvals_api.services import Services
 from approvals_api.validation.text import require_storable
 from turngate.domain.agents.model_profiles import PROFILE_NAME
 from turngate.domain.agents.overrides import RunOverrides
@@ -102,6 +103,16 @@ async def _checked_workspace(workspace: str | None) -> str | None:
     if not path.is_absolute() or not await asyncio.to_thread(path.is_dir):
         raise _invalid("/workspace", f"{workspace!r} is not the absolute path of a directory that exists here")
     return workspace
+
+
+async def require_workspace(services: Services, workspace: str | None) -> None:
+    """Raise InvalidInputError ``workspace_refused``, with the fix, unless runs may work in this directory."""
+    if workspace is None:
+        return
+    why = await asyncio.to_thread(services.settings.workspaces.refusal, workspace)
+    if why is not None:
+        errors = [{"pointer": "/workspace", "message": why}]
+        raise InvalidInputError(why, code="workspace_refused", errors=errors)
 
 
 def checked_model(model: str) -> str:

@@ -6,7 +6,7 @@ from sqlalchemy.exc import IntegrityError
 
 from approvals_api.gateway.client import BUSY_WAIT
 from approvals_api.principal import Principal
-from approvals_api.runs.order import CheckedOrder, checked_order, record, run_live, take_back
+from approvals_api.runs.order import CheckedOrder, checked_order, record, require_workspace, run_live, take_back
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
 from turngate.domain.contract import AgentTurnInput
@@ -39,8 +39,8 @@ async def start(
         idempotency_key: 1 to 255 characters.
 
     Raises:
-        InvalidInputError: unknown agent (the message lists the agents), ``unknown_model``, workspace or text that does
-            not fit.
+        InvalidInputError: unknown agent (the message lists the agents), ``unknown_model``, ``workspace_refused``,
+            workspace or text that does not fit.
         NotFoundError: no such conversation.
         ConflictError: ``run_live`` (details name the live run) or ``idempotency_key_reused``.
         ForbiddenError: the principal may not start runs.
@@ -62,6 +62,8 @@ async def start_ordered(services: Services, principal: Principal, agent: str, or
         first = await _first_under_key(conn, order)
     if first is not None:
         return await _again(services, first, published)
+    if order.replay_of is None:  # in a dry run, no tool works in it
+        await require_workspace(services, order.workspace)
     if not await services.gateway.ready(BUSY_WAIT):
         raise UnavailableError("Temporal cannot be reached, so no run was started. Try again when it is back.")
     try:

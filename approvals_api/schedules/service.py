@@ -14,6 +14,7 @@ from approvals_api.idempotency import KeyedChange, once
 from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs.control import MAX_REASON_CHARS
+from approvals_api.runs.order import require_workspace
 from approvals_api.runs.ownership import require_maker, require_own_conversation, require_own_schedule
 from approvals_api.runs.start import published_agent, turn_input
 from approvals_api.runs.switch_model import require_known_model
@@ -60,6 +61,7 @@ async def create(
     """
     principal.require("runs:write")
     await check_wanted(wanted, by=principal.name)
+    await require_workspace(services, wanted.workspace)
 
     async def act(conn: Connection) -> _Created:
         await _require_known(conn, wanted)
@@ -109,6 +111,7 @@ async def update(
     require_maker(principal, before)
     wanted = change.applied_to(as_wanted(before))
     await check_wanted(wanted, by=before.created_by)
+    await require_workspace(services, wanted.workspace)
     try:
         async with services.database.write() as conn:
             schedule = await _to_change(conn, before.id)

@@ -27,6 +27,7 @@ class Started:
     directory: Path
     up: Background
     link: str
+    data_dir: Path
 
     def turngate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return turngate(*arguments, cwd=self.directory)
@@ -45,8 +46,9 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     assert "turngate up my_app:app" in scaffolded.stdout
     up = Background("up", "my_app:app", "--port", str(embedded_temporal.choose_port()), cwd=directory)
     link = up.wait_for(r"http://\S+/login\?link=\S+").group()
+    data_dir = Path(up.wait_for(r"Data +(/\S+)").group(1))
     up.wait_for("Start a run")
-    yield Started(directory, up, link)
+    yield Started(directory, up, link, data_dir)
     up.stop()
 
 
@@ -77,6 +79,17 @@ def test_init_leaves_a_directory_with_something_in_it_alone(started: Started) ->
 
 
 # Runs and requests
+
+
+def test_i13_runs_work_where_up_was_started_and_not_around_its_data(started: Started) -> None:
+    """The project's own directory is taken. The whole disk, processes and the data directory are refused with the fix."""
+    ran = started.turngate("run", TASK, "--workspace", ".", "--no-watch")
+    assert ran.returncode == 0, ran.stderr
+    for place in ("/", "/proc", "..", str(started.data_dir), str(started.data_dir.parent)):
+        refused = started.turngate("run", TASK, "--workspace", place, "--no-watch")
+        assert refused.returncode == 1, (place, refused.stdout)
+        assert "workspace" in refused.stderr
+        assert "TURNGATE_" in refused.stderr
 
 
 def test_a_run_waits_for_its_decision_and_completes(started: Started, waiting: tuple[Background, str, str]) -> None:

@@ -26,6 +26,7 @@ from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.models.port import ModelRequest
+from turngate.runtime.workspaces import ANYWHERE, Workspaces
 from turngate.store.access import access, sessions, tokens
 from turngate.store.database import Database
 from turngate.store.runs import runs
@@ -169,14 +170,22 @@ async def token_for(database: Database, name: str, *scopes: access.Scope) -> dic
 
 @contextlib.asynccontextmanager
 async def api_on(
-    engine: Stack, gateway: Gateway, name: str | None = None, *, temporal_pages: str | None = None
+    engine: Stack,
+    gateway: Gateway,
+    name: str | None = None,
+    *,
+    temporal_pages: str | None = None,
+    workspaces: Workspaces = ANYWHERE,
 ) -> AsyncIterator[Api]:
     """Serve an API on the engine. ``name``: the second part of its people's names, after their role; None: a random one."""
     app = create_api_app(
         database=engine.database,
         gateway=gateway,
         settings=ApiSettings(
-            heartbeat_timeout_seconds=2, sse_ping=timedelta(milliseconds=300), temporal_pages=temporal_pages
+            heartbeat_timeout_seconds=2,
+            sse_ping=timedelta(milliseconds=300),
+            temporal_pages=temporal_pages,
+            workspaces=workspaces,
         ),
     )
     name = name or secrets.token_hex(3)

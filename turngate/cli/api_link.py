@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from turngate.cli import terminal
 from turngate.client import Retries, SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.locations import RunningStack
@@ -88,14 +87,3 @@ def only_agent(client: SyncTurngateClient) -> str:
     if not names:
         raise ConfigurationError("there is no agent yet: start a worker that publishes one with `turngate up APP`")
     raise ConfigurationError(f"there are several agents: choose one with --agent: {', '.join(names)}")
-
-
-def warn_of_shared_directory(link: ApiLink, workspace: Path) -> None:
-    """Print a note when a run's workspace contains Turngate's own data."""
-    if link.data_dir is not None and link.data_dir.is_relative_to(workspace):
-        terminal.note(
-            ("note: ", "yellow"),
-            f"the workspace contains Turngate's own data ({link.data_dir}), with a token that can decide requests. "
-            "Tools that read files without approval can read it. To keep it apart, start Turngate with --data-dir "
-            "outside the workspace.",
-        )

@@ -11,9 +11,12 @@ from turngate.domain.errors import ConfigurationError
 from turngate.notifications.configuration import Channel, load_channels
 from turngate.notifications.message_text import Links
 from turngate.runtime.settings import Settings
+from turngate.runtime.workspaces import Workspaces
 
 
-def api_settings(settings: Settings, channels: tuple[Channel, ...] = ()) -> ApiSettings:
+def api_settings(
+    settings: Settings, channels: tuple[Channel, ...] = (), workspaces: Workspaces | None = None
+) -> ApiSettings:
     """Return the API's settings. Raises ConfigurationError when a secret's file cannot be read."""
     known_as = {urlsplit(url).hostname for url in (settings.resolved_api_url, settings.resolved_public_url)}
     return ApiSettings(
@@ -26,6 +29,7 @@ def api_settings(settings: Settings, channels: tuple[Channel, ...] = ()) -> ApiS
         rate_limits=_rate_limits(settings),
         oidc=_oidc(settings),
         temporal_pages=_temporal_pages(settings),
+        workspaces=workspaces or Workspaces(),
     )
 
 

@@ -33,6 +33,7 @@ from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.loop_watch import LoopWatch
 from turngate.runtime.settings import Settings
+from turngate.runtime.workspaces import Workspaces
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.toolkits.confinement import machine
@@ -140,8 +141,9 @@ async def serving_worker(
     _warn_of_models(app, models)
     for warning in builders_app.warnings(app):
         logger.warning("%s", warning)
-    PRIVATE_FILES.add(directories=[settings.data_dir], databases=settings.database_files)
-    engine = build_engine(app, database, models, models.profiles, streaming=settings.streaming)
+    engine = build_engine(
+        app, database, models, models.profiles, streaming=settings.streaming, workspaces=workspaces_of(settings)
+    )
     options = WorkerOptions(
         tool_calls_at_once=settings.tool_calls_at_once,
         model_requests_at_once=settings.model_requests_at_once,
@@ -159,6 +161,12 @@ async def serving_worker(
         if not task.done():
             await _bounded(worker.shutdown(), WORKER_STOP_SECONDS, "the worker did not stop")
         await models.aclose()
+
+
+def workspaces_of(settings: Settings) -> Workspaces:
+    """Return where runs may work, and keep Turngate's own files from this process's file tools."""
+    PRIVATE_FILES.add(directories=[settings.data_dir], databases=settings.database_files)
+    return Workspaces(roots=settings.workspaces or ())
 
 
 def confine_tools(settings: Settings) -> None:
@@ -215,7 +223,7 @@ async def serving_api(
 
     The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.app``).
     """
-    of_api = api_settings(settings, channels)
+    of_api = api_settings(settings, channels, workspaces_of(settings))
     gateway = Gateway(client, update_wait=of_api.update_wait)
     server = ApiServer(
         create_app(database=database, gateway=gateway, settings=of_api),

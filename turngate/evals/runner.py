@@ -24,7 +24,7 @@ from turngate.evals.expectations import check_reasons, reasons
 from turngate.evals.facts import CaseRun, Play, case_run
 from turngate.evals.planning import Planned, plan
 from turngate.evals.report import Attempt, Report
-from turngate.evals.stage import Stage, staged
+from turngate.evals.stage import WORKSPACES, Stage, staged
 from turngate.models.profiles import find_models_file, load_profiles
 from turngate.models.registry import Models, ModelSettings
 from turngate.runtime.app_loader import LoadedApp, check_app
@@ -100,7 +100,7 @@ async def run_cases(
             async with staged(loaded, models, directory, clock=clock) as stage:
                 attempts = await _Runner(
                     stage=stage,
-                    workspaces=directory / "workspaces",
+                    workspaces=directory / WORKSPACES,
                     parallel=options.parallel,
                     on_attempt=on_attempt,
                     stop=stop or asyncio.Event(),

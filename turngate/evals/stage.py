@@ -31,6 +31,7 @@ from turngate.models.registry import Models
 from turngate.runtime.app_loader import LoadedApp, check_app
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
+from turngate.runtime.workspaces import Workspaces
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.testing.harness import TIME_SKIPPING
@@ -38,6 +39,8 @@ from worker import WorkerOptions, build_engine, build_worker, publish_agents
 
 UPDATE_WAIT: Final = timedelta(seconds=15)
 STOP_SECONDS: Final = 0.5
+WORKSPACES: Final = "workspaces"
+"""Where in the directory each attempt gets its copy of a case's workspace."""
 
 
 class _OwnQueue(Gateway):
@@ -64,10 +67,19 @@ class _OneModel:
 
 
 class Stage:
-    """The server, the store and the workers. ``clock``: skips time, if an approver lets a request expire."""
+    """The server, the store and the workers. ``clock``: skips time, if an approver lets a request expire.
+
+    ``workspaces``: the directory that the cases' copies are in.
+    """
 
     def __init__(
-        self, app: LoadedApp, models: Models, database: Database, client: Client, clock: TimeSkipper | None
+        self,
+        app: LoadedApp,
+        models: Models,
+        database: Database,
+        client: Client,
+        clock: TimeSkipper | None,
+        workspaces: Path,
     ) -> None:
         self.database = database
         self.clock = clock
@@ -75,6 +87,7 @@ class Stage:
         self._app = app
         self._models = models
         self._client = client
+        self._workspaces = Workspaces(roots=(workspaces,))
         self._plain: Services | None = None
         self._open = AsyncExitStack()
         self._opening = asyncio.Lock()
@@ -97,13 +110,14 @@ class Stage:
     async def _worker(self, app: App, model: LanguageModel | None) -> AsyncIterator[Services]:
         loaded = check_app(app, base=self._app.base) if app is not self._app.app else self._app
         resolver = self._models if model is None else _OneModel(model=model)
-        engine = build_engine(loaded, self.database, resolver, self._models.profiles, streaming=False)
+        profiles = self._models.profiles
+        engine = build_engine(loaded, self.database, resolver, profiles, streaming=False, workspaces=self._workspaces)
         queue = f"eval-{secrets.token_hex(6)}"
         services = Services(
             database=self.database,
             gateway=_OwnQueue(self._client, queue),
             feed=EventFeed(self.database),
-            settings=ApiSettings(heartbeat_timeout_seconds=10),
+            settings=ApiSettings(heartbeat_timeout_seconds=10, workspaces=self._workspaces),
         )
         async with build_worker(self._client, engine, queue, WorkerOptions(graceful_shutdown_seconds=STOP_SECONDS)):
             yield services
@@ -130,7 +144,7 @@ async def staged(app: LoadedApp, models: Models, directory: Path, *, clock: bool
             await publish_agents(app, database, task_queue="turngate")
             async with database.write() as conn:
                 await agents.publish_model_names(conn, models.profiles, models.providers)
-            stage = Stage(app, models, database, client, skipper)
+            stage = Stage(app, models, database, client, skipper, directory / WORKSPACES)
             try:
                 yield stage
             finally:

@@ -106,6 +106,8 @@ class Settings(BaseSettings):
 
     ``tool_calls_at_once``, ``model_requests_at_once``: of one worker; the others wait in Temporal, oldest first. Without a
     number, model requests share the tools' slots. ``streaming``: watchers see a model's answer while it arrives.
+    ``workspaces``: the directories in which and below which runs may work; None: where ``turngate up`` was started, and none
+    for ``turngate worker`` and ``turngate api``.
     ``tool_user``: the system's user that tools' processes become where neither bubblewrap nor Landlock works.
     ``tool_paths``: what they may read besides the system's programs. ``allow_unconfined``: start them where nothing works.
     ``build_id``: of ``turngate worker``, whose runs then stay with workers of that build; None: it takes every run.
@@ -170,6 +172,7 @@ class Settings(BaseSettings):
     model: str | None = None
     models_file: Annotated[Path, AfterValidator(_absolute)] | None = None
     streaming: bool = True
+    workspaces: Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(_paths)] = None
     tool_user: Annotated[str, Field(min_length=1)] | None = None
     tool_paths: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_paths)] = ()
     allow_unconfined: bool = False

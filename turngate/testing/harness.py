@@ -25,6 +25,7 @@ from turngate.domain.agents.model_profiles import Profiles
 from turngate.models.port import LanguageModel
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.worker_group import WorkerGroup
+from turngate.runtime.workspaces import ANYWHERE
 from turngate.store import agents
 from turngate.store.database import Database
 from worker import WorkerOptions, build_engine, build_worker, publish_agents
@@ -79,7 +80,7 @@ class EngineHarness:
             database=database,
             gateway=Gateway(client, update_wait=UPDATE_WAIT),
             feed=EventFeed(database),
-            settings=ApiSettings(heartbeat_timeout_seconds=2),
+            settings=ApiSettings(heartbeat_timeout_seconds=2, workspaces=ANYWHERE),
         )
 
     def worker(self, **options: Any) -> WorkerGroup:
@@ -104,4 +105,5 @@ async def build_harness(
     if profiles is not None:
         async with database.write() as conn:
             await agents.publish_model_names(conn, profiles, ())
-    return EngineHarness(client, database, build_engine(app, database, models, profiles), task_queue)
+    engine = build_engine(app, database, models, profiles, workspaces=ANYWHERE)
+    return EngineHarness(client, database, engine, task_queue)

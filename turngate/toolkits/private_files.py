@@ -51,6 +51,11 @@ class PrivateFiles:
         private = _inodes(self._directories)
         return any(_inodes([each]) & private for each in (real, *real.parents))
 
+    def lie_in(self, real: Path) -> bool:
+        """Tell whether a directory is private, or something private lies in it."""
+        places = (each for private in (*self._directories, *self._files) for each in (private, *private.parents))
+        return bool(_inodes([real]) & _inodes(places))
+
     def is_file(self, status: os.stat_result) -> bool:
         """Tell whether this is a private file, under whatever name it was opened."""
         if _inode(status) in _inodes(self._files):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import IntegrityError
@@ -22,6 +24,7 @@ from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
+from turngate.runtime.workspaces import Workspaces
 from turngate.store.database import Database
 from turngate.store.policy import grants
 from turngate.store.requests import requests
@@ -68,6 +71,25 @@ async def authorized(door: Door) -> Door:
     """Return the door after the check that precedes all that use the permission."""
     assert await checks.require_permission(door) is None
     return door
+
+
+async def test_i13_a_workspace_that_leads_elsewhere_by_now_is_refused(door_of, tmp_path: Path) -> None:
+    """The path was below a listed directory when the run started, and a symlink has taken its place since."""
+    (tmp_path / "srv" / "shop").mkdir(parents=True)
+    workspace = tmp_path / "srv" / "work"
+    workspace.mkdir()
+    at = door_of(look)
+    at.engine = replace(at.engine, workspaces=Workspaces(roots=(tmp_path / "srv",)))
+    await at.plan(workspace=str(workspace))
+    async with at.door() as door:
+        assert await checks.keep_to_workspaces(door) is None
+    workspace.rmdir()
+    workspace.symlink_to("/etc")
+    async with at.door() as door:
+        assert await checks.keep_to_workspaces(door) == Settled()
+        call = await calls.get(door.conn, at.run.id, "c1")
+        assert call is not None
+        assert "TURNGATE_WORKSPACES" in str(call.settled_result)
 
 
 async def test_a_call_with_a_result_keeps_it(door_of) -> None:
@@ -420,6 +442,7 @@ def test_every_check_is_in_the_one_order() -> None:
         "wait_for_sender",
         "repeat_question",
         "require_permission",
+        "keep_to_workspaces",
         "obey_hooks",
         "follow_replacement",
         "inspect_first",

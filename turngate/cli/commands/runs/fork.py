@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from turngate.cli import terminal
-from turngate.cli.api_link import find_api, warn_of_shared_directory
+from turngate.cli.api_link import find_api
 from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.cli.policy_files import checked_source, read_text
@@ -141,8 +141,6 @@ def fork(
         raise ConfigurationError(
             "there is no message: write turngate fork RUN MESSAGE, or see the plan first with --preview"
         )
-    if directory is not None:
-        warn_of_shared_directory(link, directory)
     order = ForkOrder(
         text=sys.stdin.read() if message == "-" else message,
         step=step,

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from turngate.cli import terminal
-from turngate.cli.api_link import ApiLink, find_api, only_agent, warn_of_shared_directory
+from turngate.cli.api_link import ApiLink, find_api, only_agent
 from turngate.cli.follow.lines import STATUS_STYLE
 from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, RunId, UnattendedChoice, Url
@@ -96,8 +96,6 @@ def run(
     text = task_text(task)
     link = find_api(data_dir, url)
     directory = None if workspace is None else Path(workspace).expanduser().resolve()
-    if directory is not None:
-        warn_of_shared_directory(link, directory)
     with link.client() as client:
         started = client.start_run(
             agent=agent or only_agent(client),

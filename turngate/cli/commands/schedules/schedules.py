@@ -15,7 +15,7 @@ import typer
 from pydantic import ValidationError
 
 from turngate.cli import terminal
-from turngate.cli.api_link import find_api, only_agent, warn_of_shared_directory
+from turngate.cli.api_link import find_api, only_agent
 from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, UnattendedChoice, Url, instant_of, seconds_of
 from turngate.cli.terminal import second
@@ -143,8 +143,6 @@ def create(
     catch_up_seconds = catch_up_of(catch_up)
     link = find_api(data_dir, url)
     directory = None if workspace is None else Path(workspace).expanduser().resolve()
-    if directory is not None:
-        warn_of_shared_directory(link, directory)
     kind: Literal["new", "continue"] = "new" if conversation == "new" else "continue"
     with link.client() as client:
         schedule = client.create_schedule(

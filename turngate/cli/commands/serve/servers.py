@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,6 +33,8 @@ def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
     """Run everything until SIGINT or SIGTERM. The app and the port are checked before anything starts."""
     loaded = load_builders_app(target)
     require_model_names(settings, loaded)
+    if settings.workspaces is None:
+        settings = settings.model_copy(update={"workspaces": (Path.cwd(),)})
     stack.require_no_other_stack(settings)
     listener = listen(settings.api_host, settings.api_port)
 
@@ -63,6 +66,10 @@ def serve_worker(settings: Settings, target: str) -> None:
                 models = settings.model_requests_at_once
                 at_once = f"{settings.tool_calls_at_once} tool calls and {f'{models} ' if models else ''}model requests"
                 terminal.note(f"at most {at_once} at once; others wait in Temporal, oldest first")
+                if settings.workspaces is None:
+                    terminal.note(
+                        "its runs work in no directory: TURNGATE_WORKSPACES, for the worker and the API, lists some"
+                    )
                 if settings.build_id is not None:
                     command = f"turngate builds --set-current {settings.build_id}"
                     terminal.note(f"its build is {settings.build_id}, which gets new runs after `{command}`")
@@ -142,6 +149,7 @@ async def _greet(running: stack.Stack, app: LoadedApp, *, built_in: bool) -> Non
     for at, (what, line) in enumerate(builders_app.agent_lines(app)):
         terminal.line("  Agents    " if at == 0 else "            ", "↳ " if what == "sub-agent" else "", plain(line))
     terminal.line("  Temporal  ", running.temporal_address, f"  {running.temporal_ui_url or ''}".rstrip())
+    terminal.line("  Runs in   ", ", ".join(map(str, settings.workspaces or ())), "  and below")
     terminal.line("  Data      ", str(settings.data_dir))
     terminal.line("")
     terminal.line(f'Start a run from another terminal:  turngate run{here}{workspace} "what to do"')

@@ -60,6 +60,7 @@ def play(settings: Settings, root: Path, *, decide: DemoDecision | None, port_is
     ``root``: an empty directory for the project, which is never inside the data directory: no run could work there.
     """
     stack.require_no_other_stack(settings)
+    settings = settings.model_copy(update={"workspaces": (root,)})
     settings.ensure_data_dir()
     listener, settings = _listener(settings, fixed=port_is_option)
     try:

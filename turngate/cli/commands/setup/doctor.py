@@ -30,9 +30,11 @@ from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.embedded_temporal import temporal_binary
 from turngate.runtime.locations import RunningStack, open_to_others
 from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.workspaces import Workspaces
 from turngate.store import schema
 from turngate.store.database import Database
 from turngate.text.plain_text import plain
+from turngate.toolkits.private_files import PrivateFiles
 
 ANSWER_SECONDS = 3.0
 
@@ -68,6 +70,7 @@ async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIte
     yield await _temporal_program(settings)
     yield _data_dir(settings)
     yield await asyncio.to_thread(_confinement, settings)
+    yield await asyncio.to_thread(_workspaces, settings)
     yield await _database(settings)
     yield await _temporal(settings)
     yield await _api_port(settings)
@@ -134,6 +137,22 @@ def _confinement(settings: Settings) -> Finding:
         return Finding(what, unconfined_warning(confinement), good=confinement.allow_unconfined, warns=True)
     weaker = f" ({'; '.join(confinement.why)})" if confinement.why else ""
     return Finding(what, f"{confinement.backend}{weaker}", warns=bool(confinement.why))
+
+
+def _workspaces(settings: Settings) -> Finding:
+    what = "where runs work"
+    private = PrivateFiles()
+    private.add(directories=[settings.data_dir], databases=settings.database_files)
+    roots = (Path.cwd(),) if settings.workspaces is None else settings.workspaces
+    listed = ", ".join(map(str, roots))
+    text = f"in {listed} and below"
+    if settings.workspaces is None:
+        text += " with `turngate up`; nowhere with `turngate worker` and `turngate api`, without TURNGATE_WORKSPACES"
+    missing = [str(root) for root in roots if not root.is_dir()]
+    if missing:
+        return Finding(what, f"{text}. {', '.join(missing)} does not exist: see TURNGATE_WORKSPACES", warns=True)
+    whys = [why for root in roots if (why := Workspaces(roots=roots, private=private).refusal(str(root)))]
+    return Finding(what, f"{text}. Not in each itself: {'; '.join(whys)}" if whys else text, warns=bool(whys))
 
 
 async def _database(settings: Settings) -> Finding:
