@@ -25,8 +25,8 @@ from turngate.store.database import Connection
 from turngate.store.policy import grants, policies
 from turngate.store.runs import runs
 
-UNCONFINED = "unconfined"
-"""The rule by which calls are asked about whose processes this machine can't confine."""
+UNCONFINED, NETWORK = "unconfined", "network"
+"""The rules by which calls are asked about whose processes this machine can't confine, or that ask for the network."""
 
 log = structlog.get_logger(__name__)
 
@@ -73,10 +73,11 @@ class RulesInForce:
             if if_trusted.answer == "allow":
                 verdict = verdict.model_copy(update={"reason": DISTRUSTED})
         if verdict.answer == "allow" and tool.confinement is not None and not decided:
-            confinement = tool.confinement()
-            # Neither a rule nor a grant was written for a process that can reach this inbox.
-            if not confinement.confined:
-                verdict = Verdict(answer="ask", rule=UNCONFINED, reason=confinement.text, risk="high")
+            confinement = tool.confinement(params)
+            # Neither a rule nor a grant was written for a process that can reach this inbox, or other machines.
+            if not confinement.confined or confinement.network_asked:
+                rule = NETWORK if confinement.confined else UNCONFINED
+                verdict = Verdict(answer="ask", rule=rule, reason=confinement.text, risk="high")
         return verdict if run.attended or decided else unattended(verdict, tool, run.unattended_asks)
 
 

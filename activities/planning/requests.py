@@ -67,7 +67,9 @@ class Question:
     def request(self) -> Request:
         """Return its request: pending, opened now."""
         created_at, terms = now(), self.terms
-        confinement = None if self.tool.confinement is None else self.tool.confinement()
+        confinement = (
+            None if self.tool.confinement is None else self.tool.confinement(self.tool.decode(self.call.running_input))
+        )
         seconds = expiry_seconds(self.run, self.agent, terms)
         return Request(
             id=self.request_id,

@@ -19,7 +19,9 @@ ALLOWED = Policy(rule=[Rule(tools=["pay"], verdict="allow", name="pay freely")])
 
 
 def starting_processes(tool: Tool, *, confined: bool) -> Tool:
-    return replace(tool, ask=False, confinement=lambda: ProcessConfinement(confined=confined, text="Where it runs."))
+    return replace(
+        tool, ask=False, confinement=lambda _params: ProcessConfinement(confined=confined, text="Where it runs.")
+    )
 
 
 @pytest.mark.parametrize("policy", [ALLOWED, Policy()], ids=["a rule allows it", "the tool asks for nothing"])
@@ -34,6 +36,23 @@ async def test_i13_an_unconfined_call_asks_whatever_allows_it(
         request = await engine.request(run)
         assert (request.rule, request.risk, request.reason) == ("unconfined", "high", "Where it runs.")
         assert request.process_confinement == ProcessConfinement(confined=False, text="Where it runs.")
+        assert bench.paid == []
+        await engine.decide(request, "approve")
+        assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [5]
+
+
+async def test_i13_a_call_that_asks_for_the_network_asks_a_person(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I13: no rule lets a call have the network that its tool does not declare; the approval does."""
+    model = ListModel(says("I will pay.", call("pay", json.dumps({"cents": 5}), "c1")), says("Done."))
+    with_network = ProcessConfinement(confined=True, text="It has the network.", network_asked=True)
+    tool = replace(bench.pay, ask=False, confinement=lambda params: with_network if params.cents == 5 else None)
+    async with stack(client, sqlite, tool, model=model, policy=ALLOWED) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        assert (request.rule, request.risk, request.process_confinement) == ("network", "high", with_network)
         assert bench.paid == []
         await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == "completed"

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from turngate import CommandBlock, Failure, Ok, Presentation, Preview, TextBlock, ToolContext, ToolFailure, tool
 from turngate.domain.tools.presentation import default_presentation
+from turngate.domain.tools.tool import ProcessConfinement
 from turngate.toolkits.confinement import machine
 from turngate.toolkits.confinement.machine import UnconfinedError
 from turngate.toolkits.confinement.sandbox import Sandbox
@@ -63,6 +64,9 @@ class BashParams(Params):
     timeout_seconds: int = Field(
         default=120, ge=1, le=MAX_TIMEOUT_SECONDS, description="The command is killed after it."
     )
+    network: bool = Field(
+        default=False, description="Let the command reach other machines. A person must approve each such call."
+    )
 
 
 class CommandResult(BaseModel):
@@ -92,6 +96,10 @@ def _argv(params: BashParams) -> tuple[str, str, str]:
     return "bash", "-c", params.command
 
 
+def _confinement(params: BashParams) -> ProcessConfinement:
+    return machine.current().described(network_asked=params.network)
+
+
 def _present(params: BashParams, result: Ok | Failure) -> Presentation:
     command = CommandBlock(argv=_argv(params))
     if isinstance(result, Failure):
@@ -108,15 +116,15 @@ def _present(params: BashParams, result: Ok | Failure) -> Presentation:
     timeout=timedelta(seconds=MAX_TIMEOUT_SECONDS + 60),
     preview=_preview_command,
     present=_present,
-    confinement=machine.process_confinement,
+    confinement=_confinement,
 )
 async def bash(params: BashParams, ctx: ToolContext) -> CommandResult:
     """Run a command with `bash -c` in the workspace. Output is stdout and stderr together; a non-zero exit is a result.
 
-    There is no stdin. Processes left in the background are killed when the command ends.
+    There is no stdin, and no network unless the call asks for it. What still runs when the command ends is killed.
     """
     async with machine.temporary_directory() as temporary:
-        sandbox = Sandbox(workspace=ctx.require_workspace(), temporary=temporary)
+        sandbox = Sandbox(workspace=ctx.require_workspace(), temporary=temporary, network=params.network)
         return await _run(params, ctx, sandbox)
 
 

@@ -14,7 +14,7 @@ from turngate.domain.tools.presentation import CommandBlock, TextBlock
 from turngate.domain.tools.preview import command_words
 from turngate.toolkits.processes.head_tail import HeadTail
 from turngate.toolkits.processes.live_output import MAX_PIECE_BYTES, LiveOutput
-from turngate.toolkits.shell import CommandNotStarted, CommandTimeout, bash, scrubbed_environment
+from turngate.toolkits.shell import BashParams, CommandNotStarted, CommandTimeout, bash, scrubbed_environment
 
 
 def marked(workspace: Path) -> list[int]:
@@ -53,6 +53,17 @@ async def test_a_command_killed_by_a_signal_exits_as_in_a_shell(call):
 async def test_stdin_is_empty(call):
     """A command that asks a question gets no answer instead of hanging."""
     assert (await call(bash, command="read x || echo nothing"))["output"] == "nothing\n"
+
+
+async def test_a_command_has_the_network_only_if_its_call_asks(call):
+    """Without asking, it has a loopback of its own and nothing else; the request says which it is, and who asked for it."""
+    interfaces = "cat /proc/net/dev | tail -n +3 | cut -d: -f1 | sort | tr -d ' \n'"
+    assert (await call(bash, command=interfaces))["output"] == "lo"
+    assert (await call(bash, command=interfaces, network=True))["output"] == "lotap0"
+    confinement = bash.confinement
+    assert "has no network" in confinement(BashParams(command="true")).text
+    granted = confinement(BashParams(command="true", network=True))
+    assert (granted.network_asked, "the network, but nothing on this machine" in granted.text) == (True, True)
 
 
 async def test_bytes_that_are_not_text_are_made_visible(call):

@@ -25,7 +25,7 @@ from turngate.domain.tools.failures import ToolFailure
 from turngate.domain.tools.parameters import ModelParameters, NoParameters, Parameters
 from turngate.domain.tools.presentation import Presenter
 from turngate.domain.tools.preview import Previewer
-from turngate.domain.tools.tool import DEFAULT_TIMEOUT, Ask, Effect, FailureMode, ProcessConfinement, Tool
+from turngate.domain.tools.tool import DEFAULT_TIMEOUT, Ask, Confiner, Effect, FailureMode, Tool
 
 Params = TypeVar("Params", bound=BaseModel)
 
@@ -49,8 +49,8 @@ class _HeldOptions(TypedDict, total=False):
     """``(params, workspace)`` → what will change; runs at planning, must not change anything."""
     present: Presenter | None
     """``(params, result)`` → what people see of the call and its result."""
-    confinement: Callable[[], ProcessConfinement] | None
-    """For a tool that starts processes: how this machine confines them. People see it, and unconfined calls always ask."""
+    confinement: Confiner | None
+    """For a tool that starts processes: ``params`` → how they are confined. People see it; unconfined calls always ask."""
 
 
 class ToolOptions(_HeldOptions, total=False):

@@ -76,15 +76,20 @@ class ToolManifest(BaseModel):
 class ProcessConfinement(BaseModel):
     """How the processes that a tool starts are confined on this machine.
 
-    ``confined``: what they can reach is bounded. A call of a tool that is not always asks a person. ``text``: a sentence for
-    the person who decides the call.
+    ``confined``: what they can reach is bounded. ``text``: a sentence for the person who decides the call. ``network_asked``: the
+    call asks for the network, which its tool does not declare. A call that is not confined, or asks for the network, always asks
+    a person, whatever rules and grants say.
     """
 
     model_config = ConfigDict(frozen=True)
 
     confined: bool
     text: str
+    network_asked: bool = False
 
+
+Confiner = Callable[[Any], ProcessConfinement]
+"""Decoded parameters → how the processes of the call are confined."""
 
 AskPredicate = Callable[[Any], bool]
 Ask = bool | AskPredicate | None
@@ -102,7 +107,7 @@ class Tool:
     ``signal``: decoded parameters → the control call. ``agent``, ``brief``: of kind ``agent``: the name of
     the agent that answers, and decoded parameters → the task as the sub-agent reads it. ``brings``: that agent itself,
     unless the app has it anyway; an App resolves the name, and knows what is brought. ``confinement``: of a tool that starts
-    processes: how this machine confines them.
+    processes: decoded parameters → how this machine confines them.
     """
 
     name: str
@@ -122,7 +127,7 @@ class Tool:
     probe: Injected | None = None
     precondition: Injected | None = None
     present: Presenter | None = None
-    confinement: Callable[[], ProcessConfinement] | None = None
+    confinement: Confiner | None = None
     handler: Injected | None = None
     middleware: tuple[Middleware, ...] = ()
     interpret: Callable[[Any], ControlCall] | None = None

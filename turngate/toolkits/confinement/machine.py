@@ -167,16 +167,21 @@ class Confinement:
                     f"{hidden} lies in the workspace, and Landlock can't hide it: install bubblewrap, or move one of them"
                 )
 
-    def described(self, *, network: bool = False) -> ProcessConfinement:
-        """Say how a process is confined, for the person who decides its call."""
-        reach = "the network, but nothing on this machine" if network else "no network"
+    def described(self, *, network: bool = False, network_asked: bool = False) -> ProcessConfinement:
+        """Say how a process is confined, for the person who decides its call.
+
+        Args:
+            network: whether it gets the network.
+            network_asked: whether it gets it because the call asks for it.
+        """
+        reach = "the network, but nothing on this machine" if network or network_asked else "no network"
         if self.backend is None:
             text = "Runs unconfined: it can reach everything that the worker can, this inbox included."
         elif self.backend == "user":
             text = f"Runs as the system's user {self.tool_user}: it reaches what that user may, and {reach}."
         else:
             text = f"Runs confined ({self.backend}): it reads the system's programs, changes its workspace, and has {reach}."
-        return ProcessConfinement(confined=self.backend is not None, text=text)
+        return ProcessConfinement(confined=self.backend is not None, text=text, network_asked=network_asked)
 
     def works(self) -> str | None:
         """Start a program that does nothing; returns why that failed, or None."""
@@ -271,11 +276,6 @@ def use(confinement: Confinement) -> None:
 def current() -> Confinement:
     """Return how this process's tools are confined: as :func:`use` says, else as this machine can."""
     return _chosen[0] if _chosen else _detected()
-
-
-def process_confinement() -> ProcessConfinement:
-    """Say how the processes of this process's tools are confined; for the option ``confinement`` of a tool."""
-    return current().described()
 
 
 @cache

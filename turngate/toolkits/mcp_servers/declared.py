@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from turngate import Tool, ToolContext, declare_tool
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools.tool import Ask, Effect, ProcessConfinement
+from turngate.domain.tools.tool import Ask, Confiner, Effect
 from turngate.toolkits.confinement import machine
 from turngate.toolkits.json_schema import JsonSchemaParameters
 from turngate.toolkits.mcp_servers import failures
@@ -79,11 +79,11 @@ def declared(
     )
 
 
-def _confinement(server: Server) -> Callable[[], ProcessConfinement] | None:
+def _confinement(server: Server) -> Confiner | None:
     """Return what says how a server's own process is confined; None: it is not started here."""
     if not isinstance(server, StdioServer):
         return None
-    return lambda: machine.current().described(network=server.network)
+    return lambda _params: machine.current().described(network=server.network)
 
 
 def acceptable(name: str) -> str:
