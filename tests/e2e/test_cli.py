@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -249,6 +250,28 @@ def test_a_stop_is_clean_and_quick_with_watchers_connected_and_runs_continue(tmp
     follower.wait_for("completed after 3 steps")
     assert follower.process.wait(30) == 0
     assert up.stop(signal.SIGINT)[0] == 0
+
+
+def test_i15_a_stopped_stack_leaves_nothing_unsigned(tmp_path: Path) -> None:
+    """I15: the last signature of `turngate up` is made when nothing writes any more, so it is over the newest event."""
+    directory, key = tmp_path / "shop", tmp_path / "key"
+    assert turngate("init", str(directory), cwd=tmp_path).returncode == 0
+    public = turngate("audit", "keygen", str(key), cwd=tmp_path).stdout.strip()
+    heads = tmp_path / "heads.jsonl"
+    signing = {"TURNGATE_AUDIT_KEY_FILE": str(key), "TURNGATE_AUDIT_HEADS": str(heads), "TURNGATE_AUDIT_EVERY": "10000"}
+    up = Background("up", "my_app:app", "--port", str(embedded_temporal.choose_port()), cwd=directory, **signing)
+    up.wait_for("Start a run")
+    follower = Background("run", TASK, cwd=directory)
+    follower.wait_for(r"/requests/(rq_\w+)")
+    code, _took, output = up.stop()
+    assert code == 0, output
+    follower.stop(signal.SIGINT)
+    checked = turngate("audit", "verify", "--against", str(heads), "--key", public, cwd=directory)
+    assert checked.returncode == 0, checked.stderr
+    covered = re.search(r"signs it up to event (\S+) of (\S+),", " ".join(checked.stderr.split()))
+    assert covered is not None, checked.stderr
+    assert covered[1] == covered[2]
+    assert int(covered[1]) > 0
 
 
 def test_a_taken_port_is_found_before_anything_starts(tmp_path: Path) -> None:

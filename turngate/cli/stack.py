@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from temporalio import activity, workflow
@@ -84,6 +85,7 @@ async def whole_stack(
             temporal_address, ui_url = temporal.address, temporal.ui_url
             settings = settings.model_copy(update={"temporal_ui_url": ui_url or settings.temporal_ui_url})
         database = await running.enter_async_context(stores.opened_store(settings, migrate=True))
+        await running.enter_async_context(signing_log(settings, database))
         client = await connect_when_there(
             settings.model_copy(update={"temporal_address": temporal_address}), terminal.note
         )
@@ -121,6 +123,23 @@ async def embedded_temporal(settings: Settings, port: int | None, *, ui: bool) -
         await _bounded(
             server.stop(), TEMPORAL_STOP_SECONDS, "Temporal was killed, which loses nothing, because it did not stop"
         )
+
+
+@asynccontextmanager
+async def signing_log(settings: Settings, database: Database) -> AsyncIterator[None]:
+    """Sign the log if the settings name a key: from before anything writes events until nothing does any more."""
+    if settings.audit_key_file is None:
+        yield
+        return
+    from turngate.runtime import signed_heads  # noqa: PLC0415 - cryptography is slow to import, and few sign
+
+    async with signed_heads.signing_log(settings, database):
+        yield
+
+
+def signing_files(settings: Settings) -> list[Path]:
+    """Return the files that the log is signed with and into, which no tool may read or change."""
+    return [path for path in (settings.audit_key_file, settings.audit_heads) if path is not None]
 
 
 @asynccontextmanager
@@ -165,7 +184,7 @@ async def serving_worker(
 
 def workspaces_of(settings: Settings) -> Workspaces:
     """Return where runs may work, and keep Turngate's own files from this process's file tools."""
-    PRIVATE_FILES.add(directories=[settings.data_dir], databases=settings.database_files)
+    PRIVATE_FILES.add(directories=[settings.data_dir], databases=settings.database_files, files=signing_files(settings))
     return Workspaces(roots=settings.workspaces or ())
 
 
@@ -184,7 +203,7 @@ def confine_tools(settings: Settings) -> None:
 def tool_confinement(settings: Settings) -> machine.Confinement:
     """Find out how this machine confines tools' processes, as the settings want it."""
     return machine.find(
-        hidden=[settings.data_dir],
+        hidden=[settings.data_dir, *signing_files(settings)],
         readable=settings.tool_paths,
         tool_user=settings.tool_user,
         allow_unconfined=settings.allow_unconfined,

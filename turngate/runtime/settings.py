@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -79,6 +80,14 @@ def _issuer(url: str) -> str:
     return url
 
 
+def _command(line: str) -> str:
+    try:
+        shlex.split(line)
+    except ValueError as error:
+        raise ValueError(f"cannot be split into words: {error}") from None
+    return line
+
+
 def _split(value: object) -> object:
     return frozenset(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
@@ -115,6 +124,8 @@ class Settings(BaseSettings):
 
     ``session_idle_seconds``: after this time without a request, a browser must log in again. ``rate_limits`` None: failed
     log-ins are limited, and requests if the API is not bound to loopback; True: both always; False: neither.
+    ``audit_key_file``, ``audit_heads``: the key that signs the audit log, and the file that the signed lines are added to, at
+    least every ``audit_every`` events; both or neither. ``audit_heads_command`` gets each line on its standard input, too.
     ``oidc_*``: an OpenID provider with which people log in; comma-separated values of ``oidc_role_claim`` give the roles.
     """
 
@@ -139,6 +150,11 @@ class Settings(BaseSettings):
     rate_limit_burst: Annotated[int, Field(ge=1, le=100_000)] = 200
     login_limit_per_name: Annotated[int, Field(ge=1, le=1_000)] = 5
     login_limit_per_address: Annotated[int, Field(ge=1, le=10_000)] = 20
+
+    audit_key_file: Annotated[Path, AfterValidator(_absolute)] | None = None
+    audit_heads: Annotated[Path, AfterValidator(_absolute)] | None = None
+    audit_heads_command: Annotated[str, AfterValidator(_command)] | None = None
+    audit_every: Annotated[int, Field(ge=1, le=10_000)] = 100
 
     oidc_issuer: Annotated[str, AfterValidator(_issuer)] | None = None
     oidc_client_id: str | None = None
@@ -192,6 +208,14 @@ class Settings(BaseSettings):
             raise ValueError("set both TEMPORAL_TLS_CERT and TEMPORAL_TLS_KEY, or neither")
         if self.temporal_tls is False and (self.temporal_tls_cert or self.temporal_tls_server_ca):
             raise ValueError("TEMPORAL_TLS is false, but certificates are set: unset one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _signing_is_whole(self) -> Settings:
+        if (self.audit_key_file is None) != (self.audit_heads is None):
+            raise ValueError("set both TURNGATE_AUDIT_KEY_FILE and TURNGATE_AUDIT_HEADS, or neither")
+        if self.audit_heads_command is not None and self.audit_heads is None:
+            raise ValueError("TURNGATE_AUDIT_HEADS_COMMAND is of no use without TURNGATE_AUDIT_HEADS: set that too")
         return self
 
     @model_validator(mode="after")

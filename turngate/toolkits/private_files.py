@@ -28,9 +28,15 @@ class PrivateFiles:
         self._directories: dict[Path, None] = {}
         self._files: dict[Path, None] = {}
 
-    def add(self, *, directories: Iterable[Path] = (), databases: Iterable[Path] = ()) -> None:
-        """Make directories with all they hold, and SQLite databases with the files beside them, private. Safe to repeat."""
+    def add(
+        self, *, directories: Iterable[Path] = (), databases: Iterable[Path] = (), files: Iterable[Path] = ()
+    ) -> None:
+        """Make directories with all they hold, SQLite databases with the files beside them, and files private.
+
+        Safe to repeat.
+        """
         self._directories |= dict.fromkeys(Path(os.path.realpath(each)) for each in directories)
+        self._files |= dict.fromkeys(Path(os.path.realpath(each)) for each in files)
         self._files |= {
             Path(f"{os.path.realpath(each)}{suffix}"): None for each in databases for suffix in BESIDE_A_DATABASE
         }

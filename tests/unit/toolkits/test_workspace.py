@@ -175,14 +175,22 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
     (directory / "logs").mkdir(parents=True)
     (directory / "token").write_text("tg_secret\n")
     (directory / "logs" / "temporal.log").write_text("tg_secret\n")
-    PRIVATE_FILES.add(directories=[directory], databases=[tmp_path / "elsewhere.db"])
+    key = tmp_path / "keys" / "audit.pem"
+    key.parent.mkdir()
+    key.write_text("tg_secret\n")
+    PRIVATE_FILES.add(directories=[directory], databases=[tmp_path / "elsewhere.db"], files=[key])
     yield directory
     PRIVATE_FILES.clear()
 
 
 @pytest.mark.parametrize(
     ("below", "path"),
-    [("", "token"), ("logs", "temporal.log"), ("..", "state/token"), ("..", "state/logs/temporal.log")],
+    [
+        ("", "token"),
+        ("logs", "temporal.log"),
+        ("..", "state/token"),
+        ("..", "state/logs/temporal.log"),
+    ],
 )
 async def test_i13_a_workspace_around_the_data_directory_opens_nothing_of_it(call, data_dir, below, path):
     """I13: a workspace that is, lies in or holds the data directory shows none of its files, and takes none."""
@@ -199,6 +207,16 @@ async def test_i13_a_workspace_around_the_data_directory_opens_nothing_of_it(cal
         with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
             await call(grep, pattern="tg_")
     assert (data_dir / "token").read_text() == "tg_secret\n"
+
+
+async def test_i13_a_private_file_in_a_workspace_of_others_is_refused(call, data_dir, tmp_path):
+    """I13: the key that signs the log, and what is signed, open for no tool; the search passes them over."""
+    keys = replace(call, workspace=tmp_path / "keys")
+    for tool, more in ((read_file, {}), (write_file, {"text": "x"}), (edit_file, {"old_text": "tg", "new_text": "x"})):
+        with pytest.raises(OutsideWorkspace, match=r"Turngate's own"):
+            await keys(tool, path="audit.pem", **more)
+    assert "tg_secret" not in str(await keys(grep, pattern="tg_"))
+    assert (tmp_path / "keys" / "audit.pem").read_text() == "tg_secret\n"
 
 
 @pytest.mark.parametrize("private", ["state/token", "state/logs/temporal.log", "elsewhere.db", "elsewhere.db-wal"])

@@ -87,6 +87,12 @@ async def every(conn: Connection, *, since: int = 1, run_id: str | None = None) 
         count, last = len(rows), max((row["seq"] for row in rows), default=last)
 
 
+async def hashes(conn: Connection, first: int, last: int) -> list[str]:
+    """Return the hashes of the events numbered ``first`` to ``last``, in their order."""
+    span = select(events.c.hash).where(events.c.seq.between(first, last)).order_by(events.c.seq)
+    return list((await conn.execute(span)).scalars())
+
+
 async def stored_heads(conn: Connection, *, since: int = 1) -> AsyncIterator[ChainHead]:
     """Yield the stored head of each chain with an event from number ``since`` on, by its run; read in batches."""
     heads = union_all(

@@ -1,4 +1,4 @@
-"""``turngate audit``: export the event log, and verify the store or an export. No server is needed.
+"""``turngate audit``: export the event log, verify the store or an export, make keys that sign. No server is needed.
 
 An export is JSON lines. First a header; then one line per event with all that its hash is made over, ``payload`` as the exact
 text; then one line per chain with its length and newest hash; then one line with the number of events and chains. So a file
@@ -11,21 +11,26 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from turngate.cli import stores, terminal
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DataDir
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent, ChainHead, LogCheck
+from turngate.runtime import signed_heads
+from turngate.runtime.locations import write_atomically
 from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.signed_heads import HeadsCheck, SignedHeadsError
 from turngate.store import evidence
+from turngate.store.clock import as_text
 from turngate.store.database import Connection
 from turngate.store.events import audit, events
 from turngate.text.plain_text import plain
@@ -76,6 +81,21 @@ def verify(
             "--heads", help="Print each chain's run, length and newest hash. Keep them where no one can change them."
         ),
     ] = False,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SIGNED",
+            help="Compare the log with this file of signed heads (TURNGATE_AUDIT_HEADS, or a copy kept elsewhere), too.",
+        ),
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PUBLIC",
+            help="A public key that such a file may begin with, or a file that holds it.",
+            show_default="those in TURNGATE_AUDIT_KEY_FILE",
+        ),
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Compute every hash again, look for gaps, repeats, swapped and cut-off events, and compare the store with the log.
@@ -83,16 +103,52 @@ def verify(
     Of the store, the digests of requests, calls and edits are computed from their bytes, and each decision's person, status
     and edit must be those of its event. An export is checked without a store, so for its chains only.
 
+    With `--against`, a log that was rewritten as a whole is found, too: it is not the one that was signed.
+
     Exit code: 0, or 1 when something is wrong; the message says where.
     """
-    checked = _check_file(file) if file is not None else asyncio.run(_check_store(load_settings(data_dir=data_dir)))
+    with _opened_heads(against or (), key, data_dir) as signed:
+        if file is not None:
+            checked = _check_file(file, signed)
+        else:
+            checked = asyncio.run(_check_store(load_settings(data_dir=data_dir), signed))
     if checked.broken is not None:
         terminal.error(plain(f"the log was changed or is damaged. {checked.broken}"))
         raise typer.Exit(EXIT_WENT_WRONG)
     if heads:
         for head in checked.heads:
             terminal.raw(f"{plain(head.run_id)}\t{head.length}\t{head.hash}")
+    for each in signed:
+        terminal.note(each.summary(checked.last_seq))
     terminal.note(f"the log is intact: {checked.events:,} event(s) in {len(checked.heads):,} chain(s)")
+
+
+@app.command()
+def keygen(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file of the private key, outside the data directory.")
+    ],
+    rotate: Annotated[
+        bool,
+        typer.Option(
+            "--rotate", help="Add a new key to FILE. The one that signs now hands over to it at the next start."
+        ),
+    ] = False,
+) -> None:
+    """Make a key that signs the audit log (Ed25519), and print its public half.
+
+    Set TURNGATE_AUDIT_KEY_FILE to the file. Keep the public half where those who can write the database can't change it.
+    """
+    keys = [Ed25519PrivateKey.generate()]
+    if rotate:
+        keys = [signed_heads.read_keys(file)[-1], *keys]
+    elif file.exists():
+        raise ConfigurationError(f"{file} exists: `turngate audit keygen --rotate {file}` adds a new key to it")
+    try:
+        write_atomically(file, signed_heads.private_text(keys))
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from None
+    terminal.raw(signed_heads.public_text(keys[-1]))
 
 
 async def _export(
@@ -104,9 +160,8 @@ async def _export(
         if run is not None and await events.chain_head(conn, run) is None:
             raise NotFoundError(f"there is no run {run!r}: `turngate runs` lists them")
         first = await _first_seq(conn, since)
-        at = datetime.now(UTC).isoformat(timespec="seconds")
         last = await events.last_seq(conn)
-        write(header_line(Header(since=first, only=run, last_seq=last, exported_at=at)))
+        write(header_line(Header(since=first, only=run, last_seq=last, exported_at=datetime.now(UTC))))
         async for event in audit.every(conn, since=first, run_id=run):
             write(event_line(event))
             counted += 1
@@ -142,30 +197,95 @@ async def _first_seq(conn: Connection, since: str | None) -> int:
     return await audit.seq_at(conn, instant if instant.tzinfo else instant.replace(tzinfo=UTC))
 
 
-def _check_file(name: str) -> Checked:
+@dataclass(kw_only=True)
+class _SignedFile:
+    """A file of signed heads while the log is compared with it."""
+
+    name: str
+    check: HeadsCheck
+
+    def add(self, event: ChainedEvent) -> str | None:
+        """Take the log's next event, and return what is wrong, or None."""
+        return self._sentence(lambda: self.check.add(event))
+
+    def end(self, last_seq: int, *, until: datetime | None = None) -> str | None:
+        """End the log, as :meth:`HeadsCheck.end` does."""
+        return self._sentence(lambda: self.check.end(last_seq, until=until))
+
+    def summary(self, last_seq: int) -> str:
+        """Say how much of the log the file covers."""
+        newest = self.check.newest
+        if newest is None:  # pragma: no cover - an empty file is an error before
+            return f"{self.name} is empty"
+        covered = (
+            f"{self.name} signs it up to event {self.check.compared_to:,} of {last_seq:,}, last at {as_text(newest.at)}"
+        )
+        return f"{covered}, by {newest.key_after}"
+
+    def _sentence(self, compare: Callable[[], ChainBreak | None]) -> str | None:
+        try:
+            different = compare()
+        except SignedHeadsError as error:
+            return f"{self.name}, {error.message}"
+        return None if different is None else f"{self.name}: {different}"
+
+
+@contextmanager
+def _opened_heads(
+    names: Sequence[str], keys: Sequence[str] | None, data_dir: Path | None
+) -> Iterator[list[_SignedFile]]:
+    """Open files of signed heads, to be read while the log is."""
+    trusted = [key for text in keys or () for key in signed_heads.public_keys(text)]
+    if names and not trusted:
+        own = load_settings(data_dir=data_dir).audit_key_file
+        if own is None:
+            raise ConfigurationError("--against needs --key: the public key that the file begins with")
+        trusted = [signed_heads.public_text(key) for key in signed_heads.read_keys(own)]
+    with ExitStack() as open_files:
+        signed = []
+        for name in names:
+            try:
+                lines = open_files.enter_context(Path(name).open(encoding="utf-8", errors="surrogateescape"))
+            except OSError as error:
+                raise ConfigurationError(f"{name} cannot be read: {error.strerror}") from None
+            signed.append(_SignedFile(name=name, check=HeadsCheck(signed_heads.read_heads(lines, trusted))))
+        yield signed
+
+
+def _check_file(name: str, signed: Sequence[_SignedFile]) -> Checked:
     if name == STREAM:
-        return check_lines(sys.stdin)
+        return check_lines(sys.stdin, signed)
     try:
         with Path(name).open(encoding="utf-8", errors="surrogateescape") as lines:
-            return check_lines(lines)
+            return check_lines(lines, signed)
     except OSError as error:
         raise ConfigurationError(f"{name} cannot be read: {error.strerror}") from None
 
 
-async def _check_store(settings: Settings) -> Checked:
+async def _check_store(settings: Settings, signed: Sequence[_SignedFile]) -> Checked:
     check = LogCheck()
-    async with stores.opened_store(settings) as database, database.read() as conn:
+
+    async def first_problem(conn: Connection, last_seq: int) -> ChainBreak | str | None:
         async for event in audit.every(conn):
-            broken = check.add(event)
+            broken = check.add(event) or _first(each.add(event) for each in signed)
             if broken is not None:
-                return Checked(events=check.events, heads=check.heads, broken=str(broken))
+                return broken
             _note_progress(check.events)
         async for head in audit.stored_heads(conn):
             broken = check.close(head)
             if broken is not None:
-                return Checked(events=check.events, heads=check.heads, broken=str(broken))
-        broken = check.end(last_seq=await events.last_seq(conn)) or await _first_difference(conn)
-    return Checked(events=check.events, heads=check.heads, broken=None if broken is None else str(broken))
+                return broken
+        ended = check.end(last_seq=last_seq) or _first(each.end(last_seq) for each in signed)
+        return ended or await _first_difference(conn)
+
+    async with stores.opened_store(settings) as database, database.read() as conn:
+        last_seq = await events.last_seq(conn)
+        broken = await first_problem(conn, last_seq)
+    return Checked.of(check, broken, last_seq)
+
+
+def _first(problems: Iterable[str | None]) -> str | None:
+    return next((problem for problem in problems if problem is not None), None)
 
 
 async def _first_difference(conn: Connection) -> ChainBreak | None:
@@ -222,7 +342,7 @@ class Header:
     since: int
     only: str | None
     last_seq: int
-    exported_at: str
+    exported_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,11 +352,23 @@ class Checked:
     events: int
     heads: list[ChainHead]
     broken: str | None
+    last_seq: int
+
+    @classmethod
+    def of(cls, check: LogCheck, broken: ChainBreak | str | None, last_seq: int) -> Checked:
+        """Return the result of a check that ended here."""
+        return cls(
+            events=check.events,
+            heads=check.heads,
+            broken=None if broken is None else str(broken),
+            last_seq=last_seq,
+        )
 
 
 def header_line(header: Header) -> str:
     """Return the first line."""
-    return _line({"turngate_audit": VERSION, **asdict(header)})
+    at = header.exported_at.isoformat(timespec="seconds")
+    return _line({"turngate_audit": VERSION, **asdict(header), "exported_at": at})
 
 
 def event_line(event: ChainedEvent) -> str:
@@ -254,9 +386,9 @@ def end_line(*, events: int, chains: int) -> str:
     return _line({"end": {"events": events, "chains": chains}})
 
 
-def check_lines(lines: Iterable[str]) -> Checked:
-    """Check an export line by line. Memory grows with the number of chains only."""
-    check = _FileCheck()
+def check_lines(lines: Iterable[str], signed: Sequence[_SignedFile] = ()) -> Checked:
+    """Check an export line by line. Memory grows with the number of chains only. ``signed``: to compare it with."""
+    check = _FileCheck(signed)
     for number, line in enumerate(lines, start=1):
         broken = check.take(number, line)
         if broken is not None:
@@ -267,14 +399,15 @@ def check_lines(lines: Iterable[str]) -> Checked:
 class _FileCheck:
     """The state of the check of a file."""
 
-    def __init__(self) -> None:
+    def __init__(self, signed: Sequence[_SignedFile]) -> None:
+        self._signed = signed
         self._header: Header | None = None
         self._check = LogCheck()
         self._chains = 0
         self._ended = False
 
     def outcome(self, broken: str | None) -> Checked:
-        return Checked(events=self._check.events, heads=self._check.heads, broken=broken)
+        return Checked.of(self._check, broken, self._header.last_seq if self._header else 0)
 
     def take(self, number: int, line: str) -> str | None:
         """Take the next line, and return what is wrong with it, or None."""
@@ -302,8 +435,12 @@ class _FileCheck:
             return "the file is empty: an audit export begins with a header"
         if not self._ended:
             return "the file is cut off: the line that ends an audit export is missing"
-        broken = self._check.end(last_seq=self._header.last_seq if self._header.only is None else None)
-        return None if broken is None else str(broken)
+        last = self._header.last_seq
+        broken = self._check.end(last_seq=last if self._header.only is None else None)
+        if broken is not None:
+            return str(broken)
+        at = self._header.exported_at
+        return _first(each.end(last, until=at) for each in self._signed)
 
     def _begin(self, where: str, read: Mapping[str, Any]) -> str | None:
         version, since, only, last = (read.get(name) for name in ("turngate_audit", "since", "only", "last_seq"))
@@ -311,9 +448,12 @@ class _FileCheck:
             return f"{where}: this is not the header of an audit export"
         if version != VERSION:
             return f"{where}: the export's format is {version!r}, and this version of Turngate reads {VERSION}"
-        if not (isinstance(since, int) and isinstance(last, int) and (only is None or isinstance(only, str))):
+        at = _instant(read.get("exported_at"))
+        if not (isinstance(since, int) and isinstance(last, int) and (only is None or isinstance(only, str)) and at):
             return f"{where}: the header does not say what the export holds"
-        self._header = Header(since=since, only=only, last_seq=last, exported_at=str(read.get("exported_at", "")))
+        if self._signed and only is not None:
+            return f"{where}: one run's events can't be compared with signed heads: export the whole log"
+        self._header = Header(since=since, only=only, last_seq=last, exported_at=at)
         self._check = LogCheck(since=since, only=only)
         return None
 
@@ -322,7 +462,8 @@ class _FileCheck:
             return "an event comes after the closing lines"
         if set(read) != set(_MEMBERS) or any(type(read[name]) is not kind for name, kind in _MEMBERS.items()):
             return "this is neither an event nor a closing line"
-        return self._check.add(ChainedEvent(**read))
+        event = ChainedEvent(**read)
+        return self._check.add(event) or _first(each.add(event) for each in self._signed)
 
     def _close(self, read: Mapping[str, Any]) -> ChainBreak | str | None:
         run_id, length, head = (read.get(name) for name in ("chain", "length", "head"))
@@ -342,6 +483,15 @@ class _FileCheck:
 def _line(members: Mapping[str, Any]) -> str:
     # ASCII: so no stream's encoding can change a character, and with it a hash.
     return json.dumps(members, separators=(",", ":")) + "\n"
+
+
+def _instant(text: object) -> datetime | None:
+    """Return the aware instant that a text names, or None."""
+    try:
+        instant = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return instant if instant is not None and instant.tzinfo is not None else None
 
 
 def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -91,6 +91,7 @@ def serve_api(settings: Settings, target: str | None) -> None:
             async with AsyncExitStack() as parts:
                 parts.callback(listener.close)
                 database = await parts.enter_async_context(stores.opened_store(settings))
+                await parts.enter_async_context(stack.signing_log(settings, database))
                 client = await connect_when_there(settings, terminal.note)
                 if loaded is not None:
                     await publish_agents(loaded, database, task_queue=settings.task_queue)

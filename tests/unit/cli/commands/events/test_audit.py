@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from sqlalchemy import text
+from support.audit_store import in_store, turngate
 from support.event_guards import take_guards_away
 from support.stored_requests import live_run, request_row
-from typer.testing import CliRunner
 
-from turngate.cli import stores
-from turngate.cli.main import app
 from turngate.domain.runs.event_chain import ChainedEvent, chain_hash
-from turngate.runtime.settings import load_settings
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import audit, events
 from turngate.store.requests import requests
 from turngate.store.runs import new_run, runs
 
-Answer = TypeVar("Answer")
 RUNS = ("run_a", "run_b", "run_c")
 
 
@@ -54,24 +49,6 @@ async def fill(conn: Connection) -> None:
     await events.append(conn, events.SYSTEM, [("user.added", {"name": "bob", "by": "ann"}), ("user.gone", {})])
     await events.store_head(conn, "run_c")
     await new_run.remove_unstarted(conn, "run_c")
-
-
-def in_store(data_dir: Path, act: Callable[[Connection], Awaitable[Answer]]) -> Answer:
-    """Do something in the store, on a loop of its own: the commands under test have theirs."""
-
-    async def do() -> Answer:
-        async with stores.opened_store(load_settings(data_dir=data_dir)) as database, database.write() as conn:
-            return await act(conn)
-
-    return asyncio.run(do())
-
-
-def turngate(*words: str, store: Path | None = None, code: int = 0, stdin: str | None = None) -> tuple[str, str]:
-    """Run the command; returns stdout and stderr as one line each may hold."""
-    more = () if store is None else ("--data-dir", str(store))
-    outcome = CliRunner().invoke(app, ["audit", *words, *more], input=stdin)
-    assert outcome.exit_code == code, (outcome.output, outcome.stderr)
-    return outcome.stdout, " ".join(outcome.stderr.split())
 
 
 def exported(store: Path, *words: str) -> list[dict[str, Any]]:
