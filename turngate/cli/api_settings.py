@@ -7,7 +7,6 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from approvals_api.settings import ApiSettings, OidcSettings, RateLimitSettings, is_loopback
-from turngate.domain.errors import ConfigurationError
 from turngate.notifications.configuration import Channel, load_channels
 from turngate.notifications.message_text import Links
 from turngate.runtime.settings import Settings
@@ -17,7 +16,7 @@ from turngate.runtime.workspaces import Workspaces
 def api_settings(
     settings: Settings, channels: tuple[Channel, ...] = (), workspaces: Workspaces | None = None
 ) -> ApiSettings:
-    """Return the API's settings. Raises ConfigurationError when a secret's file cannot be read."""
+    """Return the API's settings."""
     known_as = {urlsplit(url).hostname for url in (settings.resolved_api_url, settings.resolved_public_url)}
     return ApiSettings(
         host=settings.api_host,
@@ -53,12 +52,13 @@ def _rate_limits(settings: Settings) -> RateLimitSettings:
 
 
 def _oidc(settings: Settings) -> OidcSettings | None:
-    if settings.oidc_issuer is None or settings.oidc_client_id is None:
+    secret = settings.oidc_client_secret
+    if settings.oidc_issuer is None or settings.oidc_client_id is None or secret is None:
         return None
     return OidcSettings(
         issuer=settings.oidc_issuer,
         client_id=settings.oidc_client_id,
-        client_secret=_client_secret(settings),
+        client_secret=secret.get_secret_value(),
         scopes=settings.oidc_scopes,
         role_claim=settings.oidc_role_claim,
         admin_values=settings.oidc_admin_values,
@@ -66,19 +66,6 @@ def _oidc(settings: Settings) -> OidcSettings | None:
         viewer_values=settings.oidc_viewer_values,
         default_role=None if settings.oidc_default_role == "none" else settings.oidc_default_role,
     )
-
-
-def _client_secret(settings: Settings) -> str:
-    if settings.oidc_client_secret is not None:
-        return settings.oidc_client_secret.get_secret_value()
-    file = settings.oidc_client_secret_file
-    try:
-        secret = "" if file is None else file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"TURNGATE_OIDC_CLIENT_SECRET_FILE={file} cannot be read: {error}") from None
-    if not secret:
-        raise ConfigurationError(f"TURNGATE_OIDC_CLIENT_SECRET_FILE={file} is empty")
-    return secret
 
 
 def configured_channels(settings: Settings, file: Path | None = None) -> tuple[Channel, ...]:

@@ -42,6 +42,12 @@ TemporalPort = Annotated[
         show_default="a free one; the same after a restart",
     ),
 ]
+AllowUnconfined = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unconfined", help="Let tools start processes even if this machine can't confine them; each call asks."
+    ),
+]
 TemporalUi = Annotated[bool, typer.Option("--temporal-ui", help="Also serve Temporal's own web pages.")]
 Url = Annotated[
     str | None,

@@ -212,9 +212,9 @@ def tool_confinement(settings: Settings) -> machine.Confinement:
 
 def unconfined_warning(confinement: machine.Confinement) -> str:
     """Say that tools' processes are not confined here, what follows, and what to do."""
-    follows = "they are not started"
+    follows = "they are not started without --allow-unconfined"
     if confinement.allow_unconfined:
-        follows = "they run unconfined, because TURNGATE_ALLOW_UNCONFINED is set, and each call asks a person"
+        follows = "they run unconfined, as --allow-unconfined says, and each call asks a person"
     return (
         f"this machine can't confine the processes of tools such as bash, so {follows} ({'; '.join(confinement.why)}). "
         "Install bubblewrap, or use Linux 6.7 or newer, or set TURNGATE_TOOL_USER to a user of their own"

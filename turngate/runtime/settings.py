@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.locations import default_data_dir, ensure_data_dir, require_no_former_data_dir
+from turngate.runtime.secret_files import secrets_from_files
 
 ENV_PREFIX: Final = "TURNGATE_"
 HOST_AND_PORT: Final = re.compile(r"[^\s/]+:\d{1,5}")
@@ -111,7 +112,7 @@ class Settings(BaseSettings):
     ``public_url``: where people's browsers reach the pages (links in notifications lead there); None: the same URL as on
     this machine. ``notifications``: the file that says who is notified of what. ``model`` overrides the agents' default model
     (``provider:name`` or a profile's name). ``models_file``: the file of profiles; None: ``models.toml`` in the data directory,
-    or else next to the app, if it exists. Secrets print as asterisks.
+    or else next to the app, if it exists. Secrets print as asterisks, and may come from a file: ``TURNGATE_DATABASE_URL_FILE``.
 
     ``tool_calls_at_once``, ``model_requests_at_once``: of one worker; the others wait in Temporal, oldest first. Without a
     number, model requests share the tools' slots. ``streaming``: watchers see a model's answer while it arrives.
@@ -159,7 +160,6 @@ class Settings(BaseSettings):
     oidc_issuer: Annotated[str, AfterValidator(_issuer)] | None = None
     oidc_client_id: str | None = None
     oidc_client_secret: SecretStr | None = None
-    oidc_client_secret_file: Path | None = None
     oidc_scopes: str = "openid profile email"
     oidc_role_claim: Annotated[str, Field(min_length=1)] = "groups"
     oidc_admin_values: CommaSeparated = frozenset()
@@ -220,8 +220,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _oidc_is_whole(self) -> Settings:
-        secret_fields = ("oidc_client_secret", "oidc_client_secret_file")
-        present = [each for each in ("oidc_client_id", *secret_fields) if getattr(self, each) is not None]
+        present = [each for each in ("oidc_client_id", "oidc_client_secret") if getattr(self, each) is not None]
         if self.oidc_issuer is None:
             if present:
                 names = ", ".join(f"{ENV_PREFIX}{each.upper()}" for each in present)
@@ -229,7 +228,7 @@ class Settings(BaseSettings):
             return self
         if self.oidc_client_id is None:
             raise ValueError("set TURNGATE_OIDC_CLIENT_ID too: the provider gives it to you")
-        if len([each for each in present if each in secret_fields]) != 1:
+        if self.oidc_client_secret is None:
             raise ValueError("set either TURNGATE_OIDC_CLIENT_SECRET or TURNGATE_OIDC_CLIENT_SECRET_FILE")
         if "openid" not in self.oidc_scopes.split():
             raise ValueError("TURNGATE_OIDC_SCOPES must contain openid")
@@ -280,6 +279,10 @@ def load_settings(**overrides: Any) -> Settings:
             directory is named, and an earlier version's is in the project.
     """
     present = {name: value for name, value in overrides.items() if value is not None}
+    secrets = {
+        field: environment_names(field) for field in Settings.model_fields if _is_secret(field) and field not in present
+    }
+    present |= secrets_from_files(secrets, os.environ)
     try:
         settings = Settings(**present)
     except ValidationError as error:
@@ -314,5 +317,8 @@ def _describe(issue: ErrorDetails) -> str:
     if not names:
         return f"there is no setting {field!r}"
     name = next((candidate for candidate in names if os.environ.get(candidate)), names[0])
-    secret = "SecretStr" in str(Settings.model_fields[field].annotation)
-    return f"{name}: {message}" if secret else f"{name}={issue['input']}: {message}"
+    return f"{name}: {message}" if _is_secret(field) else f"{name}={issue['input']}: {message}"
+
+
+def _is_secret(field: str) -> bool:
+    return "SecretStr" in str(Settings.model_fields[field].annotation)

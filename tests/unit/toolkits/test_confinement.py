@@ -502,7 +502,12 @@ def test_a_machine_that_cannot_confine_starts_nothing(workspace: Path, tmp_path:
     sandbox = Sandbox(workspace=workspace, temporary=tmp_path)
     with pytest.raises(UnconfinedError, match="bubblewrap: not installed"):
         nothing.command(["true"], sandbox, {})
-    assert replace(nothing, allow_unconfined=True).command(["true"], sandbox, {}).argv == ("true",)
+    assert "Can't be started" in nothing.described().text
+    allowed = replace(nothing, allow_unconfined=True)
+    assert allowed.command(["true"], sandbox, {}).argv == ("true",)
+    assert "Runs unconfined" in allowed.described().text
+    assert not nothing.described().confined
+    assert not allowed.described().confined
 
 
 def test_a_launcher_that_cannot_confine_starts_nothing(workspace: Path, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class Confinement:
         if self.backend is None:
             if not self.allow_unconfined:
                 raise UnconfinedError(
-                    f"this machine can't confine processes ({'; '.join(self.why)}), so none is started"
+                    f"this machine can't confine processes ({'; '.join(self.why)}), so none is started without --allow-unconfined"
                 )
             return Command(argv=tuple(argv), environment=dict(environment), directory=start)
         order: dict[str, object] = {
@@ -175,7 +175,9 @@ class Confinement:
             network_asked: whether it gets it because the call asks for it.
         """
         reach = "the network, but nothing on this machine" if network or network_asked else "no network"
-        if self.backend is None:
+        if self.backend is None and not self.allow_unconfined:
+            text = "Can't be started: this machine can't confine it, and the worker runs without --allow-unconfined."
+        elif self.backend is None:
             text = "Runs unconfined: it can reach everything that the worker can, this inbox included."
         elif self.backend == "user":
             text = f"Runs as the system's user {self.tool_user}: it reaches what that user may, and {reach}."

@@ -15,7 +15,7 @@ from turngate.cli import builders_app, stack, stores, terminal
 from turngate.cli.api_server import listen
 from turngate.cli.api_settings import configured_channels
 from turngate.cli.builders_app import load_builders_app, require_model_names
-from turngate.cli.options import DEFAULT_APP, ApiPort, AppArgument, DataDir, TemporalPort, TemporalUi
+from turngate.cli.options import DEFAULT_APP, AllowUnconfined, ApiPort, AppArgument, DataDir, TemporalPort, TemporalUi
 from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there, find_address
 from turngate.runtime.app_loader import LoadedApp
@@ -171,13 +171,20 @@ def up(
     data_dir: DataDir = None,
     temporal_port: TemporalPort = None,
     temporal_ui: TemporalUi = False,
+    allow_unconfined: AllowUnconfined = False,
 ) -> None:
     """Run everything on this machine: Temporal, the store, a worker, the API and the pages.
 
     Prints a link that logs your browser in. Stop with Ctrl-C. Runs survive a stop: they continue when you start again with
     the same data directory.
     """
-    serve_stack(_settings(api_port=port, data_dir=data_dir, temporal_port=temporal_port), app, temporal_ui=temporal_ui)
+    serve_stack(
+        _settings(
+            api_port=port, data_dir=data_dir, temporal_port=temporal_port, allow_unconfined=allow_unconfined or None
+        ),
+        app,
+        temporal_ui=temporal_ui,
+    )
 
 
 def worker(
@@ -210,13 +217,16 @@ def worker(
         ),
     ] = None,
     data_dir: DataDir = None,
+    allow_unconfined: AllowUnconfined = False,
 ) -> None:
     """Run a worker, which calls models and runs tools. Start as many as you like.
 
     Finds Temporal by TEMPORAL_ADDRESS, or by the data directory that `turngate up` or `turngate temporal` uses.
     """
     at_once = {"tool_calls_at_once": tools, "model_requests_at_once": models}
-    serve_worker(_settings(data_dir=data_dir, build_id=build_id, **at_once), app)
+    serve_worker(
+        _settings(data_dir=data_dir, build_id=build_id, allow_unconfined=allow_unconfined or None, **at_once), app
+    )
 
 
 def api(
