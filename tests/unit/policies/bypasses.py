@@ -45,6 +45,15 @@ command = [
 """
 """What git does, by the names of its subcommands alone."""
 
+SHOWING = """
+[[rule]]
+name = "showing"
+verdict = "allow"
+tools = ["bash"]
+command = ["cat src/**", "echo *"]
+"""
+"""Only what lies in src may be read."""
+
 DATABASE = """
 [[rule]]
 name = "database"
@@ -294,6 +303,13 @@ SHELL = [
     ("m4's input", NO_DESTRUCTION, "m4 <<< 'syscmd(rm -rf x)'", "ask"),
     ("a database's input", NO_DESTRUCTION, "echo .shell rm -rf x | sqlite3 app.db", "ask"),
     ("a copy under another name", NO_DESTRUCTION, "cp /bin/rm x; ./x -rf y", "ask"),
+    ("a symlink to what is looked up", NO_DESTRUCTION, 'ln -s "$(command -v rm)" ls; ./ls -rf y', "ask"),
+    ("a copy by a glob", NO_DESTRUCTION, "cp /bin/r? x; ./x -rf y", "ask"),
+    ("a carrier with half a variable", NO_DESTRUCTION, "setpriv r${u}m -rf y", "ask"),
+    ("a carrier with a glob", NO_DESTRUCTION, "strace -f /b*/rm -rf y", "ask"),
+    ("a manager with a glob", NO_DESTRUCTION, "uv run /b*/rm -rf y", "ask"),
+    ("a file read by a substitution", SHOWING, 'echo "$(<secret)"', "ask"),
+    ("a file read by a substitution in a default", SHOWING, "echo ${x:-$(< ./secret )}", "ask"),
     ("a symlink with another name", NO_DESTRUCTION, "ln -s /bin/rm ls; ./ls -rf y", "ask"),
     ("a module of Python that takes code", NO_DESTRUCTION, "python3 -m timeit 'x()'", "ask"),
     ("a module of Python that reads code", NO_DESTRUCTION, "echo 'x()' | python3 -m code", "ask"),
@@ -458,6 +474,7 @@ ALLOWED_BY = [
     (GIT, "git config user.email ann@example.org"),
     (GIT, "git show HEAD:src/a.py"),
     (GIT, "git clone --depth 1 https://example.org/x.git x"),
+    (READING, 'echo "$(<README.md)"'),
     (DATABASE, "sqlite3 app.db 'select 1' < /dev/null"),
     (DATABASE, "sqlite3 app.db 'select 1' 2>&1 | cat"),
     (DATABASE, "echo app.db | xargs sqlite3 app.db"),
@@ -500,6 +517,8 @@ HARMLESS = [
     "deno -A main.ts",
     'docker run --rm -v "$PWD":/app node npm test',
     "cp a b && mv b c && ln -s c d",
+    "cp src/*.py docs/",
+    "npx prettier --check src/*.ts",
     "python3 -m pytest -q",
     "my-tool --verbose report.txt",
     "sleep 1 &",

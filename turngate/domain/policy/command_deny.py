@@ -81,17 +81,25 @@ def may_carry(pattern: CommandPattern, command: SimpleCommand) -> bool:
     if pattern.any_program or program in _KEEPS_WORDS or command.guessed:
         return False
     wanted = {_base_name(name) for name in pattern.programs}
-    texts = [word.text or "" for word in command.words]
-    named = [at for at, text in enumerate(texts) if at and _base_name(text) in wanted]
     if program in _COPIES:
-        return bool(named)
-    if len(named) > _MAX_PLACES or _any_attaches(texts[1:], wanted):
+        return any(_may_name(word, wanted) for word in command.words[1:])
+    return _hold(command.words, pattern, wanted)
+
+
+def _hold(words: Sequence[Word], pattern: CommandPattern, wanted: Collection[str]) -> bool:
+    texts = [word.text or "" for word in words]
+    named = [at for at, text in enumerate(texts) if at and _base_name(text) in wanted]
+    if len(named) > _MAX_PLACES or any(_attaches(text, wanted) for text in texts[1:]):
         return True
-    return any(denies(pattern, SimpleCommand(words=command.words[at:])) != "no" for at in named)
+    return any(denies(pattern, SimpleCommand(words=tuple(words[at:]))) != "no" for at in named)
 
 
-def _any_attaches(texts: Iterable[str], wanted: Collection[str]) -> bool:
-    return any(_attaches(text, wanted) for text in texts)
+def _may_name(word: Word, wanted: Collection[str]) -> bool:
+    """Tell whether a word may be a path of one of the programs. Of those that only bash can know, ``*.py`` is not."""
+    if word.text is not None:
+        return _base_name(word.text) in wanted
+    last = word.raw if not _SUBSTITUTED.isdisjoint(word.raw) else _base_name(word.raw)
+    return "$" in last or "`" in last or any(fnmatchcase(name, last) for name in wanted)
 
 
 def _attaches(text: str, wanted: Collection[str]) -> bool:
@@ -110,6 +118,7 @@ def _attaches(text: str, wanted: Collection[str]) -> bool:
 
 
 _MAX_PLACES = 20
+_SUBSTITUTED = frozenset("({`")
 _WITHOUT_QUOTES = str.maketrans("", "", "'\"\\`")
 _APART = str.maketrans(dict.fromkeys(" \t\n;&|()<>{}[]$,:=!@", " "))
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 
 from turngate.domain.policy.command_line import Commands, SimpleCommand, Word
 from turngate.policies.shell.builtins import RESERVED, changes_programs, is_by_process, run_builtin
@@ -31,7 +32,7 @@ MAX_WRAPPERS = 10
 MAX_GUESSED_WORDS = 30
 MAX_SIMPLE_COMMANDS = 5_000
 _EXPANSION = re.compile(r"\"?\$(?:[A-Za-z0-9_@*]+|[({].*)\"?", re.DOTALL)
-"""A word that is nothing but an expansion, which may be a program: ``"$PWD":/src`` is not."""
+"""A word that is nothing but an expansion: ``"$PWD":/src`` is not."""
 
 _CARRIERS = names(
     "docker podman nerdctl kubectl oc npx bunx uvx pipx strace ltrace gdb systemd-run machinectl runuser su ssh unshare "
@@ -40,6 +41,13 @@ _CARRIERS = names(
     "npm yarn pnpm bun bundle cmake setpriv linux32 linux64 start-stop-daemon daemonize cgexec"
 )
 """Programs that run a command somewhere in their arguments; where it begins is guessed, for deny and ask rules."""
+
+_MANAGERS = names(
+    "docker podman nerdctl kubectl oc npx bunx uvx pipx uv poetry pipenv hatch conda npm yarn pnpm bun bundle cmake ssh"
+)
+"""Those of them whose arguments are often files and values: only the word that may be the command is looked at."""
+
+_SUBCOMMANDS = frozenset({"run", "exec", "x", "dlx", "tool"})
 
 _UNKNOWABLE = names(
     "parallel script tmux screen at batch crontab entr socat expect sg capsh gdb lldb vim vi nvim view ex ed emacs"
@@ -140,7 +148,7 @@ def collect(
     _follow(runs, collected, wrappers, read_text)
     collected.stdin = outer
     if (name in _CARRIERS | _UNKNOWABLE or name.startswith(("ld-", "ld.so"))) and not collected.guessing:
-        opaque = _guess(words[1:], collected, read_text)
+        opaque = _guess(name, words[1:], collected, read_text)
         if opaque is not None:
             collected.simple[place] = replace(collected.simple[place], opaque=opaque)
 
@@ -204,14 +212,14 @@ def _runs(name: str, args: Sequence[Word]) -> Runs:
     return run_with_options(name, args)
 
 
-def _guess(args: Sequence[Word], outer: Collected, read_text: ReadText) -> str | None:
+def _guess(name: str, args: Sequence[Word], outer: Collected, read_text: ReadText) -> str | None:
     """Note every command that may begin at some word. Return why the outer command is opaque, None when it is not."""
     if len(args) > MAX_GUESSED_WORDS:
         return f"has more than {MAX_GUESSED_WORDS} words, of which some may be a command"
     guessed = Collected(guessing=True)
     for at, word in enumerate(args):
         if word.text is None:
-            if _EXPANSION.fullmatch(word.raw):
+            if not word.prefix.startswith("-") and (name not in _MANAGERS or _may_begin(word, args[:at])):
                 guessed.doubt(f"may run {word.raw!r}, which only bash can know")
             continue
         if word.text.startswith("-") or word.text == ".":  # a directory far more often than `source`
@@ -225,3 +233,15 @@ def _guess(args: Sequence[Word], outer: Collected, read_text: ReadText) -> str |
     for command in guessed.simple:
         outer.add(replace(command, guessed=True))
     return f"may run more: {guessed.doubts[0]}" if guessed.doubts else None
+
+
+def _may_begin(word: Word, before: Sequence[Word]) -> bool:
+    """Tell whether a word that only bash can know may be the command that a program of ``_MANAGERS`` runs.
+
+    It is none after an operand, which is the command itself, unless that is a subcommand like ``run``.
+    """
+    if _EXPANSION.fullmatch(word.raw):
+        return True
+    texts = ["", *((each.text or "-") for each in before)]
+    operands = [text for last, text in pairwise(texts) if not text.startswith("-") and not last.startswith("-")]
+    return ":" not in word.raw and _SUBCOMMANDS.issuperset(operands)

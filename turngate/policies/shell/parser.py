@@ -16,7 +16,7 @@ from functools import lru_cache
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
-from turngate.domain.policy.command_line import Commands, SimpleCommand, Unparsable, Word, unknown
+from turngate.domain.policy.command_line import Commands, SimpleCommand, Unparsable, Word, known, unknown
 from turngate.policies.shell.commands import MAX_WRAPPERS, Collected, TooDeepError, collect
 from turngate.policies.shell.options import names
 from turngate.policies.shell.redirects import OPERATORS, REDIRECTS, Heredocs, check_expanded, is_harmless, what_it_reads
@@ -210,6 +210,8 @@ class _Reader:
         for child in self._source.parts(node):
             if child.is_named:
                 self._part(child)
+                if child.type == "file_redirect":
+                    self._shown_file(child)
             else:
                 self._token(child, _TOKENS)
                 if child.type in {"|", "|&"}:
@@ -221,6 +223,13 @@ class _Reader:
             self._statement(child)
         elif self._redirect(child):
             raise UnreadableError("words follow a redirection that belongs to no command")
+
+    def _shown_file(self, node: Node) -> None:
+        """Note a redirection alone in a substitution: ``$(<file)`` is what ``cat file`` prints."""
+        written = self._source.of(node).decode().lstrip("< \t")
+        self._collected.add(
+            SimpleCommand(words=(known("cat"), known(written) if written.isalnum() else unknown(written)))
+        )
 
     def _token(self, node: Node, allowed: frozenset[str]) -> None:
         self._source.token(node, allowed)
