@@ -38,8 +38,8 @@ class KeyedChange(Generic[Result]):
 async def once(services: Services, principal: Principal, change: KeyedChange[Result]) -> Result:
     """Make a change in one write transaction and return its answer; a repeat under the same key returns the first answer.
 
-    Answer and change are one transaction, so no crash leaves one without the other. A key belongs to its principal. A change
-    that fails keeps no answer: the same key may be used for it again.
+    Answer and change are one transaction, so no crash leaves one without the other. A key belongs to the credential
+    that sent it. A change that fails keeps no answer: the same key may be used for it again.
 
     Args:
         services: the process's services.
@@ -66,7 +66,7 @@ async def once(services: Services, principal: Principal, change: KeyedChange[Res
                 return first
             fresh = await change.act(conn)
             await idempotent_answers.keep(
-                conn, principal=principal.name, key=key, fingerprint=fingerprint, answer=fresh.model_dump_json()
+                conn, credential=principal.credential, key=key, fingerprint=fingerprint, answer=fresh.model_dump_json()
             )
             return fresh
     except IntegrityError:
@@ -81,7 +81,7 @@ async def once(services: Services, principal: Principal, change: KeyedChange[Res
 async def _first(
     conn: Connection, principal: Principal, key: str, fingerprint: str, answer: type[Result]
 ) -> Result | None:
-    stored = await idempotent_answers.get(conn, principal.name, key)
+    stored = await idempotent_answers.get(conn, principal.credential, key)
     if stored is None:
         return None
     if stored.fingerprint != fingerprint:

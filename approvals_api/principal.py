@@ -17,7 +17,7 @@ class Principal:
     """A person or program that is authenticated. ``name`` is stored as ``decided_by`` or ``started_by``; no body names it.
 
     ``role``: as it is now. ``machine``: True for an API token without a user. ``session_id``: of the browser's
-    session, None for a token.
+    session, None for a token. ``token_id``: the token's, None for a session.
     """
 
     name: str
@@ -26,6 +26,14 @@ class Principal:
     role: Role = "operator"
     machine: bool = False
     session_id: str | None = None
+    token_id: str | None = None
+
+    @property
+    def credential(self) -> str:
+        """The token or session that sends the request, to which its Idempotency-Keys belong. A name may have several."""
+        if self.token_id is not None:
+            return f"token:{self.token_id}"
+        return f"name:{self.name}" if self.session_id is None else f"session:{self.session_id}"
 
     def may(self, *scopes: Scope) -> bool:
         """Tell whether the principal holds one of these scopes; ``admin`` holds all."""

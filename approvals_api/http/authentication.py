@@ -76,7 +76,14 @@ async def _by_token(services: Services, header: str) -> Principal:
         with contextlib.suppress(UnavailableError):
             async with services.database.write() as conn:
                 await tokens.note_used(conn, token.id)
-    return Principal(name=token.acts_as, via="token", scopes=token.scopes, role=token.role, machine=token.machine)
+    return Principal(
+        name=token.acts_as,
+        via="token",
+        scopes=token.scopes,
+        role=token.role,
+        machine=token.machine,
+        token_id=token.id,
+    )
 
 
 def require_same_origin(request: Request) -> None:

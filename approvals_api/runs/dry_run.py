@@ -68,7 +68,7 @@ async def start_dry_run(
         unattended=None if run.attended else run.unattended_asks,
     )
     order = replace(
-        await checked_order(first, by=principal.name, idempotency_key=idempotency_key),
+        await checked_order(first, principal, idempotency_key=idempotency_key),
         workspace=run.workspace,  # rules read it; it may be gone, because no tool works in it
         forked_from=point,
         begins_at=run.input_message_id if point is None else point.message_id,

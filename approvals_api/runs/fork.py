@@ -69,7 +69,7 @@ async def fork(
         unattended=None if run.attended else run.unattended_asks,
     )
     order = replace(
-        await checked_order(first, by=principal.name, idempotency_key=idempotency_key, text_at="/text"),
+        await checked_order(first, principal, idempotency_key=idempotency_key, text_at="/text"),
         forked_from=point,
         fingerprint=wanted.fingerprint(principal.name, run_id),
         run_overrides=run_overrides,

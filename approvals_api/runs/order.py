@@ -15,6 +15,7 @@ from approvals_api.validation.text import require_storable
 from turngate.domain.agents.model_profiles import PROFILE_NAME
 from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.conversation.messages import user_message
+from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.runs.outcomes import end_payload
@@ -44,7 +45,9 @@ class ForkPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedOrder:
-    """A checked order. ``fingerprint``: equal for the same content from the same person; ``key``: Idempotency-Key.
+    """A checked order. ``fingerprint``: equal for the same content from the same person.
+
+    ``key``: what no other order may have, made from the Idempotency-Key and the credential that sent it.
 
     ``forked_from``: the past that a new conversation begins with; None: it begins empty. ``continues``: it continues in the
     same conversation where that run ended, without a new message. ``unattended``: what happens to its requests; None: the run
@@ -72,7 +75,7 @@ class CheckedOrder:
 
 
 async def checked_order(
-    wanted: StartOrder, *, by: str, idempotency_key: str | None = None, text_at: str = "/input"
+    wanted: StartOrder, principal: Principal, *, idempotency_key: str | None = None, text_at: str = "/input"
 ) -> CheckedOrder:
     """Return the order. Raises InvalidInputError with what does not fit. ``text_at``: pointer to the text."""
     return CheckedOrder(
@@ -80,8 +83,8 @@ async def checked_order(
         conversation_id=wanted.conversation_id,
         workspace=await _checked_workspace(wanted.workspace),
         model=None if wanted.model is None else checked_model(wanted.model),
-        key=_checked_key(idempotency_key),
-        fingerprint=wanted.fingerprint(by),
+        key=_stored_key(principal, idempotency_key),
+        fingerprint=wanted.fingerprint(principal.name),
         unattended=wanted.unattended,
     )
 
@@ -127,10 +130,13 @@ def checked_model(model: str) -> str:
     return model
 
 
-def _checked_key(key: str | None) -> str | None:
-    if key is None or (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
-        return key
-    raise _invalid("", f"Idempotency-Key: 1 to {MAX_KEY_CHARS} printable characters")
+def _stored_key(principal: Principal, key: str | None) -> str | None:
+    """Return what the run is stored under: a key belongs to the credential that sent it, and no other one can use it up."""
+    if key is None:
+        return None
+    if not (0 < len(key) <= MAX_KEY_CHARS and key.isprintable()):
+        raise _invalid("", f"Idempotency-Key: 1 to {MAX_KEY_CHARS} printable characters")
+    return f"key:{framed_sha256(principal.credential, key)}"
 
 
 def _invalid(pointer: str, message: str) -> InvalidInputError:

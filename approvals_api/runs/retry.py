@@ -75,7 +75,7 @@ async def retry(
         model=model or run.chosen_model or None,
         unattended=None if run.attended else run.unattended_asks,
     )
-    order = await checked_order(again, by=principal.name, idempotency_key=idempotency_key)
+    order = await checked_order(again, principal, idempotency_key=idempotency_key)
     point = ForkPoint(run_id=run.id, step=run.step, message_id=run.head_message_id)
     fingerprint = framed_sha256(principal.name, "retry", run_id, model or "")
     order = replace(order, forked_from=point, continues=True, fingerprint=fingerprint, run_overrides=run_overrides)

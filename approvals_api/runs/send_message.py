@@ -80,7 +80,7 @@ async def send(
         unattended=None if before.attended else before.unattended_asks,
     )
     order = replace(
-        await checked_order(following, by=principal.name, idempotency_key=idempotency_key), run_overrides=run_overrides
+        await checked_order(following, principal, idempotency_key=idempotency_key), run_overrides=run_overrides
     )
     for _ in range(ATTEMPTS - 1):
         try:
@@ -121,7 +121,7 @@ async def _queue(
     services: Services, principal: Principal, order: CheckedOrder, while_running: WhileRunning | None
 ) -> Sent | None:
     """Queue the message for the conversation's live run, once; None: no run is live, so the message starts one."""
-    message_id = f"msg_{secrets.token_hex(12)}" if order.key is None else derived_id("msg", principal.name, order.key)
+    message_id = f"msg_{secrets.token_hex(12)}" if order.key is None else derived_id("msg", order.key)
     async with services.database.write() as conn:
         earlier = await queued_messages.get(conn, message_id)
         if earlier is not None:

@@ -47,7 +47,7 @@ async def start(
         UnavailableError: Temporal or the store is away; nothing was changed.
     """
     principal.require("runs:write")  # before anything is read
-    order = await checked_order(wanted, by=principal.name, idempotency_key=idempotency_key)
+    order = await checked_order(wanted, principal, idempotency_key=idempotency_key)
     if wanted.model is not None:
         async with services.database.read() as conn:
             await require_known_model(conn, wanted.model)

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from approvals_api.principal import Principal
 from approvals_api.runs.order import checked_order
 from approvals_api.validation.errors import invalid
 from approvals_api.validation.text import require_storable
@@ -18,7 +19,7 @@ NAME: Final = r"^(?!sched_)[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MAX_NOTES_CHARS: Final = 2_000
 
 
-async def check_wanted(wanted: ScheduleOrder, *, by: str) -> None:
+async def check_wanted(wanted: ScheduleOrder, principal: Principal) -> None:
     """Raise InvalidInputError unless everything that can be checked without the store is valid."""
     if not re.fullmatch(NAME, wanted.name):
         raise invalid("/name", f"1 to 64 letters, digits, '.', '_' and '-', and not beginning with {ID_PREFIX}")
@@ -29,7 +30,7 @@ async def check_wanted(wanted: ScheduleOrder, *, by: str) -> None:
         workspace=wanted.workspace,
         model=wanted.model,
     )
-    await checked_order(first, by=by)
+    await checked_order(first, principal)
     if wanted.conversation_id is not None and wanted.conversation == "new":
         raise invalid("/conversation_id", "needs conversation continue")
     if wanted.conversation == "continue" and wanted.overlap == "allow":

@@ -60,7 +60,7 @@ async def create(
         ForbiddenError: the principal may not start runs.
     """
     principal.require("runs:write")
-    await check_wanted(wanted, by=principal.name)
+    await check_wanted(wanted, principal)
     await require_workspace(services, wanted.workspace)
 
     async def act(conn: Connection) -> _Created:
@@ -110,7 +110,7 @@ async def update(
         before = await existing_schedule(conn, id_or_name)
     require_maker(principal, before)
     wanted = change.applied_to(as_wanted(before))
-    await check_wanted(wanted, by=before.created_by)
+    await check_wanted(wanted, principal)
     await require_workspace(services, wanted.workspace)
     try:
         async with services.database.write() as conn:

@@ -37,8 +37,8 @@ IdempotencyKey = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=r"^[!-~]([ -~]{0,253}[!-~])?$",
-        description="1 to 255 printable ASCII characters of your choice. The same key with the same content again changes "
-        "nothing and gets the first answer; with other content the request is refused (409).",
+        description="1 to 255 printable ASCII characters of your choice. The same key with the same content again, from the "
+        "same token or session, changes nothing and gets the first answer; with other content the request is refused (409).",
     ),
 ]
 Cursor = Annotated[

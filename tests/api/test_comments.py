@@ -38,15 +38,20 @@ async def test_a_comment_sent_again_is_stored_once(desk: Desk) -> None:
         assert (status, problem["code"]) == (409, "idempotency_key_reused")  # type: ignore[index]
     theirs = await bob.post(f"{address}/comments", json={"text": "Yes."}, headers=key)
     assert theirs.status_code == 201  # each person's keys are their own
+    elsewhere = await desk.person("ann")  # in another browser
+    anns = await elsewhere.post(f"{address}/comments", json={"text": "Hurry."}, headers=key)
+    assert anns.status_code == 201
     listed = (await bob.get(f"{address}/comments")).json()["items"]
     assert [(each["author"], each["text"]) for each in listed] == [
         ("ann", "Is this the right account?"),
         ("bob", "Yes."),
+        ("ann", "Hurry."),
     ]
     recorded = await desk.events()
     assert [(kind, payload["by"]) for kind, payload in recorded] == [
         ("request.commented", "ann"),
         ("request.commented", "bob"),
+        ("request.commented", "ann"),
     ]
     assert "account" not in str(recorded)
 
@@ -71,7 +76,7 @@ async def test_comments_come_in_pages(desk: Desk) -> None:
 async def test_only_people_who_may_decide_comment(desk: Desk) -> None:
     """An agent's token could write to operators in its name, so it may not; a text that is no comment is refused too."""
     address = await desk.put(await desk.run())
-    bot, vic = await desk.machine("bot", "runs:write", "requests:read"), await desk.person("vic", "viewer")
+    bot, vic = await desk.machine("starter", "runs:write", "requests:read"), await desk.person("vic", "viewer")
     for who in (bot, vic):
         assert (await who.post(f"{address}/comments", json={"text": "approved by security"})).status_code == 403
         assert (await who.get(f"{address}/comments")).json()["items"] == []

@@ -335,7 +335,7 @@ async def test_without_temporal_nothing_is_forked(cut_off: Api, api: Api) -> Non
 
 async def recorded(api: Api, run: dict[str, Any]) -> runs.Run:
     """A fork of this run that is only in the store, as after a crash."""
-    order = await start_run.checked_order(StartOrder(agent="agent", input="x"), by="ada")
+    order = await start_run.checked_order(StartOrder(agent="agent", input="x"), ADA)
     async with api.stack.database.write() as conn:
         published, source = await agents.get(conn, "agent"), await runs.get(conn, run["id"])
         assert published is not None
@@ -349,7 +349,7 @@ async def test_a_fork_that_did_not_start_is_removed_alone(api: Api) -> None:
     run = await finished(api, (await api.start("hello"))["id"])
     before = [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)]
     fork = await recorded(api, run)
-    order = await start_run.checked_order(StartOrder(agent="agent", input="x"), by="ada")
+    order = await start_run.checked_order(StartOrder(agent="agent", input="x"), ADA)
     async with api.stack.database.write() as conn:
         await take_back(conn, fork, order)
     assert [await rows(api.stack, table) for table in (runs_table, messages_table, conversations)] == before

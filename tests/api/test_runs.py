@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import func, select
-from support.api_server import Api
+from support.api_server import Api, token_for
 from support.engine import until
 
 from approvals_api.principal import OPERATOR_SCOPES, Principal
@@ -65,8 +65,35 @@ async def test_the_same_key_starts_one_run(api: Api) -> None:
     assert len({answer.json()["id"] for answer in answers}) == 1
     other = await api.agent.post("/api/v1/runs", json={**body, "input": "bye"}, headers=headers)
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_key_reused")
-    another_person = await api.operator.post("/api/v1/runs", json=body, headers=headers)
-    assert another_person.status_code == 409
+
+
+async def test_a_key_belongs_to_the_credential_that_sent_it(api: Api) -> None:
+    """Another person, and another token of the same name, use the same key for runs and messages of their own."""
+    key = {"Idempotency-Key": secrets.token_hex(8)}
+    body = {"agent": "agent", "input": "hello"}
+    first = (await api.agent.post("/api/v1/runs", json=body, headers=key)).json()
+    twin = await token_for(api.stack.database, first["started_by"], "runs:write", "requests:read")
+    answers = [
+        await api.operator.post("/api/v1/runs", json=body, headers=key),
+        await api.stranger.post("/api/v1/runs", json=body, headers={**key, **twin}),
+    ]
+    assert [answer.status_code for answer in answers] == [201, 201]
+    runs = [first, *(answer.json() for answer in answers)]
+    assert len({run["id"] for run in runs}) == 3
+    assert runs[2]["started_by"] == first["started_by"]
+    again = await api.stranger.post("/api/v1/runs", json=body, headers={**key, **twin})
+    assert again.json()["id"] == runs[2]["id"]
+
+    await finished(api, first["id"])
+    path, message = f"/api/v1/runs/{first['id']}/messages", {"input": "and then?"}
+    followed = await api.agent.post(path, json=message, headers=key)
+    assert (followed.status_code, followed.json()["code"]) == (409, "idempotency_key_reused")
+    key = {"Idempotency-Key": secrets.token_hex(8)}
+    second = (await api.agent.post(path, json=message, headers=key)).json()
+    await finished(api, second["id"])
+    third = await api.stranger.post(path, json=message, headers={**key, **twin})
+    assert third.json()["id"] not in {first["id"], second["id"]}
+    await finished(api, third.json()["id"])
 
 
 async def test_a_conversation_continues(api: Api) -> None:
@@ -202,7 +229,7 @@ async def test_a_start_that_fails_halfway_is_undone(api: Api, cut_off: Api) -> N
     principal = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
     for conversation_id in (run["conversation_id"], None):
         wanted = StartOrder(agent="agent", input="x", conversation_id=conversation_id)
-        order = await start.checked_order(wanted, by="ada")
+        order = await start.checked_order(wanted, principal)
         async with api.stack.database.write() as conn:
             recorded = await record(conn, principal, published, order)
         async with api.stack.database.write() as conn:
@@ -217,8 +244,8 @@ async def test_i5_a_run_that_was_only_recorded_is_started_later(api: Api) -> Non
     async with api.stack.database.write() as conn:
         published = await agents.get(conn, "agent")
         assert published is not None
-        order = await start.checked_order(StartOrder(agent="agent", input="hello"), by="ada")
         principal = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
+        order = await start.checked_order(StartOrder(agent="agent", input="hello"), principal)
         run = await record(conn, principal, published, order)
     assert await start.start_recorded(api.stack.services) >= 1
     assert (await finished(api, run.id))["status"] == "completed"

@@ -104,7 +104,7 @@ async def test_a_retry_that_did_not_start_leaves_the_conversation_as_it_was(
     async with stack(client, database, bench.pay, model=ListModel(GONE, says("Done."))) as engine:
         run = await engine.ended(await engine.start("say hello"))
         wanted = StartOrder(agent="agent", input=run.task, conversation_id=run.conversation_id)
-        plain = await checked_order(wanted, by="ada")
+        plain = await checked_order(wanted, PERSON)
         point = ForkPoint(run_id=run.id, step=0, message_id=run.head_message_id)
         order = replace(plain, forked_from=point, continues=True)
         async with database.write() as conn:

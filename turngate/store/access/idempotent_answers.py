@@ -13,7 +13,10 @@ from turngate.store.tables import idempotent_answers
 
 @dataclass(frozen=True, kw_only=True)
 class FirstAnswer:
-    """What was answered. ``fingerprint``: of what was asked for; ``answer``: JSON text."""
+    """What was answered.
+
+    ``principal``: the credential that sent the key; ``fingerprint``: of what was asked for; ``answer``: JSON text.
+    """
 
     principal: str
     key: str
@@ -22,16 +25,16 @@ class FirstAnswer:
     created_at: str
 
 
-async def get(conn: Connection, principal: str, key: str) -> FirstAnswer | None:
-    """Return the first answer under this key, or None."""
+async def get(conn: Connection, credential: str, key: str) -> FirstAnswer | None:
+    """Return the first answer under this key of a credential, or None."""
     query = select(idempotent_answers).where(
-        idempotent_answers.c.principal == principal, idempotent_answers.c.key == key
+        idempotent_answers.c.principal == credential, idempotent_answers.c.key == key
     )
     row = (await conn.execute(query)).mappings().one_or_none()
     return FirstAnswer(**row) if row else None
 
 
-async def keep(conn: Connection, *, principal: str, key: str, fingerprint: str, answer: str) -> None:
+async def keep(conn: Connection, *, credential: str, key: str, fingerprint: str, answer: str) -> None:
     """Keep an answer, in the transaction of the change it is about. Raises IntegrityError when the key was used."""
-    row = FirstAnswer(principal=principal, key=key, fingerprint=fingerprint, answer=answer, created_at=as_text(now()))
+    row = FirstAnswer(principal=credential, key=key, fingerprint=fingerprint, answer=answer, created_at=as_text(now()))
     await conn.execute(insert(idempotent_answers).values(**vars(row)))
