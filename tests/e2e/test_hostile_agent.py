@@ -1,0 +1,157 @@
+"""I13 from outside: an agent whose hostile command a person approved, against the real programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+from support.postgres_server import running_postgres
+from support.terminal_process import Background, turngate
+
+from turngate.runtime import embedded_temporal
+from turngate.runtime.locations import RunningStack
+
+PASSWORD = "the-password-of-the-database"
+
+APP = """\
+from turngate import Agent, App
+from turngate.toolkits.coding import coding_toolkit
+
+app = App(
+    agents=[Agent(name="coder", instructions="Test.", toolkit=coding_toolkit(), model="scripted:script.yaml")]
+)
+"""
+
+SCRIPT = """\
+responses:
+  - text: I run the tests and tidy up.
+    calls:
+      - {tool: bash, input: {command: sh tests.sh, timeout_seconds: 120}}
+      - {tool: bash, input: {command: touch taken}}
+  - text: Done.
+"""
+
+# It knows everything but the secrets: where they are, who listens where, and how Turngate's own programs are called.
+TESTS = """\
+exec > loot.txt 2>&1
+cat {data_dir}/token {data_dir}/* /proc/self/root{data_dir}/token
+cp -r {data_dir} copy; cat copy/*
+for process in /proc/[0-9]*; do cat $process/environ $process/cmdline; done | tr '\\0' '\\n'
+export TURNGATE_DATA_DIR={data_dir}
+{turngate} requests; {turngate} decide {request} approve; {turngate} token add thief --scope requests:decide
+{turngate} login-link
+python3 - <<'END'
+import re, socket
+from pathlib import Path
+for maps in Path("/proc").glob("[0-9]*/maps"):
+    try:
+        with open(maps.with_name("mem"), "rb") as memory:
+            for line in maps.read_text().splitlines():
+                start, end = (int(each, 16) for each in line.split()[0].split("-"))
+                memory.seek(start)
+                print(*re.findall(rb"tgt_[\\w-]{{20,}}|postgresql://[^ ]+", memory.read(min(end - start, 1 << 24))))
+    except (OSError, OverflowError, ValueError) as error:
+        print(error)
+for host, port in {targets}:
+    try:
+        with socket.create_connection((host, port), 3) as connection:
+            connection.sendall(b"GET /api/v1/requests HTTP/1.0\\r\\n\\r\\n")
+            print("REACHED", port, connection.recv(1000))
+    except OSError as error:
+        print(error)
+END
+echo finished
+"""
+
+
+@dataclass
+class Deployment:
+    """The programs that run, the directory where they were started, and what the command looks for."""
+
+    directory: Path
+    data_dir: Path
+    ports: list[int]
+    secrets: list[str]
+    environment: dict[str, str]
+
+    def turngate(self, *arguments: str) -> str:
+        ended = turngate(*arguments, cwd=self.directory, **self.environment)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+
+@pytest.fixture(params=["up", "separate processes"])
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    """`turngate up` with SQLite, or a program each with PostgreSQL and its URL in the environment."""
+    directory, data_dir = tmp_path / "project", tmp_path / "data"
+    directory.mkdir()
+    (directory / "hostile_app.py").write_text(APP)
+    (directory / "script.yaml").write_text(SCRIPT)
+    port = embedded_temporal.choose_port()
+    environment = {"TURNGATE_DATA_DIR": str(data_dir), "TURNGATE_API_PORT": str(port)}
+    ports, secrets = [port], []
+    with ExitStack() as parts:
+
+        def start(*arguments: str, ready: str) -> None:
+            program = Background(*arguments, cwd=directory, **environment)
+            parts.callback(program.stop)
+            program.wait_for(ready)
+
+        if request.param == "up":
+            start("up", "hostile_app:app", ready="Start a run")
+        else:
+            url = make_url(parts.enter_context(running_postgres()).fresh_url()).set(password=PASSWORD)
+            assert url.port is not None
+            environment["TURNGATE_DATABASE_URL"] = url.set(drivername="postgresql").render_as_string(
+                hide_password=False
+            )
+            environment["TURNGATE_WORKSPACES"] = str(directory)
+            secrets.append(PASSWORD)
+            ports.append(url.port)
+            turngate("migrate", cwd=directory, **environment)
+            start("temporal", ready="Temporal serves")
+            start("api", "hostile_app:app", ready="API serves")
+            start("worker", "hostile_app:app", ready="worker runs")
+        running = RunningStack.read(data_dir)
+        assert running is not None
+        ports.append(int(running.temporal_address.rpartition(":")[2]))
+        secrets.append((data_dir / "token").read_text().strip())
+        yield Deployment(directory, data_dir, ports, secrets, environment)
+
+
+def test_i13_an_approved_hostile_command_reads_no_credential_and_decides_nothing(deployment: Deployment) -> None:
+    """Not from the data directory, from other processes, from any server; the request beside it still waits."""
+    directory = deployment.directory
+    deployment.turngate("run", "Run the tests.", "--workspace", ".", "--no-watch")
+    requests: list[dict[str, str]] = []
+    while len(requests) < 2:
+        requests = json.loads(deployment.turngate("requests", "--json"))
+    hostile, other = (item["id"] for item in sorted(requests, key=lambda item: item["tool_call_id"]))
+    targets = [(host, port) for port in deployment.ports for host in ("127.0.0.1", "localhost", "10.0.2.2")]
+    (directory / "tests.sh").write_text(
+        TESTS.format(
+            data_dir=deployment.data_dir,
+            turngate=Path(sys.executable).parent / "turngate",
+            request=other,
+            targets=targets,
+        )
+    )
+    deployment.turngate("decide", hostile, "approve")
+    loot = directory / "loot.txt"
+    while not (loot.exists() and "finished" in loot.read_text(errors="replace")):
+        os.sched_yield()
+    taken = loot.read_text(errors="replace")
+    for secret in deployment.secrets:
+        assert secret not in taken
+    assert "REACHED" not in taken
+    waiting = json.loads(deployment.turngate("requests", "--json"))
+    assert [item["id"] for item in waiting] == [other]
+    assert not (directory / "taken").exists()
+    assert "thief" not in deployment.turngate("token", "list")
