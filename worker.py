@@ -16,7 +16,6 @@ from activities.engine.engine import Engine, ModelResolver
 from activities.escalation import Escalation
 from activities.execution.large_results import built_in_toolkit
 from activities.open_scheduled import OpenScheduled
-from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
 from activities.settle_call import SettleCall
 from activities.steer_run import SteerRun
@@ -89,21 +88,21 @@ def build_worker(client: Client, engine: Engine, task_queue: str, options: Worke
     """
     options = options or WorkerOptions()
     model, tool, closing = CallModel(engine), RunTool(engine), CloseStep(engine)
-    decision, waiting, steering = RecordDecision(engine), Escalation(engine), SteerRun(engine)
+    waiting, steering = Escalation(engine), SteerRun(engine)
     records: list[Callable[..., Any]] = [waiting.record_expiry, waiting.climb_ladder, closing.close_step]
-    records += [steering.supersede_requests, OpenScheduled(engine).open_scheduled, SettleCall(engine).settle_call]
+    records += [steering.read_control, steering.interrupt_below, OpenScheduled(engine).open_scheduled]
+    records += [SettleCall(engine).settle_call]
     tools, models = options.tool_calls_at_once, options.model_requests_at_once
     common = Lane(
         task_queue=task_queue,
-        activities=[model.call_model, tool.run_tool, decision.record_decision, steering.note_pause],
+        activities=[model.call_model, tool.run_tool],
         slots=tools,
         more={
             "workflows": [AgentTurn, ScheduledStart],
             "workflow_runner": SANDBOX,
             "interceptors": [lanes.Lanes(models_apart=models is not None)],
             "max_cached_workflows": options.max_cached_workflows,
-            # After a worker is killed, its tasks wait this long for it. The default (10 s) is longer than an operator's
-            # decision waits for an answer (3 s).
+            # After a worker is killed, its tasks wait this long for it; the default is 10 s.
             "sticky_queue_schedule_to_start_timeout": timedelta(seconds=2),
         },
     )

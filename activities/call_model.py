@@ -34,7 +34,7 @@ from turngate.domain.tools.external import is_external
 from turngate.store.events import events
 from turngate.store.evidence import calls_digest
 from turngate.store.requests import requests
-from turngate.store.runs import calls, runs, steps, subtree_usage
+from turngate.store.runs import calls, queued_messages, runs, steps, subtree_usage
 
 
 class CallModel:
@@ -61,6 +61,8 @@ class CallModel:
             begin = await self._boundary.begin(start.run_id, start.step)
             if begin.stored is not None and begin.stored.stored_plan is not None:
                 return begin.stored.stored_plan
+            if not begin.run.may_start:
+                return StepPlan(final=False, stopped=True)
             step = RunStep(begin.run, await self._agent(begin.run), start.step)
             if begin.stored is not None and begin.response is not None:
                 finish_reason, corrective = begin.stored.finish_reason, begin.stored.corrective
@@ -128,6 +130,9 @@ class CallModel:
             if not await runs.advance(conn, run.id, step=number):
                 # An attempt that was thought lost: its requests would wait in the inbox forever.
                 raise ApplicationError(f"run {run.id} has ended; step {number} is not planned any more", "conflict")
+            superseding = await queued_messages.superseding(conn, run.id) if planned.requests else None
+            if superseding is not None:
+                planned.supersede(by=superseding.sent_by)
             if await steps.record_plan(conn, run.id, number, planned.plan):
                 await subtree_usage.add(conn, run, subtree_usage.SubtreeUsage(tool_calls=len(planned.calls)))
                 await self._model.live.forget(conn, run.id, number)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from temporalio import activity
 
 from activities.engine.engine import Engine
@@ -9,6 +11,9 @@ from activities.runs.ending import end_run
 from activities.runs.step_boundary import after_step, open_next, recorded_next
 from turngate.domain import contract
 from turngate.domain.contract import CloseStepInput, CloseStepResult
+
+CAUSES: Final = frozenset({"", "engine", "temporal"})
+"""What may end a run without a person."""
 
 
 class CloseStep:
@@ -19,7 +24,12 @@ class CloseStep:
 
     @activity.defn(name=contract.CLOSE_STEP)
     async def close_step(self, order: CloseStepInput) -> CloseStepResult:
-        """Cancel open requests, close open calls, write the results message and end the run. Safe to repeat."""
+        """Cancel open requests, close open calls, write the results message and end the run. Safe to repeat.
+
+        A person's name comes from the store only: one in the order is dropped (I13).
+        """
+        if order.by not in CAUSES:
+            order = order.model_copy(update={"by": "engine"})
         async with self._engine.database.write() as conn:
             run = await end_run(conn, order)
             if run is None:

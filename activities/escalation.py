@@ -8,7 +8,7 @@ from temporalio import activity
 
 from activities.engine.engine import Engine
 from turngate.domain import contract
-from turngate.domain.contract import ClimbLadderInput, RecordExpiryInput
+from turngate.domain.contract import ClimbLadderInput, RecordExpiryInput, RecordExpiryResult
 from turngate.domain.tools import results
 from turngate.store.events import events
 from turngate.store.evidence import terms_digest
@@ -33,7 +33,9 @@ class Escalation:
         """
         async with self._engine.database.write() as conn:
             request = await requests.get(conn, order.request_id)
-            if request is None or request.status != "pending" or request.rungs_climbed > order.rung:
+            if request is None or request.run_id != order.run_id or request.status != "pending":
+                return
+            if request.rungs_climbed > order.rung:
                 return
             terms, written, climbed = request.ask_terms, request.terms, []
             payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
@@ -48,16 +50,21 @@ class Escalation:
             await events.append(conn, order.run_id, climbed)
 
     @activity.defn(name=contract.RECORD_EXPIRY)
-    async def record_expiry(self, order: RecordExpiryInput) -> None:
-        """Close a request that was not answered in time, and its call; or park it. Safe to repeat."""
+    async def record_expiry(self, order: RecordExpiryInput) -> RecordExpiryResult:
+        """End a request that was not answered in time, and its call; or park it, as its terms say. Safe to repeat.
+
+        One that has ended already stays as it is.
+        """
         async with self._engine.database.write() as conn:
-            if order.park:
-                if await requests.park(conn, order.request_id, at=order.at):
-                    await events.append(conn, order.run_id, [("request.parked", {"request_id": order.request_id})])
-                return
-            if not await requests.settle(conn, order.request_id, requests.Ending(status="expired", at=order.at)):
-                return
             request = await requests.get(conn, order.request_id)
-            if request is not None:
+            if request is None or request.run_id != order.run_id:
+                raise LookupError(f"run {order.run_id!r} has no request {order.request_id!r}")
+            if request.ask_terms.on_expiry == "park":
+                if await requests.park(conn, request.id, at=order.at):
+                    await events.append(conn, order.run_id, [("request.parked", {"request_id": request.id})])
+            elif await requests.settle(conn, request.id, requests.Ending(status="expired", at=order.at)):
                 await calls.settle(conn, order.run_id, request.tool_call_id, results.expired())
-            await events.append(conn, order.run_id, [("request.expired", {"request_id": order.request_id})])
+                await events.append(conn, order.run_id, [("request.expired", {"request_id": request.id})])
+                return RecordExpiryResult(status="expired")
+            current = await requests.get(conn, request.id)
+        return RecordExpiryResult(status=request.status if current is None else current.status)

@@ -18,11 +18,12 @@ from activities.engine.author_code import await_author
 from activities.engine.engine import Engine
 from activities.engine.heartbeats import heartbeating
 from activities.execution.checks import redeem
+from activities.execution.door import Door
 from activities.execution.executor import execute
 from activities.execution.lost_calls import waiting_resolution
 from activities.execution.preflight import Inspection, inspect
 from activities.execution.progress import reporting
-from activities.execution.redemption import AskAgain, Decided, Delegated, Lost, Redeemed, Settled, Waits
+from activities.execution.redemption import AskAgain, Decided, Delegated, Redeemed, Settled, Stopped, Waits
 from activities.execution.settlement import CallResult, end_payload, end_state, run_failure, settle
 from turngate.domain import contract
 from turngate.domain.agents.hooks import HookedCall, RunScope
@@ -56,9 +57,10 @@ class RunTool:
 
     @activity.defn(name=contract.RUN_TOOL)
     async def run_tool(self, order: RunToolInput) -> RunToolResult:
-        """Run one call and store its result; ``unknown`` when an earlier attempt of a ``once`` call was lost.
+        """Run one call and store its result; ``asks`` when a person has to answer first.
 
-        Safe to repeat: the execution row decides what a repeat may do.
+        Safe to repeat, and to order at any time: the store says whether the call may run, and the execution row what a repeat
+        may do.
 
         Raises:
             ApplicationError: not retryable: ``tool_raised``, or ``configuration`` for a bug in the engine that kept coming back.
@@ -71,10 +73,10 @@ class RunTool:
                 case Settled(finishes, raises):
                     _fail_run(raises)
                     return RunToolResult(state="settled", finishes=finishes)
-                case Lost(request_id, digest):
-                    return RunToolResult(state="unknown", outcome_request_id=request_id, digest=digest)
                 case AskAgain(again):
-                    return RunToolResult(state="asked_again", again=again)
+                    return RunToolResult(state="asks", again=again)
+                case Stopped():
+                    return RunToolResult(state="stopped")
                 case Waits(wait):
                     return RunToolResult(state="waits", wait=wait)
                 case Delegated(child):
@@ -125,10 +127,8 @@ class RunTool:
         a person what happened to it. The server listens only to us: the call is settled by that person's answer.
         """
         async with self._engine.database.read() as conn:
-            unknown = await waiting_resolution(conn, order)
-        if unknown is None:
-            return RunToolResult(state="settled")
-        return RunToolResult(state="unknown", outcome_request_id=unknown.request_id, digest=unknown.digest)
+            waiting = await waiting_resolution(await Door.at(self._engine, conn, order))
+        return RunToolResult(state="settled") if waiting is None else RunToolResult(state="asks", again=waiting.again)
 
     async def _run_handler(
         self, redeemed: Redeemed, partial: list[str], emit: Callable[[JsonValue], None]

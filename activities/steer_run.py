@@ -1,4 +1,4 @@
-"""Activities ``note_pause`` and ``supersede_requests``: what people ordered for a live run, written into the store."""
+"""Activities ``read_control`` and ``interrupt_below``: what people ordered for a live run, and what that means below it."""
 
 from __future__ import annotations
 
@@ -6,42 +6,38 @@ from temporalio import activity
 
 from activities.engine.engine import Engine
 from turngate.domain import contract
-from turngate.domain.contract import NotePauseInput, SupersedeRequestsInput
-from turngate.domain.tools import results
-from turngate.store.events import events
-from turngate.store.requests import requests
-from turngate.store.runs import calls, runs
+from turngate.domain.contract import InterruptBelowInput, InterruptBelowResult, ReadControlInput, ReadControlResult
+from turngate.store.runs import orders, recovery, runs
+
+CANCELLED = "The workflow was cancelled."
+FAILED_ABOVE = "The run that asked for this one failed."
 
 
 class SteerRun:
-    """Writes that a run is held or resumed, and that a newer message supersedes requests."""
+    """Reads what was ordered for a run, and hands an order to stop on to the runs below it."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    @activity.defn(name=contract.NOTE_PAUSE)
-    async def note_pause(self, note: NotePauseInput) -> None:
-        """Write that a live run is held, or continues. Safe to repeat."""
+    @activity.defn(name=contract.READ_CONTROL)
+    async def read_control(self, order: ReadControlInput) -> ReadControlResult:
+        """Return whether a live run is to stop, or to hold, and note that its workflow knows. Safe to repeat."""
         async with self._engine.database.write() as conn:
-            if note.paused:
-                changed = await runs.pause(conn, note.run_id, by=note.by, reason=note.reason, at=note.at)
-                event = ("run.paused", {"by": note.by, "reason": note.reason})
-            else:
-                changed = await runs.resume(conn, note.run_id)
-                event = ("run.resumed", {"by": note.by})
-            if changed:
-                await events.append(conn, note.run_id, [event])
+            run = await runs.get(conn, order.run_id)
+            if run is None or run.status != "running":
+                return ReadControlResult(interrupted=True, held=False)
+            await runs.see_control(conn, run)
+        return ReadControlResult(interrupted=run.interrupted_at is not None, held=run.paused_at is not None)
 
-    @activity.defn(name=contract.SUPERSEDE_REQUESTS)
-    async def supersede_requests(self, order: SupersedeRequestsInput) -> None:
-        """Close requests and their calls, because a newer message came. Safe to repeat; what has ended stays as it is."""
+    @activity.defn(name=contract.INTERRUPT_BELOW)
+    async def interrupt_below(self, order: InterruptBelowInput) -> InterruptBelowResult:
+        """Order the live runs below an interrupted or failing one to stop, and return them. Safe to repeat."""
         async with self._engine.database.write() as conn:
-            for request_id in order.request_ids:
-                request = await requests.get(conn, request_id)
-                if request is None or not await requests.settle(
-                    conn, request_id, requests.Ending(status="superseded", at=order.at)
-                ):
-                    continue
-                await calls.settle(conn, order.run_id, request.tool_call_id, results.superseded(order.by))
-                payload = {"request_id": request_id, "tool_call_id": request.tool_call_id, "by": order.by}
-                await events.append(conn, order.run_id, [("request.superseded", payload)])
+            run = await runs.get(conn, order.run_id)
+            below = [each.id for each in await recovery.runs_below(conn, order.run_id) if each.status == "running"]
+            by: str = order.cause
+            reason = CANCELLED if order.cause == "temporal" else FAILED_ABOVE
+            if run is not None and run.interrupted_at is not None:
+                by, reason = run.interrupted_by or "", run.interrupt_reason
+            await orders.interrupt(conn, [*reversed(below)], by=by, reason=reason)
+        return InterruptBelowResult(run_ids=tuple(below))

@@ -71,8 +71,8 @@ class ApiSettings:
     """Settings of one API process.
 
     ``host``: the address it is bound to; on loopback only requests for a loopback name are answered (DNS rebinding).
-    ``more_host_names``: further names to answer to there, such as a reverse proxy's. ``update_wait``: how long a
-    decision waits for a worker before it is sent as a Signal. ``sse_ping``: pause between heartbeat comments.
+    ``more_host_names``: further names to answer to there, such as a reverse proxy's.
+    ``sse_ping``: pause between heartbeat comments.
     ``public_url``: where browsers reach it, without a trailing slash; None: as each request says. ``session_idle``: how
     long a session may be idle before it ends. ``oidc`` None: people log in by password or link only. ``channels``: where
     notifications are sent; empty: nowhere. ``temporal_pages``: the address of Temporal's pages of workflows, without the
@@ -82,7 +82,6 @@ class ApiSettings:
     host: str = "127.0.0.1"
     more_host_names: frozenset[str] = field(default_factory=frozenset)
     heartbeat_timeout_seconds: int = 10
-    update_wait: timedelta = timedelta(seconds=3)
     sse_ping: timedelta = timedelta(seconds=15)
     max_body_bytes: int = 2 * 1024 * 1024
     public_url: str | None = None

@@ -31,14 +31,6 @@ class Options(TypedDict, total=False):
     cancellation_type: ActivityCancellationType
 
 
-class LocalOptions(TypedDict, total=False):
-    """Keyword arguments of ``workflow.execute_local_activity``."""
-
-    start_to_close_timeout: timedelta
-    schedule_to_close_timeout: timedelta
-    retry_policy: RetryPolicy
-
-
 def call_model(limits: RunLimits) -> Options:
     """Long, heartbeating, retried while the agent's ``model_retry`` lasts; permanent provider errors are not retried.
 
@@ -87,26 +79,17 @@ def _until_stored(attempt: timedelta) -> Options:
     }
 
 
-RECORD_DECISION: LocalOptions = {
-    # Local: one transaction, no round trip through the server, inside the update that the operator waits for. A store
-    # that refuses connections makes it fail within a second: an honest 503, and the request stays pending. A store that
-    # is only slow gets the time; the gateway's answer is then 202.
-    "start_to_close_timeout": timedelta(seconds=10),
-    "schedule_to_close_timeout": timedelta(seconds=15),
-    "retry_policy": RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3),
-}
-
 # No one waits for it, and it must not be lost.
 RECORD_EXPIRY = _until_stored(timedelta(seconds=10))
 
 # Like an expiry: no one waits for it, and a reminder must not be lost.
 CLIMB_LADDER = _until_stored(timedelta(seconds=10))
 
-# No one waits for it, and people who look at the run must see it sooner or later.
-NOTE_PAUSE = _until_stored(timedelta(seconds=10))
+# One short transaction: the run must learn what was ordered, however long the store is away.
+READ_CONTROL = _until_stored(timedelta(seconds=10))
 
-# One short transaction; until it is stored the requests keep waiting, and nothing is lost.
-SUPERSEDE_REQUESTS = _until_stored(timedelta(seconds=10))
+# The same, for the runs below.
+INTERRUPT_BELOW = _until_stored(timedelta(seconds=10))
 
 # No one waits for it; the schedule says how late a fire may come, and the store knows.
 OPEN_SCHEDULED = _until_stored(timedelta(seconds=30))
@@ -121,11 +104,10 @@ SETTLE_CALL = _until_stored(timedelta(seconds=15))
 TABLE = {
     contract.CALL_MODEL: call_model,
     contract.RUN_TOOL: run_tool,
-    contract.RECORD_DECISION: RECORD_DECISION,
     contract.RECORD_EXPIRY: RECORD_EXPIRY,
     contract.CLIMB_LADDER: CLIMB_LADDER,
-    contract.NOTE_PAUSE: NOTE_PAUSE,
-    contract.SUPERSEDE_REQUESTS: SUPERSEDE_REQUESTS,
+    contract.READ_CONTROL: READ_CONTROL,
+    contract.INTERRUPT_BELOW: INTERRUPT_BELOW,
     contract.OPEN_SCHEDULED: OPEN_SCHEDULED,
     contract.CLOSE_STEP: CLOSE_STEP,
     contract.SETTLE_CALL: SETTLE_CALL,

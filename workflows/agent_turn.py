@@ -1,23 +1,16 @@
 """AgentTurn: one run, from an input message to the agent's answer or stop. Reads like the story in DESIGN §3.
 
-The state is one value (:class:`turngate.domain.runs.turn_state.TurnState`); a decision, an expiry and an interrupt meet in
-it and nowhere else. Conversation content never passes through here: ids and digests only (I8).
+The state is one value (:class:`turngate.domain.runs.turn_state.TurnState`). The store decides requests; this workflow learns by
+id that something was decided, and asks the store what (ADR 0030). Conversation content never passes through here (I8).
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import (
-    ActivityError,
-    ApplicationError,
-    ChildWorkflowError,
-    FailureError,
-    WorkflowAlreadyStartedError,
-)
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
@@ -28,26 +21,14 @@ with workflow.unsafe.imports_passed_through():
         ChildRun,
         CloseStepInput,
         CloseStepResult,
-        DecideInput,
-        DecideResult,
-        ExternalCallInput,
-        InterruptInput,
-        PauseInput,
-        RecordDecisionInput,
-        RecordedDecision,
-        ResumeInput,
         StepPlan,
-        SupersedeInput,
     )
-    from turngate.domain.runs.turn_state import Gate, Refusal, TurnState
+    from turngate.domain.runs.turn_state import TurnState
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
     from workflows.in_flight import InFlight
-    from workflows.priority_lock import PriorityLock, Source
     from workflows.run_control import RunControl
     from workflows.step_runner import StepRunner
-
-STORE_PAUSE = timedelta(seconds=5)
 
 
 @workflow.defn(name=contract.AGENT_TURN)
@@ -56,17 +37,14 @@ class AgentTurn:
 
     @workflow.init
     def __init__(self, start: AgentTurnInput) -> None:
-        """Make the state before any handler runs: a decision may arrive ahead of the first line of :meth:`run`."""
+        """Make the state before any handler runs: a signal may arrive ahead of the first line of :meth:`run`."""
         self._run_id = start.run_id
         self._limits = start.limits
         self._state = start.state or TurnState()
         self._started_at_step = self._state.step
-        self._in_flight = InFlight(self._state)
-        # Two decisions for one request interleave where the first awaits its record: without the lock, both would have
-        # passed `refusal`, and the second would overwrite the winner. An expiry waits for the lock, too.
-        self._decision_lock = PriorityLock()
-        self._step_runner = StepRunner(start.run_id, start.limits, self._state, self._in_flight, self._decision_lock)
-        self._control = RunControl(start.run_id, self._state, self._in_flight, self._decision_lock)
+        self._in_flight = InFlight(start.run_id, self._state)
+        self._control = RunControl(start.run_id, self._state, self._in_flight)
+        self._step_runner = StepRunner(start.run_id, start.limits, self._state, self._in_flight, self._control)
 
     @workflow.run
     async def run(self, start: AgentTurnInput) -> AgentTurnResult:
@@ -81,7 +59,7 @@ class AgentTurn:
         except asyncio.CancelledError:
             if workflow.cancellation_reason() is None:  # the SDK takes this instance out of its cache
                 raise
-            self._in_flight.interrupt(InterruptInput(by="temporal", reason="The workflow was cancelled."))
+            self._in_flight.interrupt("temporal")
         return await work
 
     async def _work(self, start: AgentTurnInput) -> AgentTurnResult:
@@ -90,7 +68,7 @@ class AgentTurn:
             ending = await self._step()
             await workflow.wait_condition(lambda: not self._in_flight.activities and workflow.all_handlers_finished())
             if ending is None and self._state.interrupted:
-                ending = Ending.interrupted(self._state)
+                ending = Ending.interrupted()
             if ending is not None:
                 return await self._end(ending)
             if self._is_long():
@@ -106,7 +84,7 @@ class AgentTurn:
         if state.held:
             await workflow.wait_condition(lambda: not state.held)
         if state.interrupted:
-            return Ending.interrupted(state)
+            return Ending.interrupted()
         if state.step > limits.steps and not limits.budgets_ask:
             return Ending.failed("step_cap", f"The run reached its limit of {limits.steps} steps.")
         try:
@@ -114,7 +92,10 @@ class AgentTurn:
         except ActivityError as error:
             return describe_failure(error)
         if plan is None:
-            return Ending.interrupted(state)
+            return Ending.interrupted()
+        if plan.stopped:
+            await self._control.read()
+            return None
         if plan.budget is not None:  # the model was not asked; the step is planned again with what is granted
             return await self._step_runner.settle_all(StepPlan(final=False, calls=(plan.budget,)))
         return Ending.completed(plan.next) if plan.final else await self._settle_step(plan)
@@ -143,11 +124,7 @@ class AgentTurn:
             result_type=StepPlan,
             **activity_options.call_model(self._limits),
         )
-        self._in_flight.planning = True
-        try:
-            return await self._in_flight.wait_for_activity(handle)
-        finally:
-            self._in_flight.planning = False
+        return await self._in_flight.wait_for_activity(handle)
 
     # The end
 
@@ -159,7 +136,7 @@ class AgentTurn:
                 run_id=self._run_id,
                 status=ending.status,
                 reason=ending.reason,
-                by=state.interrupted_by or "",
+                by=self._in_flight.cause if ending.status == "interrupted" else "",
                 at=workflow.now(),
                 error_class=ending.error_class,
             )
@@ -196,126 +173,17 @@ class AgentTurn:
 
     # Handlers
 
-    @workflow.update(name=contract.DECIDE)
-    async def decide(self, decision: DecideInput) -> DecideResult:
-        """Take a decision, or say why not; the same decision id gets the first answer again (I4)."""
-        return await self._decide(decision)
+    @workflow.signal(name=contract.DECIDED)
+    def decided(self, request_id: str) -> None:
+        """Note that the store has news of a request. Only the store says which: a forged signal changes nothing (I13)."""
+        self._in_flight.note_news(request_id)
 
-    @decide.validator
-    def _validate_decide(self, decision: DecideInput) -> None:
-        if self._state.answer_to(decision) is None and decision.request_id in self._state.gates:
-            self._raise(self._state.refusal(decision))
-
-    @workflow.signal(name="decide")
-    async def decide_by_signal(self, decision: DecideInput) -> None:
-        """Take a decision that was sent while no worker answered. It was accepted, so wait for a store that is away."""
-        while True:
-            try:
-                await self._decide(decision)
-            except ApplicationError as refused:
-                if refused.type == contract.ERROR_STORE_UNAVAILABLE:
-                    await workflow.sleep(STORE_PAUSE)
-                    continue
-                workflow.logger.warning("decision %s refused: %s", decision.decision_id, refused.type)
-            return
-
-    @workflow.signal(name=contract.INTERRUPT)
-    def interrupt(self, interrupt: InterruptInput) -> None:
-        """Stop the run: cancel what runs, end what waits."""
-        self._in_flight.interrupt(interrupt)
-
-    @workflow.signal(name=contract.PAUSE)
-    async def pause(self, pause: PauseInput) -> None:
-        """Hold the run: what runs may finish, nothing new starts."""
-        await self._control.pause(pause)
-
-    @workflow.signal(name=contract.RESUME)
-    async def resume(self, resume: ResumeInput) -> None:
-        """Let a held run continue."""
-        await self._control.resume(resume)
-
-    @workflow.signal(name=contract.SUPERSEDE)
-    async def supersede(self, supersede: SupersedeInput) -> None:
-        """End what waits for a person, because a newer message came."""
-        await self._control.supersede(supersede)
+    @workflow.signal(name=contract.CHANGED)
+    async def changed(self) -> None:
+        """Read from the store whether the run is to stop, to hold or to continue. A forged signal changes nothing (I13)."""
+        await self._control.read()
 
     @workflow.signal(name=contract.EXTERNAL_CALL)
-    def external_call(self, news: ExternalCallInput) -> None:
-        """Note that the program that runs a call from outside is there to start it, or has reported."""
-        self._in_flight.note_news(news)
-
-    @workflow.query(name=contract.GATES)
-    def gates(self) -> dict[str, Gate]:
-        """Return the gates of the step at hand, to compare them with the inbox."""
-        return self._state.gates
-
-    async def _wait_for_request(self, request_id: str) -> None:
-        """Wait for a request that an activity has written and this workflow does not know yet.
-
-        The inbox shows a request the moment it is committed; the activity's completion reaches us a little later, or
-        much later if its worker died in between. An operator who is that fast must not get "no such request".
-        """
-        state = self._state
-        await workflow.wait_condition(
-            lambda: request_id in state.gates or state.interrupted or not self._in_flight.activities
-        )
-
-    async def _decide(self, decision: DecideInput) -> DecideResult:
-        await self._wait_for_request(decision.request_id)
-        if self._matches_nothing(decision):
-            # How long it waited for its request depends on how tasks were merged (see `StepRunner._open_gates`). If it took
-            # the lock after that, so would its place among the others.
-            self._raise(self._state.refusal(decision))
-        async with self._decision_lock.hold(Source.MESSAGE):
-            answer = self._state.answer_to(decision)
-            if answer is None:
-                self._raise(self._state.refusal(decision))
-                recorded = await _record(self._run_id, decision)
-                answer = self._state.settle(decision.request_id, recorded)
-                self._raise(_lost_to(recorded, decision))
-            return DecideResult(decision_id=decision.decision_id, status=answer.status)
-
-    def _matches_nothing(self, decision: DecideInput) -> bool:
-        return decision.request_id not in self._state.gates and self._state.answer_to(decision) is None
-
-    @staticmethod
-    def _raise(refusal: Refusal | None) -> None:
-        # Only ApplicationError fails an update; any other exception would wedge the workflow task.
-        if refusal is not None:
-            raise ApplicationError(refusal.message, refusal.winner, type=refusal.type, non_retryable=True)
-
-
-async def _record(run_id: str, decision: DecideInput) -> RecordedDecision:
-    """Write the decision into the store before it is answered, so that its author reads their own write.
-
-    Raises ApplicationError: what the activity itself refuses the decision with, or ``store_unavailable``, after which the
-    same decision may be recorded again.
-    """
-    try:
-        recorded: RecordedDecision = await workflow.execute_local_activity(
-            contract.RECORD_DECISION,
-            RecordDecisionInput(run_id=run_id, decision=decision, at=workflow.now()),
-            result_type=RecordedDecision,
-            **activity_options.RECORD_DECISION,
-        )
-        return recorded  # noqa: TRY300 - the annotation above is the point
-    except FailureError as error:
-        # What a local activity raises arrives as it is, not as the cause of an ActivityError like an activity's. Its own
-        # refusals are not retryable. Everything else, a timeout too, is a store that is away or too slow.
-        cause = error.cause if isinstance(error, ActivityError) else error
-        if isinstance(cause, ApplicationError) and cause.non_retryable:
-            raise cause from None  # never from itself: the converter follows causes to their end
-        raise ApplicationError(
-            "the decision could not be stored; nothing was decided", type=contract.ERROR_STORE_UNAVAILABLE
-        ) from error
-
-
-def _lost_to(recorded: RecordedDecision, decision: DecideInput) -> Refusal | None:
-    """Name the winner if the store held another decision: one that was recorded just before a crash lost its answer."""
-    if recorded.decision_id == decision.decision_id:
-        return None
-    return Refusal(
-        type="request_not_pending",
-        message=f"the request is already {recorded.status}",
-        winner=recorded.decision_id,
-    )
+    def external_call(self, call: str) -> None:
+        """Note that there is news of a call that another program runs."""
+        self._in_flight.note_news(call)

@@ -9,7 +9,6 @@ from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 
 from turngate.domain.contract import ChildRun
 from turngate.domain.requests import RunStatus
-from turngate.domain.runs.turn_state import TurnState
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,9 @@ class Ending:
         return Ending("failed", reason, error_class)
 
     @staticmethod
-    def interrupted(state: TurnState) -> Ending:
-        """Someone stopped the run."""
-        return Ending("interrupted", state.interrupt_reason)
+    def interrupted() -> Ending:
+        """Someone stopped the run. Who and why is in the store; if it is not, Temporal itself cancelled the workflow."""
+        return Ending("interrupted", "The workflow was cancelled.")
 
 
 def describe_failure(error: ActivityError) -> Ending:

@@ -5,33 +5,39 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, RetryState, TemporalError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
-    from turngate.domain.contract import ExternalCallInput, InterruptInput, PauseInput, ResumeInput
+    from turngate.domain.contract import InterruptBelowInput, InterruptBelowResult
     from turngate.domain.runs.turn_state import TurnState
+    from workflows import activity_options
 
 Result = TypeVar("Result")
 
+MAX_NEWS = 1_000
+"""Ids of requests and calls of which there is news: more, only someone who forges signals sends."""
+
 
 class InFlight:
-    """Activities and sub-agents' runs that an interrupt has to reach.
+    """Activities and sub-agents' runs that an interrupt has to reach; and news of what the run waits for.
 
-    ``activities``: those that are not done. ``planning``: the model was asked, and its calls are not known yet.
+    ``activities``: those that are not done. ``cause``: what interrupts the run, where no person did.
     """
 
-    def __init__(self, state: TurnState) -> None:
+    def __init__(self, run_id: str, state: TurnState) -> None:
+        self._run_id = run_id
         self._state = state
+        self.cause: Literal["engine", "temporal"] = "engine"
         self.activities: set[workflow.ActivityHandle[Any]] = set()
-        self.planning = False
-        self._news: set[tuple[str, str | None]] = set()
+        self._news: dict[str, None] = {}
+        """Ids, in order of arrival. News may come before the run knows what they are about."""
         self._children: set[workflow.ChildWorkflowHandle[Any, Any]] = set()
-        self._signals: set[asyncio.Task[None]] = set()
-        """Signals on their way to sub-agents' runs: asyncio itself holds a task only weakly."""
+        self._below: set[asyncio.Task[None]] = set()
+        """Orders on their way to sub-agents' runs: asyncio itself holds a task only weakly."""
 
     async def wait_for_activity(self, handle: workflow.ActivityHandle[Result]) -> Result | None:
         """Await an activity that an interrupt may cancel; None if it did."""
@@ -64,47 +70,51 @@ class InFlight:
         self._children.add(child)
         try:
             if self._state.interrupted:  # the interrupt came while the child was being started
-                await self._interrupt_child(child)
+                await self._interrupt_below()
             await child
         finally:
             self._children.discard(child)
 
-    def note_news(self, news: ExternalCallInput) -> None:
-        """Note news of a call that another program runs; this ends the wait for it."""
-        self._news.add((news.call, news.news))
+    def note_news(self, name: str) -> None:
+        """Note that there is news of a request or an external call; this ends the wait for it."""
+        self._news[name] = None
+        if len(self._news) > MAX_NEWS:
+            self._news.pop(next(iter(self._news)))
 
-    async def wait_for_news(self, call: str, news: str | None, within: timedelta | None) -> None:
-        """Wait for such news, for an interrupt, or for the time to pass. Then forget the news: the next wait needs newer ones."""
-        with suppress(TimeoutError):
-            await workflow.wait_condition(
-                lambda: (call, news) in self._news or self._state.interrupted,
-                timeout=within,
-                timeout_summary="external call",
-            )
-        self._news.discard((call, news))
+    async def wait_for_news(self, name: str, within: timedelta | None, summary: str) -> bool:
+        """Wait for news, an interrupt, or for the time to pass (None: forever); False when only time has passed.
 
-    def interrupt(self, interrupt: InterruptInput) -> None:
+        Then forget the news: the next wait needs newer ones. Where there is news already, no timer is started, so a replay
+        that merges workflow tasks gives the same commands (temporalio/sdk-rust#1146).
+        """
+        try:
+            if not self._has_news(name):
+                await workflow.wait_condition(lambda: self._has_news(name), timeout=within, timeout_summary=summary)
+        except TimeoutError:
+            return False
+        self._news.pop(name, None)
+        return True
+
+    def _has_news(self, name: str) -> bool:
+        return name in self._news or self._state.interrupted
+
+    def interrupt(self, cause: Literal["engine", "temporal"]) -> None:
         """Interrupt the run: cancel its activities, end its waits, interrupt its sub-agents. A repeat changes nothing."""
-        if self._state.interrupt(by=interrupt.by, reason=interrupt.reason):
-            for handle in list(self.activities):
-                handle.cancel()
-            for child in list(self._children):
-                self._signals.add(asyncio.create_task(self._interrupt_child(child)))
+        if self._state.interrupted:
+            return
+        self._state.interrupted = True
+        self.cause = cause
+        for handle in list(self.activities):
+            handle.cancel()
+        if self._children:
+            self._below.add(asyncio.create_task(self._interrupt_below()))
 
-    def signal_children(self, signal: str, message: PauseInput | ResumeInput) -> None:
-        """Pass a pause or its end on to the sub-agents' runs."""
-        for child in list(self._children):
-            self._signals.add(asyncio.create_task(_signal_child(child, signal, message)))
-
-    async def _interrupt_child(self, child: workflow.ChildWorkflowHandle[Any, Any]) -> None:
-        """Pass the interrupt on, with its author and reason."""
-        interrupt = InterruptInput(by=self._state.interrupted_by or "engine", reason=self._state.interrupt_reason)
-        await _signal_child(child, contract.INTERRUPT, interrupt)
-
-
-async def _signal_child(
-    child: workflow.ChildWorkflowHandle[Any, Any], signal: str, message: InterruptInput | PauseInput | ResumeInput
-) -> None:
-    """Send a signal to a sub-agent's run; one that has just ended gets none."""
-    with suppress(TemporalError):
-        await child.signal(signal, message)
+    async def _interrupt_below(self) -> None:
+        """Have the store order the runs below to stop, and tell them; one that has just ended needs no signal."""
+        order = InterruptBelowInput(run_id=self._run_id, cause=self.cause)
+        below: InterruptBelowResult = await workflow.execute_activity(
+            contract.INTERRUPT_BELOW, order, result_type=InterruptBelowResult, **activity_options.INTERRUPT_BELOW
+        )
+        for run_id in below.run_ids:
+            with suppress(TemporalError):
+                await workflow.get_external_workflow_handle(run_id).signal(contract.CHANGED)

@@ -34,8 +34,7 @@ def lane_of(activity: str, *, models_apart: bool) -> str:
     """Return the suffix of the queue that this activity waits on; what is no model request, tool or note is a record."""
     if activity == contract.CALL_MODEL:
         return MODELS if models_apart else ""
-    # The note that a run continues waits in the same queue as the call that it continues with: the log keeps their order.
-    return "" if activity in {contract.RUN_TOOL, contract.NOTE_PAUSE} else RECORDS
+    return "" if activity == contract.RUN_TOOL else RECORDS
 
 
 class Lanes(Interceptor):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -17,9 +18,9 @@ with workflow.unsafe.imports_passed_through():
         AgentTurnInput,
         ChildRun,
         ClimbLadderInput,
-        InterruptInput,
         PlannedCall,
         RecordExpiryInput,
+        RecordExpiryResult,
         RunLimits,
         RunToolInput,
         RunToolResult,
@@ -27,134 +28,127 @@ with workflow.unsafe.imports_passed_through():
         StepPlan,
         Wait,
     )
-    from turngate.domain.policy.terms import PLAIN_TERMS
-    from turngate.domain.requests import runs_the_call
-    from turngate.domain.runs.turn_state import Gate, TurnState
+    from turngate.domain.requests import RequestStatus
+    from turngate.domain.runs.turn_state import TurnState
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
     from workflows.in_flight import InFlight
-    from workflows.priority_lock import PriorityLock, Source
+    from workflows.run_control import RunControl
+
+
+@dataclass
+class Gate:
+    """A request that a call waits for. ``since``: when its clock began; ``climbed``: how many rungs of its ladder it has.
+
+    ``timed_out``: its time was over, and it was parked. ``notes``: what is being stored of its wait.
+    """
+
+    since: datetime
+    climbed: int
+    timed_out: bool = False
+    notes: list[asyncio.Task[None]] = field(default_factory=list)
 
 
 class StepRunner:
     """Brings the calls of a run to their results, step by step. Only its run's workflow uses it."""
 
     def __init__(
-        self, run_id: str, limits: RunLimits, state: TurnState, in_flight: InFlight, decision_lock: PriorityLock
+        self, run_id: str, limits: RunLimits, state: TurnState, in_flight: InFlight, control: RunControl
     ) -> None:
         self._run_id = run_id
         self._limits = limits
         self._state = state
         self._in_flight = in_flight
-        self._decision_lock = decision_lock
+        self._control = control
         self._places = asyncio.Semaphore(limits.concurrency)
+        self._gates: dict[str, Gate] = {}
 
     async def settle_all(self, plan: StepPlan) -> Ending | None:
         """Settle every call of the step on its own task: a slow gate delays no other call."""
-        self._open_gates(plan.calls)
+        self._gates.clear()
         endings = await asyncio.gather(*(self._settle(call) for call in plan.calls))
+        for gate in self._gates.values():
+            self._end_notes(gate)
         return next((ending for ending in endings if ending is not None), None)
 
     async def _settle(self, call: PlannedCall) -> Ending | None:
-        """Bring one call to its result: through its gate if it has one, then through its tool if it may run."""
-        failure = None
-        if call.request_id is None:
-            failure = await self._run_tool(call, decision_id=None)
-        else:
+        """Bring one call to its result: through its gate if it has one, then through its tool if it may run.
+
+        A person may have to be asked, or asked again, before it has one.
+        """
+        waiting: PlannedCall | Ending | None = call
+        while isinstance(waiting, PlannedCall):
             try:
-                gate = await self._wait_at_gate(call, call.request_id)
+                waiting = await self._run_tool(waiting) if await self._pass_gate(waiting) else None
             except ActivityError as error:  # its expiry could not be stored
-                failure = describe_failure(error)
-            else:
-                if gate.verb is not None and runs_the_call(gate.kind, gate.verb, gate.outcome):
-                    failure = await self._run_tool(call, decision_id=gate.decision_id)
-        if failure is not None:  # the run has to end, so it must not wait for its other calls
-            self._in_flight.interrupt(InterruptInput(by="engine", reason=failure.reason))
-        return failure
+                waiting = describe_failure(error)
+        if waiting is not None:  # the run has to end, so it must not wait for its other calls
+            self._in_flight.interrupt("engine")
+        return waiting
 
     # Gates
 
-    def _open_gates(self, planned: Sequence[PlannedCall]) -> None:
-        """Open the gates of these calls, and leave a command for it in history.
+    async def _pass_gate(self, call: PlannedCall) -> bool:
+        """Wait until the store has news of the call's request; False when its time was over first.
 
-        A workflow task without commands may be merged with the next one on replay, and of a merged task Temporal delivers
-        decisions before the activity's result that opened their gate (temporalio/sdk-rust#1146). A decision that found its
-        gate the first time would not find it then, others would pass it, and the run would be stuck as not deterministic.
-        If no timer of a gate is such a command, a memo is; it also shows on Temporal's page what was asked last.
+        No place is held while a person thinks. Meanwhile the request climbs its ladder; neither a rung nor parking ends the
+        wait. What the news is, the store tells ``run_tool``: if the request still waits, the call comes back here.
         """
-        opened = [(call, call.request_id) for call in planned if call.request_id not in self._state.gates]
-        request_ids = [request_id for call, request_id in opened if request_id is not None]
-        for call, request_id in opened:
-            if request_id is not None:  # else the call has no gate
-                self._state.gates[request_id] = self._gate_of(call)
-        timed = any(call.expires_after_seconds is not None or (call.terms or PLAIN_TERMS).ladder for call, _ in opened)
-        if request_ids and not timed:
-            workflow.upsert_memo({"last_asked": request_ids})
+        request_id = call.request_id
+        if request_id is None:
+            return True
+        gate = self._gates.get(request_id)
+        if gate is None:
+            if self._state.recovering and call.waits_since is None:
+                return True  # the plan is of a workflow that was lost: its request may have ended, or waits for long
+            gate = self._gates[request_id] = Gate(call.waits_since or workflow.now(), call.climbed)
+        passes = await self._wait_at_gate(gate, call, request_id)
+        if not passes:
+            self._end_notes(gate)
+        return passes
 
-    def _gate_of(self, call: PlannedCall) -> Gate:
-        terms = call.terms or PLAIN_TERMS
-        gate = Gate(call=call.call, kind=call.kind, digest=call.digest, not_by=call.not_by, terms=terms)
-        if self._state.interrupted:
-            gate.status = "cancelled"
-        return gate
+    async def _wait_at_gate(self, gate: Gate, call: PlannedCall, request_id: str) -> bool:
+        for rung, seconds in list(enumerate(call.ladder))[gate.climbed :]:
+            if await self._has_news_by(request_id, gate.since + timedelta(seconds=seconds), "ladder"):
+                return True
+            gate.climbed += 1
+            gate.notes.append(self._climb(request_id, rung))
+        if call.expires_after_seconds is not None and not gate.timed_out:
+            expires_at = gate.since + timedelta(seconds=call.expires_after_seconds)
+            if await self._has_news_by(request_id, expires_at, "expiry"):
+                return True
+            gate.timed_out = True
+            if await self._expire(request_id) == "expired":
+                return False
+        return await self._in_flight.wait_for_news(request_id, None, "")
 
-    async def _wait_at_gate(self, call: PlannedCall, request_id: str) -> Gate:
-        """Wait until the request is decided, expired or cancelled. No place is held while a person thinks.
-
-        Meanwhile the request climbs its ladder. Neither a rung nor parking ends the wait.
-        """
-        gate = self._state.gates[request_id]
-        opened_at = gate.opened_at or workflow.now()
-        notes: list[asyncio.Task[None]] = []
-        for rung in gate.terms.rungs_before(call.expires_after_seconds)[gate.climbed :]:
-            after = timedelta(seconds=gate.terms.ladder[rung].after_seconds)
-            if await self._ends_before(gate, opened_at + after, "ladder"):
-                break
-            notes += await self._climb(request_id, rung)
-        if gate.status == "pending" and call.expires_after_seconds is not None:
-            expires_at = opened_at + timedelta(seconds=call.expires_after_seconds)
-            if not await self._ends_before(gate, expires_at, "expiry"):
-                notes += await self._expire(gate, request_id)
-        await workflow.wait_condition(lambda: gate.status != "pending")
-        for note in notes:  # a request that has ended needs no more notes about its wait
+    @staticmethod
+    def _end_notes(gate: Gate) -> None:
+        """Stop storing notes about the wait for a request that has ended."""
+        for note in gate.notes:
             note.cancel()
-        return gate
 
-    async def _ends_before(self, gate: Gate, until: datetime, summary: str) -> bool:
-        """Wait for the end of a request until an instant; False if it is still pending then."""
-        timeout = max(until - workflow.now(), timedelta(0))
-        try:
-            await workflow.wait_condition(lambda: gate.status != "pending", timeout=timeout, timeout_summary=summary)
-        except TimeoutError:
-            return False
-        return True
+    async def _has_news_by(self, request_id: str, until: datetime, summary: str) -> bool:
+        return await self._in_flight.wait_for_news(request_id, max(until - workflow.now(), timedelta(0)), summary)
 
-    async def _climb(self, request_id: str, rung: int) -> list[asyncio.Task[None]]:
-        """Climb one rung of the ladder, unless a decision came first; returns the task that notes it in the store."""
-        async with self._decision_lock.hold(Source.TIMER):
-            climbed = self._state.climb(request_id, rung)
-        if not climbed:
-            return []
+    def _climb(self, request_id: str, rung: int) -> asyncio.Task[None]:
+        """Have the store note that the request climbs a rung, unless it has ended; returns the task that does."""
         order = ClimbLadderInput(run_id=self._run_id, request_id=request_id, rung=rung, at=workflow.now())
         note = workflow.start_activity(contract.CLIMB_LADDER, order, **activity_options.CLIMB_LADDER)
-        return [asyncio.create_task(self._store(note))]
+        return asyncio.create_task(self._store(note))
 
-    async def _expire(self, gate: Gate, request_id: str) -> list[asyncio.Task[None]]:
-        """End or park a request whose time is over, unless a decision came first.
+    async def _expire(self, request_id: str) -> RequestStatus:
+        """Have the store end or park a request whose time is over; returns its status. A decision may have come first.
 
-        The store has an expiry before its call counts as settled. Parking is only noted, by the task that is returned.
+        If so, there is news of it, or soon will be.
         """
-        park = gate.terms.on_expiry == "park"
-        async with self._decision_lock.hold(Source.TIMER):
-            expired = gate.status == "pending" if park else self._state.expire(request_id)
-        if not expired:
-            return []
-        expiry = RecordExpiryInput(run_id=self._run_id, request_id=request_id, at=workflow.now(), park=park)
-        if park:
-            note = workflow.start_activity(contract.RECORD_EXPIRY, expiry, **activity_options.RECORD_EXPIRY)
-            return [asyncio.create_task(self._store(note))]
-        await workflow.execute_activity(contract.RECORD_EXPIRY, expiry, **activity_options.RECORD_EXPIRY)
-        return []
+        order = RecordExpiryInput(run_id=self._run_id, request_id=request_id, at=workflow.now())
+        result: RecordExpiryResult = await workflow.execute_activity(
+            contract.RECORD_EXPIRY, order, result_type=RecordExpiryResult, **activity_options.RECORD_EXPIRY
+        )
+        if result.status not in {"pending", "expired"}:
+            self._in_flight.note_news(request_id)
+        return result.status
 
     @staticmethod
     async def _store(note: workflow.ActivityHandle[None]) -> None:
@@ -168,14 +162,14 @@ class StepRunner:
 
     # Tools
 
-    async def _run_tool(self, call: PlannedCall, decision_id: str | None) -> Ending | None:
-        """Run the tool in one of the step's places; a person is asked about an unknown outcome, then it comes back here."""
+    async def _run_tool(self, call: PlannedCall) -> PlannedCall | Ending | None:
+        """Run the tool in one of the step's places; returns the call as it waits for a person, if one has to be asked."""
         async with self._place():
             if self._state.interrupted:
                 return None
             handle = workflow.start_activity(
                 contract.RUN_TOOL,
-                RunToolInput(run_id=self._run_id, call=call.call, decision_id=decision_id),
+                RunToolInput(run_id=self._run_id, call=call.call),
                 result_type=RunToolResult,
                 **activity_options.run_tool(call, self._limits),
             )
@@ -183,21 +177,25 @@ class StepRunner:
                 result = await self._in_flight.wait_for_activity(handle)
             except ActivityError as error:
                 return describe_failure(error)
-        if result is None:
-            return None
+        return None if result is None else await self._follow(call, result)
+
+    async def _follow(self, call: PlannedCall, result: RunToolResult) -> PlannedCall | Ending | None:
+        """Do what ``run_tool`` answered: there is a result, or something to wait for."""
+        gate = None if call.request_id is None else self._gates.get(call.request_id)
+        if gate is not None and (result.again is None or result.again.request_id != call.request_id):
+            self._end_notes(gate)
         match result.state:
             case "settled":
                 self._state.finishing = self._state.finishing or result.finishes
                 return None
-            case "unknown":
-                return await self._ask(call.as_resolution_question(result.outcome_request_id, result.digest))
-            case "asked_again":
-                return await self._ask(result.again or call)
+            case "asks":
+                return result.again
+            case "stopped":
+                await self._control.read()
+                return call.model_copy(update={"request_id": None})
             case "waits":
                 wait = result.wait or Wait()
-                if wait.news is None:
-                    return await self._wait_for_timer(call, wait)
-                return await self._wait_for_news(call, decision_id, wait)
+                return await (self._wait_for_news if wait.news else self._wait_for_timer)(call, wait)
             case "child":
                 return await self._run_child(call, result.child)
             case _:
@@ -218,11 +216,6 @@ class StepRunner:
         finally:
             self._places.release()
 
-    async def _ask(self, call: PlannedCall) -> Ending | None:
-        """Take the call through a gate that running it has opened."""
-        self._open_gates([call])
-        return await self._settle(call)
-
     async def _wait_for_timer(self, call: PlannedCall, wait: Wait) -> Ending | None:
         """Hold the call on a durable timer, then store its result. An interrupt ends the wait, and closes the call."""
         timeout = timedelta(seconds=wait.seconds or 0) if wait.until is None else wait.until - workflow.now()
@@ -232,11 +225,11 @@ class StepRunner:
             )
         return await self._store_result(call)
 
-    async def _wait_for_news(self, call: PlannedCall, decision_id: str | None, wait: Wait) -> Ending | None:
+    async def _wait_for_news(self, call: PlannedCall, wait: Wait) -> PlannedCall:
         """Wait for news from the program that runs the call, or until its time is over; ``run_tool`` knows what either means."""
         within = None if wait.until is None else max(wait.until - workflow.now(), timedelta(0))
-        await self._in_flight.wait_for_news(call.call, wait.news, within)
-        return await self._run_tool(call, decision_id)
+        await self._in_flight.wait_for_news(call.call, within, "external call")
+        return call.model_copy(update={"request_id": None})
 
     # Sub-agents
 

@@ -7,25 +7,31 @@ over. What each check writes is part of the caller's write transaction.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
+
+from pydantic import ValidationError
 
 from activities.engine.engine import Engine
 from activities.engine.preconditions import idempotency_key
 from activities.execution import delegation, external_calls, lost_calls
 from activities.execution.door import Door, not_run
 from activities.execution.preflight import Findings
-from activities.execution.redemption import Redeemed, Redemption, Settled
+from activities.execution.redemption import Redeemed, Redemption, Settled, Stopped
 from activities.execution.settlement import run_failure, tell_started
 from activities.planning.control_calls import is_finish
 from turngate.domain.contract import RunToolInput
 from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools import results
+from turngate.domain.tools.failures import describe_validation
+from turngate.domain.tools.results import Ok, as_object
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Connection
-from turngate.store.runs import executions
+from turngate.store.requests import requests
+from turngate.store.runs import calls, executions
 
 Check = Callable[[Door], Awaitable[Redemption | None]]
 
@@ -72,6 +78,11 @@ async def resume_start(door: Door) -> Redemption | None:
     return await lost_calls.resume(door)
 
 
+async def stop_here(door: Door) -> Redemption | None:
+    """Start nothing in a run that someone has interrupted or paused, whether its workflow knows of it or not."""
+    return None if door.run.may_start else Stopped()
+
+
 async def wait_for_sender(door: Door) -> Redemption | None:
     """Let an external call wait until its sender is there to run it; until then nothing is redeemed."""
     if door.known_tool is None or door.tool.kind != "external" or await external_calls.is_wanted(door):
@@ -79,17 +90,42 @@ async def wait_for_sender(door: Door) -> Redemption | None:
     return external_calls.UNWANTED
 
 
-async def repeat_question(door: Door) -> Redemption | None:
-    """Return the question that :func:`require_allow` opened before, when the answer of that attempt was lost."""
-    if door.known_tool is None or door.order.decision_id is not None or door.call.disposition != "ask":
+async def wait_for_decision(door: Door) -> Redemption | None:
+    """Let a call wait for as long as the store shows its request as undecided, whatever made the workflow come here (I13).
+
+    One whose request was cancelled ends with its run, which gives it its result.
+    """
+    if door.call.disposition != "ask" or door.request is None:
         return None
-    return await door.earlier_question()
+    if door.request.status == "pending":
+        return door.wait_for(door.request)
+    return Settled() if door.request.status == "cancelled" else None
+
+
+async def take_answer(door: Door) -> Redemption | None:
+    """Settle a question with a person's answer; ask again when it does not fit the tool's own type, which only a worker has."""
+    request = door.request
+    if request is None or request.kind != "question" or request.status != "responded" or request.decision_id is None:
+        return None
+    decision = await requests.decision(door.conn, request.decision_id)
+    answer = "" if decision is None or decision.args is None else decision.args
+    try:
+        if door.known_tool is not None:
+            door.known_tool.success.validate_json(answer)
+    except ValidationError as error:
+        return await door.ask_question_again(describe_validation(error))
+    await calls.settle(door.conn, door.run.id, door.call.tool_call_id, Ok(value=as_object(json.loads(answer))))
+    return Settled()
 
 
 async def require_permission(door: Door) -> Redemption | None:
     """Require an approval or an allowing verdict for the bytes about to run, and a policy that does not deny them now."""
     problem = await door.authorize()
-    return None if problem is None else await door.refuse(problem)
+    if problem is None:
+        return None
+    if door.is_edited and problem.kind == "input_validation_error":
+        return await door.ask_about_original(problem)
+    return await door.refuse(problem)
 
 
 async def keep_to_workspaces(door: Door) -> Redemption | None:
@@ -107,9 +143,17 @@ async def obey_hooks(door: Door) -> Redemption | None:
     return None if refusal is None else await door.refuse(refusal)
 
 
-async def follow_replacement(door: Door) -> Redemption | None:
-    """Send a call whose approval was replaced to the request that replaced it."""
-    return await door.replacement()
+async def require_same_terms(door: Door) -> Redemption | None:
+    """Ask about an edited call again when policy wants more for it than for the model's own: the edit is not a way around (I6).
+
+    The person who edited had the terms of the call that they were shown.
+    """
+    stricter = door.stricter_terms()
+    if stricter is None:
+        return None
+    if has_more_to_show(door.tool) and (door.findings is None or not door.findings.for_question):
+        return door.inspection("question")
+    return await door.ask_about_edit(stricter)
 
 
 async def inspect_first(door: Door) -> Redemption | None:
@@ -123,7 +167,11 @@ async def inspect_first(door: Door) -> Redemption | None:
     checks_precondition = approval is not None and door.tool.precondition is not None
     if door.agent.hooks or checks_precondition or (stale and has_more_to_show(door.tool)):
         inspection = door.inspection("question" if stale else "start")
-        return inspection if approval is None else replace(inspection, approved_with=approval.precondition)
+        if approval is None:
+            return inspection
+        # Of an edited call, what the person saw is of the model's own arguments.
+        approved_input = door.call.input if approval.verb == "edit" else None
+        return replace(inspection, approved_with=approval.precondition, approved_input=approved_input)
     return None
 
 
@@ -134,7 +182,7 @@ async def require_fresh_approval(door: Door) -> Redemption | None:
 
 async def require_same_precondition(door: Door) -> Redemption | None:
     """Ask again when what the call depends on has changed since it was approved."""
-    if door.approval is None or door.findings is None or door.findings.precondition == door.approval.precondition:
+    if door.approval is None or door.findings is None or not door.findings.changed:
         return None
     return await door.ask_again()
 
@@ -174,12 +222,14 @@ CHECKS: Final[tuple[Check, ...]] = (
     keep_result,
     refuse_dry_run,
     resume_start,
+    stop_here,
+    wait_for_decision,
     wait_for_sender,
-    repeat_question,
+    take_answer,
     require_permission,
     keep_to_workspaces,
     obey_hooks,
-    follow_replacement,
+    require_same_terms,
     inspect_first,
     require_fresh_approval,
     require_same_precondition,

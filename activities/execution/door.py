@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Self
+from typing import Final, Self
 
 from activities.engine.engine import Engine
 from activities.engine.preconditions import idempotency_key
@@ -17,14 +17,17 @@ from activities.execution import settlement
 from activities.execution.preflight import Findings, Inspection, Purpose
 from activities.execution.redemption import AskAgain, Settled
 from activities.execution.settlement import CallResult, Start
-from activities.planning.requests import Question, again_id, request_id_of, waiting_call
+from activities.planning.control_calls import read_control_call
+from activities.planning.requests import Question, again_id, request_id_of, still_waiting_call
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import RunToolInput
+from turngate.domain.digest import derived_id
 from turngate.domain.policy.policy import Verdict
-from turngate.domain.requests import ExecutionState
+from turngate.domain.requests import ExecutionState, RequestKind
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.tools import results
 from turngate.domain.tools.failures import InvalidToolInput
+from turngate.domain.tools.known_tools import KnownTool
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.clock import from_text, now
@@ -35,6 +38,7 @@ from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, executions, runs
 
+RISKS: Final = ("low", "medium", "high")
 MOVED_ON = "another attempt moved this execution on; looking again"
 MAX_PRECONDITION_CHARS = 300
 """Of a precondition, in the reason why a person is asked again."""
@@ -57,7 +61,8 @@ class Permission:
 class Door:
     """One call at the door. It lives as long as the write transaction that it was opened in.
 
-    ``execution``: None while the call was never let through. ``known_tool``: None when this worker's app no longer has it.
+    ``request``: the last that was opened about the call; None: no person was asked. ``execution``: None while the call was
+    never let through. ``known_tool``: None when this worker's app no longer has it.
     ``findings``: of author's code that was called because an earlier redemption wanted an inspection; None: of none.
     """
 
@@ -69,6 +74,7 @@ class Door:
     execution: executions.Execution | None
     agent: Agent
     known_tool: Tool | None
+    request: Request | None = None
     findings: Findings | None = None
     _permission: Permission | None = field(default=None, init=False)
     _rules: RulesInForce | None = field(default=None, init=False)
@@ -91,6 +97,7 @@ class Door:
             execution=execution,
             agent=agent,
             known_tool=engine.tool(agent, call.tool_name),
+            request=await _last_request(conn, call, execution),
             findings=findings,
         )
 
@@ -126,6 +133,11 @@ class Door:
         return self.permission.verdict
 
     @property
+    def is_edited(self) -> bool:
+        """Whether a person's arguments run in place of the model's, on the decision that brought them."""
+        return self.request is not None and self.request.verb == "edit"
+
+    @property
     def approval_is_stale(self) -> bool:
         """Whether the approval is too old to count, and no precondition says that everything is still as it was."""
         approval = self.approval
@@ -151,18 +163,16 @@ class Door:
 
     async def _permitted(self) -> tuple[str, Request | None] | None:
         """Return the digest that was allowed or approved, with the approved request; None: nothing was."""
-        if self.call.disposition == "run" and self.order.decision_id is None:
+        request = self.request
+        if self.call.disposition == "run":
             return self.call.digest, None
-        if self.call.disposition != "ask" or self.order.decision_id is None:
-            return None
-        request = await requests.by_decision(self.conn, self.order.decision_id)
-        if request is None or (request.run_id, request.tool_call_id) != (self.call.run_id, self.call.tool_call_id):
+        if self.call.disposition != "ask" or request is None or request.decision_id is None:
             return None
         if request.kind != "approval" or request.status != "approved":
             return None
         if request.verb != "edit":
             return request.digest, request
-        decision = await requests.decision(self.conn, self.order.decision_id)
+        decision = await requests.decision(self.conn, request.decision_id)
         return None if decision is None else (decision.digest, request)
 
     async def judge(self, digest: str, *, decided: bool) -> Verdict | Failure:
@@ -178,6 +188,8 @@ class Door:
             return not_run("the call or its tool is not what was shown when it was allowed; send it again")
         try:
             params = tool.decode(raw_input)
+            if tool.kind == "signal" and self.is_edited:  # that of the model was read when it was planned
+                read_control_call(self.engine, tool, params)
         except InvalidToolInput as problem:
             return results.invalid_input(str(problem), problem.problem)
         rules = await self.rules()
@@ -220,7 +232,8 @@ class Door:
 
     async def open(self) -> Start:
         """Redeem: write the execution row, unique by call and by decision. From now on the call counts as started."""
-        permission, decision_id = self.permission, self.order.decision_id
+        permission = self.permission
+        decision_id = None if permission.approval is None else permission.approval.decision_id
         await executions.begin(
             self.conn,
             executions.NewExecution(
@@ -269,6 +282,86 @@ class Door:
         )
         return AskAgain(await question.ask(self.conn))
 
+    def stricter_terms(self) -> str | None:
+        """Return in what policy is stricter with the edited call than it was with the call that was shown; None: in nothing."""
+        approval, verdict = self.approval, self.verdict
+        if approval is None or approval.verb != "edit" or verdict.answer != "ask":
+            return None
+        planned = Verdict.model_validate_json(self.call.verdict)
+        if RISKS.index(verdict.risk) > RISKS.index(planned.risk):
+            return f"it is of {verdict.risk} risk"
+        if verdict.terms == planned.terms:
+            return None
+        # A rung of the ladder may have let others decide the call that was shown; they may not decide the edited one.
+        return verdict.terms.stricter_than(planned.terms) or verdict.terms.stricter_than(approval.ask_terms)
+
+    async def ask_about_edit(self, stricter: str) -> AskAgain:
+        """Open another request for an edited call, under the terms that its own arguments need. ``stricter``: in what."""
+        approval, findings = self.approval, self.findings or Findings()
+        if approval is None:
+            raise LookupError(f"no one edited call {self.call.tool_call_id!r}")
+        verdict = self.verdict
+        stored = verdict.model_dump_json(exclude_defaults=True)
+        await calls.set_disposition(self.conn, self.run.id, self.call.tool_call_id, "ask", stored)
+        question = Question(
+            run=self.run,
+            agent=self.agent,
+            call=self.call,
+            tool=self.tool,
+            verdict=verdict,
+            reason=f"{approval.decided_by} edited the call, and of the edited one: {stricter} (rule {verdict.rule!r}). "
+            f"{verdict.reason}".strip(),
+            digest=self.permission.digest,
+            agent_words=approval.agent_words,
+            preview=findings.preview,
+            precondition=findings.precondition,
+            replaces=approval,
+        )
+        return AskAgain(await question.ask(self.conn))
+
+    async def ask_about_original(self, problem: Failure) -> AskAgain:
+        """Open another request for the model's own arguments: those that a person put in their place do not fit the tool.
+
+        Only a worker has the tool's own types, so the API took an edit that it could not check.
+        """
+        edited = self.request
+        if edited is None:
+            raise LookupError(f"no one edited call {self.call.tool_call_id!r}")
+        await calls.set_edited_input(self.conn, self.run.id, self.call.tool_call_id, None)
+        self.call = replace(self.call, edited_input=None)
+        question = Question(
+            run=self.run,
+            agent=self.agent,
+            call=self.call,
+            tool=self.tool,
+            verdict=Verdict.model_validate_json(self.call.verdict),
+            reason=f"The arguments that {edited.decided_by} sent in their place do not fit the tool: {problem.reason}",
+            agent_words=edited.agent_words,
+            preview=edited.shown_preview,
+            precondition=edited.precondition,
+            replaces=edited,
+        )
+        return AskAgain(await question.ask(self.conn))
+
+    async def ask_question_again(self, problem: str) -> AskAgain:
+        """Ask a question again, because the answer does not fit the tool's own type."""
+        answered = self.request
+        if answered is None:
+            raise LookupError(f"no one answered call {self.call.tool_call_id!r}")
+        question = Question(
+            run=self.run,
+            agent=self.agent,
+            call=self.call,
+            tool=self.tool,
+            verdict=Verdict.model_validate_json(self.call.verdict),
+            reason=f"The answer that {answered.decided_by} gave does not fit: {problem}",
+            kind="question",
+            agent_words=answered.agent_words,
+            preview=answered.shown_preview,
+            replaces=answered,
+        )
+        return AskAgain(await question.ask(self.conn))
+
     async def ask_overruled(self, verdict: Verdict) -> AskAgain:
         """Open a request for a call that policy allowed when it was planned, and no longer does.
 
@@ -291,25 +384,46 @@ class Door:
         await calls.set_disposition(self.conn, self.run.id, self.call.tool_call_id, "ask", stored)
         return AskAgain(await question.ask(self.conn))
 
-    async def earlier_question(self) -> AskAgain | None:
-        """Return the request that :meth:`ask_overruled` opened in an attempt whose answer was lost; None: it did not."""
-        if Verdict.model_validate_json(self.call.verdict).overruled is None:
-            return None
-        return await self._waiting_for(request_id_of(self.run.id, self.call.tool_call_id, "approval"))
+    async def has_resolution(self) -> bool:
+        """Tell whether a person said that the call's last start did not happen, so that it may start again."""
+        request = self.request
+        if request is None or request.kind != "outcome" or request.decision_id is None:
+            return False
+        decision = await requests.decision(self.conn, request.decision_id)
+        return decision is not None and decision.outcome == "did_not_happen"
 
-    async def replacement(self) -> AskAgain | None:
-        """Return the request that replaced the call's approval, if there is one already.
+    def wait_for(self, request: Request) -> AskAgain:
+        """Return the call as it waits for the answer to a request that was opened before."""
+        return AskAgain(still_waiting_call(self.run, self.agent, self.shown_tool, request))
 
-        From then on only that one counts, even if everything has changed back: an operator has it on their screen.
-        """
-        approval = self.approval
-        if approval is None or (approval.precondition is None and approval.ask_terms.fresh_for_seconds is None):
-            return None  # no request replaces such an approval
-        return await self._waiting_for(again_id(approval))
+    @property
+    def shown_tool(self) -> Tool:
+        """The call's tool; where this worker has none, one of its name, for a question about the call."""
+        return self.known_tool or KnownTool(name=self.call.tool_name).stand_in()
 
-    async def _waiting_for(self, request_id: str) -> AskAgain | None:
-        request = await requests.get(self.conn, request_id)
-        return None if request is None else AskAgain(waiting_call(self.run, self.agent, self.tool, request))
+
+async def _last_request(conn: Connection, call: calls.Call, execution: executions.Execution | None) -> Request | None:
+    """Return the last request about a call, found by ids that follow from each other, and not by any clock.
+
+    A request about an approval that no longer counts replaces the one before; what happened to a lost start is asked once
+    for each.
+    """
+    if call.disposition == "run" and execution is None:
+        return None
+    by_id = {request.id: request for request in await requests.of_call(conn, call.run_id, call.tool_call_id)}
+    if execution is not None and execution.state == "unknown":
+        return by_id.get(resolution_request_id(execution))
+    kinds: tuple[RequestKind, ...] = ("approval", "question")
+    first = (request_id_of(call.run_id, call.tool_call_id, kind) for kind in kinds)
+    last = next((by_id[request_id] for request_id in first if request_id in by_id), None)
+    while last is not None and again_id(last) in by_id:
+        last = by_id[again_id(last)]
+    return last
+
+
+def resolution_request_id(lost: executions.Execution) -> str:
+    """Return the id of the request about a lost start. Each start has its own: a call may be lost again."""
+    return derived_id("rq", lost.run_id, lost.tool_call_id, "outcome", str(lost.attempts))
 
 
 def is_stale(approval: Request) -> bool:

@@ -21,7 +21,7 @@ NO_REPORT = (
     "The program that was to run this call never reported its result. It may or may not have taken effect: which?"
 )
 
-UNWANTED = Waits(Wait(news="wanted"))
+UNWANTED = Waits(Wait(news=True))
 """The call may run, and its sender is not there to run it yet."""
 
 
@@ -49,9 +49,9 @@ async def resume(door: Door) -> Redemption:
             return await door.settle(outside.reported, by="report")
         deadline = from_text(outside.deadline_at)
         if now() < deadline:
-            return Waits(Wait(until=deadline, news="reported"))
+            return Waits(Wait(until=deadline, news=True))
         return await _give_up(door)
-    if await lost_calls.is_answer(door) and not await is_wanted(door):
+    if await door.has_resolution() and not await is_wanted(door):
         return UNWANTED
     redemption = await lost_calls.resume(door)
     return await _let_run(door) if isinstance(redemption, Redeemed) else redemption
@@ -71,4 +71,4 @@ async def _let_run(door: Door) -> Waits:
     deadline = now() + door.tool.timeout
     await external_calls.hand_out(door.conn, door.run.id, deadline_at=as_text(deadline))
     # A moment more than the sender has: what it reports at the very end must be in the store before we look.
-    return Waits(Wait(until=deadline + timedelta(seconds=1), news="reported"))
+    return Waits(Wait(until=deadline + timedelta(seconds=1), news=True))

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from activities.execution.door import MOVED_ON, Door
-from activities.execution.redemption import Lost, Redeemed, Redemption
+from activities.execution.door import MOVED_ON, Door, resolution_request_id
+from activities.execution.redemption import AskAgain, Redeemed, Redemption
 from activities.execution.settlement import Start, tell_started
-from activities.planning.requests import open_request, request_id_of
-from turngate.domain.contract import RunToolInput
-from turngate.domain.digest import derived_id
+from activities.planning.requests import open_request, waiting_call
 from turngate.domain.tools import results
 from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
 from turngate.domain.tools.results import Failure, Ok, as_object
 from turngate.domain.tools.tool import ToolManifest
 from turngate.store.clock import as_text, now
-from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.runs import executions
 
@@ -49,9 +46,11 @@ async def ask_probe(door: Door) -> Redemption | None:
 
 async def wait_for_answer(door: Door) -> Redemption | None:
     """Wait for the person who is asked what happened; only their answer lets the call start again."""
-    if door.previous_start.state != "unknown" or await is_answer(door):
+    if door.previous_start.state != "unknown" or await door.has_resolution():
         return None
-    return Lost(_resolution_request_id(door.previous_start), door.call.digest)
+    if door.request is None:
+        raise LookupError(f"no one was asked what happened to call {door.call.tool_call_id!r}")
+    return door.wait_for(door.request)
 
 
 async def take_probed_result(door: Door) -> Redemption | None:
@@ -118,7 +117,8 @@ CHECKS: Final[tuple[Callable[[Door], Awaitable[Redemption | None]], ...]] = (
 
 async def start_again(door: Door) -> Redeemed:
     """Let the handler start once more, under the same key."""
-    lost, decision_id = door.previous_start, door.order.decision_id
+    lost, request = door.previous_start, door.request
+    decision_id = None if request is None else request.decision_id
     begun = await executions.begin_again(
         door.conn,
         run_id=door.run.id,
@@ -128,8 +128,7 @@ async def start_again(door: Door) -> Redeemed:
     )
     if not begun:
         raise LookupError(MOVED_ON)
-    decided = None if decision_id is None else await requests.by_decision(door.conn, decision_id)
-    by = None if decided is None else decided.decided_by
+    by = None if request is None else request.decided_by
     start = Start(attempt=lost.attempts + 1, decision_id=decision_id, by=by, digest=lost.digest)
     await tell_started(door.conn, door.call, start)
     return Redeemed(
@@ -137,23 +136,16 @@ async def start_again(door: Door) -> Redeemed:
     )
 
 
-async def is_answer(door: Door) -> bool:
-    """Tell whether the order comes with the resolution of this start."""
-    request = await requests.get(door.conn, _resolution_request_id(door.previous_start))
-    return request is not None and request.decision_id is not None and request.decision_id == door.order.decision_id
-
-
-async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:lost-worker") -> Lost:
+async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:lost-worker") -> AskAgain:
     """Mark the start as unknown and open an ``outcome`` request for it. ``why``, ``rule``: what the person reads.
 
     What its handler had reported before it was stopped stays with the execution. Raises LookupError when the execution is no
     longer as it was read: no one is asked about a call that has a result.
     """
-    run, call, lost = door.run, door.call, door.previous_start
+    run, call, lost, approval = door.run, door.call, door.previous_start, door.request
     await door.end_previous_start("unknown", partial_output=lost.partial_output)
-    approval = await requests.get(door.conn, request_id_of(run.id, call.tool_call_id, "approval"))
     request = requests.Request(
-        id=_resolution_request_id(lost),
+        id=resolution_request_id(lost),
         run_id=run.id,
         tool_call_id=call.tool_call_id,
         kind="outcome",
@@ -176,23 +168,14 @@ async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:los
     )
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": request.id}
     await open_request(door.conn, request, after=[("execution.unknown", payload)])
-    return Lost(request.id, call.digest)
+    return AskAgain(waiting_call(run, door.agent, door.shown_tool, request))
 
 
-async def waiting_resolution(conn: Connection, order: RunToolInput) -> Lost | None:
-    """Return the request that asks for this call's resolution while the call waits for one, else None."""
-    planned = await executions.with_call(conn, order.run_id, order.call)
-    if planned is None:
+async def waiting_resolution(door: Door) -> AskAgain | None:
+    """Return the call as it waits for the answer to what happened to it; None when it does not."""
+    if door.call.result is not None or door.execution is None or door.execution.state != "unknown":
         return None
-    call, execution = planned
-    if call.result is not None or execution is None or execution.state != "unknown":
-        return None
-    return Lost(_resolution_request_id(execution), call.digest)
-
-
-def _resolution_request_id(lost: executions.Execution) -> str:
-    """Return the id of the request about a lost start. Each start has its own: a call may be lost again."""
-    return derived_id("rq", lost.run_id, lost.tool_call_id, "outcome", str(lost.attempts))
+    return None if door.request is None else door.wait_for(door.request)
 
 
 def _is_lost_once(door: Door) -> bool:

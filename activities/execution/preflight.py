@@ -38,7 +38,8 @@ class Inspection:
 
     ``purpose``: before a ``start``, hooks and precondition are asked; for a ``question`` to a person, also what they will be
     shown; of a ``lost`` start, its probe. ``approved_with``: the precondition that the approval was given with, as JSON;
-    None when its tool has none, or no one was asked.
+    None when its tool has none, or no one was asked. ``approved_input``: the arguments that it was taken of, if a person has
+    edited them since.
     """
 
     agent: Agent
@@ -47,6 +48,7 @@ class Inspection:
     tool: Tool
     purpose: Purpose
     approved_with: str | None = None
+    approved_input: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,7 @@ class Findings:
 
     ``precondition``: its value now, as JSON; None: the tool has none. ``preview``: what a person would be shown now; taken
     where they have to be asked. ``for_question``: both were taken for a question. ``probed``: the probe's answer; None when
-    it has none to give.
+    it has none to give. ``changed``: the precondition is not what the approval was given with.
     """
 
     refusal: Failure | None = None
@@ -63,6 +65,7 @@ class Findings:
     preview: Preview | None = None
     for_question: bool = False
     probed: ProbeAnswer = None
+    changed: bool = False
 
 
 async def inspect(engine: Engine, inspection: Inspection) -> Findings:
@@ -77,17 +80,21 @@ async def inspect(engine: Engine, inspection: Inspection) -> Findings:
     if inspection.purpose == "question":
         depends_on = await precondition_or_failure(engine, tool, params, run, call.tool_call_id)
         preview = await take_preview(tool, params, run.workspace)
-        return Findings(precondition=depends_on, preview=preview, for_question=True)
+        changed = depends_on != inspection.approved_with
+        return Findings(precondition=depends_on, preview=preview, for_question=True, changed=changed)
     if inspection.approved_with is None:
         return Findings()
     try:
-        current = await precondition(engine, tool, params, run, call.tool_call_id)
+        approved = params if inspection.approved_input is None else tool.decode(inspection.approved_input)
+        current = await precondition(engine, tool, approved, run, call.tool_call_id)
     except Exception as error:
         log.exception("precondition failed", tool=tool.name, run_id=run.id)
         return Findings(refusal=_not_run(f"its precondition could not be checked again ({type(error).__name__})."))
     if current == inspection.approved_with:
         return Findings(precondition=current)
-    return Findings(precondition=current, preview=await take_preview(tool, params, run.workspace))
+    if inspection.approved_input is not None:
+        current = await precondition_or_failure(engine, tool, params, run, call.tool_call_id)
+    return Findings(precondition=current, preview=await take_preview(tool, params, run.workspace), changed=True)
 
 
 async def _ask_hooks(inspection: Inspection, params: Any) -> Failure | None:

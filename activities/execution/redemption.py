@@ -33,8 +33,17 @@ class Settled:
 
 
 @dataclass(frozen=True)
+class Stopped:
+    """Nothing may start in the run now: someone has interrupted or paused it."""
+
+
+@dataclass(frozen=True)
 class AskAgain:
-    """A person is asked: the approval no longer counts, or policy no longer allows the call. ``again``: as it waits now."""
+    """A person is asked, or is asked still. ``again``: the call as it waits for them.
+
+    They have not answered yet; or the approval no longer counts, policy no longer allows the call, or no one knows what
+    happened to it.
+    """
 
     again: PlannedCall
 
@@ -53,13 +62,5 @@ class Delegated:
     child: ChildRun
 
 
-@dataclass(frozen=True)
-class Lost:
-    """The handler of a ``once`` call was started, and no one knows how it ended: a person is asked."""
-
-    request_id: str
-    digest: str
-
-
-Decided = Redeemed | Settled | Lost | AskAgain | Waits | Delegated
+Decided = Redeemed | Settled | Stopped | AskAgain | Waits | Delegated
 Redemption = Decided | Inspection

@@ -72,6 +72,21 @@ class PlannedStep:
             signals=signals,
         )
 
+    def supersede(self, *, by: str) -> None:
+        """End what would wait for a person: someone has sent a newer message while the model answered."""
+        ended = {request.tool_call_id: request for request in self.requests}
+        at = as_text(now())
+        self.requests = [replace(each, status="superseded", decided_at=at) for each in self.requests]
+        closing = results.superseded(by).model_dump_json()
+        self.calls = [
+            replace(each, result=closing, settled_at=at) if each.tool_call_id in ended else each for each in self.calls
+        ]
+        for call_id, request in ended.items():
+            payload: dict[str, object] = {"request_id": request.id, "tool_call_id": call_id, "by": by}
+            self.events.append(("request.superseded", payload))
+        self.to_settle = [each for each in self.to_settle if each.call not in ended]
+        self.plan = self.plan.model_copy(update={"calls": tuple(self.to_settle)})
+
     def _problem(self, corrective: str | None) -> str:
         """Return what was wrong with a response without a usable call: kinds of failures with counts, and no content."""
         if corrective is not None:

@@ -14,11 +14,11 @@ from turngate.domain.agents.app import Agent
 from turngate.domain.contract import PlannedCall
 from turngate.domain.digest import derived_id
 from turngate.domain.policy.policy import Verdict
-from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
+from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.tool import Tool
-from turngate.store.clock import as_text, now
+from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.evidence import request_digest, terms_digest
@@ -138,19 +138,23 @@ def ready_call(call: calls.Call, tool: Tool) -> PlannedCall:
 
 
 def waiting_call(run: runs.Run, agent: Agent, tool: Tool, request: Request) -> PlannedCall:
-    """Return a call that waits for the answer to this request, as the workflow settles it."""
+    """Return a call that waits for the answer to this new request, as the workflow settles it."""
     terms = request.ask_terms
+    expires_after = None if request.kind == "outcome" else expiry_seconds(run, agent, terms)
     return PlannedCall(
         call=request.tool_call_id,
         timeout_seconds=int(tool.timeout.total_seconds()),
         queue=tool.task_queue,
         request_id=request.id,
-        kind=request.kind,
-        digest=request.digest,
-        expires_after_seconds=expiry_seconds(run, agent, terms),
-        not_by=request.not_by,
-        terms=None if terms == PLAIN_TERMS else terms,
+        expires_after_seconds=expires_after,
+        ladder=tuple(terms.ladder[rung].after_seconds for rung in terms.rungs_before(expires_after)),
     )
+
+
+def still_waiting_call(run: runs.Run, agent: Agent, tool: Tool, request: Request) -> PlannedCall:
+    """Return a call that waits for the answer to an earlier request: its clock began when that was opened."""
+    call = waiting_call(run, agent, tool, request)
+    return call.model_copy(update={"waits_since": from_text(request.created_at), "climbed": request.rungs_climbed})
 
 
 def request_id_of(run_id: str, tool_call_id: str, kind: RequestKind) -> str:

@@ -26,6 +26,7 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
     run = await runs.get(conn, order.run_id)
     if run is None or run.status != "running":
         return None
+    order = _as_ordered(run, order)
     new: list[events.NewEvent] = [
         ("request.cancelled", {"request_id": request_id, "by": order.by})
         for request_id in await requests.cancel_pending(conn, run.id, at=order.at)
@@ -42,6 +43,13 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
     ended = end_payload(status=order.status, reason=order.reason, error_class=order.error_class, by=order.by)
     await events.append(conn, run.id, [*new, ("run.ended", ended)])
     return run
+
+
+def _as_ordered(run: runs.Run, order: CloseStepInput) -> CloseStepInput:
+    """Return the end of an interrupted run with who interrupted it and why, as the store has it; no message says that."""
+    if order.status != "interrupted" or run.interrupted_at is None:
+        return order
+    return order.model_copy(update={"by": run.interrupted_by or "", "reason": run.interrupt_reason})
 
 
 async def _answer(conn: Connection, run: runs.Run) -> str:

@@ -16,7 +16,6 @@ from approvals_api.runs.order import CheckedOrder
 from approvals_api.services import Services
 from approvals_api.validation.errors import invalid
 from approvals_api.validation.text import require_storable
-from turngate.domain.contract import ExternalCallInput, News
 from turngate.domain.digest import framed_sha256, repeat_key
 from turngate.domain.errors import ConfigurationError, ConflictError, ForbiddenError, NotFoundError
 from turngate.domain.tools.external import agent_of_source
@@ -138,7 +137,7 @@ async def start(services: Services, principal: Principal, run_id: str, *, attemp
             await external_calls.want(conn, run_id, attempt)
             is_new = True
     if is_new:
-        await _signal(services, run, view.tool_call_id, "wanted")
+        await _tell(services, run, view.tool_call_id)
     view = await look(
         services, run_id, wait_seconds=START_WAIT_SECONDS, states={"running", "done", "unknown", "waiting"}
     )
@@ -186,7 +185,7 @@ async def report(
     if late:
         raise ConflictError("the report is too late: the call was closed, or a person is asked", code="too_late")
     if call.result is None:
-        await _signal(services, run, external.tool_call_id, "reported")
+        await _tell(services, run, external.tool_call_id)
     return await look(services, run_id, wait_seconds=wait_seconds, states={"done", "unknown"})
 
 
@@ -251,10 +250,10 @@ async def _order(services: Services, run_id: str, attempt: str) -> RunOrder | No
     )
 
 
-async def _signal(services: Services, run: Run, tool_call_id: str, news: News) -> None:
+async def _tell(services: Services, run: Run, tool_call_id: str) -> None:
     """Tell the workflow. One that has just ended has closed the call, and needs no signal."""
     with suppress(ConflictError):
-        await services.gateway.tell_external(run.id, ExternalCallInput(call=tool_call_id, news=news))
+        await services.gateway.tell_external(run.id, tool_call_id)
 
 
 def _check(order: ExternalCallOrder) -> None:

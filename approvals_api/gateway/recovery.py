@@ -1,4 +1,4 @@
-"""The part of the gateway that recovery needs: which workflows there are, which gates they hold, starting one again."""
+"""The part of the gateway that recovery needs: which workflows there are, and starting one again."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Final, Literal
 
-from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from approvals_api.gateway.calls import reported, start_turn
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput
-from turngate.domain.errors import UnavailableError
-from turngate.domain.runs.turn_state import Gate
 
 RPC_WAIT: Final = timedelta(seconds=5)
 """Longer than the API waits: many runs are checked, and no person is waiting for the answer."""
-QUERY_WAIT: Final = timedelta(seconds=10)
 OPEN_TURNS: Final = f"WorkflowType = '{contract.AGENT_TURN}' AND ExecutionStatus = 'Running'"
 
 WorkflowState = Literal["open", "closed", "absent"]
@@ -62,19 +59,3 @@ class WorkflowRecovery:
         with reported():
             async for workflow in self._client.list_workflows(OPEN_TURNS, rpc_timeout=RPC_WAIT):
                 yield workflow.id
-
-    async def gates_of(self, run_id: str) -> dict[str, Gate] | None:
-        """Query a run's workflow for the gates it holds, request id → gate; None: no worker answers, or it has ended."""
-        handle = self._client.get_workflow_handle(run_id)
-        try:
-            with reported():
-                async with asyncio.timeout(QUERY_WAIT.total_seconds()):
-                    gates: dict[str, Gate] = await handle.query(
-                        contract.GATES, result_type=dict[str, Gate], rpc_timeout=QUERY_WAIT
-                    )
-                    return gates
-        except (LookupError, WorkflowQueryFailedError):  # it has ended, or its worker can't answer
-            return None
-        except UnavailableError:
-            await self.state_of(run_id)  # raises when the server is away; else it's the worker that doesn't answer
-            return None

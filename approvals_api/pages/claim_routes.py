@@ -72,7 +72,7 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
             return await show_request(request, services, principal, request_id, Attempt(typed=typed, grant=wanted))
         order = DecisionOrder(verb="approve", digest=typed.get("digest", ""), grant=wanted)
         decision_id = typed.get("decision_id") or None
-        answer = await decide.submit(services, principal, request_id, order, decision_id=decision_id)
+        await decide.submit(services, principal, request_id, order, decision_id=decision_id)
     except NotFoundError:
         raise
     except InvalidInputError as error:
@@ -80,14 +80,5 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
         return await show_request(request, services, principal, request_id, attempt)
     except TurngateError as error:
         attempt = refused(error, DecisionForms(), None, typed)
-        return await show_request(request, services, principal, request_id, attempt)
-    if answer.recorded_only:
-        attempt = Attempt(
-            status=HTTPStatus.ACCEPTED,
-            headline="Recorded.",
-            detail="No worker is running right now. Your decision and the grant take effect when one is back.",
-            typed=typed,
-            recorded=True,
-        )
         return await show_request(request, services, principal, request_id, attempt)
     return RedirectResponse(f"/requests/{request_id}", HTTPStatus.SEE_OTHER)

@@ -64,7 +64,7 @@ ALONE: Final = Around()
 class Attempt:
     """A decision that was sent and did not win: the message, its place, and what was typed, so that nothing is lost.
 
-    ``recorded``: it is not refused but waits for a worker. ``grant``: one to review before it is saved.
+    ``grant``: one to review before it is saved.
     """
 
     status: int = HTTPStatus.OK
@@ -73,7 +73,6 @@ class Attempt:
     problems: tuple[str, ...] = ()
     errors: Mapping[str, str] = field(default_factory=dict)
     typed: Mapping[str, str] = field(default_factory=dict)
-    recorded: bool = False
     decision_id: str | None = None
     grant: WantedGrant | None = None
 
@@ -124,27 +123,19 @@ async def _submit(
     submitted: Submitted | None,
     typed: Mapping[str, str],
 ) -> Attempt | None:
-    """Send a decision to its run; None when it won."""
+    """Submit a decision; None when it was taken."""
     decision_id = typed.get("decision_id") or None
     try:
         check_form_token(request, typed.get("csrf_token"))
         if submitted is None:
             raise InvalidInputError("this form has no known decision: use the buttons on this page")
         order = submitted.order(typed.get("digest", ""))
-        answer = await decide_request.submit(services, principal, detail.id, order, decision_id=decision_id)
+        await decide_request.submit(services, principal, detail.id, order, decision_id=decision_id)
     except NotFoundError:
         raise
     except TurngateError as error:
         return refused(error, drawn, submitted, typed)
-    if not answer.recorded_only:
-        return None
-    return Attempt(
-        status=HTTPStatus.ACCEPTED,
-        headline="Recorded.",
-        detail="No worker is running right now. Your decision takes effect when one is back.",
-        typed=typed,
-        recorded=True,
-    )
+    return None
 
 
 def _misfit(submitted: Submitted, typed: Mapping[str, str]) -> Attempt:

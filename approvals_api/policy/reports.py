@@ -31,7 +31,7 @@ EXAMPLES: Final = 20
 
 
 @dataclass(kw_only=True)
-class _Known:
+class KnownCall:
     """What the store knows about a call. ``notes``: what it doesn't."""
 
     agent: str
@@ -52,7 +52,7 @@ async def explain_call(services: Services, question: PolicyQuestion) -> Explanat
     parse_exact(question.args, pointer="/args", code="invalid_input")
     trial = None if question.policy is None else parsed(question.policy, pointer="/policy")
     async with services.database.read() as conn:
-        known = await _known(conn, question.tool, question.agent, question.workspace, trial)
+        known = await known_call(conn, question.tool, question.agent, question.workspace, trial)
     call = AskedCall(
         tool=known.tool.stand_in(),
         raw_input=question.args,
@@ -94,7 +94,10 @@ async def shadow_report(services: Services, *, rule: str | None = None, since: s
     )
 
 
-async def _known(conn: Connection, tool: str, agent: str | None, workspace: str | None, trial: Policy | None) -> _Known:
+async def known_call(
+    conn: Connection, tool: str, agent: str | None, workspace: str | None, trial: Policy | None
+) -> KnownCall:
+    """Return what the store knows about calls of this tool by this agent. ``trial``: rules in place of the stored ones."""
     published = await policies.published(conn)
     notes: list[str] = []
     having = [(each, known) for each in published for known in each.known_tools if known.name == tool]
@@ -108,7 +111,7 @@ async def _known(conn: Connection, tool: str, agent: str | None, workspace: str 
         notes.append(f"No worker has published {tool!r}: its kind, its effect and its own ask rule are unknown.")
         known = KnownTool(name=tool)
     rules = await _rules(conn, app, workspace, trial, notes)
-    return _Known(
+    return KnownCall(
         agent=agent or "",
         tool=known,
         rules=rules,

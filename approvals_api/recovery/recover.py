@@ -17,8 +17,6 @@ from approvals_api.lookups import existing_run
 from approvals_api.runs.lost import LostRun, NotLost, find_loss
 from approvals_api.runs.start import turn_input
 from approvals_api.services import Services
-from turngate.domain.contract import InterruptInput
-from turngate.domain.errors import ConflictError
 from turngate.store import agents
 from turngate.store.events import events
 from turngate.store.runs import recovery, runs
@@ -170,7 +168,4 @@ async def _log_recovery(services: Services, run: Run, lost: LostRun, *, step: in
         ended = (await existing_run(conn, run.id)).status != "running"
     logger.info("recovered run %s: it continues with step %d", run.id, step)
     if ended:
-        try:
-            await services.gateway.interrupt(run.id, InterruptInput(by="engine", reason="The run has ended."))
-        except ConflictError:
-            return
+        services.gateway.tell_changed(run.id)

@@ -1,9 +1,8 @@
-"""Decisions that the store has and their run may have missed: sent again, so that none is lost (I5).
+"""What the store has decided and a run may have missed: told again, so that nothing is lost (I5).
 
-The workflow writes a decision into the store before the workflow task that took it is complete, so that the person who
-decided reads their own write. If Temporal's server dies in between, the update is gone (only an accepted update is durable,
-https://docs.temporal.io/handling-messages), and the request is closed for everyone while its run waits at the gate.
-A Signal with the same decision id repairs that; a run that knows the decision ignores it.
+The store ends a request without the run's workflow, which gets a signal with the request's id afterwards. If Temporal is away
+then, or the sending process dies first, the workflow waits for news that does not come. Another signal repairs that, and a run
+that knows already finds nothing new.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import timedelta
+from typing import Final
 
 from approvals_api.runs.send_message import supersede
 from approvals_api.services import Services
-from turngate.domain.contract import DecideInput
-from turngate.domain.errors import GoneError, UnavailableError
+from turngate.domain.errors import ConflictError, UnavailableError
 from turngate.domain.requests import runs_the_call
-from turngate.store.clock import as_text, from_text, now
+from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.requests import requests
@@ -27,13 +26,15 @@ from turngate.store.runs import calls, executions, queued_messages, runs, steps
 logger = logging.getLogger(__name__)
 
 GRACE = timedelta(seconds=5)
-"""How long a run has to act on a decision before it is sent again. An update is answered or given up within 3 s."""
+"""How long a run has to act on a decision before it gets another signal."""
 PAUSE_SECONDS = 2.0
 BATCH = 500
+ORDERED: Final = frozenset({"run.interrupted", "run.paused", "run.resumed"})
+ENDED: Final = frozenset({"request.decided", "request.superseded"})
 
 
 async def keep_redelivering(services: Services) -> None:
-    """Check every decision once: first those from before this process, then each a few seconds after it was made.
+    """Check every end of a request once: first those from before this process, then each a few seconds after it was made.
 
     Runs until it is cancelled. While Temporal or the store is away, it waits and then continues where it was.
     """
@@ -55,9 +56,12 @@ async def redeliver_earlier(services: Services) -> int:
     """
     async with services.database.read() as conn:
         seq = await events.last_seq(conn)
-        decided = await requests.decided_in_live_runs(conn)
+        ended = await requests.ended_in_live_runs(conn)
         superseding = await queued_messages.superseding_in_live_runs(conn)
-    for request_id in decided:
+        ordered = await runs.with_unseen_orders(conn)
+    for run_id in ordered:
+        await redeliver_order(services, run_id)
+    for request_id in ended:
         await redeliver(services, request_id)
     for message in superseding:
         await supersede(services, message)
@@ -73,56 +77,63 @@ async def redeliver_after(services: Services, seq: int) -> int:
         for event in batch:
             if event.created_at > old_enough:
                 return seq
-            if event.type == "request.decided":
+            if event.type in ENDED:
                 await redeliver(services, str(event.payload["request_id"]))
+            elif event.type in ORDERED:
+                await redeliver_order(services, event.run_id)
             seq = event.seq
         if len(batch) < BATCH:
             return seq
 
 
 async def redeliver(services: Services, request_id: str) -> bool:
-    """Send the decision to its run again unless the run has acted on it; returns whether it was sent.
+    """Tell the run again that this request has ended, unless it has acted on it; returns whether a signal was sent.
 
     Raises UnavailableError when Temporal or the store is away.
     """
-    async with services.database.read() as conn:
-        request = await requests.get(conn, request_id)
-        decision = None if request is None else await _missed(conn, request)
-    if request is None or decision is None:
+    run_id = await is_missed(services, request_id)
+    if run_id is None:
         return False
     try:
-        await services.gateway.tell_decision(request.run_id, decision)
-    except GoneError:
+        await services.gateway.tell_decided_again(run_id, request_id)
+    except ConflictError:
         return False
-    logger.info("sent decision %s to run %s again: it had not acted on it", decision.decision_id, request.run_id)
+    logger.info("told run %s again about request %s: it had not acted on it", run_id, request_id)
     return True
 
 
-async def _missed(conn: Connection, request: Request) -> DecideInput | None:
-    """Return the decision that won the request, unless the store shows that its run knows it."""
-    if request.decision_id is None or request.verb is None or request.decided_by is None or request.decided_at is None:
-        return None
+async def redeliver_order(services: Services, run_id: str) -> bool:
+    """Tell the run again that it was interrupted, paused or resumed, unless it knows. Raises as :func:`redeliver`."""
+    async with services.database.read() as conn:
+        run = await runs.get(conn, run_id)
+    if run is None or run.status != "running" or run.control_seen >= run.control:
+        return False
+    try:
+        await services.gateway.tell_changed_again(run_id)
+    except ConflictError:
+        return False
+    logger.info("told run %s again about an order: it had not acted on it", run_id)
+    return True
+
+
+async def is_missed(services: Services, request_id: str) -> str | None:
+    """Return the run of a request that has ended without that the store shows that the run knows; None: all is well."""
+    async with services.database.read() as conn:
+        request = await requests.get(conn, request_id)
+        return request.run_id if request is not None and await _is_missed(conn, request) else None
+
+
+async def _is_missed(conn: Connection, request: Request) -> bool:
+    """Tell whether a request has ended and the store does not show that its run knows."""
     run = await runs.get(conn, request.run_id)
     call = await calls.get(conn, request.run_id, request.tool_call_id)
-    if run is None or run.status != "running" or call is None:
-        return None
-    content = await requests.decision(conn, request.decision_id)
-    outcome = content.outcome if content else None
-    if runs_the_call(request.kind, request.verb, outcome):
+    if request.status == "pending" or run is None or run.status != "running" or call is None:
+        return False
+    content = None if request.decision_id is None else await requests.decision(conn, request.decision_id)
+    if request.verb is not None and runs_the_call(request.kind, request.verb, content.outcome if content else None):
         execution = await executions.get(conn, request.run_id, request.tool_call_id)
         started = execution is not None and (request.kind == "approval" or execution.decision_id == request.decision_id)
-        known = started or call.result is not None
-    else:  # its result was stored with the decision, so only a closed step shows that the run continued
-        step = await steps.get(conn, request.run_id, call.step)
-        known = step is None or step.closed_at is not None
-    if known:
-        return None
-    return DecideInput(
-        decision_id=request.decision_id,
-        request_id=request.id,
-        verb=request.verb,
-        digest=request.digest,
-        by=request.decided_by,
-        outcome=outcome,
-        sent_at=from_text(request.decided_at),
-    )
+        return not started and call.result is None
+    # Its result was stored with its end, so only a closed step shows that the run continued.
+    step = await steps.get(conn, request.run_id, call.step)
+    return step is not None and step.closed_at is None

@@ -92,7 +92,7 @@ async def _decide(
         return _failed(item, decision_id, status, problem_document(status, "internal_error", detail, {}))
     return DecidedItem(
         request_id=item.request_id,
-        status=HTTPStatus.ACCEPTED if answer.recorded_only else HTTPStatus.OK,
+        status=HTTPStatus.OK,
         decision_id=answer.decision_id,
         request_status=answer.status,
         problem=None,

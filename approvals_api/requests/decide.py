@@ -1,8 +1,10 @@
-"""Submitting a decision: checked here, decided by the run's workflow (DESIGN §3.4)."""
+"""Submitting a decision. The store decides who wins: one transaction checks, writes and ends the request (DESIGN §3.4).
+
+Neither a worker nor Temporal is needed for it. The run learns afterwards, by the request's id, that it was decided.
+"""
 
 from __future__ import annotations
 
-import json
 import secrets
 from dataclasses import dataclass, replace
 
@@ -10,41 +12,28 @@ from sqlalchemy.exc import IntegrityError
 
 from approvals_api.policy.grants import check_grant
 from approvals_api.principal import Principal
+from approvals_api.requests import apply
 from approvals_api.requests.answer_check import check_content
 from approvals_api.requests.claim import refuse_if_claimed
+from approvals_api.requests.edit_check import refuse_denied_edit
 from approvals_api.requests.eligibility import check_verb, require_eligible
-from approvals_api.runs.lost import is_lost
 from approvals_api.services import Services
-from turngate.domain.contract import DecideInput
-from turngate.domain.errors import (
-    ConflictError,
-    GoneError,
-    InvalidInputError,
-    NotFoundError,
-    TurngateError,
-    UnavailableError,
-)
-from turngate.domain.requests import RequestStatus, Verb
-from turngate.store.clock import from_text
+from turngate.domain.errors import ConflictError, GoneError, InvalidInputError, NotFoundError, TurngateError
+from turngate.domain.requests import RequestStatus
+from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Decision, Request
 from turngate.wire.orders import DecisionOrder
 
 MAX_DECISION_ID_CHARS = 255
-MAYBE_DECIDED = frozenset({"already_decided", "unknown_request", "run_ended"})
-"""Refusals after which the store may know more than the refusal says."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionAnswer:
-    """The answer to a submitted decision. ``recorded_only``: it waits for a worker, so ``status`` is not known yet.
-
-    ``status`` ``pending``: it counts as one approval of several that the request needs.
-    """
+    """The answer to a submitted decision. ``status`` ``pending``: it is one approval of several that the request needs."""
 
     decision_id: str
-    status: RequestStatus | None
-    recorded_only: bool
+    status: RequestStatus
 
 
 async def submit(
@@ -66,18 +55,42 @@ async def submit(
         GoneError: ``run_ended`` or ``request_expired``.
         ForbiddenError: ``missing_scope`` or ``not_eligible``.
         InvalidInputError: the content does not fit (``errors``: pointer and message each); nothing was saved.
-        UnavailableError: Temporal or the store is away; the same decision may be sent again.
+        UnavailableError: the store is away; the same decision may be sent again.
     """
     principal.require("requests:decide")
-    offer = requests.new_decision(
+    decision = requests.new_decision(
         order,
         decision_id=_checked_id(decision_id) or f"dec_{secrets.token_hex(12)}",
         request_id=request_id,
         by=principal.name,
     )
-    request, earlier = await _look_up(services, offer, chosen=decision_id is not None)
+    async with services.database.glance() as conn:
+        request = await requests.get(conn, request_id)
+        earlier = await _first_answer(conn, decision)
+    if request is None:
+        raise NotFoundError(f"there is no request {request_id!r}")
     if earlier is not None:
         return earlier
+    # All of it is checked again where it counts; the content, which may take long, only here: it is about what never changes.
+    check(request, principal, order)
+    check_content(request, order)
+    if order.verb == "edit":
+        await refuse_denied_edit(services, request, order.args or "")
+    try:
+        async with services.database.write() as conn:
+            answer = await _decide(conn, principal, order, decision)
+    except IntegrityError:  # the same id at the same moment, for this request or another one
+        async with services.database.read() as conn:
+            first = await _first_answer(conn, decision)
+        if first is None:
+            raise
+        return first
+    services.gateway.tell_decided(request.run_id, request.id)
+    return answer
+
+
+def check(request: Request, principal: Principal, order: DecisionOrder) -> None:
+    """Refuse a decision that cannot win as the request is now. Raises as :func:`submit`."""
     if request.status != "pending":
         raise _not_pending(request)
     if request.digest != order.digest:
@@ -89,120 +102,45 @@ async def submit(
     check_verb(request, order.verb)
     refuse_if_claimed(request, principal)
     check_grant(request, principal, order)
-    check_content(request, order)
-    if _has_content(offer):
-        await _store_offer(services, offer)
-    return await _send(services, request, principal, offer)
 
 
-async def _send(services: Services, request: Request, principal: Principal, offer: Decision) -> DecisionAnswer:
-    """Send the decision to the workflow; remove its content again if the workflow refuses it."""
-    decision = DecideInput(
-        decision_id=offer.id,
-        request_id=offer.request_id,
-        verb=offer.verb,
-        digest=offer.digest,
-        by=offer.decided_by,
-        outcome=offer.outcome,
-        role=principal.role,
-        machine=principal.machine,
-        sent_at=from_text(offer.created_at),
-    )
-    try:
-        content = json.dumps([offer.args, offer.message, offer.grant_wanted]) if _has_content(offer) else ""
-        result = await services.gateway.decide(request.run_id, decision, content=content)
-    except UnavailableError:
-        # Its content stays: the decision may have reached Temporal before the answer was lost.
-        raise
-    except TurngateError as refusal:
-        await _withdraw(services, offer)
-        return await _first_answer(services, offer, refusal)
-    if result is not None:
-        return DecisionAnswer(decision_id=offer.id, status=result.status, recorded_only=False)
-    return await _first_answer(services, offer, None)
+async def _decide(conn: Connection, principal: Principal, order: DecisionOrder, decision: Decision) -> DecisionAnswer:
+    """Take the decision in one transaction: the first valid one ends the request, and what follows from it is written."""
+    request = await requests.hold(conn, decision.request_id)
+    if request is None:
+        raise NotFoundError(f"there is no request {decision.request_id!r}")
+    earlier = await _first_answer(conn, decision)
+    if earlier is not None:
+        return earlier
+    check(request, principal, order)
+    if order.verb == "approve" and request.quorum > 1:
+        if any(each.decided_by == principal.name for each in await requests.of_request(conn, request.id)):
+            raise ConflictError(
+                f"{principal.name} has approved this already; {request.quorum} different people have to",
+                code="already_approved",
+            )
+        if not await apply.count_approval(conn, request, principal, decision):
+            return DecisionAnswer(decision_id=decision.id, status="pending")
+    status = await apply.win(conn, request, principal, decision)
+    return DecisionAnswer(decision_id=decision.id, status=status)
 
 
-async def _first_answer(services: Services, offer: Decision, refusal: TurngateError | None) -> DecisionAnswer:
-    """Answer by what the store has now, if the workflow's own answer is missing or does not name the winner.
+async def _first_answer(conn: Connection, decision: Decision) -> DecisionAnswer | None:
+    """Return the answer that this decision got before; None: it is new.
 
-    A refusal can be wrong about this decision: its update was recorded, the answer got lost with a worker's task or with the
-    end of the run, and the second delivery met a request that was decided, by this decision. So the row is read before the
-    refusal counts.
+    Raises ConflictError (code ``idempotency_key_reused``) when its id was used for something else.
     """
-    if refusal is not None and refusal.error_code not in MAYBE_DECIDED:
-        raise refusal
-    async with services.database.read() as conn:
-        request = await requests.get(conn, offer.request_id)
-        counted = await requests.approval_of_decision(conn, offer.id)
-    if request is not None and request.decision_id == offer.id:
-        return DecisionAnswer(decision_id=offer.id, status=request.status, recorded_only=False)
-    if counted is not None and counted.request_id == offer.request_id:
-        return DecisionAnswer(decision_id=offer.id, status="pending", recorded_only=False)
-    if request is not None and request.status != "pending":
-        raise _not_pending(request)
-    if refusal is not None and request is not None and await _is_lost(services, request.run_id, refusal):
-        # The workflow is gone, and the run is not over: the person must know that it is not too late.
-        raise UnavailableError(
-            f"Temporal has lost the workflow of run {request.run_id}, so nothing was decided. Recover the run "
-            "(`turngate recover`), then send this again.",
-            run_id=request.run_id,
+    stored = await requests.decision(conn, decision.id)
+    if stored is None:
+        return None
+    request = await requests.get(conn, stored.request_id)
+    if request is None or request.digest != decision.digest or not _same(stored, decision):
+        raise ConflictError(
+            f"the decision id {decision.id!r} was used for another decision: send this one under a new id",
+            code="idempotency_key_reused",
         )
-    if refusal is not None:
-        raise refusal
-    return DecisionAnswer(decision_id=offer.id, status=None, recorded_only=True)
-
-
-async def _is_lost(services: Services, run_id: str, refusal: TurngateError) -> bool:
-    return refusal.error_code == "run_ended" and await is_lost(services, run_id)
-
-
-async def _look_up(services: Services, offer: Decision, *, chosen: bool) -> tuple[Request, DecisionAnswer | None]:
-    """Return the request, and the first answer if the same decision was sent before.
-
-    ``chosen``: the caller named the decision id, so it may have been used. Raises ConflictError when it was used for
-    something else.
-    """
-    # A glance is enough: the workflow decides in any case.
-    async with services.database.glance() as conn:
-        request = await requests.get(conn, offer.request_id)
-        if request is None:
-            raise NotFoundError(f"there is no request {offer.request_id!r}")
-        stored = await requests.decision(conn, offer.id) if chosen else None
-        taken = await requests.by_decision(conn, offer.id) if chosen else None
-        counted = await requests.approval_of_decision(conn, offer.id) if chosen and taken is None else None
-    if stored is not None and not _same(stored, offer):
-        raise _reused(offer.id)
-    earlier: tuple[str, Verb | None, str, str | None]
-    status: RequestStatus
-    if taken is not None:
-        earlier, status = (taken.id, taken.verb, taken.digest, taken.decided_by), taken.status
-    elif counted is not None:
-        # An approval is counted only under the digest of its request, which never changes.
-        earlier, status = (counted.request_id, "approve", request.digest, counted.decided_by), "pending"
-    else:
-        return request, None
-    message = "" if counted is None else counted.message
-    known = stored or replace(offer, args=None, message=message, outcome=None, grant_wanted=None)
-    if earlier != (offer.request_id, offer.verb, offer.digest, offer.decided_by) or not _same(known, offer):
-        raise _reused(offer.id)
-    return request, DecisionAnswer(decision_id=offer.id, status=status, recorded_only=False)
-
-
-async def _store_offer(services: Services, offer: Decision) -> None:
-    try:
-        async with services.database.write() as conn:
-            await requests.offer(conn, offer)
-    except IntegrityError:
-        async with services.database.read() as conn:
-            stored = await requests.decision(conn, offer.id)
-        if stored is None or not _same(stored, offer):
-            raise _reused(offer.id) from None
-
-
-async def _withdraw(services: Services, offer: Decision) -> None:
-    if _has_content(offer):
-        async with services.database.write() as conn:
-            await requests.withdraw(conn, offer.id)
+    won = await requests.by_decision(conn, decision.id)
+    return DecisionAnswer(decision_id=decision.id, status="pending" if won is None else won.status)
 
 
 def _not_pending(request: Request) -> TurngateError:
@@ -222,13 +160,6 @@ def _not_pending(request: Request) -> TurngateError:
     )
 
 
-def _reused(decision_id: str) -> ConflictError:
-    return ConflictError(
-        f"the decision id {decision_id!r} was used for another decision: send this one under a new id",
-        code="idempotency_key_reused",
-    )
-
-
 def _checked_id(decision_id: str | None) -> str | None:
     if decision_id is None or (0 < len(decision_id) <= MAX_DECISION_ID_CHARS and decision_id.isprintable()):
         return decision_id
@@ -238,14 +169,10 @@ def _checked_id(decision_id: str | None) -> str | None:
     )
 
 
-def _has_content(offer: Decision) -> bool:
-    return offer.args is not None or offer.message != "" or offer.outcome is not None or offer.grant_wanted is not None
-
-
 def _same(one: Decision, other: Decision) -> bool:
     """Tell whether two decisions have the same content.
 
-    Their instants do not matter. Nor does the stored digest, which becomes that of the edited call when an edit wins; the
-    digest that was sent is compared with the request's.
+    Their instants do not matter. Nor does the stored digest, which is that of the edited call when an edit wins; the digest
+    that was sent is to be the request's.
     """
     return replace(one, created_at="", digest="") == replace(other, created_at="", digest="")

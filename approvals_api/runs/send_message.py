@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,20 +15,20 @@ from approvals_api.runs.order import CheckedOrder, checked_order
 from approvals_api.runs.overrides import require_policy_right
 from approvals_api.runs.ownership import own_run, require_own_conversation
 from approvals_api.services import Services
-from turngate.domain.contract import SupersedeInput
 from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.requests import WhileRunning
+from turngate.domain.tools import results
 from turngate.domain.tools.external import is_external
 from turngate.store import agents
+from turngate.store.clock import now
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.runs import overrides, queued_messages, runs
+from turngate.store.requests import requests
+from turngate.store.runs import calls, overrides, queued_messages, runs
 from turngate.store.runs.queued_messages import QueuedMessage
 from turngate.store.runs.runs import Run
 from turngate.wire.orders import MessageOrder, StartOrder
-
-logger = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 5
 """How often to look for a live run: each time another run has started or ended in between."""
@@ -99,11 +98,19 @@ async def send(
 
 
 async def supersede(services: Services, message: QueuedMessage) -> None:
-    """Tell a run that a message supersedes its pending requests; one that has ended needs no signal."""
-    try:
-        await services.gateway.supersede(message.run_id, SupersedeInput(by=message.sent_by))
-    except ConflictError:
-        logger.info("run %s had ended before it got message %s", message.run_id, message.id)
+    """End what waits for a person in the run, because of this message, and tell the run. Safe to repeat.
+
+    Whether a call happened has to be said all the same, so those requests stay. A response that is being planned meanwhile is
+    looked after by its planner.
+    """
+    async with services.database.write() as conn:
+        ended = await requests.supersede(conn, message.run_id, at=now())
+        for request in ended:
+            await calls.settle(conn, message.run_id, request.tool_call_id, results.superseded(message.sent_by))
+            payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "by": message.sent_by}
+            await events.append(conn, message.run_id, [("request.superseded", payload)])
+    for request in ended:
+        services.gateway.tell_decided(message.run_id, request.id)
 
 
 async def _once(

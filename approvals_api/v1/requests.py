@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Body, Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
@@ -130,7 +130,6 @@ async def get_request(request_id: RequestId, services: ServicesDep, principal: R
 @router.post(
     "/requests/{request_id}/decisions",
     responses={
-        202: {"model": DecisionResult, "description": "Recorded; no worker has processed it yet"},
         **problems(
             {
                 409: "`already_decided` (names the winner), `digest_differs` or `idempotency_key_reused`",
@@ -145,10 +144,9 @@ async def decide_request(
     services: ServicesDep,
     principal: OperatorDep,
     request: Request,
-    response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> DecisionResult:
-    """Decide a request.
+    """Decide a request. The answer is final, also while no worker runs: the call then runs when one is back.
 
     The first decision wins: a later one gets the winner's name. The same Idempotency-Key with the same content gets the
     first answer.
@@ -156,8 +154,6 @@ async def decide_request(
     sent = None if body.args is None else member_text((await request.body()).decode(), "args")
     order = body.order(sent)
     answer = await decide.submit(services, principal, request_id, order, decision_id=idempotency_key)
-    if answer.recorded_only:
-        response.status_code = HTTPStatus.ACCEPTED
     return DecisionResult(request_id=request_id, decision_id=answer.decision_id, status=answer.status)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 
 import pytest
 from support.api_server import POLICY, TOOLS, Api, TextScript, api_on
@@ -14,9 +13,6 @@ from temporalio.client import Client
 from approvals_api.gateway.client import Gateway
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
-
-PATIENT = timedelta(seconds=60)
-"""A worker is running, so no test waits this long; a busy machine must not turn a 200 into a 202."""
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +28,7 @@ async def api(client: Client, api_database: Database) -> AsyncIterator[Api]:
     """The API with a worker."""
     async with (
         stack(client, api_database, *TOOLS, model=TextScript(), policy=POLICY) as engine,
-        api_on(engine, Gateway(client, update_wait=PATIENT)) as api,
+        api_on(engine, Gateway(client)) as api,
     ):
         yield api
 
@@ -42,7 +38,7 @@ async def idle(client: Client, sqlite: Database) -> AsyncIterator[Api]:
     """The API without a worker; run one with ``async with api.stack.worker()``."""
     async with (
         stack(client, sqlite, *TOOLS, model=TextScript(), policy=POLICY, working=False) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(milliseconds=300))) as api,
+        api_on(engine, Gateway(client)) as api,
     ):
         yield api
 
@@ -57,7 +53,7 @@ async def office(client: Client, sqlite: Database, world: World) -> AsyncIterato
     """The API of an app whose agent has sub-agents, control calls, tools from outside and results too large to display."""
     async with (
         stack(client, sqlite, *world.tools(), model=Acting(), limits=LIMITS) as engine,
-        api_on(engine, Gateway(client, update_wait=PATIENT)) as api,
+        api_on(engine, Gateway(client)) as api,
     ):
         yield api
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -29,7 +28,7 @@ async def api(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Async
     async with (
         stack(client, database, *TOOLS, model=TextScript(), policy=POLICY, working=False) as engine,
         engine.worker(max_cached_workflows=100),
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=60))) as api,
+        api_on(engine, Gateway(client)) as api,
     ):
         yield api
     await database.close()

@@ -170,20 +170,39 @@ async def test_bad_edits_are_refused_and_nothing_is_saved(api: Api) -> None:
     assert run["steps"][0]["calls"][0]["result"]["value"] == {"paid": 3}
 
 
-async def test_an_edit_that_only_the_worker_can_refuse_changes_nothing(api: Api) -> None:
-    """422 from the workflow: the schema allows what the tool's own type refuses; the submitted content is gone again."""
+async def again(api: Api, request: dict[str, Any]) -> dict[str, Any]:
+    """The request that replaces this one, once there is one."""
+
+    async def look() -> dict[str, Any] | None:
+        run = (await api.operator.get(f"/api/v1/runs/{request['run_id']}")).json()
+        opened = [each for call in run["steps"][0]["calls"] for each in call["requests"]]
+        return next((each for each in opened if each["status"] == "pending" and each["id"] != request["id"]), None)
+
+    replacing = await until(look, "request that replaces another")
+    return (await api.operator.get(f"/api/v1/requests/{replacing['id']}")).json()
+
+
+async def test_i6_an_edit_that_only_the_worker_can_refuse_is_asked_about_again(api: Api) -> None:
+    """I6: the schema allows what the tool's own type refuses: nothing runs, and a new request says why and names the call."""
     request = await api.gated()
-    problem = await refused(api, request, 422, "invalid_edit", verb="edit", args={"cents": 13})
-    assert "unlucky" in problem["detail"]
-    assert (await api.decide(request, "reject")).status_code == 200
+    assert (await api.decide(request, "edit", args={"cents": 13})).status_code == 200
+    new = await again(api, request)
+    assert "unlucky" in new["reason"]
+    assert (json.loads(new["input"]), new["digest"]) == ({"cents": 5}, request["digest"])
+    assert (await api.decide(new, "reject")).status_code == 200
+    call = (await ended(api, request))["steps"][0]["calls"][0]
+    assert (call["execution"], call["edited_input"], call["result"]["kind"]) == ("not_started", None, "rejected")
 
 
-async def test_the_id_of_a_refused_edit_is_free(api: Api) -> None:
-    """A worker refused an edit, so nothing was saved: with its id, a corrected edit wins and a repeat is refused again."""
+async def test_the_id_of_an_edit_that_did_not_fit_stays_used(api: Api) -> None:
+    """Its decision counted, so a repeat gets the first answer; the corrected edit answers the new request under a new id."""
     request, key = await api.gated(), f"e-{secrets.token_hex(4)}"
-    for _ in range(2):
-        await refused(api, request, 422, "invalid_edit", verb="edit", args={"cents": 13}, key=key)
-    corrected = await api.decide(request, "edit", args={"cents": 7}, key=key)
+    first = await api.decide(request, "edit", args={"cents": 13}, key=key)
+    new = await again(api, request)
+    repeated = await api.decide(request, "edit", args={"cents": 13}, key=key)
+    assert (repeated.status_code, repeated.json()) == (200, first.json())
+    await refused(api, new, 409, "idempotency_key_reused", verb="edit", args={"cents": 7}, key=key)
+    corrected = await api.decide(new, "edit", args={"cents": 7})
     assert (corrected.status_code, corrected.json()["status"]) == (200, "approved")
     run = await ended(api, request)
     assert run["steps"][0]["calls"][0]["result"]["value"] == {"paid": 7}
@@ -268,30 +287,31 @@ async def test_i10_the_starter_can_be_barred(api: Api) -> None:
     assert (await stored(api.stack.database, request)).decided_by == "grace"
 
 
-async def test_i5_without_a_worker_a_decision_is_recorded(idle: Api) -> None:
-    """202 by Signal when no worker answers; when one comes back the decision takes effect, its content too."""
+async def test_i5_without_a_worker_a_decision_is_final(idle: Api) -> None:
+    """I5: 200 while no worker is there; when one comes back the decision takes effect, its content too."""
     async with idle.stack.worker():
         request = await idle.gated()
     key = f"late-{request['id']}"
     answer = await idle.decide(request, "edit", key=key, args={"cents": 9})
-    assert (answer.status_code, answer.json()["status"]) == (202, None), answer.text
-    again = await idle.decide(request, "edit", key=key, args={"cents": 9})
-    assert again.status_code == 202, again.text
-    assert (await stored(idle.stack.database, request)).status == "pending"
+    assert (answer.status_code, answer.json()["status"]) == (200, "approved"), answer.text
+    repeated = await idle.decide(request, "edit", key=key, args={"cents": 9})
+    assert (repeated.status_code, repeated.json()) == (200, answer.json())
+    late = await idle.decide(request, "reject")
+    assert (late.status_code, late.json()["decision_id"]) == (409, key)
+    row = await stored(idle.stack.database, request)
+    assert (row.status, row.decision_id) == ("approved", key)
     async with idle.stack.worker():
         run = await ended(idle, request)
     assert run["steps"][0]["calls"][0]["result"]["value"] == {"paid": 9}
-    assert (await stored(idle.stack.database, request)).decision_id == key
 
 
-async def test_with_temporal_away_a_decision_is_503_and_changes_nothing(api: Api, cut_off: Api) -> None:
-    """503 unavailable; the same decision can be sent again, and then wins."""
+async def test_i5_with_temporal_away_a_decision_is_final(api: Api, cut_off: Api) -> None:
+    """I5: 200 while Temporal cannot be reached; the run is signalled again later, and the decision takes effect once."""
     request = await api.gated()
-    key = f"again-{request['id']}"
-    await refused(cut_off, request, 503, "unavailable", key=key)
-    answer = await cut_off.decide(request, "edit", key=key + "e", args={"cents": 4})
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    assert (await stored(api.stack.database, request)).status == "pending"
-    assert (await api.decide(request, "edit", key=key + "e", args={"cents": 4})).status_code == 200
+    answer = await cut_off.decide(request, "edit", key=f"away-{request['id']}", args={"cents": 4})
+    assert (answer.status_code, answer.json()["status"]) == (200, "approved"), answer.text
+    row = await stored(api.stack.database, request)
+    assert (row.status, row.decision_id) == ("approved", f"away-{request['id']}")
+    await refused(api, request, 409, "already_decided", verb="reject")
     run = await ended(api, request)
     assert run["steps"][0]["calls"][0]["result"]["value"] == {"paid": 4}

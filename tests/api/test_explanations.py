@@ -112,7 +112,7 @@ async def troubled(client: Client, sqlite_template, tmp_path_factory) -> AsyncIt
     tools = (look, reserve, linger)
     async with (
         stack(client, database, *tools, model=Cast(test=Scenes()), limits=LIMITS) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=60)), temporal_pages=UI) as api,
+        api_on(engine, Gateway(client), temporal_pages=UI) as api,
     ):
         yield api
         DEAF.set()

@@ -87,7 +87,8 @@ def test_every_endpoint_of_the_api_says_who_may_and_what_may_go_wrong(document: 
         assert "{" not in name or "404" in statuses, name
         assert "requestBody" not in operation or {"400", "411", "413", "422"} <= statuses, name
     decide = document["paths"]["/api/v1/requests/{request_id}/decisions"]["post"]
-    assert {"200", "202", "409", "410", "422"} <= set(decide["responses"])
+    assert {"200", "409", "410", "422"} <= set(decide["responses"])
+    assert "202" not in decide["responses"], "a decision is final at once"
     assert decide["description"].endswith("Needs the scope `requests:decide`.")
     examples = decide["requestBody"]["content"]["application/json"]["examples"]
     assert set(examples) == {"approve", "edit", "reject", "respond", "outcome"}

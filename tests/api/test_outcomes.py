@@ -8,7 +8,6 @@ import json
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import timedelta
 
 import httpx
 import pytest
@@ -122,7 +121,7 @@ async def ending(client: Client, sqlite_template, tmp_path_factory) -> AsyncIter
     ]
     async with (
         stack(client, database, look, buy, pay, model=Scenes(), limits=LIMITS, agents=agents) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=60))) as api,
+        api_on(engine, Gateway(client)) as api,
     ):
         yield api
     await database.close()

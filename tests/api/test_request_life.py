@@ -13,7 +13,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -92,7 +91,7 @@ class Sent:
     """One decision as a person sends it. ``body``: beyond verb and digest.
 
     ``fits``: where its content is refused: as ``body``, unread; at the ``edge``, by the schema; by the ``worker``, by the
-    tool's own types; nowhere (``yes``).
+    tool's own types, which leads to another request; nowhere (``yes``).
     """
 
     who: str
@@ -105,7 +104,10 @@ class Sent:
 
 @dataclass(frozen=True)
 class Life:
-    """A request as the model has it. ``taken``: decision id → what was sent, and the status of its answer."""
+    """A request as the model has it. ``taken``: decision id → what was sent, and the status of its answer.
+
+    ``stopped``: its run was interrupted after the request's end.
+    """
 
     terms: Terms
     status: str = "pending"
@@ -113,6 +115,16 @@ class Life:
     winner: Sent | None = None
     claimed_by: str | None = None
     taken: tuple[tuple[str, Sent, str], ...] = ()
+    stopped: bool = False
+
+    @property
+    def is_asked_again(self) -> bool:
+        """Whether its run waits for the answer to another request: the edit that won does not fit the tool's own types."""
+        return self.winner is not None and self.winner.fits == "worker" and not self.stopped
+
+    @property
+    def has_run(self) -> bool:
+        return self.status == "approved" and self.winner is not None and self.winner.fits != "worker"
 
     def decide(self, sent: Sent) -> tuple[tuple[int, str], Life]:
         """Return the answer (HTTP status, code or the request's status) and the life after it."""
@@ -150,7 +162,6 @@ class Life:
             (self.claimed_by not in {None, sent.who}, (409, "claimed")),
             (sent.fits == "edge", (422, "refused")),
             (sent.verb == "approve" and sent.who in self.approved_by, (409, "already_approved")),
-            (sent.fits == "worker", (422, "refused")),
         ]
         checks = always if known is not None else always + unknown
         return next((answer for refused, answer in checks if refused), None)
@@ -298,8 +309,10 @@ class RequestLife(RuleBasedStateMachine):
             assert reply["claimed_by"] not in {None, by}
 
     def settled(self) -> None:
-        """After the end of the request, wait for the end of its run, so that later actions come late."""
-        if self.life.status != "pending":
+        """After the end of the request, wait for the end of its run, or its next request, so that later actions come late."""
+        if self.life.is_asked_again:
+            self.on_loop(self.house.engine.request(self.run))
+        elif self.life.status != "pending":
             self.on_loop(self.house.engine.ended(self.run))
 
     def send(self, sent: Sent) -> None:
@@ -374,11 +387,14 @@ class RequestLife(RuleBasedStateMachine):
     def interrupt(self) -> None:
         """Stop the run: open requests end with it, and ended ones stay as they are."""
         answer = self.on_loop(self.house.clients[STARTER].post(f"/api/v1/runs/{self.run.id}/interrupt", json={}))
-        if self.life.status != "pending":
+        if self.life.status != "pending" and not self.life.is_asked_again:
             assert (answer.status_code, answer.json()["code"]) == (409, "run_ended"), answer.text
             return
         assert answer.status_code == 202, answer.text
-        self.life = replace(self.life, status="cancelled", claimed_by=None)
+        if self.life.is_asked_again:
+            self.life = replace(self.life, stopped=True)
+        else:
+            self.life = replace(self.life, status="cancelled", claimed_by=None)
         self.settled()
 
     @invariant()
@@ -403,7 +419,7 @@ class RequestLife(RuleBasedStateMachine):
         if request.status == "pending":
             assert request.claimed_by == life.claimed_by
         starts = self.house.paid.count(self.run.id)
-        assert (len(ran), starts) == ((1, 1) if life.status == "approved" else (0, 0))
+        assert (len(ran), starts) == ((1, 1) if life.has_run else (0, 0))
         for execution in ran:
             edited = winner is not None and winner.verb == "edit"
             assert execution.decision_id == request.decision_id
@@ -423,10 +439,11 @@ class RequestLife(RuleBasedStateMachine):
 
     async def _teardown(self) -> None:
         engine = self.house.engine
-        if self.life.status == "pending":
+        if self.life.status == "pending" or self.life.is_asked_again:
             await engine.interrupt(self.run)
         ended = await engine.ended(self.run)
-        assert ended.status == ("interrupted" if self.life.status in {"pending", "cancelled"} else "completed")
+        completes = self.life.has_run or self.life.status in {"rejected", "responded"}
+        assert ended.status == ("completed" if completes else "interrupted")
         async with engine.database.read() as conn:
             (call,) = await calls.of_run(conn, self.run.id)
             path = [stored.message for stored in await messages.path_to(conn, ended.head_message_id)]
@@ -448,7 +465,7 @@ async def house(client: Client, sqlite: Database) -> AsyncIterator[House]:
     async with AsyncExitStack() as opened:
         engine = await opened.enter_async_context(stack(client, sqlite, pay, ask, model=Asking(), working=False))
         await opened.enter_async_context(engine.worker(max_cached_workflows=100))
-        gateway = Gateway(client, update_wait=timedelta(seconds=60))
+        gateway = Gateway(client)
         app = create_api_app(database=sqlite, gateway=gateway, settings=ApiSettings(heartbeat_timeout_seconds=2))
         url = await opened.enter_async_context(serving(app))
         clients = {}

@@ -201,20 +201,22 @@ async def test_an_ended_run_cannot_be_interrupted(api: Api) -> None:
 
 
 async def test_with_temporal_away_nothing_starts_and_nothing_is_left(cut_off: Api) -> None:
-    """503; no run, message or conversation. Interrupting is 503 too."""
+    """503; no run, message or conversation."""
     before = await counts(cut_off)
     answer = await cut_off.agent.post("/api/v1/runs", json={"agent": "agent", "input": "hello"})
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
     assert await counts(cut_off) == before
 
 
-async def test_a_live_run_is_not_interrupted_with_temporal_away(api: Api, cut_off: Api) -> None:
-    """503, and the run continues."""
+async def test_i5_an_interrupt_counts_with_temporal_away(api: Api, cut_off: Api) -> None:
+    """I5: the order is stored at once: nothing can be decided any more, and the run stops when Temporal is back."""
     request = await api.gated()
-    answer = await cut_off.agent.post(f"/api/v1/runs/{request['run_id']}/interrupt", json={})
-    assert answer.status_code == 503
-    assert (await api.decide(request)).status_code == 200
-    assert (await finished(api, request["run_id"]))["status"] == "completed"
+    answer = await cut_off.agent.post(f"/api/v1/runs/{request['run_id']}/interrupt", json={"reason": "stop"})
+    assert answer.status_code == 202
+    late = await api.decide(request)
+    assert (late.status_code, late.json()["code"]) == (410, "run_ended")
+    ended = await finished(api, request["run_id"])
+    assert (ended["status"], ended["reason"]) == ("interrupted", "stop")
 
 
 async def test_a_start_that_fails_halfway_is_undone(api: Api, cut_off: Api) -> None:

@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +95,7 @@ async def own_api(client: Client, sqlite: Database) -> AsyncIterator[Api]:
     """An engine and an API for this test alone, because an admin's requests change its policy too."""
     async with (
         stack(client, sqlite, *TOOLS, model=TextScript(), policy=POLICY) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=60))) as api,
+        api_on(engine, Gateway(client)) as api,
     ):
         yield api
 

@@ -78,7 +78,6 @@ async def test_a_run_is_paused_gets_a_message_and_is_resumed(office: Api, printe
     await office.stack.event(run, "request.superseded")
     assert f"{run.id} continues with scripted:other" in await printed("model", run.id, "scripted:other")
     assert f"{run.id} resumes" in await printed("resume", run.id)
-    await office.stack.interrupt(run)
     await office.stack.ended(run)
     output = await printed("watch", run.id)
     for line in (

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -47,7 +46,6 @@ RUNS_AT_ONCE = 10
 PAGE = 200
 PATIENCE_SECONDS = 300.0
 PAUSE_SECONDS = 0.5
-UPDATE_WAIT = timedelta(seconds=60)
 
 
 class Amount(BaseModel):
@@ -134,7 +132,7 @@ async def decided_by(crowd: Crowd, client: Client, database: Database, *, seed: 
         engine.services = replace(engine.services, settings=ApiSettings())
         pending = await _opened(engine, crowd)
         # Patient: a decision that is sent once more because the machine is busy makes it busier.
-        gateway = Gateway(client, update_wait=UPDATE_WAIT)
+        gateway = Gateway(client)
         app = create_api_app(database=database, gateway=gateway, settings=ApiSettings())
         # Its background work is included: a decision that got lost with a workflow task is sent again.
         async with app.router.lifespan_context(app):

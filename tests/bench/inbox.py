@@ -165,7 +165,7 @@ async def _beat(database: Database, ended: list[str]) -> None:
                 request_id=decided.id,
                 by="operator",
             )
-            await requests.offer(conn, word)
+            await requests.add_decision(conn, word)
             await requests.settle(
                 conn,
                 decided.id,

@@ -175,16 +175,12 @@ def answers_match_decisions(evidence: Evidence) -> Iterator[Violation]:
 def _codes_match(name: str, codes: set[int], request: Request) -> Iterator[Violation]:
     """Compare the status codes that one decision got with who decided."""
     won = request.decision_id == name
-    if codes - {200, 202, 409, 410}:
+    if codes - {200, 409, 410}:
         yield Violation("decision", name, f"it was answered {sorted(codes)}")
     if 200 in codes and not won:
         yield Violation("decision", name, f"its answer says that it decided, and {request.decision_id} is recorded")
     if won and codes & {409, 410}:
         yield Violation("decision", name, f"it decided, and was answered {sorted(codes & {409, 410})}")
-    if codes == {202} and not won:
-        yield Violation(
-            "decision", name, f"it was accepted, is not recorded ({request.status}), and never learned that"
-        )
 
 
 def _answer_matches(answer: Answered, request: Request) -> Iterator[Violation]:
@@ -235,7 +231,7 @@ def conversations_reconciled(evidence: Evidence) -> Iterator[Violation]:
 
 
 def workflows_agree(evidence: Evidence) -> Iterator[Violation]:
-    """Each workflow ended as its run did, received every decision that counts, replays, and recovered from failed tasks."""
+    """Each workflow ended as its run did, got a signal of each decision that counts, replays, and recovered from failed tasks."""
     for run_id, recorded in evidence.runs.items():
         workflow = evidence.workflows.get(run_id)
         if workflow is None:
@@ -253,10 +249,10 @@ def workflows_agree(evidence: Evidence) -> Iterator[Violation]:
         )
         if workflow.replay_error:
             yield Violation("workflow", run_id, f"its history does not replay: {workflow.replay_error}")
-        # Of an interrupted run's decisions some may never have had to arrive.
-        decided = {each.decision_id for each in recorded.requests if each.decision_id is not None}
+        # Of an interrupted run's decisions some may never have had to arrive; a run may learn of one by an expiry's timer, too.
+        decided = {each.id for each in recorded.requests if each.decision_id is not None and each.expires_at is None}
         for missing in decided - workflow.received if recorded.run.status == "completed" else ():
-            yield Violation("workflow", missing, "it is recorded, and its run never received it")
+            yield Violation("workflow", missing, "it is decided, and its run never got a signal")
 
 
 CHECKS: Final[tuple[Callable[[Evidence], Iterator[Violation]], ...]] = (

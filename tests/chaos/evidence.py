@@ -47,7 +47,7 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """One answer to a decision. ``http``: 200, 202, 409 or 410. ``status``: of a 200. ``winner``: decision id a 409 names."""
+    """One answer to a decision. ``http``: 200, 409 or 410. ``status``: of a 200. ``winner``: decision id a 409 names."""
 
     decision_id: str
     request_id: str
@@ -58,8 +58,6 @@ class Answered:
     status: str | None = None
     code: str = ""
     winner: str | None = None
-    last_word: bool = False
-    """It was asked for when everything was over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +72,7 @@ class Planned:
 
 @dataclass(kw_only=True)
 class Workflow:
-    """Temporal's view of a run. ``executions``: how many it took (continue-as-new). ``received``: decision ids in its history.
+    """Temporal's view of a run. ``executions``: how many it took (continue-as-new). ``received``: the requests in its signals.
 
     ``task_failures``: causes of failed workflow tasks, with their messages. ``unresolved``: the last, if none succeeded later.
     ``replay_error``: why its history does not replay; empty when it does.
@@ -211,13 +209,10 @@ def _read(workflow: Workflow, history: WorkflowHistory) -> None:
                 workflow.task_failures.append(failure)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 failure = ""
-            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
-                accepted = event.workflow_execution_update_accepted_event_attributes
-                workflow.received.add(json.loads(accepted.accepted_request.input.args.payloads[0].data)["decision_id"])
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 signaled = event.workflow_execution_signaled_event_attributes
-                if signaled.signal_name == contract.DECIDE:
-                    workflow.received.add(json.loads(signaled.input.payloads[0].data)["decision_id"])
+                if signaled.signal_name == contract.DECIDED:
+                    workflow.received.add(json.loads(signaled.input.payloads[0].data))
             case _:
                 pass
     workflow.unresolved = workflow.unresolved or failure

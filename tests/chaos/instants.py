@@ -22,9 +22,9 @@ from activities.call_model import CallModel
 from activities.close_step import CloseStep
 from activities.escalation import Escalation
 from activities.execution.redemption import Redeemed
-from activities.record_decision import RecordDecision
 from activities.run_tool import RunTool
 from approvals_api.gateway.client import Gateway
+from approvals_api.requests import decide
 
 DIRECTORY: Final = "CHAOS_INSTANTS"
 TAKEN: Final = "taken-"
@@ -36,7 +36,6 @@ WORKER: Final = (
     "redeemed-not-started",
     "effect-not-recorded",
     "recorded-not-reported",
-    "decided-not-answered",
     "expired-not-reported",
     "before-continue-as-new",
     "after-continue-as-new",
@@ -44,11 +43,11 @@ WORKER: Final = (
     "closed-not-reported",
 )
 """Where a worker can be made to end: a model's response stored and not planned; a plan stored and not reported; between
-approve and start; between effect and record; between record and answer; a decision stored and its operator not answered;
-an expiry stored and not reported; continue-as-new about to be sent, and sent; a run's end stored and not reported."""
-API: Final = ("recorded-not-begun", "offered-not-sent", "taken-not-answered")
-"""Where an API can be made to end: a run stored and its workflow not begun; a decision before it is sent to the workflow;
-a decision that the workflow took and its operator has no answer to."""
+approve and start; between effect and record; between record and answer; an expiry stored and not reported; continue-
+as-new about to be sent, and sent; a run's end stored and not reported."""
+API: Final = ("recorded-not-begun", "offered-not-taken", "taken-not-committed", "decided-not-told", "told-not-answered")
+"""Where an API can be made to end: a run stored and its workflow not begun; in the transaction of a decision, before and after
+it is written; a decision that is stored and not signalled to its run; and one that is."""
 RARE: Final = ("expired-not-reported", "closed-not-reported")
 """Instants that need a request which expires, or a run that is interrupted."""
 
@@ -86,10 +85,9 @@ def install() -> None:
     _around(CallModel, "_store", after="answered-not-planned")
     _around(CallModel, "_plan", after="planned-not-reported")
     _around(CallModel, "_finish", after="completed-not-reported")
-    _around(RunTool, "_redeem", before="approved-not-redeemed", only_if=lambda _self, order: bool(order.decision_id))
+    _around(RunTool, "_redeem", before="approved-not-redeemed")
     _around(RunTool, "_redeem", after="redeemed-not-started", only_after=lambda came: isinstance(came, Redeemed))
     _around(RunTool, "_record", before="effect-not-recorded", after="recorded-not-reported")
-    _around(RecordDecision, "record_decision", after="decided-not-answered")
     _around(Escalation, "record_expiry", after="expired-not-reported")
     _around(CloseStep, "close_step", after="closed-not-reported")
     _around(
@@ -100,7 +98,8 @@ def install() -> None:
         only_if=lambda _self, completion: _continues(completion),
     )
     _around(Gateway, "start_run", before="recorded-not-begun")
-    _around(Gateway, "decide", before="offered-not-sent", after="taken-not-answered")
+    _around(decide, "_decide", before="offered-not-taken", after="taken-not-committed")
+    _around(Gateway, "_tell_quietly", before="decided-not-told", after="told-not-answered")
 
 
 def _continues(completion: Any) -> bool:
@@ -109,7 +108,7 @@ def _continues(completion: Any) -> bool:
 
 
 def _around(
-    owner: type,
+    owner: Any,
     name: str,
     *,
     before: str = "",

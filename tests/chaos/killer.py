@@ -144,7 +144,7 @@ class Killer:
             self._processes.send(name, signal.SIGKILL)
 
     async def _no_workers(self) -> None:
-        """No worker runs for longer than a decision waits for an answer: it is recorded (202)."""
+        """No worker runs for some seconds, and decisions are taken all the same."""
         self._resting.update(self._workers)
         for name in self._workers:
             self._processes.send(name, signal.SIGKILL)

@@ -123,7 +123,6 @@ async def play(on: Scene, outcome: Outcome, seed: str, wanted: Sequence[Script],
         deciding.cancel()
         telling.cancel()
     outcome.refused, outcome.away = killer.refused, on.away
-    await on.last_words()
     outcome.evidence = await on.evidence()
     outcome.violations = violations(outcome.evidence)
 

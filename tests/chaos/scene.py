@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
@@ -56,7 +55,6 @@ class Scene:
         self._database_url = database_url
         self._clients: dict[str, TurngateClient] = {}
         self._decided: set[str] = set()
-        self._sent: dict[str, tuple[RequestItem, dict[str, Any]]] = {}
 
     async def enrol(self) -> None:
         """Make the operators; the API must be ready."""
@@ -136,12 +134,10 @@ class Scene:
         args: str | None = None,
         key: str | None = None,
         by: str = "ann",
-        last_word: bool = False,
     ) -> Answered:
         """Decide, again and again under one key until the API takes it, or says that it is too late."""
         key = key or f"decide-{request.id}"
         self._decided.add(request.id)
-        self._sent[key] = (request, {"verb": verb, "outcome": outcome, "args": args, "by": by})
         sent = {"decision_id": key, "request_id": request.id, "by": by, "verb": verb, "outcome": outcome}
         try:
             decided = await self.insist(
@@ -158,25 +154,15 @@ class Scene:
         except GoneError as late:
             answer = {"http": HTTPStatus.GONE, "code": late.error_code}
         else:
-            taken = HTTPStatus.ACCEPTED if decided.status is None else HTTPStatus.OK
-            answer = {"http": taken, "status": decided.status}
-        self.answers.append(Answered(**sent, **answer, last_word=last_word))
+            answer = {"http": HTTPStatus.OK, "status": decided.status}
+        self.answers.append(Answered(**sent, **answer))
         return self.answers[-1]
-
-    async def last_words(self) -> None:
-        """Send each decision that was only recorded (202) again: the answer says whether it won."""
-        codes_by_decision = defaultdict(set)
-        for answer in self.answers:
-            codes_by_decision[answer.decision_id].add(answer.http)
-        for key in [key for key, codes in codes_by_decision.items() if codes == {HTTPStatus.ACCEPTED}]:
-            request, sent = self._sent[key]
-            await self.decide(request, key=key, last_word=True, **sent)
 
     async def approve(self, run_id: str) -> Answered:
         return await self.decide(await self.request(run_id), "approve")
 
     def knows_decision(self, request_id: str) -> bool:
-        """Tell whether this request was decided here; one that is decided may still be pending (202)."""
+        """Tell whether this request was decided here; a list that was read before may still show it."""
         return request_id in self._decided
 
     # The world outside

@@ -159,7 +159,7 @@ def whole() -> Evidence:
     return Evidence(
         planned=[Planned(run_id=RUN, name="one", calls=len(TOOL))],
         runs={RUN: recorded},
-        workflows={RUN: Workflow(status="COMPLETED", received={each.decision_id or "" for each in requests})},
+        workflows={RUN: Workflow(status="COMPLETED", received={each.id for each in requests})},
         ledger=[start("paid"), start("edited", 9), start("posted"), start("lost"), start("lost", at=6.0)],
         answers=[*answers, lost],
         manifests=MANIFESTS,
@@ -298,7 +298,10 @@ DEFECTS: dict[str, tuple[Kind, Callable[[Evidence], None]]] = {
         lambda of: change(of.runs[RUN].executions, 0, decision_id="d-rq-refused-approval"),
     ),
     "an accepted decision that did not win": ("decision", of_request(0, decision_id="d-late")),
-    "a decision accepted (202) and forgotten": ("decision", lambda of: change(of.answers, -1, http=202, winner=None)),
+    "a decision accepted and forgotten": (
+        "decision",
+        lambda of: change(of.answers, -1, http=200, status="approved", code="", winner=None),
+    ),
     "a winner whose answer says that it lost": ("decision", answered(http=409, status=None)),
     "an answer of another status": ("decision", answered(status="rejected")),
     "a loser with another winner's name": ("decision", lambda of: change(of.answers, -1, winner="d-unknown")),

@@ -22,34 +22,33 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.engine import STARTER, Cast, ListModel, Script, Stack, call, person, says, stack, until
+from pydantic import field_validator
+from support.engine import OPERATOR, STARTER, Cast, ListModel, Script, Stack, call, person, says, stack, until
 from support.tools import Amount, Bench
-from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, WorkflowUpdateFailedError
+from temporalio.client import Client, ScheduleActionExecutionStartWorkflow
 from temporalio.common import WorkflowIDReusePolicy
 
 from approvals_api.external_calls import service as external_service
 from approvals_api.recovery import recover
+from approvals_api.runs import control, send_message
 from approvals_api.runs import fork as fork_run
-from approvals_api.runs import send_message
 from approvals_api.schedules import service as schedule_service
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent, tool
 from turngate.domain.agents.schedules import Timetable
-from turngate.domain.contract import AgentTurnInput, DecideInput, PauseInput, ResumeInput, RunLimits
+from turngate.domain.contract import AgentTurnInput, RunLimits
 from turngate.domain.errors import ModelError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Ok
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
-from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.policy import grants
-from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.store.schedules import schedule_fires
 from turngate.store.schedules.schedule_fires import Fire
 from turngate.toolkits import control_calls
-from turngate.wire.orders import DecisionOrder, ExternalCallOrder, ForkOrder, MessageOrder, ReportOrder, ScheduleOrder
+from turngate.wire.orders import ExternalCallOrder, ForkOrder, MessageOrder, ReportOrder, ScheduleOrder
 
 HISTORIES = Path(__file__).with_name("histories") / version("turngate")
 IDENTITY = "recorder"
@@ -59,6 +58,17 @@ BLANKED = {"stackTrace", "binaryChecksum", "buildId", "workerInstanceKey", "work
 Recording = dict[str, tuple[str, str | None]]
 """Name of the history → workflow id and execution run id (None: the newest)."""
 Story = Callable[[Client, Database], Awaitable[Recording]]
+
+
+class Even(Amount):
+    """An amount with a rule that JSON Schema cannot say."""
+
+    @field_validator("cents")
+    @classmethod
+    def even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError("must be even")
+        return value
 
 
 def paying(*more: Any) -> ListModel:
@@ -79,24 +89,18 @@ async def approve(client: Client, database: Database) -> Recording:
 
 
 async def edit(client: Client, database: Database) -> Recording:
-    """An edit that does not fit, then one that does."""
-    async with stack(client, database, Bench().pay, model=paying()) as engine:
+    """An edit that only the tool's own type refuses, so that it is asked about again; then one that fits."""
+
+    @tool(effect="once", ask=True)
+    async def pay(params: Even) -> int:
+        """Pay."""
+        return params.cents
+
+    model = ListModel(says(call("pay", '{"cents": 4}')), says("Done."))
+    async with stack(client, database, pay, model=model) as engine:
         run = await engine.start()
-        request = await engine.request(run)
-        for decision_id, cents in (("d-1", '"many"'), ("d-2", "50")):
-            decision = DecideInput(
-                decision_id=decision_id,
-                request_id=request.id,
-                verb="edit",
-                digest=request.digest,
-                by="operator",
-                sent_at=now(),
-            )
-            await store_offer(engine, decision, f'{{"cents": {cents}}}')
-            try:
-                await engine.workflow(run).execute_update("decide", decision, id=decision_id)
-            except WorkflowUpdateFailedError as refused:
-                print(f"edit: refused, which is part of the story: {refused.cause}")
+        for cents in ("7", "50"):
+            await engine.decide(await engine.request(run), "edit", args=f'{{"cents": {cents}}}')
         return await completed(engine, run, "edit")
 
 
@@ -193,16 +197,17 @@ async def question(client: Client, database: Database) -> Recording:
 
 
 async def signalled(client: Client, database: Database) -> Recording:
-    """A decision that came as a Signal while no worker ran, twice, and a refused one beside it."""
+    """Forged signals and news of a decision that was made while no worker ran, twice."""
     async with stack(client, database, Bench().pay, model=paying(), working=False) as engine:
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
-        good = DecideInput(
-            decision_id="d", request_id=request.id, verb="approve", digest=request.digest, by="operator", sent_at=now()
-        )
-        for decision in (good.model_copy(update={"decision_id": "x", "digest": "other"}), good, good):
-            await engine.workflow(run).signal("decide", decision)
+            await engine.idle(run)
+            for name in ("rq_unknown", request.id):
+                await engine.workflow(run).signal("decided", name)
+            await engine.idle(run)
+        await engine.decide(request, "approve")
+        await engine.services.gateway.tell_decided_again(run.id, request.id)
         async with engine.worker():
             return await completed(engine, run, "signalled")
 
@@ -314,19 +319,7 @@ async def quorum(client: Client, database: Database) -> Recording:
         run = await engine.start()
         first = await engine.request(run)
         await engine.decide(first, "approve", by=person("ann"), decision_id="d-ann")
-        for decision_id in ("d-ann", "d-ann-2"):
-            decision = DecideInput(
-                decision_id=decision_id,
-                request_id=first.id,
-                verb="approve",
-                digest=first.digest,
-                by="ann",
-                sent_at=now(),
-            )
-            try:
-                await engine.workflow(run).execute_update("decide", decision, id=f"{decision_id}-again")
-            except WorkflowUpdateFailedError as refused:
-                print(f"quorum: refused, which is part of the story: {refused.cause}")
+        await engine.decide(first, "approve", by=person("ann"), decision_id="d-ann")
         await engine.decide(first, "approve", by=person("bob"))
         second = await engine.request(run)
         await engine.decide(second, "approve", by=person("ann"))
@@ -385,10 +378,10 @@ async def held(client: Client, database: Database) -> Recording:
     async with stack(client, database, Bench().pay, model=paying()) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        await engine.services.gateway.pause(run.id, PauseInput(by="operator", reason="lunch"))
-        await engine.event(run, "run.paused")
+        await control.pause(engine.services, OPERATOR, run.id, reason="lunch")
+        await engine.idle(run)
         await engine.decide(request, "approve")
-        await engine.services.gateway.resume(run.id, ResumeInput(by="operator"))
+        await control.resume(engine.services, OPERATOR, run.id)
         return await completed(engine, run, "held")
 
 
@@ -554,17 +547,6 @@ STORIES: list[Story] = [
     external_call,
     marked_gates,
 ]
-
-
-async def store_offer(engine: Stack, decision: DecideInput, args: str) -> None:
-    offer = requests.new_decision(
-        DecisionOrder(verb=decision.verb, digest=decision.digest, args=args),
-        decision_id=decision.decision_id,
-        request_id=decision.request_id,
-        by=decision.by,
-    )
-    async with engine.database.write() as conn:
-        await requests.offer(conn, offer)
 
 
 async def run_of(database: Database, fire: Fire) -> runs.Run:

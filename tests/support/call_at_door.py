@@ -14,6 +14,7 @@ from support.stored_requests import live_run, request_row
 from activities.engine.engine import Engine
 from activities.execution.door import Door
 from activities.execution.preflight import Findings
+from activities.planning.requests import request_id_of
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.hooks import Hooks
 from turngate.domain.contract import RunToolInput
@@ -49,7 +50,6 @@ class CallAtDoor:
             services=svcs.Registry(),
             models=Models(ModelSettings()),
         )
-        self.decision_id: str | None = None
 
     async def plan(
         self, raw_input: str = "{}", *, disposition: calls.Disposition = "run", verdict: Verdict = ALLOWED, **run: Any
@@ -75,22 +75,27 @@ class CallAtDoor:
             await calls.insert_planned(conn, [self.call])
 
     async def approve(
-        self, *, precondition: str | None = None, ago: timedelta = timedelta(0), **terms: Any
+        self,
+        *,
+        precondition: str | None = None,
+        ago: timedelta = timedelta(0),
+        not_by: str | None = None,
+        **terms: Any,
     ) -> requests.Request:
-        """Write the request that asked about the call, approved by vic; the next order comes with that decision."""
+        """Write the request that asked about the call, approved by vic; the door finds it."""
         request = request_row(
             self.run,
-            "rq_1",
+            request_id_of(self.run.id, "c1", "approval"),
             tool_call_id="c1",
             tool_name=self.tool.name,
             digest=self.call.digest,
             precondition=precondition,
+            not_by=not_by,
             terms=AskTerms(**terms).model_dump_json(exclude_defaults=True),
         )
-        self.decision_id = "d1"
         async with self.database.write() as conn:
             await requests.insert_all(conn, [request])
-            won = {"decision_id": self.decision_id, "verb": "approve", "by": "vic"}
+            won = {"decision_id": "d1", "verb": "approve", "by": "vic"}
             await requests.settle(conn, request.id, requests.Ending(status="approved", at=now() - ago, **won))
         return request
 
@@ -109,7 +114,7 @@ class CallAtDoor:
     @asynccontextmanager
     async def door(self, findings: Findings | None = None) -> AsyncIterator[Door]:
         """The call at its door, in a write transaction."""
-        order = RunToolInput(run_id=self.run.id, call="c1", decision_id=self.decision_id)
+        order = RunToolInput(run_id=self.run.id, call="c1")
         async with self.database.write() as conn:
             yield await Door.at(self.engine, conn, order, findings)
 

@@ -5,10 +5,8 @@ Only the model is a script, which is also what a user may choose.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,14 +14,13 @@ from typing import Any
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
-from approvals_api.gateway.client import Gateway
 from approvals_api.principal import Principal
 from approvals_api.requests import decide as decide_request
+from approvals_api.runs import control
 from approvals_api.runs import start as start_run
 from turngate.domain.agents.app import Agent, App, Limits
 from turngate.domain.agents.hooks import Hooks
 from turngate.domain.agents.model_profiles import Profiles
-from turngate.domain.contract import InterruptInput
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart, ToolCallPart
 from turngate.domain.digest import derived_id, framed_sha256
 from turngate.domain.errors import ConfigurationError
@@ -163,9 +160,6 @@ class Stack(EngineHarness):
 
     def worker(self, **options: Any) -> WorkerGroup:
         """A worker with the cache off, so that every workflow task replays."""
-        # With the cache off, the SDK may cancel a local activity that has just ended, and warns that it is not there. As
-        # an error, which pytest makes of it, the warning would end the worker.
-        warnings.filterwarnings("ignore", message="Cannot find activity to cancel")
         return super().worker(**{"max_cached_workflows": 0, **options})
 
     async def start(self, text: str = "go", **options: Any) -> runs.Run:
@@ -205,14 +199,8 @@ class Stack(EngineHarness):
         order = DecisionOrder.model_validate({"verb": verb, "digest": request.digest, **options})
         return await decide_request.submit(self.services, by, request.id, order, decision_id=decision_id)
 
-    def impatient(self) -> Stack:
-        """Let decisions go as Signals after half a second: for tests without a worker."""
-        gateway = Gateway(self.client, update_wait=timedelta(seconds=0.5))
-        self.services = replace(self.services, gateway=gateway)
-        return self
-
     async def interrupt(self, run: runs.Run, reason: str = "enough") -> None:
-        await self.services.gateway.interrupt(run.id, InterruptInput(by="operator", reason=reason))
+        await control.stop(self.services, run.id, by="operator", reason=reason)
 
     async def store_rules(self, source: str) -> None:
         """Store the next version of the rules (TOML) unchecked, even if it cannot be read."""

@@ -8,7 +8,6 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any, Literal
 
 import pytest
@@ -52,7 +51,6 @@ FLAGS = [
     # A new page goes into the process of the open pages of the same site and context: see `context_for`.
     "--process-per-site",
 ]
-UPDATE_WAIT = timedelta(seconds=60)
 
 
 class Refund(BaseModel):
@@ -275,7 +273,7 @@ async def site(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Asyn
     async with (
         stack(client, database, *tools_of(ran), model=WrittenModel(), policy=POLICY, working=False) as engine,
         engine.worker(max_cached_workflows=500),  # replaying is other tests' business
-        site_on(engine, ran, Gateway(client, update_wait=UPDATE_WAIT)) as site,
+        site_on(engine, ran, Gateway(client)) as site,
     ):
         yield site
     await database.close()
@@ -287,7 +285,7 @@ async def idle_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
     ran = Ran([])
     async with (
         stack(client, sqlite, *tools_of(ran), model=WrittenModel(), policy=POLICY, working=False) as engine,
-        site_on(engine, ran, Gateway(client, update_wait=timedelta(milliseconds=300))) as site,
+        site_on(engine, ran, Gateway(client)) as site,
     ):
         yield site
 
@@ -305,7 +303,7 @@ async def limited_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
     async with (
         stack(client, sqlite, *tools_of(ran), model=models, working=False) as engine,
         engine.worker(max_cached_workflows=500),
-        site_on(engine, ran, Gateway(client, update_wait=UPDATE_WAIT)) as site,
+        site_on(engine, ran, Gateway(client)) as site,
     ):
         yield site
 
@@ -319,7 +317,7 @@ async def office(client: Client, tmp_path_factory: pytest.TempPathFactory) -> As
     async with (
         stack(client, database, *world.tools(), model=Acting(), limits=LIMITS, working=False) as engine,
         engine.worker(max_cached_workflows=500),
-        site_on(engine, Ran([]), Gateway(client, update_wait=UPDATE_WAIT)) as site,
+        site_on(engine, Ran([]), Gateway(client)) as site,
     ):
         yield replace(site, world=world)
     await database.close()

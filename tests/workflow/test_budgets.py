@@ -15,7 +15,6 @@ from temporalio.client import Client
 
 from approvals_api.recovery import recover
 from turngate import Agent, App, ConfigurationError, Limits, Policy, Price, Rule, Toolkit, declare_tool
-from turngate.domain.contract import InterruptInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Usage
 from turngate.domain.errors import ForbiddenError, InvalidInputError
@@ -103,18 +102,18 @@ async def test_a_budget_asks_to_be_extended(
 
 
 async def test_a_person_says_how_much_more(client: Client, sqlite: Database, bench: Bench) -> None:
-    """An edit gives another amount; one that is no amount is refused and decides nothing."""
+    """An edit gives another amount; one that is no amount extends nothing, and is asked about again."""
     limits = Limits(tool_calls=1, when_used_up="ask")
     async with stack(client, sqlite, bench.look, model=spends(), limits=limits) as engine:
         run = await engine.start()
         request = await engine.request(run, tool="extend_budget")
-        for wrong in (
-            EDITED.replace("100", "-1"),
-            EDITED.replace("100", '"NaN"'),
-            EDITED.replace("tool_calls", "wishes"),
-        ):
+        for wrong in (EDITED.replace("100", "-1"), EDITED.replace("tool_calls", "wishes")):
             with pytest.raises(InvalidInputError):
                 await engine.decide(request, "edit", args=wrong)
+        # What only the tool's own type can tell.
+        await engine.decide(request, "edit", args=EDITED.replace("100", '"NaN"'))
+        request = await engine.request(run, tool="extend_budget")
+        assert "do not fit the tool" in request.reason
         with pytest.raises(InvalidInputError, match="takes: approve, edit, reject"):
             await engine.decide(request, "respond", args='{"budget": "tool_calls", "extended_by": "all"}')
         await engine.decide(request, "edit", args=EDITED)
@@ -171,7 +170,7 @@ async def test_i1_an_interrupt_ends_what_waits_for_more(client: Client, database
     async with stack(client, database, bench.look, model=spends(), limits=limits) as engine:
         run = await engine.start()
         request = await engine.request(run, tool="extend_budget")
-        await engine.services.gateway.interrupt(run.id, InterruptInput(by="operator", reason="enough"))
+        await engine.interrupt(run)
         assert (await engine.ended(run)).status == "interrupted"
         closed = (await engine.results(run))[request.tool_call_id]
         assert isinstance(closed, Failure)
@@ -221,7 +220,7 @@ async def test_i5_a_lost_run_still_asks_for_more(client: Client, sqlite: Databas
             async with sqlite.write() as conn:
                 order = DecisionOrder(verb="approve", digest=request.digest)
                 named = {"decision_id": "d", "request_id": request.id, "by": "boss"}
-                await requests.offer(conn, requests.new_decision(order, **named))
+                await requests.add_decision(conn, requests.new_decision(order, **named))
                 won = {"status": "approved", "decision_id": "d", "verb": "approve", "by": "boss"}
                 await requests.settle(conn, request.id, requests.Ending(at=now(), **won))
         report = await recover.recover(engine.services, None, by="cli:me")

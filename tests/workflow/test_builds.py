@@ -174,7 +174,7 @@ async def test_without_builds_changed_code_holds_up_a_waiting_run(
 ) -> None:
     """Temporal refuses to continue with code that does not match: the approved call does not run, and the run is stuck."""
     async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
-        engine = those.engine.impatient()
+        engine = those.engine
         async with those.worker():
             run = await engine.start()
             request = await engine.request(run)

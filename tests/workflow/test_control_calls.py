@@ -20,11 +20,9 @@ from approvals_api.runs import views as run_views
 from turngate import Agent, Finish, HandOff, Policy, Rule, Toolkit, WaitUntil, control_call_tool
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits, RunToolInput
 from turngate.domain.conversation.history import is_reconciled
-from turngate.domain.errors import InvalidInputError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Database
-from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.toolkits.control_calls import finish, hand_off, switch_model, wait_until
 
@@ -341,7 +339,7 @@ async def test_i9_a_signal_that_cannot_be_carried_out_is_the_models_to_read(clie
 
 
 async def test_i6_an_edit_is_read_as_the_signal_it_makes(client: Client, sqlite: Database) -> None:
-    """I6: an edit into a control call that cannot be carried out is refused like one that does not fit; nothing is saved."""
+    """I6: an edit into a control call that cannot be carried out is asked about again, like one that does not fit."""
 
     class Where(BaseModel):
         agent: str
@@ -358,11 +356,11 @@ async def test_i6_an_edit_is_read_as_the_signal_it_makes(client: Client, sqlite:
     async with stack(client, sqlite, pass_on, model=model, agents=[other]) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        with pytest.raises(InvalidInputError, match="no agent 'missing'"):
-            await engine.decide(request, "edit", args='{"agent": "missing"}', decision_id="bad")
-        async with sqlite.read() as conn:
-            assert await requests.decision(conn, "bad") is None
-        await engine.decide(request, "edit", args='{"agent": "other"}')
+        await engine.decide(request, "edit", args='{"agent": "missing"}')
+        again = await engine.request(run)
+        assert "no agent 'missing'" in again.reason
+        assert again.input == request.input
+        await engine.decide(again, "edit", args='{"agent": "other"}')
         assert (await engine.ended(run)).agent == "other"
 
 

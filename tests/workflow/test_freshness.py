@@ -23,7 +23,7 @@ from activities.run_tool import RunTool
 from approvals_api.requests.views import request_detail
 from approvals_api.runs import control
 from turngate import Hooks, Policy, Preview, Rule, tool
-from turngate.domain.contract import DecideInput, RunToolInput
+from turngate.domain.contract import RunToolInput
 from turngate.domain.tools.tool import Tool
 from turngate.store import tables
 from turngate.store.clock import as_text, from_text, now
@@ -165,9 +165,9 @@ async def test_i3_nothing_vouches_for_a_tool_without_precondition(client: Client
         )
         assert (first.preview, second.preview) == ("5 of 100", "5 of 3")
         await make_old(engine, tables.requests, timedelta(0), id=first.id)  # as if it had been given just now
-        stray = RunToolInput(run_id=run.id, call="p", decision_id="first")
+        stray = RunToolInput(run_id=run.id, call="p")
         again = await ActivityEnvironment().run(RunTool(engine.engine).run_tool, stray)
-        assert (again.state, again.again and again.again.request_id) == ("asked_again", second.id)
+        assert (again.state, again.again and again.again.request_id) == ("asks", second.id)
         assert (world.paid, await engine.executions(run)) == ([], {})
         await engine.decide(second, "approve", decision_id="second")
         assert (await engine.ended(run)).status == "completed"
@@ -205,7 +205,7 @@ async def test_i6_an_old_edit_is_asked_about_as_it_was_edited(client: Client, sq
 
 
 async def test_an_approval_is_as_old_as_the_person_who_gave_it_says_it(client: Client, database: Database) -> None:
-    """Sent on Friday while no worker ran, received by one on Monday: its age counts from Friday."""
+    """Decided on Friday while no worker ran, seen by one on Monday: its age counts from Friday."""
     world = World(100)
     async with paying(client, database, world.tool(depends=False), working=False) as engine:
         async with engine.worker():
@@ -214,10 +214,8 @@ async def test_an_approval_is_as_old_as_the_person_who_gave_it_says_it(client: C
             await engine.idle(run)
         await make_old(engine, tables.requests, timedelta(days=4), "created_at", id=first.id)
         friday = now() - LONG_AGO
-        decision = DecideInput(
-            decision_id="first", request_id=first.id, verb="approve", digest=first.digest, by="operator", sent_at=friday
-        )
-        await engine.workflow(run).signal("decide", decision)
+        await engine.decide(first, "approve", decision_id="first")
+        await make_old(engine, tables.requests, now() - friday, "decided_at", id=first.id)
         async with engine.worker():
             second = await in_place_of(engine, run, first)
             assert "operator approved this 3 d ago" in second.reason
@@ -226,7 +224,7 @@ async def test_an_approval_is_as_old_as_the_person_who_gave_it_says_it(client: C
         async with engine.database.read() as conn:
             stored = await requests.get(conn, first.id)
         assert stored is not None
-        assert stored.decided_at == as_text(friday)
+        assert stored.decision_id == "first"
         assert world.paid == []
 
 

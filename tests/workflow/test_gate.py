@@ -9,19 +9,17 @@ from datetime import timedelta
 
 import pytest
 from pydantic import ValidationError, field_validator
-from support.engine import OPERATOR, STARTER, ListModel, call, says, stack, until
+from support.engine import OPERATOR, STARTER, ListModel, call, person, says, stack, until
 from support.tools import Amount, Bench
 from temporalio.client import Client
 
 from approvals_api.principal import OPERATOR_SCOPES, Principal
 from turngate import Limits, Policy, Rule, interaction_tool, tool
-from turngate.domain.contract import DecideInput
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import call_digest
 from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
 from turngate.domain.tools.results import Failure, Ok
-from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import messages
@@ -170,10 +168,10 @@ async def test_i6_an_edit_that_does_not_fit_changes_nothing(client: Client, data
         assert bench.paid == [5]
 
 
-async def test_i6_an_edit_passes_the_tools_own_types_and_policy_again(
+async def test_i6_an_edit_that_does_not_fit_the_tools_own_types_is_asked_about_again(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I6: what JSON Schema lets through, the worker still refuses: here a validator that only pydantic knows."""
+    """I6: what JSON Schema lets through, the door does not (a validator that only pydantic knows): a person is asked again."""
 
     @tool(effect="once", ask=True)
     async def pay(params: Even) -> int:
@@ -184,15 +182,18 @@ async def test_i6_an_edit_passes_the_tools_own_types_and_policy_again(
     async with stack(client, sqlite, pay, model=paying(4)) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        with pytest.raises(InvalidInputError, match="must be even"):
-            await engine.decide(request, "edit", args='{"cents": 3}')
-        await engine.decide(request, "edit", args='{"cents": 6}')
+        await engine.decide(request, "edit", args='{"cents": 3}')
+        again = await engine.request(run)
+        assert again.id != request.id
+        assert (again.input, again.digest) == (request.input, request.digest)
+        assert "must be even" in again.reason
+        await engine.decide(again, "edit", args='{"cents": 6}')
         await engine.ended(run)
         assert bench.paid == [6]
 
 
 async def test_i6_an_edit_passes_the_policy_of_the_day(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I6: an edit is judged as the edited call by the current policy; a newer deny rule refuses it."""
+    """I6: an edit is judged as the edited call by the current policy; a newer deny rule closes it."""
     async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
         async with engine.worker():
             run = await engine.start()
@@ -201,10 +202,11 @@ async def test_i6_an_edit_passes_the_policy_of_the_day(client: Client, sqlite: D
         deny = Policy(rule=[Rule(name="closed", verdict="deny", tools=["pay"], reason="Closed today.")])
         engine.engine = replace(engine.engine, policy=deny)
         async with engine.worker():
-            with pytest.raises(InvalidInputError, match="closed"):
-                await engine.decide(request, "edit", args='{"cents": 1}')
-            await engine.decide(request, "reject")
+            await engine.decide(request, "edit", args='{"cents": 1}')
             await engine.ended(run)
+        result = (await engine.results(run))["c1"]
+        assert isinstance(result, Failure)
+        assert (result.kind, result.fields["rule"]) == ("denied", "closed")
         assert bench.paid == []
 
 
@@ -320,27 +322,16 @@ async def test_i4_the_same_decision_id_gets_the_first_answer(client: Client, dat
         assert bench.paid == [5]
 
 
-async def test_i4_the_workflow_itself_deduplicates_update_and_signal(
+async def test_i4_a_decision_that_is_signalled_several_times_counts_once(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I4: one decision arriving as Update and as Signal, several times, counts once."""
+    """I4: the run may get the signal of a decision any number of times; the call runs once."""
     async with stack(client, sqlite, bench.pay, model=paying()) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        decision = DecideInput(
-            decision_id="d-1",
-            request_id=request.id,
-            verb="approve",
-            digest=request.digest,
-            by="operator",
-            sent_at=now(),
-        )
-        workflow = engine.workflow(run)
-        await asyncio.gather(
-            workflow.signal("decide", decision),
-            workflow.execute_update("decide", decision, id="d-1"),
-            workflow.signal("decide", decision),
-        )
+        await engine.decide(request, "approve", decision_id="d-1")
+        tell = engine.services.gateway.tell_decided_again
+        await asyncio.gather(*(tell(run.id, request.id) for _ in range(3)), return_exceptions=True)
         assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [5]
 
@@ -370,21 +361,21 @@ async def test_i10_the_starter_can_be_barred(client: Client, sqlite: Database, b
         assert bench.paid == [5]
 
 
-async def test_a_decision_without_a_worker_is_recorded_and_takes_effect_later(
+async def test_a_decision_without_a_worker_is_final_and_takes_effect_later(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """With no worker the decision goes as a Signal (202) and counts when a worker is back."""
+    """With no worker the decision is taken all the same, and the call runs when a worker is back."""
     async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
             await engine.idle(run)
-        answer = await engine.impatient().decide(request, "edit", args='{"cents": 9}', decision_id="d-9")
-        assert answer.recorded_only
+        answer = await engine.decide(request, "edit", args='{"cents": 9}', decision_id="d-9")
+        assert answer.status == "approved"
         async with engine.worker():
             assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [9]
-        assert (await engine.decide(request, "edit", args='{"cents": 9}', decision_id="d-9")).status == "approved"
+        assert await engine.decide(request, "edit", args='{"cents": 9}', decision_id="d-9") == answer
 
 
 async def test_a_gate_holds_up_no_other_call(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -477,3 +468,39 @@ def test_limits_are_checked() -> None:
     """A limit outside its range is refused where it is written."""
     with pytest.raises(ValidationError):
         Limits(model_retry=timedelta(0))
+
+
+async def test_i6_an_edit_does_not_walk_past_the_terms_of_the_edited_call(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I6: 51 edited to 5,000 is asked about again under the rule for 5,000: two people, and not the starter."""
+    policy = Policy(
+        rule=[
+            Rule.model_validate(
+                {
+                    "name": "large",
+                    "verdict": "ask",
+                    "tools": ["pay"],
+                    "args": [{"at": "/cents", "op": "gt", "value": 1000}],
+                    "quorum": 2,
+                    "starter_may_decide": False,
+                    "risk": "high",
+                }
+            ),
+            Rule(name="small", verdict="ask", tools=["pay"]),
+        ]
+    )
+    async with stack(client, sqlite, bench.pay, model=paying(51), policy=policy) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        assert (request.rule, request.quorum) == ("small", 1)
+        await engine.decide(request, "edit", args='{"cents": 5000}', by=STARTER)
+        again = await engine.request(run)
+        assert (again.input, again.rule, again.quorum, again.risk) == ('{"cents": 5000}', "large", 2, "high")
+        with pytest.raises(ForbiddenError):
+            await engine.decide(again, "approve", by=STARTER)
+        await engine.decide(again, "approve", by=person("ann"))
+        assert bench.paid == []
+        await engine.decide(again, "approve", by=person("bob"))
+        assert (await engine.ended(run)).status == "completed"
+        assert bench.paid == [5000]

@@ -137,7 +137,6 @@ CHOOSE = interaction_tool(name="choose", description="Ask when.", params=Amount,
 WRONG_ANSWERS = {
     "shape": '{"day": "Monday"}',
     "type": '{"day": "Monday", "at": "noon"}',
-    "own-rule": '{"day": "Sunday", "at": 9}',
     "json": '{"day": ',
     "none": None,
 }
@@ -145,7 +144,7 @@ WRONG_ANSWERS = {
 
 @pytest.mark.parametrize("wrong", WRONG_ANSWERS)
 async def test_a_wrong_answer_saves_nothing(client: Client, sqlite: Database, wrong: str) -> None:
-    """An answer that violates the schema, or the tool's own type, is refused; the question stays open."""
+    """An answer that violates the schema is refused; the question stays open."""
     async with stack(client, sqlite, CHOOSE, model=ListModel(says(call("choose", '{"cents": 1}', "q")))) as engine:
         run = await engine.start()
         request = await engine.request(run, kind="question")
@@ -157,6 +156,21 @@ async def test_a_wrong_answer_saves_nothing(client: Client, sqlite: Database, wr
         assert (await engine.results(run))["q"] is None
         await engine.interrupt(run)
         await engine.ended(run)
+
+
+async def test_an_answer_that_breaks_the_tools_own_rule_is_asked_for_again(client: Client, sqlite: Database) -> None:
+    """What only the tool's own type can tell is found by the worker: the question is asked again, and says why."""
+    model = ListModel(says(call("choose", '{"cents": 1}', "q")), says("Thanks."))
+    async with stack(client, sqlite, CHOOSE, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run, kind="question")
+        await engine.decide(request, "respond", args='{"day": "Sunday", "at": 9}')
+        again = await engine.request(run, kind="question")
+        assert again.id != request.id
+        assert "not on a weekend" in again.reason
+        await engine.decide(again, "respond", args='{"day": "Monday", "at": 9}')
+        assert (await engine.ended(run)).status == "completed"
+        assert (await engine.results(run))["q"] == Ok(value={"day": "Monday", "at": 9})
 
 
 async def test_i4_an_answer_is_the_result_and_the_first_one_counts(client: Client, database: Database) -> None:

@@ -96,7 +96,7 @@ async def test_i1_i3_an_attempt_that_comes_back_cannot_close_a_call_that_is_aske
         run = await engine.start()
         await started(bench, 1)
         earlier = RunToolInput(run_id=run.id, call="c1")  # Temporal no longer listens to it
-        assert (await ActivityEnvironment().run(RunTool(engine.engine).run_tool, earlier)).state == "unknown"
+        assert (await ActivityEnvironment().run(RunTool(engine.engine).run_tool, earlier)).state == "asks"
         bench.release.set()
         await engine.event(run, "execution.late")
         outcome = await engine.request(run, kind="outcome")

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
 from sqlalchemy import update
-from support.engine import ListModel, OneModel, Stack, call, says, stack, until
+from support.engine import ListModel, OneModel, Stack, call, person, says, stack, until
 from support.tools import Bench
-from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 import worker as composition
 from activities.run_tool import RunTool
+from approvals_api.recovery import redelivery
 from turngate import Agent, App, ToolContext, Toolkit, tool
-from turngate.domain.contract import DecideInput, RunToolInput
+from turngate.domain.contract import RunToolInput
+from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.runtime.app_loader import check_app
-from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import executions
@@ -31,25 +31,20 @@ def paying() -> ListModel:
     return ListModel(says(call("pay", '{"cents": 5}', "c1")), says("Done."))
 
 
-async def run_directly(engine: Stack, run_id: str, decision_id: str | None = None) -> str:
+async def run_directly(engine: Stack, run_id: str) -> str:
     """Call the activity as a stray task would: past the workflow."""
-    order = RunToolInput(run_id=run_id, call="c1", decision_id=decision_id)
+    order = RunToolInput(run_id=run_id, call="c1")
     return (await ActivityEnvironment().run(RunTool(engine.engine).run_tool, order)).state
 
 
-@pytest.mark.parametrize("decision_id", [None, "made-up"])
-async def test_i2_no_handler_without_a_redeemed_record(
-    client: Client, database: Database, bench: Bench, decision_id: str | None
-) -> None:
-    """I2: an order to run an undecided call, or one that names a decision that does not exist, does not run it."""
+async def test_i2_no_handler_without_a_redeemed_record(client: Client, database: Database, bench: Bench) -> None:
+    """I2: an order to run an undecided call does not run it, and does not close it either: it waits for its decision."""
     async with stack(client, database, bench.pay, model=paying()) as engine:
         run = await engine.start()
         await engine.request(run)
-        await run_directly(engine, run.id, decision_id)
+        assert await run_directly(engine, run.id) == "asks"
         assert bench.paid == []
-        result = (await engine.results(run))["c1"]
-        assert isinstance(result, Failure)
-        assert result.kind == "execution_error"
+        assert (await engine.results(run))["c1"] is None
         await engine.interrupt(run)
         await engine.ended(run)
 
@@ -64,7 +59,7 @@ async def test_i2_bytes_changed_after_the_approval_do_not_run(
             run = await engine.start()
             request = await engine.request(run)
             await engine.idle(run)
-        await engine.impatient().decide(request, "approve")  # recorded; no worker
+        await engine.decide(request, "approve")  # no worker
         async with sqlite.write() as conn:
             await conn.execute(update(calls_table).values({tampering: '{"cents": 999999}'}))
         async with engine.worker():
@@ -82,7 +77,7 @@ async def test_i2_a_tool_that_changed_after_the_approval_does_not_run(
             run = await engine.start()
             request = await engine.request(run)
             await engine.idle(run)
-        await engine.impatient().decide(request, "approve")
+        await engine.decide(request, "approve")
 
         @tool(effect="once", ask=True, name="pay", description="Pay twice the amount.")
         async def changed() -> int:
@@ -104,7 +99,7 @@ async def test_i3_an_approval_is_redeemed_at_most_once(client: Client, database:
         request = await engine.request(run)
         await engine.decide(request, "approve", decision_id="d-1")
         await engine.ended(run)
-        states = await asyncio.gather(*(run_directly(engine, run.id, "d-1") for _ in range(5)))
+        states = await asyncio.gather(*(run_directly(engine, run.id) for _ in range(5)))
         assert set(states) == {"settled"}
         assert bench.paid == [5]
         async with database.write() as conn:
@@ -200,7 +195,7 @@ async def test_i4_the_store_names_the_winner_when_a_crash_ate_its_answer(
     async with stack(client, sqlite, bench.pay, model=paying()) as engine:
         run = await engine.start()
         request = await engine.request(run)
-        # What a worker leaves that dies between the record and the answer: the store knows, the workflow does not.
+        # What an API leaves that dies between the record and the signal: the store knows, the workflow does not.
         async with sqlite.write() as conn:
             await conn.execute(
                 update(requests_table)
@@ -209,12 +204,10 @@ async def test_i4_the_store_names_the_winner_when_a_crash_ate_its_answer(
                     status="approved", decision_id="first", verb="approve", decided_by="ann", decided_at="2026-01-01"
                 )
             )
-        later = DecideInput(
-            decision_id="later", request_id=request.id, verb="reject", digest=request.digest, by="bob", sent_at=now()
-        )
-        with pytest.raises(WorkflowUpdateFailedError) as refused:
-            await engine.workflow(run).execute_update("decide", later, id="later")
-        assert "first" in json.dumps(refused.value.cause.details)  # type: ignore[attr-defined]
+        with pytest.raises(ConflictError) as refused:
+            await engine.decide(request, "reject", by=person("bob"))
+        assert (refused.value.details["decision_id"], refused.value.details["decided_by"]) == ("first", "ann")
+        assert await redelivery.redeliver(engine.services, request.id)
         assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [5]
 

@@ -10,15 +10,12 @@ from support.engine import OPERATOR, STARTER, ListModel, Stack, call, person, sa
 from support.tools import Bench
 from temporalio.client import Client
 
-from activities.record_decision import RecordDecision
 from approvals_api.principal import OPERATOR_SCOPES, Principal
 from approvals_api.requests import claim
 from approvals_api.requests.decide import DecisionAnswer
 from turngate import Policy, Rule
-from turngate.domain.contract import DecideInput, RecordDecisionInput
 from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
 from turngate.domain.tools.results import Failure
-from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
@@ -58,7 +55,7 @@ async def test_two_of_three_people_approve(client: Client, database: Database, b
         run = await engine.start()
         request = await engine.request(run)
         first = await engine.decide(request, "approve", by=ANN, message="Fine by me.")
-        assert first == DecisionAnswer(decision_id=first.decision_id, status="pending", recorded_only=False)
+        assert first == DecisionAnswer(decision_id=first.decision_id, status="pending")
         await engine.idle(run)
         assert bench.paid == []
         second = await engine.decide(request, "approve", by=BOB)
@@ -144,26 +141,13 @@ MACHINE = person("bot", machine=True)
 async def test_i10_who_does_not_count(
     client: Client, waiting: tuple[Stack, requests.Request], who: Principal, verb: str, code: str
 ) -> None:
-    """I10: refused at the edge and by the workflow itself, and no one is counted."""
+    """I10: refused, and no one is counted."""
     engine, request = waiting
     content = {"args": '{"cents": 1}'} if verb == "edit" else {"message": "x"}
     errors = (ForbiddenError, InvalidInputError)
     with pytest.raises(errors) as edge:
         await engine.decide(request, verb, by=who, **content)
     assert edge.value.error_code == code
-    sent = DecideInput(
-        decision_id=f"d-{who.name}-{verb}",
-        request_id=request.id,
-        verb=verb,
-        digest=request.digest,
-        by=who.name,
-        sent_at=now(),
-        role=who.role,
-        machine=who.machine,
-    )
-    with pytest.raises(errors) as inside:
-        await engine.services.gateway.decide(request.run_id, sent)
-    assert inside.value.error_code == ("not_eligible" if code == "missing_scope" else code)
     assert await approvers(engine, request) == []
 
 
@@ -183,81 +167,23 @@ async def waiting(client: Client, tmp_path_factory: pytest.TempPathFactory, sqli
     await database.close()
 
 
-def sent(request: requests.Request, who: Principal, decision_id: str) -> DecideInput:
-    return DecideInput(
-        decision_id=decision_id,
-        request_id=request.id,
-        verb="approve",
-        digest=request.digest,
-        by=who.name,
-        sent_at=now(),
-    )
-
-
-async def lose(engine: Stack, request: requests.Request, who: Principal, decision_id: str) -> str:
-    """Record a decision as the workflow's local activity does, and lose the workflow task that it was part of."""
-    order = RecordDecisionInput(run_id=request.run_id, decision=sent(request, who, decision_id), at=now())
-    return (await RecordDecision(engine.engine).record_decision(order)).status
-
-
-async def test_i5_an_approval_whose_answer_was_lost_is_counted_once(
-    client: Client, database: Database, bench: Bench
-) -> None:
-    """I5: the store counts it, the run never got it: a repeat is answered, a second one refused, the next completes."""
-    async with stack(client, database, bench.pay, model=paying(), policy=needing(2)) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        assert [await lose(engine, request, ANN, "d-ann") for _ in range(2)] == ["pending"] * 2
-        gateway = engine.services.gateway
-        assert (await engine.decide(request, "approve", by=ANN, decision_id="d-ann")).status == "pending"
-        with pytest.raises(ConflictError) as twice:  # by the store: the run does not know of her first one
-            await gateway.decide(run.id, sent(request, ANN, "d-ann-2"))
-        assert twice.value.error_code == "already_approved"
-        answer = await gateway.decide(run.id, sent(request, ANN, "d-ann"))
-        assert answer is not None
-        assert answer.status == "pending"
-        assert await approvers(engine, request) == ["ann"]
-        assert (await engine.decide(request, "approve", by=BOB)).status == "approved"
-        await engine.ended(run)
-        assert bench.paid == [5]
-        assert await partial_approvals(engine, run) == [("ann", 1, 2)]
-
-
-async def test_i5_the_deciding_approval_whose_answer_was_lost_wins(
-    client: Client, database: Database, bench: Bench
-) -> None:
-    """I5: the approval that completed the quorum was stored just before a crash: it is sent again, and the call runs once."""
-    async with stack(client, database, bench.pay, model=paying(), policy=needing(2)) as engine:
-        run = await engine.start()
-        request = await engine.request(run)
-        await engine.decide(request, "approve", by=ANN)
-        assert await lose(engine, request, BOB, "d-bob") == "approved"
-        assert (await engine.decide(request, "approve", by=BOB, decision_id="d-bob")).status == "approved"
-        with pytest.raises(ConflictError) as late:
-            await engine.services.gateway.decide(run.id, sent(request, EVE, "d-eve"))
-        assert late.value.details["winner"] == "d-bob"
-        assert (await engine.ended(run)).status == "completed"
-        assert bench.paid == [5]
-        assert (await engine.executions(run))["c1"].decision_id == "d-bob"
-
-
-async def test_i5_approvals_that_no_worker_answered_are_counted_later(
-    client: Client, sqlite: Database, bench: Bench
-) -> None:
-    """I5: sent while no worker ran, one of them twice: each is counted once when a worker is back."""
+async def test_i5_approvals_without_a_worker_are_final(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I5: approved while no worker ran, by one of them twice: each is counted once, and the call runs when a worker is back."""
     async with stack(client, sqlite, bench.pay, model=paying(), policy=needing(2), working=False) as engine:
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
             await engine.idle(run)
-        engine.impatient()
-        for who, decision_id in ((ANN, "d-ann"), (ANN, "d-ann-2"), (BOB, "d-bob")):
-            answer = await engine.decide(request, "approve", by=who, decision_id=decision_id)
-            assert answer.recorded_only
+        assert (await engine.decide(request, "approve", by=ANN, decision_id="d-ann")).status == "pending"
+        with pytest.raises(ConflictError) as twice:
+            await engine.decide(request, "approve", by=ANN, decision_id="d-ann-2")
+        assert twice.value.error_code == "already_approved"
+        assert (await engine.decide(request, "approve", by=BOB, decision_id="d-bob")).status == "approved"
         async with engine.worker():
             assert (await engine.ended(run)).status == "completed"
         assert bench.paid == [5]
         assert await approvers(engine, request) == ["ann", "bob"]
+        assert (await engine.executions(run))["c1"].decision_id == "d-bob"
         assert (await engine.decide(request, "approve", by=ANN, decision_id="d-ann")).status == "pending"
 
 
@@ -272,7 +198,7 @@ async def test_i4_of_twenty_people_at_once_three_count_and_one_wins(
         answers = await asyncio.gather(
             *(engine.decide(request, "approve", by=who) for who in crowd), return_exceptions=True
         )
-        statuses = sorted(answer.status or "" for answer in answers if isinstance(answer, DecisionAnswer))
+        statuses = sorted(answer.status for answer in answers if isinstance(answer, DecisionAnswer))
         assert statuses == ["approved", "pending", "pending"]
         lost = [answer for answer in answers if not isinstance(answer, DecisionAnswer)]
         async with database.read() as conn:

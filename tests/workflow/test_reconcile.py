@@ -1,36 +1,32 @@
-"""Store and workflows compared: differences are found, and the inbox can be rebuilt from the workflows."""
+"""Store and workflows compared: differences are found, and a run that missed a decision gets its signal again."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import update
 from support.engine import ListModel, Stack, call, says, stack
 from support.tools import Bench
 from temporalio.client import Client
 from typer.testing import CliRunner, Result
 
-from approvals_api.gateway import recovery
 from approvals_api.recovery import reconcile
 from approvals_api.recovery.reconcile import Finding
 from turngate.cli.main import app
 from turngate.domain.tools.results import Failure
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
-from turngate.store.clock import as_text, now
+from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import runs
-from turngate.store.tables import requests as requests_table
 
 DONE = says("Done.")
-ME = "cli:me"
-UNDECIDED = {"status": "pending", "decision_id": None, "verb": None, "decided_by": None, "decided_at": None}
 
 
 def pays(*names: str) -> Any:
@@ -44,7 +40,7 @@ def quick_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def off(engine: Stack, *about: runs.Run, fix: bool = False) -> list[Finding]:
     """The findings about these runs; the server also has runs of other tests, which use other stores."""
-    findings = await reconcile.reconcile(engine.services, fix=fix, by=ME)
+    findings = await reconcile.reconcile(engine.services, fix=fix)
     return [each for each in findings if each.run_id in {run.id for run in about}]
 
 
@@ -52,15 +48,11 @@ def kinds(findings: list[Finding]) -> set[tuple[str, str | None, bool]]:
     return {(each.kind, each.request_id, each.fixed) for each in findings}
 
 
-async def by_call(engine: Stack, run: runs.Run) -> dict[str, requests.Request]:
-    async with engine.database.read() as conn:
-        return {each.tool_call_id: each for each in await requests.of_run(conn, run.id)}
-
-
-async def tamper(engine: Stack, request: requests.Request, **values: Any) -> None:
-    """Change the inbox without the workflow."""
-    async with engine.database.write() as conn:
-        await conn.execute(update(requests_table).where(requests_table.c.id == request.id).values(**values))
+@asynccontextmanager
+async def signalling_no_one(engine: Stack) -> AsyncIterator[Stack]:
+    """The same engine with an API whose signals reach no one."""
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    yield Stack(nowhere, engine.database, engine.engine, engine.task_queue)
 
 
 async def test_both_kinds_of_orphan_are_reported_and_left(client: Client, sqlite: Database, bench: Bench) -> None:
@@ -82,55 +74,32 @@ async def test_both_kinds_of_orphan_are_reported_and_left(client: Client, sqlite
             }
 
 
-async def test_the_inbox_is_rebuilt_from_the_workflows(client: Client, database: Database, bench: Bench) -> None:
-    """Hidden requests reappear, stale ones are closed as their run closed them, and nothing is decided.
+async def test_a_run_that_missed_a_decision_is_signalled_again(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """An approval and a rejection whose signals were lost are found; the runs get them with ``fix`` only, and each counts once.
 
-    A recorded decision that the run never got is sent to it. Without --fix, nothing changes.
+    What waits for a person is no difference, nor is what the run has acted on.
     """
-    model = ListModel(pays("old"), pays("hidden", "told", "refused", "open"), DONE)
-    async with stack(client, database, bench.pay, model=model) as engine:
+    model = ListModel(pays("old"), pays("missed", "refused", "open"), DONE)
+    async with stack(client, database, bench.pay, model=model) as engine, signalling_no_one(engine) as silent:
         run = await engine.start()
-        old = await engine.request(run)
-        await engine.decide(old, "approve")
+        await engine.decide(await engine.request(run), "approve")
         await engine.request(run)
-        by_id = await by_call(engine, run)
-        await engine.decide(by_id["refused"], "reject", decision_id="no", message="too much")
+        async with database.read() as conn:
+            by_call = {each.tool_call_id: each for each in await requests.of_run(conn, run.id)}
         assert await off(engine, run) == []
-
-        await tamper(engine, old, **UNDECIDED)
-        await tamper(engine, by_id["refused"], **UNDECIDED)
-        await tamper(engine, by_id["hidden"], status="cancelled", decided_at=as_text(now()))
-        decided = {"status": "approved", "decision_id": "yes", "verb": "approve", "decided_by": "ann"}
-        await tamper(engine, by_id["told"], **decided, decided_at=as_text(now()))
-        differ = {
-            ("unknown_to_run", old.id),
-            ("closed_in_run", by_id["refused"].id),
-            ("closed_in_inbox", by_id["hidden"].id),
-            ("closed_in_inbox", by_id["told"].id),
-        }
+        await silent.decide(by_call["missed"], "approve")
+        await silent.decide(by_call["refused"], "reject", message="too much")
         for fix in (False, True):
-            findings = await off(engine, run, fix=fix)
-            assert kinds(findings) == {(kind, request_id, fix) for kind, request_id in differ}
+            expected = {("not_told", by_call[name].id, fix) for name in ("missed", "refused")}
+            assert kinds(await off(engine, run, fix=fix)) == expected
         await engine.event(run, "execution.started")
-        assert await off(engine, run) == []
-
-        rebuilt = await by_call(engine, run)
-        assert {name: each.status for name, each in rebuilt.items()} == {
-            "old": "cancelled",
-            "hidden": "pending",
-            "told": "approved",
-            "refused": "rejected",
-            "open": "pending",
-        }
-        assert (rebuilt["refused"].decision_id, rebuilt["refused"].decided_by) == ("no", "operator")
-        payloads = [each.payload for each in await engine.events(run) if each.type == "request.rebuilt"]
-        assert {(each["request_id"], each["by"]) for each in payloads} == {
-            (by_id[name].id if name != "old" else old.id, ME) for name in ("old", "hidden", "refused")
-        }
-        for name in ("hidden", "open"):
-            await engine.decide(rebuilt[name], "approve")
+        assert await engine.request(run) == by_call["open"]
+        await engine.decide(by_call["open"], "approve")
         assert (await engine.ended(run)).status == "completed"
-        assert sorted(bench.paid) == [1, 1, 2, 4]
+        assert await off(engine, run) == []
+        assert sorted(bench.paid) == [1, 1, 3]
         refused = (await engine.results(run))["refused"]
         assert isinstance(refused, Failure)
         assert refused.kind == "rejected"
@@ -138,23 +107,22 @@ async def test_the_inbox_is_rebuilt_from_the_workflows(client: Client, database:
             assert await events.chain_break(conn, run.id) is None
 
 
-async def test_what_may_be_on_its_way_is_reported_and_not_fixed(
-    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+async def test_a_signal_that_no_worker_takes_is_reported_until_one_does(
+    client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """A request of an open call that its run does not know stays: its worker may be lost, and another may come.
-
-    A workflow for which no worker answers is reported, and nothing of it is changed.
-    """
-    monkeypatch.setattr(recovery, "QUERY_WAIT", timedelta(seconds=0.5))
-    async with stack(client, sqlite, bench.pay, model=ListModel(pays("p")), working=False) as engine:
+    """Without a worker the signal waits at Temporal; however often it is sent, the call runs once when a worker comes."""
+    async with stack(client, sqlite, bench.pay, model=ListModel(pays("p"), DONE), working=False) as engine:
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
-            async with sqlite.write() as conn:
-                row = {**vars(request), "id": "rq_new"}
-                await requests.insert_all(conn, [requests.Request(**row)])
-            assert kinds(await off(engine, run, fix=True)) == {("unknown_to_run", "rq_new", False)}
-        assert kinds(await off(engine, run, fix=True)) == {("not_asked", None, False)}
+            await engine.idle(run)
+        await engine.decide(request, "approve")
+        for _ in range(2):
+            assert kinds(await off(engine, run, fix=True)) == {("not_told", request.id, True)}
+        async with engine.worker():
+            assert (await engine.ended(run)).status == "completed"
+        assert await off(engine, run) == []
+        assert bench.paid == [1]
 
 
 async def test_both_commands_say_what_they_did(

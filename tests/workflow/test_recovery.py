@@ -19,7 +19,7 @@ from approvals_api.runs.lost import LostRun
 from turngate import Agent, Limits, Policy, Rule, Toolkit, sub_agent, tool
 from turngate.domain.conversation.history import is_reconciled
 from turngate.domain.conversation.messages import ModelResponse
-from turngate.domain.errors import ConflictError, NotFoundError, UnavailableError
+from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Effect, Tool
 from turngate.models.port import ModelRequest
@@ -146,16 +146,14 @@ async def test_a_run_that_was_lost_before_its_first_step_begins(client: Client, 
 async def test_i5_a_waiting_run_is_decided_on_the_request_it_had(
     client: Client, database: Database, bench: Bench
 ) -> None:
-    """I5: the page an operator has open still works; the model is not paid twice; a second recovery changes nothing."""
+    """I5: a decision counts while the workflow is lost; the model is not paid twice; a second recovery changes nothing."""
     model = ListModel(says("I pay.", PAY), DONE)
     async with stack(client, database, bench.pay, model=model) as engine:
         run = await engine.start()
         request = await engine.request(run)
         await lose(engine, run)
-        with pytest.raises(UnavailableError, match="turngate recover"):
-            await engine.decide(request, "approve", decision_id="too-early", message="offered")
-        with pytest.raises(UnavailableError, match="turngate recover"):
-            await control.pause(engine.services, OPERATOR, run.id)
+        decided = await engine.decide(request, "approve", decision_id="early", message="fine")
+        assert decided.status == "approved"
         lost = LostRun(run_id=run.id, agent="agent", created_at=run.created_at, workflow="closed", step=1)
         assert await recover_runs.lost_runs(engine.services) == [lost]
         planned = await recover_runs.recover(engine.services, None, by=ME, dry_run=True)
@@ -164,8 +162,7 @@ async def test_i5_a_waiting_run_is_decided_on_the_request_it_had(
         assert sorted(each.outcome for reports in both for each in reports) == ["alive", "recovered"]
         assert [each.outcome for each in await recover(engine)] == ["alive"]
         assert await recover_runs.lost_runs(engine.services) == []
-        assert (await engine.request(run)).id == request.id
-        await engine.decide(request, "approve", decision_id="too-early", message="offered")
+        assert await engine.decide(request, "approve", decision_id="early", message="fine") == decided
         await completed(engine, run)
         assert (bench.paid, len(model.seen)) == ([5], 2)
         assert [each.outcome for each in await recover(engine, run.id)] == ["ended"]
@@ -216,10 +213,10 @@ async def test_i3_an_answer_to_an_unknown_outcome_counts_after_the_loss(
         async with engine.worker():
             outcome = await engine.request(run, kind="outcome")
         await lose(engine, run)
-        async with sqlite.write() as conn:  # as `record_decision` leaves it when the workflow's task is lost
+        async with sqlite.write() as conn:  # as a decision leaves it when the workflow's task is lost
             order = DecisionOrder(verb="respond", digest=outcome.digest, outcome="did_not_happen")
             named = {"decision_id": "dec", "request_id": outcome.id, "by": "operator"}
-            await requests.offer(conn, requests.new_decision(order, **named))
+            await requests.add_decision(conn, requests.new_decision(order, **named))
             won = {"status": "responded", "decision_id": "dec", "verb": "respond", "by": "operator"}
             await requests.settle(conn, outcome.id, requests.Ending(at=now(), **won))
         bench.release.set()

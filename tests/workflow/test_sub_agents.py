@@ -447,7 +447,8 @@ async def test_a_child_that_was_recorded_and_never_started_ends_with_its_parent(
     async with stack(client, database, sub_agent(agent_of("helper", bench.pay)), **options) as engine:
         run, child = await recorded_child(engine)
         await engine.workflow(run).terminate()
-        order = CloseStepInput(run_id=run.id, status="interrupted", reason="enough", by="operator", at=now())
+        await engine.interrupt(run)
+        order = CloseStepInput(run_id=run.id, status="interrupted", reason="", by="temporal", at=now())
         for _ in range(2):
             await ActivityEnvironment().run(CloseStep(engine.engine).close_step, order)
         assert [(await engine.ended(each)).status for each in (run, child)] == ["interrupted"] * 2

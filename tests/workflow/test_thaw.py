@@ -14,12 +14,10 @@ from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import Client
 
 from turngate import Policy, Rule, ToolContext, tool
-from turngate.domain.contract import DecideInput
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.policy.arguments import ArgumentMatcher
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
-from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
@@ -67,7 +65,7 @@ def paying(ledger: Ledger) -> Tool:
 
 
 async def decide_without_a_worker(engine: Stack, parked: list[runs.Run]) -> None:
-    """Approve each run's request, the oldest first, by the signal that the API leaves with Temporal when no worker answers.
+    """Approve each run's request, the oldest first, and wait until Temporal has the signal.
 
     Tasks for a worker that has only just gone wait two seconds for it, and come after those of other runs then. These
     runs' worker has been gone for longer.
@@ -79,16 +77,8 @@ async def decide_without_a_worker(engine: Stack, parked: list[runs.Run]) -> None
     async with engine.database.read() as conn:
         pending = {run.id: (await requests.of_run(conn, run.id))[0] for run in parked}
     for run in parked:
-        request = pending[run.id]
-        decision = DecideInput(
-            decision_id=f"of {run.id}",
-            request_id=request.id,
-            verb="approve",
-            digest=request.digest,
-            by="operator",
-            sent_at=now(),
-        )
-        await engine.workflow(run).signal("decide", decision)
+        await engine.decide(pending[run.id], "approve")
+        await engine.services.gateway.tell_decided_again(run.id, pending[run.id].id)
 
 
 def out_of_order(started: list[str], waited: list[str]) -> float:

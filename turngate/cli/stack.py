@@ -243,7 +243,7 @@ async def serving_api(
     The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.app``).
     """
     of_api = api_settings(settings, channels, workspaces_of(settings))
-    gateway = Gateway(client, update_wait=of_api.update_wait)
+    gateway = Gateway(client)
     server = ApiServer(
         create_app(database=database, gateway=gateway, settings=of_api),
         listener,

@@ -76,7 +76,7 @@ def get_request(request_id: str) -> Call[RequestDetail]:
 
 
 def decide(request_id: str, order: DecisionOrder, *, decision_id: str | None = None) -> Call[DecisionResult]:
-    """Decide a request. ``status`` None in the answer: recorded, and no worker has taken it up yet.
+    """Decide a request. The answer is final, also while no worker runs.
 
     Args:
         request_id: the request.

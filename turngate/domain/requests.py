@@ -1,6 +1,6 @@
 """Requests and decisions: the words of the operators' inbox, and which decision fits which request.
 
-Pure. The workflow decides with these rules; the store and the API show them.
+Pure. The API decides with these rules, and the worker redeems by them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,6 @@ wire its field is ``outcome``, and so is the kind of the request."""
 UnattendedAsks = Literal["deny", "park", "rules"]
 """What happens to a call that needs a person in a run that no one attends: ``deny`` refuses it, ``park`` lets it wait
 without a clock, ``rules`` asks if a rule of the policy says so and refuses the rest."""
-
-RefusalType = Literal[
-    "unknown_request",
-    "request_not_pending",
-    "digest_differs",
-    "not_eligible",
-    "already_approved",
-    "verb_not_allowed",
-    "run_ended",
-]
-"""Why the workflow refuses a decision; the ``type`` of the ApplicationError that says so."""
 
 ALLOWED_VERBS: dict[RequestKind, tuple[Verb, ...]] = {
     "approval": ("approve", "edit", "reject", "respond"),

@@ -16,9 +16,9 @@ from pydantic import JsonValue
 
 from approvals_api.principal import Principal
 from approvals_api.requests import decide
+from approvals_api.runs import control
 from approvals_api.runs import views as run_views
 from approvals_api.services import Services
-from turngate.domain.contract import InterruptInput
 from turngate.domain.errors import ConflictError, GoneError, TurngateError
 from turngate.domain.identity import ROLE_SCOPES
 from turngate.domain.requests import Verb
@@ -64,7 +64,7 @@ class Approvers:
     async def stop(self, run_id: str, reason: str) -> None:
         """Interrupt the run if it is not over, and wait for its end."""
         try:
-            await self._services.gateway.interrupt(run_id, InterruptInput(by=APPROVER, reason=reason[:500]))
+            await control.stop(self._services, run_id, by=APPROVER, reason=reason[:500])
         except (ConflictError, GoneError):
             return
         await self._until_ended(run_id)

@@ -11,7 +11,6 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +36,6 @@ from turngate.store.database import Database
 from turngate.testing.harness import TIME_SKIPPING
 from worker import WorkerOptions, build_engine, build_worker, publish_agents
 
-UPDATE_WAIT: Final = timedelta(seconds=15)
 STOP_SECONDS: Final = 0.5
 WORKSPACES: Final = "workspaces"
 """Where in the directory each attempt gets its copy of a case's workspace."""
@@ -47,7 +45,7 @@ class _OwnQueue(Gateway):
     """Starts runs on one worker's queue, whatever queue the store names for their agent."""
 
     def __init__(self, client: Client, queue: str) -> None:
-        super().__init__(client, update_wait=UPDATE_WAIT)
+        super().__init__(client)
         self._queue = queue
 
     async def start_run(self, start: AgentTurnInput, task_queue: str) -> None:

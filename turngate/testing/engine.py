@@ -26,10 +26,10 @@ from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
 from approvals_api.requests import decide as decide_request
 from approvals_api.requests.views import request_detail, request_page
+from approvals_api.runs import control
 from approvals_api.runs import start as start_run
 from approvals_api.runs import views as run_views
 from turngate.domain.agents.app import App
-from turngate.domain.contract import InterruptInput
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.requests import RequestKind, Resolution, Verb
 from turngate.domain.runs.fixtures import Fixture
@@ -138,7 +138,7 @@ class RunningApp:
 
     async def interrupt(self, run_id: str, reason: str = "") -> None:
         """Interrupt a run as an operator."""
-        await self.services.gateway.interrupt(run_id, InterruptInput(by=OPERATOR.name, reason=reason))
+        await control.stop(self.services, run_id, by=OPERATOR.name, reason=reason)
 
     async def ended(self, run_id: str) -> RunDetail:
         """Return the run with its steps, once it has ended."""

@@ -78,7 +78,7 @@ class EngineHarness:
         self.task_queue = task_queue
         self.services = Services(
             database=database,
-            gateway=Gateway(client, update_wait=UPDATE_WAIT),
+            gateway=Gateway(client),
             feed=EventFeed(database),
             settings=ApiSettings(heartbeat_timeout_seconds=2, workspaces=ANYWHERE),
         )

@@ -65,6 +65,9 @@ def steered(kind: str, payload: Payload) -> str:
     """Return in words who held or resumed the run or sent a message, or which budget it used up."""
     who = _plain(payload.get("by", payload.get("sent_by", "someone")))
     match kind:
+        case "run.interrupted":
+            why = f": {_plain(payload['reason'])}" if payload["reason"] else ""
+            return f"{who} stops the run{why}"
         case "run.paused":
             why = f": {_plain(payload['reason'])}" if payload["reason"] else ""
             return f"{who} holds the run{why}"

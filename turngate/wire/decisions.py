@@ -21,14 +21,14 @@ class DecisionView(View):
 
 
 class DecisionResult(View):
-    """The response to a submitted decision. ``status``: None while it waits for a worker (202).
+    """The response to a submitted decision. ``status``: the request's.
 
     ``pending``: the request needs more approvals than this one.
     """
 
     request_id: str
     decision_id: str
-    status: RequestStatus | None
+    status: RequestStatus
 
 
 # The response to many decisions sent at once.
@@ -37,7 +37,7 @@ class DecisionResult(View):
 class DecidedItem(View):
     """What happened to one item. ``status``: the HTTP status that it would have had alone.
 
-    ``request_status``: None while it waits for a worker (202), and if ``problem`` (RFC 9457) says what is wrong.
+    ``request_status``: None if ``problem`` (RFC 9457) says what is wrong.
     """
 
     request_id: str

@@ -15,7 +15,7 @@ const EVENT_TYPES = [
   "execution.unknown", "request.decided", "request.expired", "decision.refused", "model.retrying", "run.handed_off",
   "run.model_switched", "run.ended", "request.approved_once", "request.reminded", "request.escalated",
   "request.delegated", "request.parked", "request.claimed", "request.claim_taken_over", "request.released",
-  "request.commented", "grant.used", "grant.created", "grant.revoked", "run.paused", "run.resumed", "message.queued",
+  "request.commented", "grant.used", "grant.created", "grant.revoked", "run.interrupted", "run.paused", "run.resumed", "message.queued",
   "message.taken", "schedule.fired", "schedule.skipped", "schedule.waiting", "schedule.missed", "schedule.created", "schedule.changed",
   "schedule.paused", "schedule.resumed", "schedule.deleted", "request.superseded", "run.recovered", "request.rebuilt", "budget.used_up",
   "run.nudged", "run.model_fell_back", "context.compacted", "context.trimmed", "context.compaction_skipped",
@@ -27,7 +27,7 @@ const RELOADS_LISTS = new Set([
   "run.started", "step.responded", "request.opened", "request.decided", "request.expired", "run.ended",
   "request.approved_once", "request.reminded", "request.escalated", "request.delegated", "request.parked",
   "request.claimed", "request.claim_taken_over", "request.released", "grant.used", "grant.created", "grant.revoked",
-  "request.superseded", "run.paused", "run.resumed", "schedule.fired", "schedule.skipped", "schedule.waiting",
+  "request.superseded", "run.interrupted", "run.paused", "run.resumed", "schedule.fired", "schedule.skipped", "schedule.waiting",
   "schedule.missed", "schedule.created", "schedule.changed", "schedule.paused", "schedule.resumed", "schedule.deleted",
 ]);
 const PRESENCE_MS = 20_000;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 
 import pytest
 from support.api_server import Api, api_on
@@ -22,7 +21,7 @@ async def driven_api(client: Client, tmp_path_factory: pytest.TempPathFactory) -
     await database.migrate()
     async with (
         stack(client, database, *TOOLS, model=Talker(), policy=POLICY) as engine,
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=60))) as api,
+        api_on(engine, Gateway(client)) as api,
     ):
         yield api
     await database.close()

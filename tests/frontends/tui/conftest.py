@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 
 import pytest
 from support.api_server import Api, api_on
@@ -22,6 +21,6 @@ async def api(client: Client, sqlite: Database) -> AsyncIterator[Api]:
         stack(client, sqlite, *TOOLS, model=Talker(), policy=POLICY, working=False) as engine,
         # With a cache: without one, two decisions at once on a worker wait for the time-out of a workflow task.
         engine.worker(max_cached_workflows=50),
-        api_on(engine, Gateway(client, update_wait=timedelta(seconds=60))) as api,
+        api_on(engine, Gateway(client)) as api,
     ):
         yield api

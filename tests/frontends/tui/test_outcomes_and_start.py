@@ -21,7 +21,7 @@ from turngate.store.database import Database
 
 
 class RecordingTransport(httpx.AsyncBaseTransport):
-    """Passes requests on, and records the decisions."""
+    """Passes requests on, and records the decisions; these get the answer of an API whose store is away."""
 
     def __init__(self, to: httpx.AsyncBaseTransport) -> None:
         self.to, self.decisions, self.keys = to, [], []
@@ -30,6 +30,7 @@ class RecordingTransport(httpx.AsyncBaseTransport):
         if request.url.path.endswith("/decisions"):
             self.decisions.append(json.loads(request.content))
             self.keys.append(request.headers["Idempotency-Key"])
+            return httpx.Response(503, json={"code": "unavailable", "detail": "The store is away.", "status": 503})
         return await self.to.handle_async_request(request)
 
 

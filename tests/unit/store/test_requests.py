@@ -141,30 +141,10 @@ async def test_i6_a_decisions_content_is_stored_to_the_byte(database: Database, 
     """I6: edited arguments read back as the operator sent them; an id is used once."""
     async with database.write() as conn:
         await requests.insert_all(conn, [request_row(run, "rq_1")])
-        offer = decided("rq_1")
-        await requests.offer(conn, offer)
-        assert await requests.decision(conn, "dec_1") == offer
+        edit = decided("rq_1")
+        await requests.add_decision(conn, edit)
+        assert await requests.decision(conn, "dec_1") == edit
         assert await requests.decision(conn, "dec_2") is None
     with pytest.raises(IntegrityError):
         async with database.write() as conn:
-            await requests.offer(conn, decided("rq_1", verb="reject"))
-
-
-async def test_i4_an_offer_is_withdrawn_unless_it_won(database: Database, run: runs.Run) -> None:
-    """I4: a refused decision leaves no content; a winner's and a counted approval's cannot be withdrawn."""
-    async with database.write() as conn:
-        await requests.insert_all(conn, [request_row(run, "rq_1")])
-        for decision_id in ("won", "counted", "lost"):
-            await requests.offer(conn, decided("rq_1", decision_id))
-        approval = requests.Approval(
-            request_id="rq_1", decided_by="bob", decision_id="counted", message="é", created_at=as_text(AT)
-        )
-        await requests.add_approval(conn, approval)
-        await requests.settle(
-            conn, "rq_1", requests.Ending(status="approved", at=AT, decision_id="won", verb="edit", by="ann")
-        )
-        for decision_id in ("won", "counted", "lost", "unknown"):
-            await requests.withdraw(conn, decision_id)
-        assert await requests.decision(conn, "won") is not None
-        assert await requests.decision(conn, "counted") is not None
-        assert await requests.decision(conn, "lost") is None
+            await requests.add_decision(conn, decided("rq_1", verb="reject"))

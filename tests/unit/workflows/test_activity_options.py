@@ -33,11 +33,10 @@ SHORTEST_TOOL = PlannedCall(call="c1", timeout_seconds=1)
 ROWS: dict[str, list[Any]] = {
     contract.CALL_MODEL: [activity_options.call_model(LIMITS), activity_options.call_model(RunLimits())],
     contract.RUN_TOOL: [activity_options.run_tool(call, LIMITS) for call in (LONGEST_TOOL, SHORTEST_TOOL)],
-    contract.RECORD_DECISION: [activity_options.RECORD_DECISION],
     contract.RECORD_EXPIRY: [activity_options.RECORD_EXPIRY],
     contract.CLIMB_LADDER: [activity_options.CLIMB_LADDER],
-    contract.NOTE_PAUSE: [activity_options.NOTE_PAUSE],
-    contract.SUPERSEDE_REQUESTS: [activity_options.SUPERSEDE_REQUESTS],
+    contract.READ_CONTROL: [activity_options.READ_CONTROL],
+    contract.INTERRUPT_BELOW: [activity_options.INTERRUPT_BELOW],
     contract.OPEN_SCHEDULED: [activity_options.OPEN_SCHEDULED],
     contract.CLOSE_STEP: [activity_options.CLOSE_STEP],
     contract.SETTLE_CALL: [activity_options.SETTLE_CALL],
@@ -64,9 +63,7 @@ async def test_each_activity_of_the_table_is_registered_on_its_lane(
     }
     assert {name for _, name in registered} == set(TABLE) == set(ROWS)
     apart = models_at_once is not None
-    remote = set(TABLE) - {contract.RECORD_DECISION}
-    assert {(f"none{lane_of(name, models_apart=apart)}", name) for name in remote} <= registered
-    assert ("none", contract.RECORD_DECISION) in registered  # a local activity runs on the workflow's own worker
+    assert {(f"none{lane_of(name, models_apart=apart)}", name) for name in TABLE} <= registered
 
 
 def test_the_workflow_starts_activities_with_their_own_row_only() -> None:

@@ -96,7 +96,9 @@ class RunLines:
                 terminal.line(("  ⇒ ", "magenta"), model_switched(payload))
             case "run.model_fell_back" | "run.nudged":
                 terminal.line(("  ! ", "yellow"), nudged(payload) if kind == "run.nudged" else model_fell_back(payload))
-            case "run.paused" | "run.resumed" | "message.queued" | "message.taken" | "budget.used_up":
+            case (
+                "run.interrupted" | "run.paused" | "run.resumed" | "message.queued" | "message.taken" | "budget.used_up"
+            ):
                 terminal.line(("  ⇒ ", "magenta"), steered(kind, payload))
             case "run.recovered":
                 terminal.line(

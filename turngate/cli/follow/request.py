@@ -236,9 +236,7 @@ class GatePrompt:
         return typed == request.tool_name
 
     def _send(self, request: RequestDetail, order: DecisionOrder) -> None:
-        answer = self._client.decide(request.id, order)
-        if answer.status is None:
-            terminal.line("  recorded; it takes effect when a worker runs again")
+        self._client.decide(request.id, order)
 
     def _line(self, prompt: str, still_open: StillOpen) -> str:
         """Read one line, and print what happens meanwhile. Raises _DecidedElsewhereError when the request ends first."""

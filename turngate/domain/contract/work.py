@@ -7,10 +7,8 @@ from typing import Literal
 
 from pydantic import AwareDatetime
 
-from turngate.domain.contract.commands import DecideInput, News
 from turngate.domain.contract.starts import ChildRun, WireValue
-from turngate.domain.policy.terms import AskTerms
-from turngate.domain.requests import RequestKind
+from turngate.domain.requests import RequestStatus
 
 
 class CallModelInput(WireValue):
@@ -24,31 +22,18 @@ class PlannedCall(WireValue):
     """A call the workflow has to settle. Calls closed at planning are not listed: their results are stored already.
 
     ``request_id`` set: it waits for a person; else it runs at once. ``queue``: task queue of its worker, None the run's
-    own. ``expires_after_seconds``: None waits forever. ``not_by``: a person who may not decide it. ``terms``: on which it
-    is asked for; None: the plain ones.
+    own. ``expires_after_seconds``: None waits forever. ``ladder``: of each rung that is climbed before that, after how many
+    seconds. Both count from ``waits_since``; None: from now. ``climbed``: how many rungs are climbed already.
     """
 
     call: str
     timeout_seconds: int
     request_id: str | None = None
-    kind: RequestKind = "approval"
-    digest: str = ""
     queue: str | None = None
     expires_after_seconds: int | None = None
-    not_by: str | None = None
-    terms: AskTerms | None = None
-
-    def as_resolution_question(self, request_id: str | None, digest: str) -> PlannedCall:
-        """Return the lost call as it waits for a person's resolution: without a clock, on the default terms."""
-        return PlannedCall(
-            call=self.call,
-            timeout_seconds=self.timeout_seconds,
-            queue=self.queue,
-            request_id=request_id,
-            kind="outcome",
-            digest=digest,
-            not_by=self.not_by,
-        )
+    ladder: tuple[int, ...] = ()
+    waits_since: AwareDatetime | None = None
+    climbed: int = 0
 
 
 class StepPlan(WireValue):
@@ -68,39 +53,37 @@ class StepPlan(WireValue):
     budget: PlannedCall | None = None
     """The model was not asked: a budget is used up, and this call asks for more. The same step is planned again after it."""
     next: ChildRun | None = None
+    stopped: bool = False
+    """There is no plan: nothing may start in the run now."""
 
 
 class RunToolInput(WireValue):
-    """Redeem and run one call. ``decision_id``: None for a call that policy allowed."""
+    """Redeem and run one call: whether it may run, and on whose approval, is read from the store."""
 
     run_id: str
     call: str
-    decision_id: str | None = None
 
 
 class Wait(WireValue):
     """A timer the workflow holds for a call: to an instant, or for so long. Neither: it is over already.
 
-    ``news``: a call from outside; the door is asked again when they come, at ``until`` at the latest (None: whenever).
+    ``news``: of a call from outside; the door is asked again when there are any, at ``until`` at the latest (None: whenever).
     """
 
     until: AwareDatetime | None = None
     seconds: float | None = None
-    news: News | None = None
+    news: bool = False
 
 
 class RunToolResult(WireValue):
     """What happened to one call.
 
-    ``settled``: the result is stored. ``unknown``: an ``outcome`` request was opened in its place. ``asked_again``: what
-    it depends on changed since it was approved, and ``again`` is the call with its new request. ``waits``: it is settled
-    once ``wait`` is over. ``child``: it is settled once the run ``child`` has ended. ``finishes``: settled, and the run
-    is to be completed with this step.
+    ``settled``: it has its result. ``asks``: a person is asked about it, and ``again`` is the call as it waits for them.
+    ``waits``: it is settled once ``wait`` is over. ``child``: it is settled once the run ``child`` has ended.
+    ``finishes``: settled, and the run is to be completed with this step. ``stopped``: nothing may start in the run now.
     """
 
-    state: Literal["settled", "unknown", "asked_again", "waits", "child"]
-    outcome_request_id: str | None = None
-    digest: str = ""
+    state: Literal["settled", "asks", "waits", "child", "stopped"]
     again: PlannedCall | None = None
     wait: Wait | None = None
     child: ChildRun | None = None
@@ -114,21 +97,18 @@ class SettleCallInput(WireValue):
     call: str
 
 
-class RecordDecisionInput(WireValue):
-    """Project one decision into the store; ``at`` is the workflow's time."""
-
-    run_id: str
-    decision: DecideInput
-    at: datetime
-
-
 class RecordExpiryInput(WireValue):
-    """Close one request that no one answered in time; or ``park`` it: it waits on, without a clock."""
+    """End one request whose time is over, or park it, as its terms say."""
 
     run_id: str
     request_id: str
     at: datetime
-    park: bool = False
+
+
+class RecordExpiryResult(WireValue):
+    """``status``: the request's after that; ``pending``: it is parked, and waits without a clock."""
+
+    status: RequestStatus
 
 
 class ClimbLadderInput(WireValue):
@@ -140,23 +120,30 @@ class ClimbLadderInput(WireValue):
     at: datetime
 
 
-class NotePauseInput(WireValue):
-    """Write that the run is held (``paused``), or continues; by whom, and why."""
+class ReadControlInput(WireValue):
+    """Read what was ordered for the run."""
 
     run_id: str
-    paused: bool
-    by: str
-    reason: str = ""
-    at: datetime
 
 
-class SupersedeRequestsInput(WireValue):
-    """Close these requests and their calls in favour of a newer message."""
+class ReadControlResult(WireValue):
+    """Whether the run is to stop, and whether it is to hold."""
+
+    interrupted: bool
+    held: bool
+
+
+class InterruptBelowInput(WireValue):
+    """Order the runs below to stop. ``cause``: what ends this run, where no person has interrupted it."""
 
     run_id: str
-    request_ids: tuple[str, ...]
-    by: str
-    at: datetime
+    cause: Literal["engine", "temporal"]
+
+
+class InterruptBelowResult(WireValue):
+    """The runs that get a signal."""
+
+    run_ids: tuple[str, ...] = ()
 
 
 class CloseStepInput(WireValue):

@@ -121,6 +121,31 @@ class AskTerms(BaseModel):
         wanted = [*(f"role {role}" for role in roles), *self.people]
         return f"its rule lets others decide: {', '.join(wanted)}"
 
+    def stricter_than(self, earlier: AskTerms) -> str | None:
+        """Return in what these terms are stricter than earlier ones, in words for people; None when they are in nothing.
+
+        Everyone who could decide under the earlier terms must be able to under these, with the same words and as much time.
+        """
+        if self.quorum > earlier.quorum:
+            return f"{self.quorum} people have to agree"
+        if earlier.starter_may_decide and not self.starter_may_decide:
+            return "the person who started the run may not decide it"
+        if not earlier._deciders() <= self._deciders():
+            return "other people decide it"
+        if not set(earlier.verbs("approval")) <= set(self.verbs("approval")):
+            return f"it takes only {', '.join(self.verbs('approval'))}"
+        if _is_shorter(self.fresh_for_seconds, earlier.fresh_for_seconds):
+            return f"an approval of it counts for {self.fresh_for_seconds} s"
+        if _is_shorter(self.expires_after_seconds, earlier.expires_after_seconds):
+            return f"it expires after {self.expires_after_seconds} s"
+        return None
+
+    def _deciders(self) -> set[tuple[str, str]]:
+        """Return who may decide: roles, with those that may do what they may, and people."""
+        roles = self.roles or ([] if self.people else ["operator"])
+        widened = [*roles, "admin"] if "operator" in roles else roles
+        return {("role", role) for role in widened} | {("person", name) for name in self.people}
+
     def rungs_before(self, expires_after_seconds: int | None) -> range:
         """Return the rungs, by index, that come before the expiry of a request. None: it does not expire.
 
@@ -142,6 +167,10 @@ class AskTerms(BaseModel):
                 "people": list(dict.fromkeys([*self.people, *rung.people])),
             }
         )
+
+
+def _is_shorter(seconds: int | None, before: int | None) -> bool:
+    return seconds is not None and (before is None or seconds < before)
 
 
 PLAIN_TERMS: Final = AskTerms()

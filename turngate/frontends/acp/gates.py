@@ -202,9 +202,7 @@ class Gates:
         except TurngateError as error:
             await self._calls.note(known, "Your answer does not count:", show.value(error.message))
         else:
-            if result.status is None:
-                await self._calls.note(known, "Your answer is recorded; it takes effect when a worker runs again.")
-            elif result.status == "pending":
+            if result.status == "pending":
                 await self._calls.note(known, "Your approval counts; one more person must approve this call.")
         finally:
             self._deciding.discard(request.id)

@@ -81,8 +81,6 @@ class Session:
             return Sent(taken=False, words=f"{words}. ({problem_words(error)})")
         except TurngateError as error:
             return Sent(taken=False, words=f"Not decided. {problem_words(error)}", problems=problems_of(error))
-        if answer.status is None:
-            return Sent(taken=True, words="Recorded; it takes effect when a worker runs again.")
         if answer.status == "pending":
             return Sent(taken=True, words=f"Counts as one of {request.quorum} approvals that it needs.")
         return Sent(taken=True, words=f"Done: {answer.status}.")

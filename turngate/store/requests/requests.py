@@ -1,4 +1,4 @@
-"""Requests and decisions: the operators' inbox, a projection of what the workflows decided."""
+"""Requests and decisions: the operators' inbox. Whatever ends a request goes through :func:`settle`, once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
+from pydantic import TypeAdapter
 from sqlalchemy import (
     BindParameter,
     Column,
     ColumnElement,
     Select,
     bindparam,
-    delete,
     func,
     insert,
     literal_column,
@@ -27,6 +27,7 @@ from sqlalchemy import (
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.inbox import UNCLAIMED, InboxFilter
+from turngate.domain.tools.preview import Preview, PreviewKind
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
@@ -38,6 +39,7 @@ from turngate.wire.orders import DecisionOrder
 
 # Written out, not bound: only so do the planners see that an index of the pending requests alone will do.
 _PENDING = requests.c.status == literal_column("'pending'")
+_PREVIEW_KIND: Final[TypeAdapter[PreviewKind]] = TypeAdapter(PreviewKind)
 CACHED_QUERIES: Final = 256
 """Building a query costs more than running it, and people look through the same few filters all day."""
 _ENDED = requests.c.status != literal_column("'pending'")
@@ -126,6 +128,13 @@ PENDING = InboxFilter()
 _INSERT = insert(requests)
 _BY_ID = select(requests).where(requests.c.id == bindparam("request"))
 _BY_DECISION = select(requests).where(requests.c.decision_id == bindparam("decided"))
+_OF_CALL = (
+    select(requests)
+    .where(requests.c.run_id == bindparam("of_run"), requests.c.tool_call_id == bindparam("call"))
+    .order_by(requests.c.created_at, requests.c.id)
+)
+_INSERT_DECISION = insert(decisions)
+_HOLD = _BY_ID.with_for_update()
 _DECISION = select(decisions).where(decisions.c.id == bindparam("decided"))
 _SETTLE = (
     update(requests)
@@ -205,6 +214,13 @@ class Request(ListedRequest):
         return None if self.confinement is None else ProcessConfinement.model_validate_json(self.confinement)
 
     @property
+    def shown_preview(self) -> Preview | None:
+        """What its tool showed of the call when it was asked for; None: nothing."""
+        if self.preview_kind is None:
+            return None
+        return Preview(kind=_PREVIEW_KIND.validate_python(self.preview_kind), text=self.preview or "")
+
+    @property
     def tool(self) -> ToolManifest:
         """The tool's declaration as it was when the request was opened."""
         return ToolManifest.model_validate_json(self.manifest)
@@ -256,6 +272,12 @@ async def get(conn: Connection, request_id: str) -> Request | None:
     return Request(**row) if row else None
 
 
+async def hold(conn: Connection, request_id: str) -> Request | None:
+    """Return one request, which no one else can change before this transaction ends; or None."""
+    row = (await conn.execute(_HOLD, {"request": request_id})).mappings().one_or_none()
+    return Request(**row) if row else None
+
+
 async def by_decision(conn: Connection, decision_id: str) -> Request | None:
     """Return the request that this decision won, or None."""
     row = (await conn.execute(_BY_DECISION, {"decided": decision_id})).mappings().one_or_none()
@@ -268,14 +290,12 @@ async def of_run(conn: Connection, run_id: str) -> list[Request]:
     return [Request(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def of_call(conn: Connection, run_id: str, tool_call_id: str, *, kind: RequestKind) -> list[Request]:
-    """Return the requests of one kind that a call opened, oldest first."""
-    query = (
-        select(requests)
-        .where(requests.c.run_id == run_id, requests.c.tool_call_id == tool_call_id, requests.c.kind == kind)
-        .order_by(requests.c.created_at, requests.c.id)
-    )
-    return [Request(**row) for row in (await conn.execute(query)).mappings()]
+async def of_call(
+    conn: Connection, run_id: str, tool_call_id: str, *, kind: RequestKind | None = None
+) -> list[Request]:
+    """Return the requests that a call opened, oldest first. ``kind``: only these."""
+    rows = (await conn.execute(_OF_CALL, {"of_run": run_id, "call": tool_call_id})).mappings()
+    return [request for request in (Request(**row) for row in rows) if kind in {None, request.kind}]
 
 
 async def page(
@@ -292,12 +312,12 @@ async def count(conn: Connection, wanted: InboxFilter = PENDING) -> int:
     return int((await conn.execute(count_query(wanted), values_of(wanted))).scalar_one())
 
 
-async def decided_in_live_runs(conn: Connection) -> list[str]:
-    """Return the ids of the requests that a person decided and whose run has not ended, in order of decision."""
+async def ended_in_live_runs(conn: Connection) -> list[str]:
+    """Return the ids of the requests that were decided or superseded and whose run has not ended, in that order."""
     query = (
         select(requests.c.id)
         .join(runs, runs.c.id == requests.c.run_id)
-        .where(runs.c.status == "running", requests.c.decision_id.is_not(None))
+        .where(runs.c.status == "running", _ENDED, requests.c.status.not_in(("expired", "cancelled")))
         .order_by(requests.c.decided_at, requests.c.id)
     )
     return list((await conn.execute(query)).scalars())
@@ -338,6 +358,16 @@ async def park(conn: Connection, request_id: str, *, at: datetime) -> bool:
     return (await conn.execute(query)).rowcount == 1
 
 
+async def supersede(conn: Connection, run_id: str, *, at: datetime) -> list[Request]:
+    """End what waits for a person in a run, because a newer message came; returns these requests.
+
+    What happened to a lost call has to be said all the same: such requests stay.
+    """
+    waiting = requests.c.run_id == run_id, requests.c.status == "pending", requests.c.kind != "outcome"
+    query = update(requests).where(*waiting).values(status="superseded", decided_at=as_text(at)).returning(requests)
+    return [Request(**row) for row in (await conn.execute(query)).mappings()]
+
+
 async def cancel_pending(conn: Connection, run_id: str, *, at: datetime) -> list[str]:
     """Cancel what still waits in a run that ends; returns the ids."""
     query = (
@@ -348,17 +378,9 @@ async def cancel_pending(conn: Connection, run_id: str, *, at: datetime) -> list
     return list((await conn.execute(query.returning(requests.c.id))).scalars())
 
 
-async def offer(conn: Connection, decision: Decision) -> None:
-    """Keep a decision's content until the workflow takes it. Raises IntegrityError when the id was used."""
-    await conn.execute(insert(decisions).values(**vars(decision)))
-
-
-async def withdraw(conn: Connection, decision_id: str) -> None:
-    """Remove an offer that was refused; one that won its request, or counts as one of its approvals, stays."""
-    won = select(requests.c.decision_id).where(requests.c.decision_id == decision_id)
-    counted = select(approvals.c.decision_id).where(approvals.c.decision_id == decision_id)
-    refused = decisions.c.id.not_in(won), decisions.c.id.not_in(counted)
-    await conn.execute(delete(decisions).where(decisions.c.id == decision_id, *refused))
+async def add_decision(conn: Connection, decision: Decision) -> None:
+    """Store a decision, as part of the transaction in which it counts. Raises IntegrityError when the id was used."""
+    await conn.execute(_INSERT_DECISION, vars(decision))
 
 
 async def decision(conn: Connection, decision_id: str) -> Decision | None:

@@ -203,7 +203,7 @@ def _written(result: Ok | Failure) -> str:
         return json.dumps(result.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":"))
 
 
-async def set_edited_input(conn: Connection, run_id: str, tool_call_id: str, edited_input: str) -> None:
+async def set_edited_input(conn: Connection, run_id: str, tool_call_id: str, edited_input: str | None) -> None:
     """Store the arguments that will run in place of the model's own (which stay as they are)."""
     query = update(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
     await conn.execute(query.values(edited_input=edited_input))

@@ -79,6 +79,11 @@ async def wait_for_next_step(conn: Connection, run_id: str) -> bool:
     return (await conn.execute(_FOR_NEXT_STEP, {"run": run_id})).first() is not None
 
 
+async def superseding(conn: Connection, run_id: str) -> QueuedMessage | None:
+    """Return the first message that waits for this run and ends what it asks, or None."""
+    return next((each for each in await waiting(conn, run_id) if each.while_running == "supersede"), None)
+
+
 async def take(conn: Connection, message_id: str, *, run_id: str) -> None:
     """Mark a message as taken by this run."""
     query = update(queued_messages).where(queued_messages.c.id == message_id)

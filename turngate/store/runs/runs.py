@@ -21,10 +21,11 @@ _USED = {
     "tokens_used": runs.c.tokens_used + bindparam("tokens"),
     "cost_micros": runs.c.cost_micros + bindparam("cost"),
 }
-_ADVANCE = _LIVE.values(step=bindparam("at_step"), **_USED)
+_ADVANCE = _LIVE.where(runs.c.interrupted_at.is_(None)).values(step=bindparam("at_step"), **_USED)
 _COMPLETE = _LIVE.values(
     step=bindparam("at_step"), head_message_id=bindparam("head"), status="completed", ended_at=bindparam("at"), **_USED
 )
+_ORDERED = {"control": runs.c.control + 1}
 _MOVE_HEAD = update(runs).where(runs.c.id == bindparam("run")).values(head_message_id=bindparam("head"))
 _MOVE_CONVERSATION = (
     update(conversations)
@@ -68,6 +69,8 @@ class Run:
     whose recorded results answer the calls of a dry run. ``tokens_used``, ``cost_micros``: of all its responses.
     ``extensions``: JSON of what was granted beyond its budgets. ``ended_by``: who interrupted it.
     ``model_chosen_by``: who switched its model while it was live; ``fell_back_from``: the model that ``model`` replaces.
+    ``interrupted_at``, ``interrupted_by``, ``interrupt_reason``: since when, by whom and why it is to stop. ``control``: how
+    many orders of this kind it got; ``control_seen``: how many of them its workflow knows.
     """
 
     id: str
@@ -109,6 +112,16 @@ class Run:
     ended_by: str | None = None
     model_chosen_by: str | None = None
     fell_back_from: str | None = None
+    interrupted_at: str | None = None
+    interrupted_by: str | None = None
+    interrupt_reason: str = ""
+    control: int = 0
+    control_seen: int = 0
+
+    @property
+    def may_start(self) -> bool:
+        """Whether anything may start in it now: no one has interrupted or paused it."""
+        return self.interrupted_at is None and self.paused_at is None
 
     @property
     def chosen_model(self) -> str:
@@ -162,17 +175,39 @@ async def hold_live(conn: Connection, conversation_id: str) -> Run | None:
     return Run(**row) if row else None
 
 
+async def interrupt(conn: Connection, run_id: str, *, by: str, reason: str, at: datetime) -> bool:
+    """Order a live run to stop; False if it is to stop already, or has ended (the first order counts)."""
+    unstopped = runs.c.id == run_id, runs.c.status == "running", runs.c.interrupted_at.is_(None)
+    order = {"interrupted_at": as_text(at), "interrupted_by": by, "interrupt_reason": reason}
+    return (await conn.execute(update(runs).where(*unstopped).values(**order, **_ORDERED))).rowcount == 1
+
+
 async def pause(conn: Connection, run_id: str, *, by: str, reason: str, at: datetime) -> bool:
-    """Record that a live run is paused; False if it is paused already, or has ended."""
+    """Order a live run to hold; False if it is paused already, is to stop, or has ended."""
     unpaused = runs.c.id == run_id, runs.c.status == "running", runs.c.paused_at.is_(None)
-    query = update(runs).where(*unpaused).values(paused_at=as_text(at), paused_by=by, pause_reason=reason)
-    return (await conn.execute(query)).rowcount == 1
+    order = {"paused_at": as_text(at), "paused_by": by, "pause_reason": reason}
+    query = update(runs).where(*unpaused, runs.c.interrupted_at.is_(None))
+    return (await conn.execute(query.values(**order, **_ORDERED))).rowcount == 1
 
 
 async def resume(conn: Connection, run_id: str) -> bool:
-    """Record that a run continues; False if it was not paused."""
-    query = update(runs).where(runs.c.id == run_id, runs.c.paused_at.is_not(None))
-    return (await conn.execute(query.values(paused_at=None, paused_by=None, pause_reason=""))).rowcount == 1
+    """Order a run to continue; False if it was not paused."""
+    query = update(runs).where(runs.c.id == run_id, runs.c.status == "running", runs.c.paused_at.is_not(None))
+    order = {"paused_at": None, "paused_by": None, "pause_reason": ""}
+    return (await conn.execute(query.values(**order, **_ORDERED))).rowcount == 1
+
+
+async def see_control(conn: Connection, run: Run) -> None:
+    """Note that the run's workflow knows of what was ordered so far."""
+    if run.control_seen < run.control:
+        query = update(runs).where(runs.c.id == run.id, runs.c.control_seen < run.control)
+        await conn.execute(query.values(control_seen=run.control))
+
+
+async def with_unseen_orders(conn: Connection) -> list[str]:
+    """Return the ids of the live runs whose workflow does not know of the newest order, oldest run first."""
+    unseen = runs.c.status == "running", runs.c.control_seen < runs.c.control
+    return list((await conn.execute(select(runs.c.id).where(*unseen).order_by(runs.c.created_at))).scalars())
 
 
 async def starters_in(conn: Connection, conversation_id: str) -> frozenset[str]:
@@ -201,7 +236,7 @@ async def page(
 
 
 async def advance(conn: Connection, run_id: str, *, step: int, used: Used = NOTHING) -> bool:
-    """Note that the live run works on this step, and what that took of its budgets; False when it has ended."""
+    """Note that the live run works on this step, and what that took of its budgets; False when it has ended or is to."""
     noted = {"run": run_id, "at_step": step, "tokens": used.tokens, "cost": used.cost_micros}
     return (await conn.execute(_ADVANCE, noted)).rowcount == 1
 

@@ -85,7 +85,7 @@ requests = Table(
     Index("uq_requests_decision_id", "decision_id", unique=True),
 )
 
-# A decision's content (edited arguments, message), kept out of Temporal (I8). A row is an offer until the request names it.
+# What people decided, with its content (edited arguments, message). Written with what follows from it, or not at all.
 decisions = Table(
     "decisions",
     metadata,

@@ -108,6 +108,13 @@ runs = Table(
     # Who switched its model; the model that could not be used, so that this one replaces it.
     Column("model_chosen_by", StorableText),
     Column("fell_back_from", StorableText),
+    # Since when, by whom and why it is to stop; NULL while it is not.
+    Column("interrupted_at", StorableText),
+    Column("interrupted_by", StorableText),
+    Column("interrupt_reason", StorableText, nullable=False, server_default=""),
+    # How often someone has interrupted, paused or resumed it, and how many of these its workflow knows of.
+    Column("control", Integer, nullable=False, server_default="0"),
+    Column("control_seen", Integer, nullable=False, server_default="0"),
     # One live run per conversation, held by the database itself.
     Index(
         "uq_runs_live_conversation",

@@ -13,7 +13,7 @@ from support.call_at_door import ALLOWED, ASK_ALL, CallAtDoor
 
 from activities.execution import checks
 from activities.execution.checks import redeem
-from activities.execution.door import Door
+from activities.execution.door import Door, Permission
 from activities.execution.external_calls import UNWANTED
 from activities.execution.preflight import Findings, Inspection
 from activities.execution.redemption import AskAgain, Redeemed, Settled
@@ -21,6 +21,7 @@ from turngate import Hooks, Policy, Preview, Rule, ToolContext, tool
 from turngate.domain.contract import RunToolInput
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.policy.policy import Verdict
+from turngate.domain.policy.terms import AskTerms, Rung
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
@@ -169,12 +170,34 @@ async def test_a_request_whose_activity_result_was_lost_is_returned_again(door_o
     at = door_of(look, policy=ASK_ALL)
     await at.plan()
     async with at.door() as door:
-        assert await checks.repeat_question(door) is None
+        assert await checks.wait_for_decision(door) is None
         first = await redeem(at.engine, door.conn, door.order)
     assert isinstance(first, AskAgain)
     async with at.door() as door:
-        assert await checks.repeat_question(door) == first
+        waiting = await checks.wait_for_decision(door)
+    assert isinstance(waiting, AskAgain)
+    assert waiting.again.request_id == first.again.request_id
     assert (await at.event_types()).count("request.opened") == 1
+
+
+async def test_i6_a_rung_that_let_someone_decide_does_not_let_them_edit_past_a_rule(door_of) -> None:
+    """I6: vic, to whom the ladder delegated a call, edits it into one that only operators may decide: they are asked."""
+    at = door_of(pay, policy=ASK_ALL)
+    planned = AskTerms(ladder=[Rung(after_seconds=5, do="delegate", people=["vic"])])
+    await at.plan(disposition="ask", verdict=Verdict(answer="ask", rule="first", reason="", risk="low", terms=planned))
+    await at.approve(people=["vic"])
+    async with at.door() as door:
+        request = door.request
+        assert request is not None
+        door.request = replace(request, verb="edit")
+        door._permission = Permission(
+            at.call.digest, door.request, Verdict(answer="ask", rule="all", reason="", risk="low")
+        )
+        assert door.stricter_terms() == "other people decide it"
+        door._permission = Permission(
+            at.call.digest, door.request, Verdict(answer="ask", rule="first", reason="", risk="low", terms=planned)
+        )
+        assert door.stricter_terms() is None
 
 
 @pytest.mark.parametrize("lacking", ["approval", "digest", "tool", "policy"])
@@ -239,12 +262,14 @@ async def test_i3_a_replaced_approval_leads_to_the_request_that_replaced_it(door
     await at.plan(disposition="ask")
     await at.approve(precondition='{"balance": 1}')
     async with at.door() as door:
-        assert await checks.follow_replacement(await authorized(door)) is None
-    async with at.door(Findings(precondition='{"balance": 2}')) as door:
+        assert await checks.wait_for_decision(door) is None
+    async with at.door(Findings(precondition='{"balance": 2}', changed=True)) as door:
         outcome = await checks.require_same_precondition(await authorized(door))
     assert isinstance(outcome, AskAgain)
     async with at.door(Findings(precondition='{"balance": 1}')) as door:
-        assert await checks.follow_replacement(await authorized(door)) == outcome
+        waiting = await checks.wait_for_decision(door)
+    assert isinstance(waiting, AskAgain)
+    assert waiting.again.request_id == outcome.again.request_id
 
 
 @pytest.mark.parametrize(
@@ -308,7 +333,7 @@ async def test_a_changed_precondition_is_asked_about(door_of) -> None:
     await at.approve(precondition='{"balance": 1}')
     async with at.door(Findings(precondition='{"balance": 1}')) as door:
         assert await checks.require_same_precondition(await authorized(door)) is None
-    changed = Findings(precondition='{"balance": 2}', preview=Preview(kind="text", text="2"))
+    changed = Findings(precondition='{"balance": 2}', changed=True, preview=Preview(kind="text", text="2"))
     async with at.door(changed) as door:
         outcome = await checks.require_same_precondition(await authorized(door))
         assert isinstance(outcome, AskAgain)
@@ -439,12 +464,14 @@ def test_every_check_is_in_the_one_order() -> None:
         "keep_result",
         "refuse_dry_run",
         "resume_start",
+        "stop_here",
+        "wait_for_decision",
         "wait_for_sender",
-        "repeat_question",
+        "take_answer",
         "require_permission",
         "keep_to_workspaces",
         "obey_hooks",
-        "follow_replacement",
+        "require_same_terms",
         "inspect_first",
         "require_fresh_approval",
         "require_same_precondition",

@@ -7,12 +7,14 @@ from support.call_at_door import CallAtDoor
 
 from activities.execution import lost_calls
 from activities.execution.preflight import Findings, Inspection
-from activities.execution.redemption import Lost, Redeemed, Settled
+from activities.execution.redemption import AskAgain, Redeemed, Settled
 from turngate import DidNotHappen, Happened, Policy, Rule, ToolContext, tool
+from turngate.domain.policy.terms import AskTerms, Rung
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
+from turngate.wire.orders import DecisionOrder
 
 
 @tool(effect="once", ask=True)
@@ -58,15 +60,37 @@ async def test_i3_an_unknown_call_waits_for_its_answer(sqlite: Database) -> None
     async with at.door() as door:
         assert await lost_calls.wait_for_answer(door) is None
         outcome = await lost_calls.ask_a_person(door)
-    assert isinstance(outcome, Lost)
+    assert isinstance(outcome, AskAgain)
     async with at.door() as door:
-        assert await lost_calls.resume(door) == outcome
+        waiting = await lost_calls.resume(door)
+        assert isinstance(waiting, AskAgain)
+        request_id = outcome.again.request_id
+        assert request_id is not None
+        assert waiting.again.request_id == request_id
+        order = DecisionOrder(verb="respond", digest=at.call.digest, outcome="did_not_happen")
+        decision = requests.new_decision(order, decision_id="d2", request_id=request_id, by="vic")
+        await requests.add_decision(door.conn, decision)
         won = {"decision_id": "d2", "verb": "respond", "by": "vic"}
-        at.decision_id = "d2"
-        await requests.settle(door.conn, outcome.request_id, requests.Ending(status="responded", at=now(), **won))
+        await requests.settle(door.conn, request_id, requests.Ending(status="responded", at=now(), **won))
     async with at.door() as door:
         assert await lost_calls.wait_for_answer(door) is None
         assert isinstance(await lost_calls.resume(door), Redeemed)
+
+
+async def test_a_question_about_an_outcome_keeps_the_call_and_none_of_its_terms(sqlite: Database) -> None:
+    """It waits without a clock for one answer by any operator, but keeps who may not decide the call."""
+    at = CallAtDoor(sqlite, pay)
+    await at.plan(disposition="ask")
+    await at.approve(not_by="alice", quorum=2, expires_after_seconds=60, ladder=[Rung(after_seconds=5, do="remind")])
+    await at.begin()
+    async with at.door() as door:
+        outcome = await lost_calls.ask_a_person(door)
+        assert isinstance(outcome, AskAgain)
+        again = outcome.again
+        assert (again.call, again.expires_after_seconds, again.ladder) == ("c1", None, ())
+        question = await requests.get(door.conn, again.request_id or "")
+    assert question is not None
+    assert (question.kind, question.quorum, question.ask_terms, question.not_by) == ("outcome", 1, AskTerms(), "alice")
 
 
 async def test_the_probes_resolution_becomes_the_result(sqlite: Database) -> None:
@@ -99,7 +123,7 @@ async def test_i3_a_person_is_asked_about_a_lost_once_call(sqlite: Database, pro
         redemption = await lost_calls.ask_a_person(door)
     execution = await at.execution()
     assert execution is not None
-    assert isinstance(redemption, Lost) == asks
+    assert isinstance(redemption, AskAgain) == asks
     assert execution.state == ("unknown" if asks else "executing")
     assert await at.event_types() == (["execution.unknown", "request.opened"] if asks else [])
 

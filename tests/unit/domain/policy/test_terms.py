@@ -192,3 +192,35 @@ def test_a_rung_after_the_agents_own_limit_is_never_climbed(expiry: int | None, 
 def test_terms_of_a_rule_equal_terms_written_alone() -> None:
     """A rule without terms gives the default terms, which take no space on the wire."""
     assert AskTerms.model_construct(**AskTerms().model_dump()) == PLAIN_TERMS
+
+
+@pytest.mark.parametrize(
+    ("terms", "why"),
+    [
+        ({}, None),
+        ({"quorum": 2}, "2 people have to agree"),
+        ({"starter_may_decide": False}, "the person who started the run"),
+        ({"roles": ["admin"]}, "other people"),
+        ({"people": ["ann"]}, "other people"),
+        ({"roles": ["operator"], "people": ["ann"]}, None),
+        ({"decisions": ["approve", "reject"]}, "it takes only approve, reject"),
+        ({"fresh_for_seconds": 60}, "counts for 60 s"),
+        ({"expires_after_seconds": 60}, "expires after 60 s"),
+        ({"ladder": [remind(5)]}, None),
+    ],
+)
+def test_i6_terms_are_stricter_in_any_way(terms: dict[str, Any], why: str | None) -> None:
+    """I6: fewer who may decide, fewer verbs, more people or less time: each is found, and in words."""
+    stricter = AskTerms(**terms).stricter_than(PLAIN_TERMS)
+    assert stricter is None if why is None else why in (stricter or "")
+    assert AskTerms(**terms).stricter_than(AskTerms(**terms)) is None
+
+
+def test_i6_terms_are_compared_in_one_direction() -> None:
+    """I6: what asks for less is not stricter: more people who may decide, longer times, a smaller quorum."""
+    narrow = AskTerms(
+        quorum=3, roles=["admin"], starter_may_decide=False, fresh_for_seconds=60, expires_after_seconds=60
+    )
+    assert PLAIN_TERMS.stricter_than(narrow) is None
+    assert AskTerms(roles=["admin"], fresh_for_seconds=61).stricter_than(narrow) is None
+    assert AskTerms(roles=["admin"], fresh_for_seconds=59).stricter_than(narrow) is not None

@@ -47,10 +47,7 @@ OUTCOME_WORDS: Final = {
 DIFFERENCE_WORDS: Final = {
     "lost_run": "run without a workflow",
     "lost_workflow": "workflow without a run",
-    "not_asked": "workflow that does not answer",
-    "unknown_to_run": "request that its run does not know",
-    "closed_in_run": "request that its run has closed",
-    "closed_in_inbox": "request that the inbox does not show",
+    "not_told": "run that missed a decision",
 }
 
 
@@ -85,14 +82,14 @@ def recover(
 
 
 def reconcile(
-    fix: Annotated[bool, typer.Option("--fix", help="Rebuild the inbox from the workflows.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Tell runs again what they missed.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Compare the store with Temporal, and report runs and requests that differ.
+    """Compare the store with Temporal, and report runs that differ.
 
-    Finds runs without workflows, workflows without runs, and requests that differ. It asks the workflow of each live run, so a
-    worker must be running. --fix makes the inbox agree with the workflows, and decides nothing.
+    Finds runs without workflows, workflows without runs, and runs that have not acted on a decision. --fix tells them again, and
+    decides nothing.
 
     Exit code: 0, or 1 when something differs (with --fix: and could not be fixed).
     """
@@ -140,7 +137,7 @@ async def _reconcile(settings: Settings, *, fix: bool, quiet: bool) -> list[Find
             )
 
     async with _services(settings) as services:
-        return await reconcile_store.reconcile(services, fix=fix, by=acting_as(), on_finding=show)
+        return await reconcile_store.reconcile(services, fix=fix, on_finding=show)
 
 
 def _show(report: RunReport) -> None:

@@ -134,8 +134,6 @@ def decide(
         answer = client.decide(request.id, order)
     if as_json:
         terminal.raw(json.dumps(answer.model_dump(mode="json")))
-    elif answer.status is None:
-        terminal.line("recorded; it takes effect when a worker runs again")
     else:
         terminal.line(("✗ " if answer.status == "rejected" else "✓ ", "bold"), f"{request.id} is {answer.status}")
 

@@ -1,0 +1,164 @@
+"""What a decision leads to, written in the transaction that takes it: the call's result or edited input, the grant, the log.
+
+No code of an app runs here: the worker's door looks at the call again before it runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from approvals_api.principal import Principal
+from approvals_api.validation.errors import invalid
+from turngate.domain.digest import call_digest, framed_sha256
+from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
+from turngate.domain.tools import results
+from turngate.domain.tools.results import MAX_DEPTH, Ok, as_object, is_deeper
+from turngate.store.clock import from_text
+from turngate.store.database import Connection
+from turngate.store.events import events
+from turngate.store.policy import grants
+from turngate.store.requests import claims, requests
+from turngate.store.requests.requests import Decision, Request
+from turngate.store.runs import calls, executions
+
+GRANTING_VERBS: Final = frozenset({"approve", "edit"})
+
+
+async def count_approval(conn: Connection, request: Request, principal: Principal, decision: Decision) -> bool:
+    """Count an approval of a request that needs several; True when it completes them, and so decides."""
+    await requests.add_decision(conn, decision)
+    count = await requests.add_approval(
+        conn,
+        requests.Approval(
+            request_id=request.id,
+            decided_by=decision.decided_by,
+            decision_id=decision.id,
+            message=decision.message,
+            created_at=decision.created_at,
+        ),
+    )
+    if count >= request.quorum:
+        return True
+    by = {"request_id": request.id, "decision_id": decision.id, "by": decision.decided_by, "role": principal.role}
+    counts = {"approvals": count, "quorum": request.quorum, "digest": request.digest}
+    await events.append(conn, request.run_id, [("request.approved_once", {**by, **counts})])
+    # They have done their part: their claim must not hold up the people who are still needed.
+    await claims.release(conn, request.id, by=decision.decided_by, anyones=False)
+    return False
+
+
+async def win(conn: Connection, request: Request, principal: Principal, decision: Decision) -> RequestStatus:
+    """End the request with this decision, and write what follows from it. Returns the request's status.
+
+    The caller holds the request, which is pending, and has stored an approval that completes a quorum.
+    """
+    status = STATUS_OF_VERB[decision.verb]
+    if decision.verb == "edit":
+        decision = await _edit(conn, request, decision)
+    if request.quorum == 1 or decision.verb != "approve":
+        await requests.add_decision(conn, decision)
+    await _apply(conn, request, decision)
+    ending = requests.Ending(
+        status=status,
+        at=from_text(max(decision.created_at, request.created_at)),
+        decision_id=decision.id,
+        verb=decision.verb,
+        by=decision.decided_by,
+    )
+    if not await requests.settle(conn, request.id, ending):
+        raise LookupError(f"request {request.id!r} has ended in this very transaction")
+    payload = _payload(request, principal, decision, status)
+    granted = await _grant(conn, request, principal, decision)
+    await events.append(conn, request.run_id, [("request.decided", payload), *granted])
+    return status
+
+
+async def _apply(conn: Connection, request: Request, decision: Decision) -> None:
+    """Write the call's result, if the decision is one."""
+    run_id, call_id = request.run_id, request.tool_call_id
+    if decision.verb == "reject":
+        await calls.settle(conn, run_id, call_id, results.rejected(decision.decided_by, decision.message))
+    elif decision.verb == "respond" and request.kind == "outcome":
+        await _resolve(conn, request, decision)
+    elif decision.verb == "respond" and decision.args is None:
+        await calls.settle(conn, run_id, call_id, Ok(value={"operator_response": decision.message}))
+    elif decision.verb == "respond":
+        _parsed(decision.args or "")  # the answer to a question: the door settles the call, by the tool's own type
+
+
+async def _edit(conn: Connection, request: Request, decision: Decision) -> Decision:
+    """Store what will run in place of the model's arguments (I6); returns the decision with the digest of that call."""
+    call = await calls.get(conn, request.run_id, request.tool_call_id)
+    if call is None or decision.args is None:
+        raise LookupError(f"run {request.run_id!r} has no call {request.tool_call_id!r}, or the edit has no arguments")
+    await calls.set_edited_input(conn, request.run_id, request.tool_call_id, decision.args)
+    digest = call_digest(
+        tool_name=request.tool_name,
+        manifest_digest=request.tool.digest,
+        raw_input=decision.args,
+        run_id=request.run_id,
+        tool_call_id=request.tool_call_id,
+        policy_version=call.policy_version,
+    )
+    return replace(decision, digest=digest)
+
+
+async def _resolve(conn: Connection, request: Request, decision: Decision) -> None:
+    """Write a person's answer about a call whose worker was lost; ``did_not_happen`` lets the door start it once more."""
+    run_id, call_id = request.run_id, request.tool_call_id
+    if decision.outcome == "happened":
+        await executions.resolve_unknown(conn, run_id=run_id, tool_call_id=call_id, state="succeeded")
+        note = {"note": "An operator confirmed that this took effect."}
+        value = as_object(_parsed(decision.args)) if decision.args else note
+        await calls.settle(conn, run_id, call_id, Ok(value=value))
+    elif decision.outcome == "tell_model":
+        await calls.settle(conn, run_id, call_id, results.outcome_unknown(request.tool_name))
+
+
+async def _grant(conn: Connection, request: Request, principal: Principal, decision: Decision) -> list[events.NewEvent]:
+    """Store the grant that this decision asks for; an edited call is granted as it was edited."""
+    if decision.verb not in GRANTING_VERBS or decision.grant_wanted is None:
+        return []
+    wanted = WantedGrant.model_validate_json(decision.grant_wanted)
+    origin = grants.Origin(
+        created_by=decision.decided_by,
+        role=principal.role,
+        run_id=request.run_id,
+        agent=request.agent,
+        request_id=request.id,
+    )
+    stored = await grants.create(conn, wanted, origin, key=decision.id)
+    grant = {"grant_id": stored.id, "by": decision.decided_by, "tool": stored.tool_name, "scope": stored.scope}
+    bounds = {"max_uses": stored.max_uses, "expires_at": stored.expires_at, "digest": framed_sha256(stored.pattern)}
+    return [("grant.created", {**grant, **bounds})]
+
+
+def _payload(request: Request, principal: Principal, decision: Decision, status: RequestStatus) -> Mapping[str, object]:
+    """Return what the log stores of a decision: who, as whom, what, and which bytes; not the message."""
+    payload: dict[str, object] = {
+        "request_id": request.id,
+        "decision_id": decision.id,
+        "verb": decision.verb,
+        "status": status,
+        "by": decision.decided_by,
+        "role": principal.role,
+        "outcome": decision.outcome,
+        "digest": request.digest,
+    }
+    if principal.machine:
+        payload["machine"] = True
+    return {**payload, "edited_digest": decision.digest} if decision.verb == "edit" else payload
+
+
+def _parsed(text: str) -> object:
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        raise invalid("/args", "the answer is not valid JSON", code="invalid_edit") from None
+    if is_deeper(answer, MAX_DEPTH):
+        raise invalid("/args", f"the answer nests deeper than {MAX_DEPTH} levels", code="invalid_edit")
+    return answer
