@@ -39,7 +39,7 @@ CHANGES: list[tuple[Any, dict[str, Any], str]] = [
     (calls, {"policy_version": "another"}, "not as they were planned"),
     (calls, {"effect": "read"}, "not as they were planned"),
     (calls, {"edited_input": '{"cents": 9000}'}, "is not the one that was edited"),
-    (decisions, {"args": '{"cents": 9000}'}, "is not the one that was edited"),
+    (decisions, {"args": '{"cents": 9000}'}, "the digest of the edit of request"),
     (decisions, {"digest": "0" * 64}, "is not the one that was decided"),
     (decisions, {"decided_by": "eve"}, "the by of decision"),
     (decisions, {"verb": "approve"}, "the verb of decision"),
@@ -77,6 +77,30 @@ async def test_i15_every_change_of_an_edited_call_is_found(client: Client, datab
         async with database.write() as conn:
             await conn.execute(update(table).values(**{name: before[name] for name in changed}))
         assert await difference(database, run) == ""
+
+
+async def test_i15_an_edit_that_was_asked_about_again_agrees(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I15: after an edit for which a rule wants other people, the bytes of the second request are those that may run."""
+    large = {"at": "/cents", "op": "gt", "value": 1000}
+    rules = [
+        Rule.model_validate({"name": "large", "verdict": "ask", "tools": ["pay"], "args": [large], "quorum": 2}),
+        Rule(name="small", verdict="ask", tools=["pay"]),
+    ]
+    async with stack(client, sqlite, bench.pay, model=paying(51), policy=Policy(rule=rules)) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "edit", args=json.dumps({"cents": 5_000}))
+        again = await engine.request(run)
+        assert await difference(sqlite, run) == ""
+        async with sqlite.write() as conn:
+            await conn.execute(update(calls).values(edited_input='{"cents": 9000}'))
+        assert "is not the one that was edited" in await difference(sqlite, run)
+        async with sqlite.write() as conn:
+            await conn.execute(update(calls).values(edited_input=again.input))
+        for name in ("ann", "bob"):
+            await engine.decide(again, "approve", by=replace(OPERATOR, name=name))
+        await engine.ended(run)
+    assert bench.paid == [5_000]
+    assert await difference(sqlite, run) == ""
 
 
 async def test_i15_rows_that_come_or_go_are_found(client: Client, sqlite: Database, bench: Bench) -> None:

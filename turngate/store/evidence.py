@@ -131,6 +131,7 @@ class _RunEvidence:
         yield from self._planned()
         for request_id, log in logs.items():
             yield from self._request(request_id, log)
+        yield from self._edits(logs)
         for call_id, started in self._starts().items():
             yield from self._execution(call_id, started)
         for request_id in self.requests:
@@ -238,7 +239,6 @@ class _RunEvidence:
 
     def _decision(self, request: Request, decided: _LoggedEvent) -> Iterator[ChainBreak]:
         stored = self.decisions.get(str(decided.payload.get("decision_id")))
-        call = self.calls.get(request.tool_call_id)
         if stored is not None:
             for name, value in (("verb", stored.verb), ("by", stored.decided_by), ("outcome", stored.outcome)):
                 if decided.payload.get(name) != value:
@@ -251,10 +251,29 @@ class _RunEvidence:
         if stored is None or stored.digest != edited:
             yield self._differs(decided, f"the edit of request {request.id} is not the one that was decided")
             return
-        if call is None or call.edited_input is None or stored.args != call.edited_input:
-            yield self._differs(decided, f"call {request.tool_call_id} is not the one that was edited")
-        elif self._recomputed(request, call.edited_input) not in {None, edited}:
+        if self._recomputed(request, stored.args) not in {None, edited}:
             yield self._differs(decided, f"the digest of the edit of request {request.id} is not that of its call")
+
+    def _edits(self, logs: Mapping[str, _RequestLog]) -> Iterator[ChainBreak]:
+        """Compare the bytes that run with the last edit of a call, or with the last request about it, if that is newer.
+
+        An edit that does not fit the tool, or that needs other terms, leads to one more request, whose bytes then count.
+        """
+        decided: dict[str, tuple[_LoggedEvent, str | None]] = {}
+        for request_id, log in logs.items():
+            request, last = self.requests.get(request_id), log.last
+            if request is None or log.opened is None:
+                continue
+            call_id = request.tool_call_id
+            if call_id not in decided or decided[call_id][0].run_seq < log.opened.run_seq:
+                decided[call_id] = log.opened, request.input
+            if last is not None and last.type == "request.decided" and last.payload.get("verb") == "edit":
+                decision = self.decisions.get(str(last.payload.get("decision_id")))
+                decided[call_id] = last, None if decision is None else decision.args
+        for call_id, (event, text) in decided.items():
+            call = self.calls.get(call_id)
+            if call is None or call.running_input != text:
+                yield self._differs(event, f"call {call_id} is not the one that was edited")
 
     def _starts(self) -> dict[str, _LoggedEvent]:
         """Return each call's newest start."""
