@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,16 @@ class ModelResolver(Protocol):
 
     def resolve(self, spec: str) -> LanguageModel:
         """Return the model; raises ConfigurationError when there is no such provider."""
+
+
+async def resolved(models: ModelResolver, spec: str) -> LanguageModel:
+    """Return the model of a spec, without blocking the event loop: a script, or a profile of one, is read in a thread.
+
+    Raises ConfigurationError.
+    """
+    if ":" in spec and not spec.startswith("scripted:"):
+        return models.resolve(spec)
+    return await asyncio.to_thread(models.resolve, spec)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,7 @@ class ModelCall:
         self, step: RunStep, spec: str, history: History, offered: Sequence[ToolManifest]
     ) -> ModelResponse:
         """Return the answer of the model of this spec. Raises ConfigurationError, ModelError."""
-        agent, model = step.agent, self._router.resolve(step.agent, spec)
+        agent, model = step.agent, await self._router.resolve(step.agent, spec)
         options = self._engine.profiles.options(spec)
         system = Message(role="system", parts=(TextPart(text=agent.instructions),))
 

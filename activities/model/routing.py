@@ -12,7 +12,7 @@ import structlog
 
 from activities.engine.author_code import await_author
 from activities.engine.costs import lacks_price
-from activities.engine.engine import Engine
+from activities.engine.engine import Engine, resolved
 from activities.engine.run_step import RunStep
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.model_profiles import MAX_SPEC_CHARS, Profiles, falls_back
@@ -55,7 +55,7 @@ class ModelRouter:
                 log.exception("model_for_step hook failed", hook=type(hook).__name__, run_id=run.id)
         return spec
 
-    def resolve(self, agent: Agent, spec: str) -> LanguageModel:
+    async def resolve(self, agent: Agent, spec: str) -> LanguageModel:
         """Return the model of a spec.
 
         Raises:
@@ -66,7 +66,7 @@ class ModelRouter:
                 f"agent {agent.name!r} has a limit of cost, and {spec!r} has no price: add it to App(prices=…), "
                 "or price_in and price_out to its profile"
             )
-        return self._engine.models.resolve(spec)
+        return await resolved(self._engine.models, spec)
 
     async def fall_back(self, step: RunStep, spec: str, error: ModelError | ConfigurationError) -> runs.Run | None:
         """Let the next model of the configured list take over, and return the run with it.

@@ -14,7 +14,7 @@ import structlog
 from temporalio.exceptions import ApplicationError
 
 from activities.engine.costs import ModelUse, lacks_price, spend
-from activities.engine.engine import Engine
+from activities.engine.engine import Engine, resolved
 from activities.engine.run_step import RunStep
 from activities.model.routing import window_of
 from turngate.domain.agents.context_window import Context, message_tokens, text_tokens
@@ -78,7 +78,7 @@ class Summariser:
         try:
             async with asyncio.timeout(context.summary_timeout.total_seconds()):
                 request = ModelRequest(messages=prompt, options=self._engine.profiles.options(spec))
-                answer = await self._engine.models.resolve(spec).generate(request)
+                answer = await (await resolved(self._engine.models, spec)).generate(request)
         except TimeoutError as late:
             raise NoSummaryError("timeout", spec=spec) from late
         except Exception as error:  # whatever goes wrong with that model, the step can do without its summary

@@ -19,7 +19,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.engine.author_code import in_own_task, is_from_outside
 from activities.engine.costs import ModelUse, lacks_price, spend
-from activities.engine.engine import Engine, ModelResolver
+from activities.engine.engine import Engine, ModelResolver, resolved
 from activities.engine.run_step import RunStep
 from activities.planning.planner import Admitted, Planner, StepResponse, planned_digest
 from turngate.domain.agents.model_profiles import Profiles
@@ -206,7 +206,7 @@ class _Trial:
                 output=ANSWER_SCHEMA,
                 options=self.source.profiles.options(judge.model),
             )
-            answer = await in_own_task(self.source.models.resolve(judge.model).generate(request))
+            answer = await in_own_task((await resolved(self.source.models, judge.model)).generate(request))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             if is_from_outside(error):
                 raise

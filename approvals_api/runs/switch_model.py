@@ -56,26 +56,18 @@ async def switch_model(services: Services, principal: Principal, run_id: str, *,
 
 
 async def require_known_model(conn: Connection, spec: str) -> None:
-    """Raise InvalidInputError ``unknown_model`` for a name that no worker has published.
+    """Raise InvalidInputError ``unknown_model`` for a model that neither the app nor models.toml declares.
 
-    Known providers are those that a worker published and those of the agents' own models. While no worker has published any,
-    only a name that is no profile's can be refused.
+    A known provider is not enough: a name decides what a request costs and, for ``scripted:FILE``, which file a worker reads.
     """
     names = await agents.every_model_name(conn)
-    profiles = [each.name for each in names if each.kind == "profile"]
-    providers = [each.name for each in names if each.kind == "provider"]
-    provider, colon, _name = spec.partition(":")
-    if colon:
-        of_agents = [agent.model.partition(":")[0] for agent in await agents.every(conn)]
-        known_here = not providers or provider in (*providers, *of_agents)
-    else:
-        known_here = spec in profiles
-    if known_here:
+    known = [each.name for each in names if each.kind in {"profile", "declared"}]
+    known = list(dict.fromkeys((*known, *(agent.model for agent in await agents.every(conn)))))
+    if spec in known:
         return
-    known = f"the profiles are: {', '.join(profiles) or 'none'}"
-    if providers:
-        known += f"; the providers, as PROVIDER:NAME: {', '.join(providers)}, and those that models.toml names"
-    message = f"there is no model {spec!r}; {known}"
+    message = (
+        f"there is no model {spec!r}; the models are: {', '.join(known) or 'none'}. Add it to models.toml as a profile"
+    )
     raise InvalidInputError(message, code="unknown_model", errors=[{"pointer": "/model", "message": message}])
 
 

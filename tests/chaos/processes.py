@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,8 @@ import prefork
 from turngate.runtime import embedded_temporal
 from turngate.runtime.locations import TEMPORAL_LOG, process_birth
 
-APP = "chaos_app:app"
+APP = "app_here:app"
+"""The chaos app under another name, so that its directory, where scripts may be, is that of the run."""
 DEADLINE_SECONDS = 90.0
 """For anything to happen: generous, because a slow machine is no defect."""
 PAUSE_SECONDS = 0.1
@@ -67,6 +69,9 @@ class Processes:
             name: value for name, value in os.environ.items() if not name.startswith(("TURNGATE_", "TEMPORAL"))
         }
         self.environment = {**inherited, **environment}
+        (directory / "app_here.py").write_text("from chaos_app import app as app\n")
+        for script in Path(__file__).parent.glob("*.yaml"):
+            shutil.copy(script, directory)
         self._exits = directory / "exits.jsonl"
         self._origin = subprocess.Popen(
             [sys.executable, prefork.__file__, str(self._exits), str(os.getpid())],
@@ -98,7 +103,7 @@ class Processes:
             order = {
                 "argv": ["turngate", *self._arguments(name)],
                 "environment": self.environment,
-                "directory": str(Path(__file__).parent),
+                "directory": str(self.directory),
                 "log": str(log),
             }
             self._origin.stdin.write((json.dumps(order) + "\n").encode())

@@ -16,14 +16,17 @@ import instants
 from checker import violations
 from evidence import Answered, Evidence, Planned, Start, gather, read_ledger
 from processes import DEADLINE_SECONDS, PAUSE_SECONDS, Processes, running, until
+from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client
 
 from turngate.cli.api_link import read_cli_token
 from turngate.client import Retries, TurngateClient
+from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConflictError, GoneError, UnavailableError
 from turngate.domain.requests import RequestKind, Resolution, Verb
 from turngate.runtime.locations import TEMPORAL_PORT
 from turngate.runtime.temporal_client import data_converter
+from turngate.store import agents
 from turngate.store.database import Database
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail, RequestItem
@@ -53,6 +56,7 @@ class Scene:
         """How often the API could not be asked, or said that Temporal or the store was away."""
         self._ledger = ledger
         self._database_url = database_url
+        self._store = Database(database_url)
         self._clients: dict[str, TurngateClient] = {}
         self._decided: set[str] = set()
 
@@ -90,9 +94,10 @@ class Scene:
         script = self._ledger.with_name(f"{name}.json")
         responses = [{"text": "Next.", "calls": calls} for calls in steps]
         script.write_text(json.dumps({"responses": [*responses, {"text": "Done."}]}))
+        await self._declare(f"scripted:{script.name}")
         run = await self.insist(
             lambda client: client.start_run(
-                agent=agent, text=name, model=f"scripted:{script}", idempotency_key=f"start-{name}"
+                agent=agent, text=name, model=f"scripted:{script.name}", idempotency_key=f"start-{name}"
             ),
             by="owner",
         )
@@ -101,6 +106,20 @@ class Scene:
             Planned(run_id=run.id, name=name, calls=planned_calls, may_be_interrupted=may_be_interrupted),
         )
         return run.id
+
+    async def _declare(self, spec: str) -> None:
+        """Store that the app has this model, as a worker does at its start; again while the database is away."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            try:
+                async with self._store.write() as conn:
+                    await agents.publish_model_names(conn, Profiles(), (), declared=[spec])
+            except (UnavailableError, SQLAlchemyError, OSError):
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(PAUSE_SECONDS)
+            else:
+                return
 
     async def run(self, run_id: str) -> RunDetail:
         return await self.insist(lambda client: client.get_run(run_id))
@@ -254,6 +273,7 @@ class Scene:
         return evidence
 
     async def close(self) -> None:
+        await self._store.close()
         for client in self._clients.values():
             await client.aclose()
 

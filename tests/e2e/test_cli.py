@@ -45,6 +45,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     scaffolded = turngate("init", str(directory), cwd=directory.parent)
     assert scaffolded.returncode == 0, scaffolded.stderr
     assert "turngate up my_app:app" in scaffolded.stdout
+    (directory / "models.toml").write_text('[profile.missing]\nmodel = "scripted:missing.yaml"\n')
     up = Background("up", "my_app:app", "--port", str(embedded_temporal.choose_port()), cwd=directory)
     link = up.wait_for(r"http://\S+/login\?link=\S+").group()
     data_dir = Path(up.wait_for(r"Data +(/\S+)").group(1))
@@ -154,12 +155,22 @@ def test_ctrl_c_leaves_the_run_running(started: Started, waiting: tuple[Backgrou
 
 def test_json_is_for_programs_to_the_last_byte(started: Started) -> None:
     """One event a line, and the run at the end; a failed run exits 1 and says why."""
-    followed = started.turngate("run", TASK, "--model", "scripted:missing.yaml", "--json")
+    followed = started.turngate("run", TASK, "--model", "missing", "--json")
     lines = [json.loads(line) for line in followed.stdout.splitlines()]
     assert [lines[0]["type"], lines[-2]["type"]] == ["run.started", "run.ended"]
     assert lines[-1]["run"]["status"] == "failed"
     assert "missing.yaml" in lines[-1]["run"]["reason"]
     assert followed.returncode == 1
+
+
+@pytest.mark.parametrize("spec", ["scripted:/etc/shadow", "scripted:missing.yaml", "openai:dearest"])
+def test_i13_a_model_that_nothing_declares_is_refused(started: Started, spec: str) -> None:
+    """Before anything is opened: the message lists the declared ones, and has nothing of a file."""
+    refused = started.turngate("run", TASK, "--model", spec, "--no-watch")
+    assert refused.returncode == 1
+    assert f"there is no model '{spec}'; the models are:" in refused.stderr
+    assert "missing" in refused.stderr
+    assert "root:" not in refused.stdout + refused.stderr
 
 
 def test_an_unknown_agent_is_refused_with_those_there_are(started: Started) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -22,14 +23,14 @@ MODELS = ("scripted:clerk.yaml", "scripted:hasty.yaml")
 DEADLINE_SECONDS = 90
 
 
-def _started(*arguments: str) -> subprocess.Popen[str]:
-    """Start the command in the example's directory, without our settings and keys."""
+def _started(*arguments: str, cwd: Path = EXAMPLE) -> subprocess.Popen[str]:
+    """Start the command in the app's directory, without our settings and keys."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("TURNGATE_", "TEMPORAL_", "OPENAI_"))
     }
     return subprocess.Popen(
         [TURNGATE, "eval", "evals_app:app", *arguments],
-        cwd=EXAMPLE,
+        cwd=cwd,
         env={**environment, "PYTHONDONTWRITEBYTECODE": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -84,12 +85,13 @@ def test_the_examples_cases_compare_two_models(tmp_path: Path) -> None:
 
 def test_ctrl_c_reports_what_is_known_so_far(tmp_path: Path) -> None:
     """After one Ctrl-C, finished cases are reported, the others are reported as not run, and no stored run looks alive."""
-    (tmp_path / "slow.yaml").write_text("responses: [{text: late, delay_seconds: 60}]")
+    here = Path(shutil.copytree(EXAMPLE, tmp_path / "app"))  # a script lies below its app
+    (here / "slow.yaml").write_text("responses: [{text: late, delay_seconds: 60}]")
     cases, report = tmp_path / "cases.yaml", tmp_path / "r.json"
-    slow = f"{{name: slow, message: go, model: 'scripted:{tmp_path}/slow.yaml'}}"
+    slow = "{name: slow, message: go, model: 'scripted:slow.yaml'}"
     fast = "{name: fast, message: go, unanswered: reject, handlers: {read_ticket: {returns: {text: x}}}}"
     cases.write_text(f"cases: [{slow}, {fast}, {slow.replace('slow,', 'never,', 1)}]")
-    run = _started(str(cases), "--parallel", "2", "--json", str(report), "--keep", str(tmp_path / "kept"))
+    run = _started(str(cases), "--parallel", "2", "--json", str(report), "--keep", str(tmp_path / "kept"), cwd=here)
     assert run.stderr is not None
     first = run.stderr.readline()
     assert "pass fast" in first, first + run.stderr.read()

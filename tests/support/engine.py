@@ -36,6 +36,7 @@ from turngate.runtime.app_loader import check_app
 from turngate.runtime.embedded_temporal import TUNING, temporal_binary
 from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.worker_group import WorkerGroup
+from turngate.store import agents as store_agents
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.policy import policies
@@ -52,6 +53,12 @@ from turngate.testing.harness import (
     until,
 )
 from turngate.wire.orders import DecisionOrder, StartOrder
+
+DECLARED = [
+    f"scripted:{name}"
+    for name in ("other", "third", "big", "b", "fast", "now", "lost", "nowhere", "x", "expert", "closer", "q")
+]
+"""Models that a run of these tests may name, as if an agent of the app had them."""
 
 
 def person(name: str, role: Role = "operator", *, machine: bool = False) -> Principal:
@@ -320,6 +327,8 @@ async def stack(
     )
     models = model if isinstance(model, Cast) else OneModel(model)
     built = await build_harness(app, client, database, models, profiles=profiles)
+    async with database.write() as conn:
+        await store_agents.publish_model_names(conn, Profiles(), (), declared=DECLARED)
     engine = Stack(client, database, built.engine, built.task_queue)
     if not working:
         yield engine

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 
 from playwright.async_api import expect
-from support.engine import STARTER, until
+from support.engine import person, until
 
 from approvals_api.schedules import service as schedule_service
 from turngate.domain.agents.schedules import Timetable
 from turngate.wire.orders import ScheduleOrder
 
 NO_SCRIPT = {"java_script_enabled": False}
+ADA = person("ada")
+"""Who is logged in on the pages: a schedule is deleted by its maker."""
 
 
 async def created(site, name, timetable, task, **changes):
     wanted = ScheduleOrder(name=name, agent="agent", input=task, timetable=timetable, **changes)
-    return await schedule_service.create(site.stack.services, STARTER, wanted)
+    return await schedule_service.create(site.stack.services, ADA, wanted)
 
 
 async def test_a_schedule_is_controlled_by_forms(site, open_page):
@@ -67,5 +69,5 @@ async def test_a_fire_appears_by_itself(site, open_page):
     await expect(page.locator("p.warn")).to_contain_text(f"{run_id} is still live")
     await page.goto(f"/schedules/{schedule.id}")  # the answer's message stays until the page is loaded again
     await expect(page.locator("tbody")).to_contain_text(f"run {run_id} was still live")
-    await schedule_service.delete(site.stack.services, STARTER, schedule.id)
+    await schedule_service.delete(site.stack.services, ADA, schedule.id)
     await expect(page.locator(".title .chip")).to_have_text("deleted")

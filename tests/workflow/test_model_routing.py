@@ -92,25 +92,23 @@ async def test_a_switch_reaches_a_request_that_is_being_tried_again(
 
 
 async def test_who_may_switch_and_to_what(client: Client, sqlite: Database, bench: Bench) -> None:
-    """A viewer may not; an unknown profile or provider is refused, also when a run starts with it; the error lists the names."""
+    """A viewer may not; a model that nothing declares is refused, also when a run starts with it; the error lists the names."""
     async with routed(client, sqlite, bench, test=ListModel(says(call("ask_me", "{}"))), working=False) as engine:
         run = await engine.start()
         with pytest.raises(ForbiddenError):
             await model_switch.switch_model(engine.services, person("eve", "viewer"), run.id, model="scripted:big")
-        await model_switch.switch_model(
-            engine.services, ADA, run.id, model="any:thing"
-        )  # no provider has been published yet
+        with pytest.raises(InvalidInputError, match=r"the models are: .*scripted:test"):
+            await model_switch.switch_model(engine.services, ADA, run.id, model="any:thing")  # no profile is there yet
         async with sqlite.write() as conn:
-            await agents.publish_model_names(
-                conn, Profiles({"fast": Profile(name="fast", model="openai:a")}), ["openai"]
-            )
-        for wrong in ("slow", "nosuch:model"):
+            profiles = Profiles({"fast": Profile(name="fast", model="openai:a")})
+            await agents.publish_model_names(conn, profiles, ["openai"], declared=["openai:b"])
+        for wrong in ("slow", "nosuch:model", "openai:c", "scripted:/etc/shadow"):
             with pytest.raises(InvalidInputError, match="fast") as refused:
                 await model_switch.switch_model(engine.services, ADA, run.id, model=wrong)
             assert refused.value.error_code == "unknown_model"
             with pytest.raises(InvalidInputError, match="fast"):
                 await engine.start(model=wrong)
-        for known in ("fast", "openai:b", "scripted:other"):  # the last one's provider is that of an agent
+        for known in ("fast", "openai:b", "scripted:other"):
             assert (await model_switch.switch_model(engine.services, ADA, run.id, model=known)).model == known
 
 

@@ -27,7 +27,7 @@ from turngate.cli.api_settings import api_settings, configured_channels
 from turngate.cli.builders_app import build_models
 from turngate.cli.temporal_link import connect_when_there
 from turngate.domain.errors import ConfigurationError, UnavailableError
-from turngate.models.registry import Models
+from turngate.models.registry import Models, declared_models
 from turngate.notifications.configuration import Channel
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
@@ -171,7 +171,8 @@ async def serving_worker(
     worker = build_worker(client, engine, settings.task_queue, options)
     await publish_agents(app, database, task_queue=settings.task_queue)
     async with database.write() as conn:
-        await agents.publish_model_names(conn, models.profiles, models.providers)
+        declared = declared_models(app.app, models.profiles)
+        await agents.publish_model_names(conn, models.profiles, models.providers, declared=declared)
     task = asyncio.create_task(worker.run(), name="worker")
     try:
         async with LoopWatch("the worker"):

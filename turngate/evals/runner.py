@@ -97,7 +97,8 @@ async def run_cases(
         jobs = [_Job(planned=each, attempt=1 + at) for each in planned for at in range(options.repeat)]
         with _directory(options.keep) as directory:
             clock = any(approver.do == "expire" for case in cases for approver in case.approvers)
-            async with staged(loaded, models, directory, clock=clock) as stage:
+            specs = [each.spec for each in planned if each.spec is not None]
+            async with staged(loaded, models, directory, specs=specs, clock=clock) as stage:
                 attempts = await _Runner(
                     stage=stage,
                     workspaces=directory / WORKSPACES,

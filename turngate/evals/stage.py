@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from turngate.domain.agents.app import App
 from turngate.domain.contract import AgentTurnInput
 from turngate.evals.planning import Planned, with_models
 from turngate.models.port import LanguageModel
-from turngate.models.registry import Models
+from turngate.models.registry import Models, declared_models
 from turngate.runtime.app_loader import LoadedApp, check_app
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
@@ -126,8 +126,13 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(app: LoadedApp, models: Models, directory: Path, *, clock: bool) -> AsyncIterator[Stage]:
-    """Run a server and a store in a directory until the block ends, with the app's agents published."""
+async def staged(
+    app: LoadedApp, models: Models, directory: Path, *, specs: Iterable[str] = (), clock: bool
+) -> AsyncIterator[Stage]:
+    """Run a server and a store in a directory until the block ends, with the app's agents published.
+
+    ``specs``: models that cases name besides those that the app declares.
+    """
     if not structlog.is_configured():
         # Its default prints a traceback with every local variable: slow enough to lose a heartbeat, and full of secrets.
         plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
@@ -141,7 +146,8 @@ async def staged(app: LoadedApp, models: Models, directory: Path, *, clock: bool
             client = client if skipper is None else skipper.client
             await publish_agents(app, database, task_queue="turngate")
             async with database.write() as conn:
-                await agents.publish_model_names(conn, models.profiles, models.providers)
+                declared = dict.fromkeys([*declared_models(app.app, models.profiles), *specs])
+                await agents.publish_model_names(conn, models.profiles, models.providers, declared=declared)
             stage = Stage(app, models, database, client, skipper, directory / WORKSPACES)
             try:
                 yield stage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 import httpx
 from pydantic import SecretStr
 
+from turngate.domain.agents.app import App
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConfigurationError
 from turngate.models.openai.client import OpenAICompatibleModel
@@ -27,6 +29,13 @@ FORMS: Final = (
 
 BUILT_IN: Final = ("openai", *PROVIDERS, "scripted")
 """The providers that Turngate lists."""
+
+
+def declared_models(app: App, profiles: Profiles) -> tuple[str, ...]:
+    """Return the specs that the app and the profiles name: those that a person or program may choose for a run."""
+    of_profiles = (spec for each in profiles.values() for spec in (each.model, *each.fallback))
+    of_agents = (spec for agent in app.all_agents for spec in (agent.model, *agent.fallback))
+    return tuple(dict.fromkeys((*of_profiles, *of_agents)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +122,24 @@ class Models:
         provider, _colon, name = spec.partition(":")
         match provider:
             case "scripted" if name:
-                return ScriptedModel.from_file(self._settings.script_base / name)
+                return ScriptedModel.from_file(self._script(name))
             case "openai" if name:
                 return self._openai(name)
             case _ if name and (model := provider_model(provider, name, timeout=self._settings.timeout_seconds)):
                 return model
             case _:
                 raise ConfigurationError(f"there is no model {spec!r}; a model is {FORMS}", spec=spec)
+
+    def _script(self, name: str) -> Path:
+        """Return the file of a script; raises ConfigurationError unless it really lies below the app's directory."""
+        base = Path(os.path.realpath(self._settings.script_base))
+        file = Path(os.path.realpath(base / name))
+        if not file.is_relative_to(base):
+            raise ConfigurationError(
+                f"the script of scripted:{name} lies outside the app's directory {base}: move it there, and name it by its "
+                "path from there"
+            )
+        return file
 
     def _openai(self, name: str) -> LanguageModel:
         base_url = self._settings.openai_base_url or OPENAI_BASE_URL

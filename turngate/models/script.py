@@ -19,10 +19,12 @@ script::
 from __future__ import annotations
 
 import json
+from difflib import get_close_matches
 from typing import Annotated, Any, Final, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from turngate.domain.conversation.messages import FinishReason, Usage
 from turngate.domain.errors import ConfigurationError, ModelErrorClass
@@ -163,6 +165,9 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
+_KEYS: Final = sorted({key for form in (Script, Entry, Case, When, Call, Tokens) for key in form.model_fields})
+
+
 def parse_script(text: str, source: str) -> Script:
     """Return the script in this YAML or JSON text.
 
@@ -171,14 +176,16 @@ def parse_script(text: str, source: str) -> Script:
     """
     try:
         document = _load(text)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # The place alone: the error's own text quotes the file, and this message may reach the program that named it.
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f": line {mark.line + 1}, column {mark.column + 1}"
+        raise ConfigurationError(f"{source} is not YAML{place}") from None
     try:
         return Script.model_validate(document)
     except ValidationError as error:
         problems = [
-            f"{_place(issue['loc'])}: {issue['msg'].removeprefix('Value error, ')}"
-            for issue in error.errors(include_url=False, include_context=False, include_input=False)
+            _problem(issue) for issue in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         raise ConfigurationError(f"{source} is not a script: {'; '.join(problems)}", problems=problems) from None
 
@@ -189,6 +196,15 @@ def _load(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader with one resolver fewer
+
+
+def _problem(issue: ErrorDetails) -> str:
+    if issue["type"] != "extra_forbidden":
+        return f"{_place(issue['loc'])}: {issue['msg'].removeprefix('Value error, ')}"
+    # The unknown key is the file's content. One of the known keys that resembles it is not.
+    similar = get_close_matches(str(issue["loc"][-1]), _KEYS, 1)
+    meant = f": did you mean {similar[0]!r}?" if similar else ""
+    return f"{_place(issue['loc'][:-1])}: has a key that is not known there{meant}"
 
 
 def _place(location: tuple[int | str, ...]) -> str:

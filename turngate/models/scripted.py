@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,6 +33,7 @@ from turngate.domain.tools.results import Failure, wire_text
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.models.script import Entry, Response, Script, When, parse_script
 
+MAX_SCRIPT_BYTES: Final = 1_000_000
 LAST_RESULT: Final = "{{last_result}}"
 MAX_LAST_RESULT_CHARS: Final = 2000
 WORD: Final = re.compile(r"\s*\S+\s*|\s+")
@@ -50,12 +53,15 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: str | Path) -> ScriptedModel:
-        """Read a YAML or JSON script. Raises ConfigurationError if it cannot be read or is not a script."""
+        """Read a YAML or JSON script: a regular file of at most :data:`MAX_SCRIPT_BYTES`. Blocking: reads a file.
+
+        Raises ConfigurationError if it cannot be read or is not a script. The message has none of the file's content.
+        """
         file = Path(path)
         try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            text = _read_script(file)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else _why_no_script(error)
             raise ConfigurationError(f"the script {file} of a scripted model cannot be read: {reason}") from None
         return cls.from_text(text, str(file))
 
@@ -162,6 +168,24 @@ class ScriptedModel:
 
     def _no_answer(self, what: str) -> ModelError:
         return ModelError(f"the script {self.name} {what}", error_class="bad_response", retryable=False)
+
+
+def _read_script(file: Path) -> str:
+    """Return the text. Raises OSError, or ValueError for what is no regular file, no UTF-8 or too large."""
+    # O_NONBLOCK: opening a FIFO that no one writes to would wait forever; regular files ignore the flag.
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError("it is not a regular file")
+    with open(descriptor, "rb") as opened:  # noqa: PTH123 - a descriptor
+        raw = opened.read(MAX_SCRIPT_BYTES + 1)
+    if len(raw) > MAX_SCRIPT_BYTES:
+        raise ValueError(f"it is larger than {MAX_SCRIPT_BYTES:,} bytes")
+    return raw.decode()
+
+
+def _why_no_script(error: ValueError) -> str:
+    return "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 def _deltas(answer: ModelResponse) -> Iterator[Delta]:

@@ -97,7 +97,7 @@ async def every(conn: Connection) -> list[PublishedAgent]:
 # What a model may be called, as the workers published it, so that the API knows without their settings and keys.
 
 
-NameKind = Literal["profile", "provider"]
+NameKind = Literal["profile", "declared", "provider"]
 
 # Both databases know this form, and SQLAlchemy has it only per dialect.
 _PUT = text(
@@ -108,7 +108,7 @@ _PUT = text(
 
 @dataclass(frozen=True, kw_only=True)
 class ModelName:
-    """A profile with its ``model``, or a provider, whose ``name`` comes before the colon of a model's."""
+    """A profile with its ``model``; a ``declared`` model's spec; or a provider, whose ``name`` comes before the colon."""
 
     name: str
     kind: NameKind
@@ -116,9 +116,15 @@ class ModelName:
     published_at: str
 
 
-async def publish_model_names(conn: Connection, profiles: Profiles, providers: Iterable[str]) -> None:
-    """Add these names, or replace their models. Several workers may do so at once: each adds its own."""
+async def publish_model_names(
+    conn: Connection, profiles: Profiles, providers: Iterable[str], *, declared: Iterable[str] = ()
+) -> None:
+    """Add these names, or replace their models. Several workers may do so at once: each adds its own.
+
+    ``declared``: what the app and the profiles name, as ``provider:name``; runs may be started with these alone.
+    """
     rows = [(name, "profile", profiles[name].model) for name in profiles]
+    rows += [(spec, "declared", spec) for spec in declared if spec not in profiles]
     rows += [(name, "provider", "") for name in providers if name not in profiles]
     for name, kind, model in sorted(rows):  # in one order, or two workers could wait for each other
         put = {"name": name, "kind": kind, "model": model, "published_at": as_text(now())}

@@ -23,6 +23,7 @@ from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.models.port import LanguageModel
+from turngate.models.registry import declared_models
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.worker_group import WorkerGroup
 from turngate.runtime.workspaces import ANYWHERE
@@ -102,8 +103,8 @@ async def build_harness(
     """
     task_queue = f"test-{secrets.token_hex(4)}"
     await publish_agents(app, database, task_queue=task_queue)
-    if profiles is not None:
-        async with database.write() as conn:
-            await agents.publish_model_names(conn, profiles, ())
+    named = Profiles() if profiles is None else profiles
+    async with database.write() as conn:
+        await agents.publish_model_names(conn, named, (), declared=declared_models(app.app, named))
     engine = build_engine(app, database, models, profiles, workspaces=ANYWHERE)
     return EngineHarness(client, database, engine, task_queue)

@@ -186,7 +186,7 @@ def test_a_missing_file_is_named(tmp_path):
         ({}, "the script: a script has `responses`"),
         ({"responses": [{"text": "x"}], "runs": [{"responses": [{"text": "x"}]}]}, "exactly one"),
         ({"responses": []}, "responses: Tuple should have at least 1 item"),
-        ({"responses": [{"txt": "x"}]}, r"responses\[0\]\.txt: Extra inputs"),
+        ({"responses": [{"txt": "x"}]}, r"responses\[0\]: has a key that is not known there: did you mean 'text'"),
         (
             {"responses": [{"text": "x"}, {"calls": [{"input": {}}]}]},
             r"responses\[1\]\.calls\[0\]\.tool: Field required",
