@@ -20,6 +20,7 @@ from approvals_api.requests.eligibility import check_verb, require_eligible
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, GoneError, InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.requests import RequestStatus
+from turngate.store.clock import now
 from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Decision, Request
@@ -93,6 +94,8 @@ def check(request: Request, principal: Principal, order: DecisionOrder) -> None:
     """Refuse a decision that cannot win as the request is now. Raises as :func:`submit`."""
     if request.status != "pending":
         raise _not_pending(request)
+    if request.has_expired(now()):  # its run may learn it later, when Temporal is back
+        raise _expired()
     if request.digest != order.digest:
         raise ConflictError(
             "the call has changed since it was shown: its digest differs. Reload the request and decide what it shows",
@@ -149,7 +152,7 @@ def _not_pending(request: Request) -> TurngateError:
     if request.status == "superseded":
         return GoneError("a newer message replaced this request", code="request_superseded", status=request.status)
     if request.status == "expired":
-        return GoneError("this request has expired: no one answered in time", code="request_expired")
+        return _expired()
     return ConflictError(
         f"{request.decided_by} decided first: {request.verb}, at {request.decided_at}",
         code="already_decided",
@@ -158,6 +161,10 @@ def _not_pending(request: Request) -> TurngateError:
         decided_at=request.decided_at,
         decision_id=request.decision_id,
     )
+
+
+def _expired() -> GoneError:
+    return GoneError("this request has expired: no one answered in time", code="request_expired")
 
 
 def _checked_id(decision_id: str | None) -> str | None:

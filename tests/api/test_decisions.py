@@ -8,7 +8,7 @@ import secrets
 from typing import Any
 
 import httpx
-from sqlalchemy import select
+from sqlalchemy import select, update
 from support.api_server import Api, token_for
 from support.engine import until
 
@@ -257,6 +257,18 @@ async def test_bodies_are_strict(api: Api) -> None:
     assert "cents" in answer.json()["detail"]
     seen = await api.operator.get(f"/api/v1/requests/{request['id']}")
     assert seen.json()["status"] == "pending"
+
+
+async def test_no_one_decides_after_the_expiry(api: Api) -> None:
+    """410 from the instant of the expiry on, also while no worker is there to write it; one that parks waits on."""
+    request = await api.gated()
+    past = update(requests_table).where(requests_table.c.id == request["id"]).values(expires_at="2026-01-01T00:00:00Z")
+    async with api.stack.database.write() as conn:
+        await conn.execute(past)
+    await refused(api, request, 410, "request_expired")
+    async with api.stack.database.write() as conn:
+        await conn.execute(past.values(terms='{"on_expiry":"park"}'))
+    assert (await api.decide(request)).status_code == 200
 
 
 async def test_an_unknown_request_is_404(api: Api) -> None:

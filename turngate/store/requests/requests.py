@@ -29,7 +29,7 @@ from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Ver
 from turngate.domain.runs.inbox import UNCLAIMED, InboxFilter
 from turngate.domain.tools.preview import Preview, PreviewKind
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
-from turngate.store.clock import as_text, now
+from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import approvals, decisions, requests, runs
 from turngate.wire.orders import DecisionOrder
@@ -207,6 +207,11 @@ class Request(ListedRequest):
     def ask_terms(self) -> AskTerms:
         """Who may decide it and how, after the ladder's rungs so far."""
         return AskTerms.model_validate_json(self.terms)
+
+    def has_expired(self, at: datetime) -> bool:
+        """Tell whether its time was over by then, whether that is written already or not. A request that parks has no end."""
+        ends = self.expires_at is not None and self.ask_terms.on_expiry == "reject"
+        return ends and from_text(self.expires_at or "") <= at
 
     @property
     def process_confinement(self) -> ProcessConfinement | None:
