@@ -38,6 +38,9 @@ def ungrantable(request: Request | RequestDetail) -> str | None:
     """Return why no grant can answer calls like this one, in words for people; None when one can."""
     if request.kind != "approval":
         return "only approvals of calls can become grants"
+    confinement = request.process_confinement if isinstance(request, Request) else request.confinement
+    if confinement is not None and (not confinement.confined or confinement.network_asked):
+        return "a call that runs unconfined, or asks for the network, needs a person each time"
     if request.risk == "high":
         return "each call of high risk needs its own decision"
     if request.quorum > 1:

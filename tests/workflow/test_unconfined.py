@@ -10,6 +10,7 @@ from support.engine import ListModel, call, says, stack
 from support.tools import Bench
 from temporalio.client import Client
 
+from approvals_api.policy.grants import ungrantable
 from turngate import Policy, Rule
 from turngate.domain.tools.tool import ProcessConfinement, Tool
 from turngate.store.database import Database
@@ -53,6 +54,7 @@ async def test_i13_a_call_that_asks_for_the_network_asks_a_person(
         run = await engine.start()
         request = await engine.request(run)
         assert (request.rule, request.risk, request.process_confinement) == ("network", "high", with_network)
+        assert "needs a person each time" in (ungrantable(request) or "")
         assert bench.paid == []
         await engine.decide(request, "approve")
         assert (await engine.ended(run)).status == "completed"
