@@ -17,6 +17,7 @@ from activities.engine.costs import cost_micros
 from activities.engine.engine import Engine
 from activities.engine.external_agents import external_response
 from activities.engine.heartbeats import heartbeating
+from activities.engine.lost_workers import judging
 from activities.engine.run_step import RunStep
 from activities.model.fork_summary import ForkSummary
 from activities.model.model_call import ModelCall
@@ -122,10 +123,11 @@ class CallModel:
     async def _plan(self, response: StepResponse) -> StepPlan:
         """Plan the calls of a stored response, and store the plan with all that follows from it."""
         run, number = response.step.run, response.step.number
-        await self._judge.judge_step(response)
-        async with self._engine.database.glance() as conn:  # the door asks again about everything that is read here
-            planner = self._dry_planner if run.is_dry else self._planner
-            planned = await planner.plan(conn, response)
+        async with judging(self._engine, run.id, f"the plan of step {number}"):
+            await self._judge.judge_step(response)
+            async with self._engine.database.glance() as conn:  # the door asks again about everything that is read here
+                planner = self._dry_planner if run.is_dry else self._planner
+                planned = await planner.plan(conn, response)
         async with self._engine.database.write() as conn:
             if not await runs.advance(conn, run.id, step=number):
                 # An attempt that was thought lost: its requests would wait in the inbox forever.

@@ -17,6 +17,7 @@ from temporalio.exceptions import ApplicationError
 from activities.engine.author_code import await_author
 from activities.engine.engine import Engine
 from activities.engine.heartbeats import heartbeating
+from activities.engine.lost_workers import judging
 from activities.execution.checks import redeem
 from activities.execution.door import Door
 from activities.execution.executor import execute
@@ -68,7 +69,8 @@ class RunTool:
         """
         async with heartbeating():
             with _bugs_end_the_run():
-                redemption = await self._redeem(order)
+                async with judging(self._engine, order.run_id, f"the start of call {order.call}"):
+                    redemption = await self._redeem(order)
             match redemption:
                 case Settled(finishes, raises):
                     _fail_run(raises)

@@ -69,6 +69,8 @@ class Engine:
     """The file that ``policy`` was read from; None: it was passed as a value."""
     stored_rules: StoredRules = field(default_factory=StoredRules)
     overrides: OverridesCache = field(default_factory=OverridesCache)
+    judged_alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by an attempt that judges what an earlier one lost its worker at."""
     workspaces: Workspaces = field(default_factory=Workspaces)
     """Where runs may work."""
     built_in: Toolkit = field(default_factory=Toolkit.of)

@@ -179,6 +179,14 @@ MEANINGS: Final[dict[str, Meaning]] = {
         "send_message",
         "fork",
     ),
+    "worker_lost": _infrastructure(
+        "Each worker that judged one of the run's calls was killed, or froze.",
+        "this_step",
+        "read_log",
+        "mend_app",
+        "fork",
+        "other_model",
+    ),
     "not_started": _infrastructure(
         "Temporal was away when the run was to start, so it never began.", "before_start", "check_stack", "start_again"
     ),

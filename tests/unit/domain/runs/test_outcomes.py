@@ -27,6 +27,7 @@ STORED: dict[str, RunOutcome] = {
     "UnavailableError": "error",
     "store_unavailable": "error",
     "timeout": "error",
+    "worker_lost": "error",
     "not_started": "error",
     "workflow_gone": "error",
     "conflict": "error",

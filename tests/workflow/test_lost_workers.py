@@ -1,0 +1,122 @@
+"""I14: a run whose calls kill or freeze each worker that judges them fails with a reason, and takes no other run with it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.engine import ListModel, Stack, call, says, stack
+from support.poisoned_worker import Payment
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.engine.lost_workers import judging
+from turngate import tool
+from turngate.runtime.embedded_temporal import EmbeddedTemporal
+from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.runs.runs import Run
+
+WORKER = Path(__file__).parents[1] / "support" / "poisoned_worker.py"
+SECONDS = 120.0
+
+
+@asynccontextmanager
+async def poisoned(
+    temporal: EmbeddedTemporal, client: Client, database: Database, fuse: Path, way: str
+) -> AsyncIterator[Stack]:
+    """An engine whose worker is a process of its own, which is started again whenever it is gone."""
+
+    @tool(effect="once")
+    async def pay(params: Payment) -> int:
+        return params.cents
+
+    async with stack(client, database, pay, model=ListModel(says(call("pay", "{}"))), working=False) as engine:
+        arguments = temporal.address, database.url, engine.task_queue, str(fuse), way
+        process = await asyncio.create_subprocess_exec(sys.executable, str(WORKER), *arguments)
+        try:
+            yield engine
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+def losses(fuse: Path) -> int:
+    return len(fuse.read_text().splitlines())
+
+
+def assert_given_up(run: Run, place: str) -> None:
+    assert (run.status, run.error_class) == ("failed", "worker_lost"), run.reason
+    assert place in run.reason
+
+
+async def test_i14_a_step_that_kills_its_worker_ends_its_run_alone(
+    temporal: EmbeddedTemporal, client: Client, sqlite: Database, tmp_path: Path
+) -> None:
+    """I14: a call that kills every worker that plans it ends its run; runs that were planned beside it continue."""
+    fuse = tmp_path / "fuse"
+    fuse.touch()
+    async with poisoned(temporal, client, sqlite, fuse, "exit") as engine:
+        others = [await engine.start("go") for _each in range(4)]
+        run = await engine.start("poison")
+        others += [await engine.start("go") for _each in range(4)]
+        assert_given_up(await engine.ended(run, SECONDS), "the plan of step 1")
+        assert losses(fuse) == 4
+        for other in others:
+            await engine.decide(await engine.request(other), "approve")
+        assert {(await engine.ended(other)).status for other in others} == {"completed"}
+        repeated = [event for event in await engine.events(run) if event.type == "attempt.repeated"]
+        assert [event.payload["alone"] for event in repeated] == [False, True, True]
+
+
+async def test_i14_a_call_that_freezes_its_worker_at_its_start_ends_its_run(
+    temporal: EmbeddedTemporal, client: Client, sqlite: Database, tmp_path: Path
+) -> None:
+    """I14: the same when an approved call freezes each worker that redeems it, without an end; its handler never starts."""
+    fuse = tmp_path / "fuse"
+    async with poisoned(temporal, client, sqlite, fuse, "freeze") as engine:
+        run = await engine.start("poison")
+        request = await engine.request(run)
+        fuse.touch()
+        await engine.decide(request, "approve")
+        assert_given_up(await engine.ended(run, SECONDS), "the start of call")
+        assert losses(fuse) == 4
+        assert await engine.executions(run) == {}
+
+
+async def test_only_attempts_that_did_not_end_count(client: Client, sqlite: Database) -> None:
+    """Attempts that failed by themselves are repeated as often as ever; a first one appends nothing, and each order is apart."""
+    place = "the plan of step 1"
+    async with stack(client, sqlite, model=ListModel(says("Done.")), working=False) as engine:
+        run = await engine.start()
+
+        async def attempt(number: int, order: str) -> None:
+            environment = ActivityEnvironment()
+            environment.info = replace(environment.info, attempt=number, activity_id=order)
+
+            async def judge() -> None:
+                async with judging(engine.engine, run.id, place):
+                    raise ValueError(number)
+
+            with pytest.raises(ValueError, match=str(number)):
+                await environment.run(judge)
+
+        for number in range(1, 8):
+            await attempt(number, "1")
+        recorded = [event for event in await engine.events(run) if event.type.startswith("attempt.")]
+        assert [event.type for event in recorded] == ["attempt.repeated", "attempt.ended"] * 6
+        lost = {**recorded[0].payload, "attempt": 8}
+        async with sqlite.write() as conn:
+            for alone in (False, True, True):
+                lost |= {"attempt": lost["attempt"] + 1, "alone": alone}
+                await events.append(conn, run.id, [("attempt.repeated", dict(lost))])
+        await attempt(12, "2")
+        with pytest.raises(ApplicationError, match="3 workers in a row were killed or froze") as given_up:
+            await attempt(12, "1")
+        assert (given_up.value.type, given_up.value.non_retryable) == ("worker_lost", True)
