@@ -20,6 +20,7 @@ HEADLINES: Final = (
     ("twice", "`once` handlers started twice without a person's word, decisions redeemed twice"),
     ("unapproved", "effects without a matching approval"),
     ("decision", "decisions answered otherwise than they are recorded"),
+    ("forged", "forged messages that counted"),
     ("conversation", "conversations not reconciled"),
     (
         "workflow",
@@ -41,6 +42,8 @@ class Outcome:
     hits: Counter[tuple[str, str]]
     refused: int
     away: int
+    forged: Counter[str] = field(default_factory=Counter)
+    """Forged messages that Temporal took."""
     evidence: Evidence | None = None
     violations: list[Violation] = field(default_factory=list)
     broke: str = ""
@@ -73,6 +76,7 @@ def _one(of: Outcome) -> Iterable[str]:
         yield from (f"- **{kinds[kind]}** {words}" for kind, words in HEADLINES)
         yield ""
         yield from _facts(of.evidence)
+    yield f"- forged messages that Temporal took: {of.forged.total()} ({_counts(of.forged)})"
     yield f"- starts refused because the store or Temporal was away: {of.refused}; answers that the API was away: {of.away}"
     yield ""
     yield from _table(("process", "signal", "times"), _signals(of.sent))

@@ -7,6 +7,7 @@ conversation reconciled (I1), and the workflows agree with the store.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,12 +23,17 @@ from turngate.store.clock import from_text
 from turngate.store.requests.requests import Request
 from turngate.store.runs.calls import Call
 
-Kind = Literal["lost", "twice", "unapproved", "decision", "conversation", "workflow", "record"]
+Kind = Literal["lost", "twice", "unapproved", "decision", "forged", "conversation", "workflow", "record"]
 """``lost``: a run, a call or its result is missing. ``twice``: a ``once`` handler started again without a person's word.
 ``unapproved``: an effect without a matching approval. ``decision``: an answer that does not fit what is recorded.
+``forged``: a message that someone forged counted.
 ``conversation``: not reconciled. ``workflow``: Temporal says otherwise than the store. ``record``: the store against itself."""
 CLOSED: Final = {"completed": "COMPLETED", "interrupted": "COMPLETED", "failed": "FAILED"}
 ONCE: Final = frozenset({"pay", "post"})
+FORGED_NAMES: Final = ("the-ceo", "the-cfo")
+"""In whose names :mod:`forger` sends decisions and orders to Temporal."""
+FORGED_ID: Final = "forged-"
+"""What the ids of its decisions begin with."""
 CLOCK_SECONDS: Final = 0.1
 """Ledger and store read one machine's clock; the workflow's is that of its task's start."""
 
@@ -199,6 +205,22 @@ def _answer_matches(answer: Answered, request: Request) -> Iterator[Violation]:
         )
 
 
+def nothing_forged_counts(evidence: Evidence) -> Iterator[Violation]:
+    """No row and no event has what only a forged message said, and the person of a decision is the one who sent it (I13)."""
+    sender = {answer.decision_id: answer.by for answer in evidence.answers}
+    for run_id, recorded in evidence.runs.items():
+        stored = [json.dumps(event.payload) for event in recorded.events]
+        stored += [repr(each) for each in (recorded.run, *recorded.requests, *recorded.decisions.values())]
+        for text in stored:
+            if any(forged in text for forged in (*FORGED_NAMES, FORGED_ID)):
+                yield Violation("forged", run_id, f"a forged message is on record: {text[:200]}")
+        for request in recorded.requests:
+            if request.decision_id is not None and request.decided_by != sender.get(request.decision_id):
+                yield Violation(
+                    "forged", request.id, f"{request.decided_by} decided it, who did not send that decision"
+                )
+
+
 def redeemed_once(evidence: Evidence) -> Iterator[Violation]:
     """Each execution redeemed a decision of its own call, and no decision was redeemed twice (I3)."""
     redeemed = Counter(
@@ -261,6 +283,7 @@ CHECKS: Final[tuple[Callable[[Evidence], Iterator[Violation]], ...]] = (
     once_started_once,
     effects_are_approved,
     answers_match_decisions,
+    nothing_forged_counts,
     redeemed_once,
     conversations_reconciled,
     workflows_agree,

@@ -211,8 +211,9 @@ def _read(workflow: Workflow, history: WorkflowHistory) -> None:
                 failure = ""
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 signaled = event.workflow_execution_signaled_event_attributes
-                if signaled.signal_name == contract.DECIDED:
-                    workflow.received.add(json.loads(signaled.input.payloads[0].data))
+                request_id = json.loads(signaled.input.payloads[0].data) if signaled.input.payloads else None
+                if signaled.signal_name == contract.DECIDED and isinstance(request_id, str):
+                    workflow.received.add(request_id)
             case _:
                 pass
     workflow.unresolved = workflow.unresolved or failure

@@ -30,6 +30,7 @@ sys.path.insert(1, str(Path(__file__).parent.parent))
 
 from chaos_report import Outcome, written
 from checker import violations
+from forger import Forger
 from killer import Killer
 from load import Load
 from operators import Operators
@@ -109,22 +110,28 @@ async def one(database: str, seed: str, calls: int, seconds: float) -> Outcome:
 
 
 async def play(on: Scene, outcome: Outcome, seed: str, wanted: Sequence[Script], cluster: Cluster | None) -> None:
-    """Let agents, operators and killers at it until every run has ended; then check."""
+    """Let agents, operators, killers and someone who forges messages at it until every run has ended; then check."""
     killer = Killer(on, seed, heartbeat_seconds=HEARTBEAT_SECONDS, cluster=cluster)
     outcome.sent, outcome.hits = killer.sent, killer.hits
+    forger = Forger(on, seed)
+    outcome.forged = forger.sent
     load = Load(on, wanted, seed)
     async with asyncio.TaskGroup() as everybody:
         killing = everybody.create_task(killer.work(PAUSE_SECONDS))
         deciding = everybody.create_task(Operators(on, seed).work())
+        forging = everybody.create_task(forger.work())
         telling = everybody.create_task(tell(on, load, killer, outcome))
         await load.work()
         killer.enough()
         await killing
         deciding.cancel()
+        forging.cancel()
         telling.cancel()
     outcome.refused, outcome.away = killer.refused, on.away
     outcome.evidence = await on.evidence()
     outcome.violations = violations(outcome.evidence)
+    if not forger.sent:
+        outcome.broke = "no forged message reached Temporal, so nothing is known about them"
 
 
 async def tell(on: Scene, load: Load, killer: Killer, outcome: Outcome) -> None:

@@ -249,16 +249,17 @@ class Scene:
 
     async def workflow_status(self, run_id: str) -> str:
         """What Temporal says of a run's workflow; Temporal must be up."""
-        described = await (await self._temporal()).get_workflow_handle(run_id).describe()
+        described = await (await self.temporal()).get_workflow_handle(run_id).describe()
         return "" if described.status is None else described.status.name
 
-    async def _temporal(self) -> Client:
+    async def temporal(self) -> Client:
+        """A client of the server as it is now; it may be away."""
         port = int((self.processes.data_dir / TEMPORAL_PORT).read_text())
         return await Client.connect(f"127.0.0.1:{port}", data_converter=data_converter())
 
     async def evidence(self) -> Evidence:
         """Gather the evidence of all runs; Temporal must be up."""
-        client = await self._temporal()
+        client = await self.temporal()
         database = Database(self._database_url)
         try:
             return await gather(database, client, planned=self.planned, ledger=self._ledger, answers=self.answers)

@@ -311,6 +311,16 @@ DEFECTS: dict[str, tuple[Kind, Callable[[Evidence], None]]] = {
     ),
     "an answer of another kind": ("decision", lambda of: change(of.answers, -1, http=500)),
     "a decision that no one sent": ("decision", lambda of: of.answers.pop(2)),
+    "a decision by someone who did not send it": ("forged", of_request(0, decided_by="bob")),
+    "a forged name in the log": (
+        "forged",
+        lambda of: change(of.runs[RUN].events, 0, payload={"tool_call_id": "paid", "by": "the-ceo"}),
+    ),
+    "a forged decision": ("forged", of_request(0, decision_id="forged-1")),
+    "an order of a forged person": (
+        "forged",
+        lambda of: setattr(of.runs[RUN], "run", replace(of.runs[RUN].run, interrupted_by="the-cfo")),
+    ),
     "calls without results in the path": ("conversation", path_without_results),
     "a path without its calls": ("conversation", path_without_calls),
     "a model that read another result": ("conversation", other_result),
