@@ -27,7 +27,7 @@ from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools import results
 from turngate.domain.tools.failures import describe_validation
-from turngate.domain.tools.results import Ok, as_object
+from turngate.domain.tools.results import Failure, Ok, as_object
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Connection
 from turngate.store.requests import requests
@@ -102,6 +102,24 @@ async def wait_for_decision(door: Door) -> Redemption | None:
     return Settled() if door.request.status == "cancelled" else None
 
 
+async def ask_about_edit(door: Door) -> Redemption | None:
+    """Ask about an edited call under its own terms: they are stricter, so the API ended the request that was edited (I6)."""
+    request, tool = door.request, door.known_tool
+    if request is None or request.status != "superseded":
+        return None
+    digest = "" if tool is None else door.call.digest_with(tool, door.call.running_input)
+    verdict = await door.judge(digest, decided=True)
+    if isinstance(verdict, Failure):
+        return await door.refuse_edit(verdict)
+    if has_more_to_show(door.tool) and (door.findings is None or not door.findings.for_question):
+        return door.inspection("question")
+    if verdict.answer == "allow":  # the rules have changed since
+        verdict = Verdict.model_validate_json(door.call.verdict)
+    return await door.ask_about_edit(
+        verdict, f"A person edited the call, and rule {verdict.rule!r} asks about the edited one."
+    )
+
+
 async def take_answer(door: Door) -> Redemption | None:
     """Settle a question with a person's answer; ask again when it does not fit the tool's own type, which only a worker has."""
     request = door.request
@@ -123,9 +141,7 @@ async def require_permission(door: Door) -> Redemption | None:
     problem = await door.authorize()
     if problem is None:
         return None
-    if door.is_edited and problem.kind == "input_validation_error":
-        return await door.ask_about_original(problem)
-    return await door.refuse(problem)
+    return await door.refuse_edit(problem)
 
 
 async def keep_to_workspaces(door: Door) -> Redemption | None:
@@ -153,7 +169,9 @@ async def require_same_terms(door: Door) -> Redemption | None:
         return None
     if has_more_to_show(door.tool) and (door.findings is None or not door.findings.for_question):
         return door.inspection("question")
-    return await door.ask_about_edit(stricter)
+    by = None if door.approval is None else door.approval.decided_by
+    why = f"{by} edited the call, and of the edited one: {stricter} (rule {door.verdict.rule!r})."
+    return await door.ask_about_edit(door.verdict, why)
 
 
 async def inspect_first(door: Door) -> Redemption | None:
@@ -224,6 +242,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     resume_start,
     stop_here,
     wait_for_decision,
+    ask_about_edit,
     wait_for_sender,
     take_answer,
     require_permission,

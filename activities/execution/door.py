@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Final, Self
+from typing import Self
 
 from activities.engine.engine import Engine
 from activities.engine.preconditions import idempotency_key
@@ -18,7 +18,7 @@ from activities.execution.preflight import Findings, Inspection, Purpose
 from activities.execution.redemption import AskAgain, Settled
 from activities.execution.settlement import CallResult, Start
 from activities.planning.control_calls import read_control_call
-from activities.planning.requests import Question, again_id, request_id_of, still_waiting_call
+from activities.planning.requests import Question, request_id_of, still_waiting_call
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id
@@ -38,7 +38,6 @@ from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, executions, runs
 
-RISKS: Final = ("low", "medium", "high")
 MOVED_ON = "another attempt moved this execution on; looking again"
 MAX_PRECONDITION_CHARS = 300
 """Of a precondition, in the reason why a person is asked again."""
@@ -134,8 +133,8 @@ class Door:
 
     @property
     def is_edited(self) -> bool:
-        """Whether a person's arguments run in place of the model's, on the decision that brought them."""
-        return self.request is not None and self.request.verb == "edit"
+        """Whether a person's arguments run in place of the model's."""
+        return self.call.edited_input is not None
 
     @property
     def approval_is_stale(self) -> bool:
@@ -222,6 +221,12 @@ class Door:
         await settlement.refuse(self.conn, self.call, failure)
         return Settled()
 
+    async def refuse_edit(self, failure: Failure) -> Settled | AskAgain:
+        """Settle the call with a failure; of edited arguments that do not fit the tool, ask about the model's own again."""
+        if self.is_edited and failure.kind == "input_validation_error":
+            return await self.ask_about_original(failure)
+        return await self.refuse(failure)
+
     async def settle(self, result: Ok | Failure, *, by: str | None = None) -> Settled:
         """Settle the call with a result that no handler of this attempt returned; the caller ends its execution.
 
@@ -284,23 +289,16 @@ class Door:
 
     def stricter_terms(self) -> str | None:
         """Return in what policy is stricter with the edited call than it was with the call that was shown; None: in nothing."""
-        approval, verdict = self.approval, self.verdict
-        if approval is None or approval.verb != "edit" or verdict.answer != "ask":
+        approval = self.approval
+        if approval is None or approval.verb != "edit":
             return None
-        planned = Verdict.model_validate_json(self.call.verdict)
-        if RISKS.index(verdict.risk) > RISKS.index(planned.risk):
-            return f"it is of {verdict.risk} risk"
-        if verdict.terms == planned.terms:
-            return None
-        # A rung of the ladder may have let others decide the call that was shown; they may not decide the edited one.
-        return verdict.terms.stricter_than(planned.terms) or verdict.terms.stricter_than(approval.ask_terms)
+        return self.verdict.stricter_than(Verdict.model_validate_json(self.call.verdict), approval.ask_terms)
 
-    async def ask_about_edit(self, stricter: str) -> AskAgain:
-        """Open another request for an edited call, under the terms that its own arguments need. ``stricter``: in what."""
-        approval, findings = self.approval, self.findings or Findings()
-        if approval is None:
+    async def ask_about_edit(self, verdict: Verdict, why: str) -> AskAgain:
+        """Open another request for an edited call, under the terms that its own arguments need."""
+        edited, findings = self.request, self.findings or Findings()
+        if edited is None:
             raise LookupError(f"no one edited call {self.call.tool_call_id!r}")
-        verdict = self.verdict
         stored = verdict.model_dump_json(exclude_defaults=True)
         await calls.set_disposition(self.conn, self.run.id, self.call.tool_call_id, "ask", stored)
         question = Question(
@@ -309,13 +307,12 @@ class Door:
             call=self.call,
             tool=self.tool,
             verdict=verdict,
-            reason=f"{approval.decided_by} edited the call, and of the edited one: {stricter} (rule {verdict.rule!r}). "
-            f"{verdict.reason}".strip(),
-            digest=self.permission.digest,
-            agent_words=approval.agent_words,
+            reason=f"{why} {verdict.reason}".strip(),
+            digest=self.call.digest_with(self.tool, self.call.running_input),
+            agent_words=edited.agent_words,
             preview=findings.preview,
             precondition=findings.precondition,
-            replaces=approval,
+            replaces=edited,
         )
         return AskAgain(await question.ask(self.conn))
 
@@ -335,7 +332,7 @@ class Door:
             call=self.call,
             tool=self.tool,
             verdict=Verdict.model_validate_json(self.call.verdict),
-            reason=f"The arguments that {edited.decided_by} sent in their place do not fit the tool: {problem.reason}",
+            reason=f"The arguments that a person sent in their place do not fit the tool: {problem.reason}",
             agent_words=edited.agent_words,
             preview=edited.shown_preview,
             precondition=edited.precondition,
@@ -416,8 +413,8 @@ async def _last_request(conn: Connection, call: calls.Call, execution: execution
     kinds: tuple[RequestKind, ...] = ("approval", "question")
     first = (request_id_of(call.run_id, call.tool_call_id, kind) for kind in kinds)
     last = next((by_id[request_id] for request_id in first if request_id in by_id), None)
-    while last is not None and again_id(last) in by_id:
-        last = by_id[again_id(last)]
+    while last is not None and requests.again_id(last) in by_id:
+        last = by_id[requests.again_id(last)]
     return last
 
 

@@ -55,7 +55,7 @@ class Question:
     def request_id(self) -> str:
         """The id of its request; a retry derives the same one."""
         if self.replaces is not None:
-            return again_id(self.replaces)
+            return requests.again_id(self.replaces)
         return request_id_of(self.run.id, self.call.tool_call_id, self.kind)
 
     @property
@@ -160,11 +160,6 @@ def still_waiting_call(run: runs.Run, agent: Agent, tool: Tool, request: Request
 def request_id_of(run_id: str, tool_call_id: str, kind: RequestKind) -> str:
     """Return the id of the first request for this call; a retry derives the same one."""
     return derived_id("rq", run_id, tool_call_id, kind)
-
-
-def again_id(approved: Request) -> str:
-    """Return the id of the request that replaces an approval."""
-    return derived_id("rq", approved.run_id, approved.tool_call_id, "again", approved.id)
 
 
 def expiry_seconds(run: runs.Run, agent: Agent, terms: AskTerms) -> int | None:

@@ -64,7 +64,7 @@ ALONE: Final = Around()
 class Attempt:
     """A decision that was sent and did not win: the message, its place, and what was typed, so that nothing is lost.
 
-    ``grant``: one to review before it is saved.
+    ``grant``: one to review before it is saved. ``asked_again``: the request about the edited call.
     """
 
     status: int = HTTPStatus.OK
@@ -75,6 +75,7 @@ class Attempt:
     typed: Mapping[str, str] = field(default_factory=dict)
     decision_id: str | None = None
     grant: WantedGrant | None = None
+    asked_again: str | None = None
 
 
 @router.get("/requests/{request_id}")
@@ -160,6 +161,7 @@ def refused(
     away = isinstance(error, UnavailableError)
     headline = {
         "already_decided": "Someone else decided first.",
+        "asked_again": "Your edit needs another decision.",
         "digest_differs": "The call on your screen is not the one that is pending.",
         "idempotency_key_reused": "This form was sent before. Press the button again to send its current content.",
     }.get(error.error_code, "Try again." if away else "Not accepted.")
@@ -176,6 +178,7 @@ def refused(
         errors=beside,
         typed=typed,
         decision_id=typed.get("decision_id") if away else None,
+        asked_again=error.details.get("asked_again"),
     )
 
 

@@ -134,6 +134,8 @@ async def _is_missed(conn: Connection, request: Request) -> bool:
         execution = await executions.get(conn, request.run_id, request.tool_call_id)
         started = execution is not None and (request.kind == "approval" or execution.decision_id == request.decision_id)
         return not started and call.result is None
+    if request.status == "superseded" and call.result is None:
+        return await requests.get(conn, requests.again_id(request)) is None  # the door asks about an edited call
     # Its result was stored with its end, so only a closed step shows that the run continued.
     step = await steps.get(conn, request.run_id, call.step)
     return step is not None and step.closed_at is None

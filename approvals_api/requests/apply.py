@@ -17,7 +17,7 @@ from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
 from turngate.domain.tools import results
 from turngate.domain.tools.results import MAX_DEPTH, Ok, as_object, is_deeper
-from turngate.store.clock import from_text
+from turngate.store.clock import from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.policy import grants
@@ -75,6 +75,18 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
     granted = await _grant(conn, request, principal, decision)
     await events.append(conn, request.run_id, [("request.decided", payload), *granted])
     return status
+
+
+async def replace_by_edit(conn: Connection, request: Request, decision: Decision) -> None:
+    """End a request that was edited into a call which needs other terms; the edited bytes wait for the door.
+
+    The caller holds the request, which is pending.
+    """
+    edit = await _edit(conn, request, decision)
+    if not await requests.settle(conn, request.id, requests.Ending(status="superseded", at=now())):
+        raise LookupError(f"request {request.id!r} has ended in this very transaction")
+    payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "by": decision.decided_by}
+    await events.append(conn, request.run_id, [("request.superseded", {**payload, "edited_digest": edit.digest})])
 
 
 async def _apply(conn: Connection, request: Request, decision: Decision) -> None:

@@ -15,7 +15,7 @@ from approvals_api.principal import Principal
 from approvals_api.requests import apply
 from approvals_api.requests.answer_check import check_content
 from approvals_api.requests.claim import refuse_if_claimed
-from approvals_api.requests.edit_check import refuse_denied_edit
+from approvals_api.requests.edit_check import judge_edit
 from approvals_api.requests.eligibility import check_verb, require_eligible
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, GoneError, InvalidInputError, NotFoundError, TurngateError
@@ -24,6 +24,7 @@ from turngate.store.clock import now
 from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Decision, Request
+from turngate.store.runs import calls
 from turngate.wire.orders import DecisionOrder
 
 MAX_DECISION_ID_CHARS = 255
@@ -51,8 +52,9 @@ async def submit(
 
     Raises:
         NotFoundError: no such request.
-        ConflictError: ``already_decided`` (details name the winner), ``already_approved``, ``claimed``, ``digest_differs``
-            or ``idempotency_key_reused``.
+        ConflictError: ``already_decided`` (details name the winner), ``already_approved``, ``claimed``, ``digest_differs``,
+            ``idempotency_key_reused`` or ``asked_again``: the edited call needs stricter terms, and a new request
+            (``details["asked_again"]``) asks about it under them.
         GoneError: ``run_ended`` or ``request_expired``.
         ForbiddenError: ``missing_scope`` or ``not_eligible``.
         InvalidInputError: the content does not fit (``errors``: pointer and message each); nothing was saved.
@@ -73,10 +75,16 @@ async def submit(
     if earlier is not None:
         return earlier
     # All of it is checked again where it counts; the content, which may take long, only here: it is about what never changes.
+    if request.status == "superseded":
+        await _require_no_other(services, request)
     check(request, principal, order)
     check_content(request, order)
-    if order.verb == "edit":
-        await refuse_denied_edit(services, request, order.args or "")
+    stricter = await judge_edit(services, request, order.args or "") if order.verb == "edit" else None
+    if stricter is not None:
+        async with services.database.write() as conn:
+            await _replace(conn, principal, order, decision)
+        services.gateway.tell_decided(request.run_id, request.id)
+        raise _asked_again(request, f"of the edited call, {stricter}")
     try:
         async with services.database.write() as conn:
             answer = await _decide(conn, principal, order, decision)
@@ -126,6 +134,37 @@ async def _decide(conn: Connection, principal: Principal, order: DecisionOrder, 
             return DecisionAnswer(decision_id=decision.id, status="pending")
     status = await apply.win(conn, request, principal, decision)
     return DecisionAnswer(decision_id=decision.id, status=status)
+
+
+async def _replace(conn: Connection, principal: Principal, order: DecisionOrder, decision: Decision) -> None:
+    """End a request without a decision, because the edited call needs other terms. The door opens another one about it.
+
+    Only the door can: the request's preview and precondition come from the tool's own code.
+    """
+    request = await requests.hold(conn, decision.request_id)
+    if request is None:
+        raise NotFoundError(f"there is no request {decision.request_id!r}")
+    check(request, principal, order)
+    await apply.replace_by_edit(conn, request, decision)
+
+
+async def _require_no_other(services: Services, request: Request) -> None:
+    """Raise ConflictError (``asked_again``) when an edit ended this request, and another one asks about the edited call."""
+    async with services.database.read() as conn:
+        call = await calls.get(conn, request.run_id, request.tool_call_id)
+        again = await requests.get(conn, requests.again_id(request))
+    if again is not None or (call is not None and call.result is None):
+        raise _asked_again(request, "an edited call needs an answer of its own")
+
+
+def _asked_again(request: Request, why: str) -> ConflictError:
+    again = requests.again_id(request)
+    return ConflictError(
+        f"nothing was decided: {why}. The request {again} asks about it under its own terms; a worker opens it",
+        code="asked_again",
+        asked_again=again,
+        reason=why,
+    )
 
 
 async def _first_answer(conn: Connection, decision: Decision) -> DecisionAnswer | None:

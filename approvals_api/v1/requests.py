@@ -132,7 +132,10 @@ async def get_request(request_id: RequestId, services: ServicesDep, principal: R
     responses={
         **problems(
             {
-                409: "`already_decided` (names the winner), `digest_differs` or `idempotency_key_reused`",
+                409: (
+                    "`already_decided` (names the winner), `digest_differs`, `idempotency_key_reused`, or `asked_again`: "
+                    "the edited call needs stricter terms, and the request that the member `asked_again` names asks under them"
+                ),
                 410: "`run_ended`, `request_expired` or `request_superseded`",
             }
         ),

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import pytest
 from sqlalchemy import select, update
-from support.api_server import Api, token_for
-from support.engine import until
+from support.api_server import TOOLS, Api, TextScript, api_on, session_for, token_for
+from support.engine import stack, until
+from temporalio.client import Client
 
+from approvals_api.gateway.client import Gateway
+from turngate import Policy, Rule
 from turngate.store.database import Database
+from turngate.store.evidence import first_difference
 from turngate.store.requests import requests
 from turngate.store.runs import calls, runs
 from turngate.store.tables import decisions, events
@@ -192,6 +198,68 @@ async def test_i6_an_edit_that_only_the_worker_can_refuse_is_asked_about_again(a
     assert (await api.decide(new, "reject")).status_code == 200
     call = (await ended(api, request))["steps"][0]["calls"][0]
     assert (call["execution"], call["edited_input"], call["result"]["kind"]) == ("not_started", None, "rejected")
+
+
+@pytest.fixture
+async def careful(client: Client, sqlite: Database) -> AsyncIterator[Api]:
+    """An API without a worker, whose policy wants two people for large amounts."""
+    large = {"at": "/cents", "op": "gt", "value": 10_000}
+    rule = {"name": "large", "verdict": "ask", "tools": ["pay"], "args": [large], "quorum": 2}
+    policy = Policy(rule=[Rule.model_validate(rule)])
+    async with (
+        stack(client, sqlite, *TOOLS, model=TextScript(), policy=policy, working=False) as engine,
+        api_on(engine, Gateway(client)) as api,
+    ):
+        yield api
+
+
+async def test_i6_an_edit_that_needs_stricter_terms_is_not_taken(careful: Api) -> None:
+    """I6: 409 asked_again names the new request, which asks two people about the edited call; no grant is made."""
+    async with careful.stack.worker():
+        await not_taken(careful)
+
+
+async def not_taken(api: Api) -> None:
+    request, key = await api.gated(), f"large-{secrets.token_hex(4)}"
+    pattern = {"tool": "pay", "fixed": {}, "open": ["cents"]}
+    grant = {"pattern": pattern, "scope": "run", "max_uses": 5}
+    sent: dict[str, Any] = {"verb": "edit", "args": {"cents": 50_000}, "grant": grant}
+    refusal = await api.decide(request, key=key, **sent)
+    assert (refusal.status_code, refusal.json()["code"]) == (409, "asked_again"), refusal.text
+    assert "2 people have to agree" in refusal.json()["detail"]
+    row = await stored(api.stack.database, request)
+    assert (row.status, row.decided_by, row.decision_id) == ("superseded", None, None)
+    new = await again(api, request)
+    assert new["id"] == refusal.json()["asked_again"]
+    assert (json.loads(new["input"]), new["rule"], new["quorum"]) == ({"cents": 50_000}, "large", 2)
+    for repeated in (await api.decide(request, key=key, **sent), await api.decide(request)):
+        assert (repeated.status_code, repeated.json()["asked_again"]) == (409, new["id"])
+    assert (await api.operator.get("/api/v1/grants")).json()["items"] == []
+    for name in ("ann", "bob"):
+        cookies = await session_for(api.stack.database, f"{name}-{api.name}")
+        async with httpx.AsyncClient(base_url=api.url, cookies=cookies, headers={"Origin": api.url}) as person:
+            answer = await api.decide(new, by=person)
+            assert answer.status_code == 200, answer.text
+    run = await ended(api, request)
+    assert run["steps"][0]["calls"][0]["result"]["value"] == {"paid": 50_000}
+    async with api.stack.database.read() as conn:
+        assert await first_difference(conn, request["run_id"]) is None
+
+
+async def test_i6_an_edit_that_waits_for_a_worker_agrees_with_the_log(careful: Api) -> None:
+    """I6, I15: without a worker the edit is not taken either; the request opens when one comes, and nothing is lost."""
+    async with careful.stack.worker():
+        request = await careful.gated()
+    refusal = await careful.decide(request, "edit", args={"cents": 50_000})
+    assert (refusal.status_code, refusal.json()["code"]) == (409, "asked_again")
+    async with careful.stack.database.read() as conn:
+        assert await first_difference(conn, request["run_id"]) is None
+    async with careful.stack.worker():
+        new = await again(careful, request)
+        assert new["id"] == refusal.json()["asked_again"]
+        assert (await careful.decide(new, "reject")).status_code == 200
+        run = await ended(careful, request)
+    assert run["steps"][0]["calls"][0]["result"]["kind"] == "rejected"
 
 
 async def test_the_id_of_an_edit_that_did_not_fit_stays_used(api: Api) -> None:

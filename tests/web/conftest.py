@@ -161,6 +161,15 @@ POLICY = Policy(
     rule=[
         Rule(name="releases", verdict="ask", tools=["deploy"], reason="Releases are watched.", risk="high"),
         Rule(name="four-eyes", verdict="ask", tools=["edit_file"], starter_may_decide=False),
+        Rule.model_validate(
+            {
+                "name": "large",
+                "verdict": "ask",
+                "tools": ["refund"],
+                "args": [{"at": "/cents", "op": "gt", "value": 1_000_000}],
+                "risk": "high",
+            }
+        ),
     ]
 )
 

@@ -131,6 +131,26 @@ async def test_an_edit_by_keyboard_and_of_raw_json(site, open_page):
     assert (await site.ended(request)).edited_input == '{"order": "raw", "cents": 1e2}'
 
 
+async def test_i6_an_edit_that_needs_stricter_terms_leads_to_its_own_request(site, open_page):
+    """I6: the page says that nothing was decided and why, and links to the request about the edited call."""
+    request = await site.gated("refund", '{"order": "much", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+    await page.keyboard.press("e")
+    await page.locator("#edit-raw > summary").click()
+    await page.locator("#edit-json").fill('{"order": "much", "cents": 2000000}')
+    await page.get_by_role("button", name="Approve this JSON").click()
+    await expect(page.locator("#attempt")).to_contain_text("Your edit needs another decision.")
+    await expect(page.locator("#attempt")).to_contain_text("it is of high risk")
+    await expect(page.locator("#decision")).to_contain_text("another request replaced it")
+    again = await site.stack.request(await site.run(request))
+    await page.get_by_role("link", name="Open the new request").click()
+    await page.wait_for_url(f"**/requests/{again.id}")
+    await expect(page.locator(".title")).to_contain_text("high")
+    await page.locator("#reject-message").fill("too much")
+    await page.get_by_role("button", name="Reject").click()
+    await site.ended(request)
+
+
 @SCRIPTED_OR_NOT
 async def test_reject_with_a_reason(site, open_page, options):
     """A rejection reaches the agent with the person's words, line ends and all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +14,11 @@ from support.tools import Bench
 from temporalio.client import Client
 
 from turngate import Policy, Rule
+from turngate.domain.errors import ConflictError
 from turngate.store import evidence
 from turngate.store.database import Database
 from turngate.store.runs.runs import Run
-from turngate.store.tables import approvals, calls, decisions, executions, requests
+from turngate.store.tables import approvals, calls, decisions, executions, published_policies, requests
 
 CHANGES: list[tuple[Any, dict[str, Any], str]] = [
     (requests, {"input": '{"cents": 5}'}, "not as it was shown"),
@@ -79,8 +81,14 @@ async def test_i15_every_change_of_an_edited_call_is_found(client: Client, datab
         assert await difference(database, run) == ""
 
 
-async def test_i15_an_edit_that_was_asked_about_again_agrees(client: Client, sqlite: Database, bench: Bench) -> None:
-    """I15: after an edit for which a rule wants other people, the bytes of the second request are those that may run."""
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_i15_an_edit_that_was_asked_about_again_agrees(
+    client: Client, sqlite: Database, bench: Bench, *, is_known: bool
+) -> None:
+    """I15: after an edit for which a rule wants other people, the bytes of the second request are those that may run.
+
+    The API knows that rule and does not take the edit, or only the worker does.
+    """
     large = {"at": "/cents", "op": "gt", "value": 1000}
     rules = [
         Rule.model_validate({"name": "large", "verdict": "ask", "tools": ["pay"], "args": [large], "quorum": 2}),
@@ -88,7 +96,12 @@ async def test_i15_an_edit_that_was_asked_about_again_agrees(client: Client, sql
     ]
     async with stack(client, sqlite, bench.pay, model=paying(51), policy=Policy(rule=rules)) as engine:
         run = await engine.start()
-        await engine.decide(await engine.request(run), "edit", args=json.dumps({"cents": 5_000}))
+        if not is_known:
+            async with sqlite.write() as conn:
+                await conn.execute(delete(published_policies))
+        with pytest.raises(ConflictError) if is_known else nullcontext():
+            await engine.decide(await engine.request(run), "edit", args=json.dumps({"cents": 5_000}))
+        assert await difference(sqlite, run) == ""
         again = await engine.request(run)
         assert await difference(sqlite, run) == ""
         async with sqlite.write() as conn:

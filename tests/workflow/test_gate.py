@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 from pydantic import ValidationError, field_validator
+from sqlalchemy import delete
 from support.engine import OPERATOR, STARTER, ListModel, call, person, says, stack, until
 from support.tools import Amount, Bench
 from temporalio.client import Client
@@ -23,6 +24,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import messages
+from turngate.store.tables import published_policies
 
 
 class Even(Amount):
@@ -470,10 +472,14 @@ def test_limits_are_checked() -> None:
         Limits(model_retry=timedelta(0))
 
 
+@pytest.mark.parametrize("is_known", [True, False])
 async def test_i6_an_edit_does_not_walk_past_the_terms_of_the_edited_call(
-    client: Client, sqlite: Database, bench: Bench
+    client: Client, sqlite: Database, bench: Bench, *, is_known: bool
 ) -> None:
-    """I6: 51 edited to 5,000 is asked about again under the rule for 5,000: two people, and not the starter."""
+    """I6: 51 edited to 5,000 is asked about again under the rule for 5,000: two people, and not the starter.
+
+    The API does not take the edit if it knows that rule; where it does not, the worker's door stops the call.
+    """
     policy = Policy(
         rule=[
             Rule.model_validate(
@@ -494,7 +500,14 @@ async def test_i6_an_edit_does_not_walk_past_the_terms_of_the_edited_call(
         run = await engine.start()
         request = await engine.request(run)
         assert (request.rule, request.quorum) == ("small", 1)
-        await engine.decide(request, "edit", args='{"cents": 5000}', by=STARTER)
+        if is_known:
+            with pytest.raises(ConflictError, match="of the edited call, it is of high risk") as refused:
+                await engine.decide(request, "edit", args='{"cents": 5000}', by=STARTER)
+            assert refused.value.error_code == "asked_again"
+        else:
+            async with sqlite.write() as conn:
+                await conn.execute(delete(published_policies))
+            await engine.decide(request, "edit", args='{"cents": 5000}', by=STARTER)
         again = await engine.request(run)
         assert (again.input, again.rule, again.quorum, again.risk) == ('{"cents": 5000}', "large", 2, "high")
         with pytest.raises(ForbiddenError):

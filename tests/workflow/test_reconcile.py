@@ -121,6 +121,7 @@ async def test_a_signal_that_no_worker_takes_is_reported_until_one_does(
             assert kinds(await off(engine, run, fix=True)) == {("not_told", request.id, True)}
         async with engine.worker():
             assert (await engine.ended(run)).status == "completed"
+            await engine.closed(run)
         assert await off(engine, run) == []
         assert bench.paid == [1]
 

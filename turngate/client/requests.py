@@ -85,7 +85,8 @@ def decide(request_id: str, order: DecisionOrder, *, decision_id: str | None = N
 
     Raises:
         NotFoundError: no such request.
-        ConflictError: ``already_decided`` (``details`` name the winner), ``digest_differs``, ``idempotency_key_reused``.
+        ConflictError: ``already_decided`` (``details`` name the winner), ``digest_differs``, ``idempotency_key_reused``,
+            ``asked_again`` (an edit that needs stricter terms; ``details["asked_again"]`` is the request that asks).
         GoneError: ``run_ended`` or ``request_expired``.
         ForbiddenError: the credential, or this person, may not decide it.
         InvalidInputError: the order's ``args`` is not JSON, or the content does not fit; nothing was saved.

@@ -267,6 +267,11 @@ class _RunEvidence:
             call_id = request.tool_call_id
             if call_id not in decided or decided[call_id][0].run_seq < log.opened.run_seq:
                 decided[call_id] = log.opened, request.input
+            if last is not None and "edited_digest" in last.payload and last.type == "request.superseded":
+                call = self.calls.get(call_id)
+                text = None if call is None else call.running_input
+                is_edit = self._recomputed(request, text) in {None, last.payload["edited_digest"]}
+                decided[call_id] = last, text if is_edit else None
             if last is not None and last.type == "request.decided" and last.payload.get("verb") == "edit":
                 decision = self.decisions.get(str(last.payload.get("decision_id")))
                 decided[call_id] = last, None if decision is None else decision.args

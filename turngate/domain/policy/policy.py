@@ -28,6 +28,7 @@ from turngate.domain.tools.tool import Tool
 
 VerdictKind = Literal["allow", "ask", "deny"]
 Risk = Literal["low", "medium", "high"]
+RISKS: Final[tuple[Risk, ...]] = ("low", "medium", "high")
 FactsOf = Callable[[], CallFacts]
 """Makes the facts of a call when a rule first needs them: most policies never parse a command or resolve a path."""
 
@@ -136,6 +137,20 @@ class Verdict(BaseModel):
     # Whether the judge may be asked. The rule's name can't say it: an author's rule may be called "default", too. Never
     # stored nor sent: policy is evaluated again before anything follows from it.
     judgeable: bool = Field(default=False, exclude=True)
+
+    def stricter_than(self, planned: Verdict, terms: AskTerms) -> str | None:
+        """Return in what this verdict on an edited call is stricter, in words for people; None: in nothing.
+
+        ``planned``: the verdict on the call that was shown; ``terms``: its request's after the ladder's rungs so far.
+        """
+        if self.answer != "ask":
+            return None
+        if RISKS.index(self.risk) > RISKS.index(planned.risk):
+            return f"it is of {self.risk} risk"
+        if self.terms == planned.terms:
+            return None
+        # A rung of the ladder may have let others decide the call that was shown; they may not decide the edited one.
+        return self.terms.stricter_than(planned.terms) or self.terms.stricter_than(terms)
 
 
 _DEFAULT_RISK: dict[str, Risk] = {"read": "low", "idempotent": "medium", "once": "medium"}

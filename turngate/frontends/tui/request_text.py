@@ -54,7 +54,7 @@ EFFECTS: Final = {
 ENDED: Final = {
     "expired": "no one answered in time, so the call did not run",
     "cancelled": "the run ended before anyone answered",
-    "superseded": "a newer message took its place",
+    "superseded": "a newer message or another request took its place",
 }
 
 

@@ -24,6 +24,7 @@ from sqlalchemy import (
     update,
 )
 
+from turngate.domain.digest import derived_id
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.inbox import UNCLAIMED, InboxFilter
@@ -263,6 +264,11 @@ class Ending:
 
 _LISTED = tuple(requests.c[each.name] for each in fields(ListedRequest))
 """A list reads no manifest and no preview: they are most of a request's bytes, and PostgreSQL sends them over a socket."""
+
+
+def again_id(replaced: Request) -> str:
+    """Return the id of the request that replaces this one, if one does."""
+    return derived_id("rq", replaced.run_id, replaced.tool_call_id, "again", replaced.id)
 
 
 async def insert_all(conn: Connection, opened: Sequence[Request]) -> None:
