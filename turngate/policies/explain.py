@@ -98,7 +98,8 @@ def explain(
     effective = verdict
     if call.unattended is not None and not depends:
         effective = unattended(verdict, call.tool, call.unattended)
-    findings = [(each, examine(each.rule, tool=call.tool.name, agent=call.agent, facts=facts())) for each in rules]
+    seen = facts().read_as(call.params)
+    findings = [(each, examine(each.rule, tool=call.tool.name, agent=call.agent, facts=seen)) for each in rules]
     decisive = _decisive(verdict.rule, verdict.answer, findings)
     return Explanation(
         tool=call.tool.name,

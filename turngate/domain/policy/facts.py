@@ -6,12 +6,15 @@ Pure: reading a command line and following symlinks are handed in as functions, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Final, Literal, cast
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
+from pydantic_core import to_jsonable_python
 
 from turngate.domain.policy.command_line import Commands, Unparsable
+from turngate.domain.text.json_pointers import AMBIGUOUS
 
 Match = Literal["yes", "no", "unclear"]
 """``unclear`` never helps a call: an allow rule does not match, a deny or ask rule asks."""
@@ -59,9 +62,61 @@ PathResolver = Callable[[str, str | None], ResolvedPath]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallFacts:
-    """One call, as rules see it. ``arguments``: decoded once by ``decode_arguments``; ``workspace``: the run's, or None."""
+    """One call, as rules see it. ``arguments``: decoded once by ``decode_arguments``; ``workspace``: the run's, or None.
+
+    ``decoded``: the arguments as the tool reads them, where that differs; None: it doesn't, or is not known.
+    """
 
     arguments: JsonValue
     workspace: str | None
     read_command: CommandReader
     resolve_path: PathResolver
+    decoded: JsonValue | None = None
+
+    def read_as(self, params: object) -> CallFacts:
+        """Return the same with the decoded parameters, or any value that is no model where they are not known."""
+        try:
+            view = decoded_view(self.arguments, params)
+        except Exception:  # noqa: BLE001 - a property of the author's failed: no rule can tell what it would see
+            view = cast("JsonValue", AMBIGUOUS)
+        return self if repr(view) == repr(self.arguments) else replace(self, decoded=view)
+
+
+_PLAIN: Final = (str, bool, int, float, Decimal, type(None))
+
+
+def decoded_view(arguments: JsonValue, params: object) -> JsonValue:
+    """Return the arguments with each field that the call sets, by the field's own name and with its decoded value.
+
+    A rule names ``/account``; the tool may read that field by an alias (``acct``), from a text (``"501"``), or elsewhere.
+
+    What rules can't compare (a date, a secret) stays as it was written, if it was written under that name. Without decoded
+    parameters, or of arguments that are no object, the arguments are returned as they are.
+    """
+    if not isinstance(params, BaseModel) or not isinstance(arguments, dict):
+        return arguments
+    view: dict[str, Any] = dict(arguments)
+    for name in params.model_fields_set:
+        value = getattr(params, name)
+        if name in view and not _is_comparable(value):
+            continue
+        view[name] = _plain(value, arguments.get(name))
+    return view
+
+
+def _is_comparable(value: object) -> bool:
+    return isinstance(value, (*_PLAIN, list, dict, BaseModel))
+
+
+def _plain(value: object, written: JsonValue) -> JsonValue:
+    if isinstance(value, BaseModel):
+        return decoded_view(written if isinstance(written, dict) else {}, value)
+    if isinstance(value, list):
+        same = written if isinstance(written, list) and len(written) == len(value) else [None] * len(value)
+        return [_plain(each, was) for each, was in zip(value, same, strict=True)]
+    if isinstance(value, dict):
+        old = written if isinstance(written, dict) else {}
+        return {str(key): _plain(each, old.get(str(key))) for key, each in value.items()}
+    if type(value) in _PLAIN:
+        return cast("JsonValue", value)
+    return cast("JsonValue", to_jsonable_python(value, fallback=str))

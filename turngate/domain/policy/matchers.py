@@ -11,6 +11,7 @@ allow rule all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -65,9 +66,16 @@ class Matchers(BaseModel):
         return self.examine(facts, verdict=verdict).match
 
     def examine(self, facts: CallFacts, *, verdict: RuleVerdict) -> Finding:
-        """As :meth:`match`, with the first reason for the answer. Never raises."""
+        """As :meth:`match`, with the first reason for the answer. Never raises.
+
+        Where the tool reads the arguments otherwise than they are written, both are judged, and the stricter answer counts.
+        """
         try:
-            return self._examine(facts, allowing=verdict == "allow")
+            finding = self._examine(facts, allowing=verdict == "allow")
+            if facts.decoded is None:
+                return finding
+            decoded = self._examine(replace(facts, arguments=facts.decoded), allowing=verdict == "allow")
+            return _stricter(finding, decoded, allowing=verdict == "allow")
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here must ask, and never end a run (DESIGN §6)
             return Finding(match="unclear", reason=f"looking at the call failed: {type(error).__name__}")
 
@@ -94,8 +102,7 @@ class Matchers(BaseModel):
 
     def _paths(self, facts: CallFacts, *, allowing: bool) -> Finding:
         findings = [self._path(pointer, facts, allowing=allowing) for pointer in self.paths_at]
-        order: Sequence[Match] = ("no", "unclear", "yes") if allowing else ("yes", "unclear", "no")
-        return min(findings, key=lambda finding: order.index(finding.match))
+        return _stricter(*findings, allowing=allowing)
 
     def _path(self, pointer: str, facts: CallFacts, *, allowing: bool) -> Finding:
         value = value_at(facts.arguments, pointer)
@@ -113,6 +120,11 @@ class Matchers(BaseModel):
     def _workspace(self, facts: CallFacts, *, allowing: bool) -> Finding:
         match = match_workspace(self.workspaces, facts, allowing=allowing)
         return Finding(match=match, reason=f"the run's workspace {facts.workspace!r} against {self.workspaces}")
+
+
+def _stricter(*findings: Finding, allowing: bool) -> Finding:
+    order: Sequence[Match] = ("no", "unclear", "yes") if allowing else ("yes", "unclear", "no")
+    return min(findings, key=lambda finding: order.index(finding.match))
 
 
 def _argument(matcher: ArgumentMatcher, facts: CallFacts) -> Finding:

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -172,13 +172,15 @@ def evaluate(
     Args:
         policy: the rules in force.
         tool: the tool as declared.
-        params: the call's decoded parameters, for the tool's own ``ask``.
+        params: the call's decoded parameters, for the tool's own ``ask`` and for rules; any other value: not known.
         agent: name of the agent that makes the call.
         facts: makes what rules match on; None: nothing is known of the arguments, so a rule about them is unclear.
         run_id: the call's run, for grants of one run.
         grants: those in force now; each is checked again when the call is run.
         starter: who started the run, where a rule lets someone else decide.
     """
+    if facts is not None:
+        facts = cache(partial(_facts_with, facts, params))
     plain = tuple(rule for rule in policy.rule if not rule.shadow)
     case = _Case(
         rules=plain, tool=tool, params=params, agent=agent, facts=facts, run_id=run_id, grants=grants, starter=starter
@@ -190,6 +192,10 @@ def evaluate(
     if (would_be.answer, would_be.rule) == (verdict.answer, verdict.rule):
         return verdict
     return verdict.model_copy(update={"shadow": ShadowVerdict(answer=would_be.answer, rule=would_be.rule)})
+
+
+def _facts_with(facts: FactsOf, params: object) -> CallFacts:
+    return facts().read_as(params)
 
 
 @dataclass(frozen=True, kw_only=True)
