@@ -54,6 +54,18 @@ command = ["cat src/**", "echo *"]
 """
 """Only what lies in src may be read."""
 
+PLACES = """
+[[rule]]
+name = "places"
+verdict = "allow"
+tools = ["bash"]
+command = [
+  "cp *", "mv *", "tee *", "sed -i *", "touch *", "mkdir *", "cat *", "find *", "git checkout *", "git add *", "install *",
+  "cd *", "echo *", "timeout *", "ls .github/*",
+]
+"""
+"""What changes files, anywhere."""
+
 DATABASE = """
 [[rule]]
 name = "database"
@@ -217,6 +229,23 @@ SHELL = [
     ("an assignment of env that has no name", NO_DESTRUCTION, "env 1=2 rm -rf x", "deny"),
     ("an assignment of env that begins with =", NO_DESTRUCTION, "env =x rm -rf x", "deny"),
     ("an assignment of env with a dash", NO_DESTRUCTION, "env a-b=c rm -rf x", "deny"),
+    # --- places that other programs obey
+    ("a git hook that is copied", PLACES, "cp evil .git/hooks/pre-commit", "ask"),
+    ("a git hook that is moved there", PLACES, "mv evil ./.git/hooks/", "ask"),
+    ("a git hook in quotes", PLACES, "cp evil .g''it/hooks/pre-commit", "ask"),
+    ("a git hook by a variable", PLACES, "cp evil $PWD/.git/hooks/pre-commit", "ask"),
+    ("a git hook by a wildcard", PLACES, "cp evil .gi*/hooks/pre-commit", "ask"),
+    ("a git hook in quotes beside a variable", PLACES, "cp evil .g''it/hooks/$X", "ask"),
+    ("a git hook by a flag", PLACES, "cp --target-directory=.git/hooks evil", "ask"),
+    ("a workflow that is edited", PLACES, "sed -i s/a/b/ .github/workflows/ci.yml", "ask"),
+    ("a workflow that is written", PLACES, "echo x | tee .github/workflows/ci.yml", "ask"),
+    ("a workflow in another directory", PLACES, "cd .github && touch workflows/x.yml", "ask"),
+    ("a workflow within a wrapper", PLACES, "timeout 5 cp evil .github/workflows/x.yml", "ask"),
+    ("a workflow that is taken from elsewhere", PLACES, "git checkout evil -- .github", "ask"),
+    ("an environment that is deleted", PLACES, "find . -name .envrc -delete", "ask"),
+    ("a git hook, where everything goes", NO_DESTRUCTION, "echo evil > .git/hooks/pre-commit", "ask"),
+    ("a git hook in a function's text", NO_DESTRUCTION, "sh -c 'cp evil .git/hooks/pre-commit'", "ask"),
+    ("an environment, where everything goes", NO_DESTRUCTION, "printf x >> .envrc", "ask"),
     # --- wrappers
     ("env", NO_DESTRUCTION, "env rm -rf x", "deny"),
     ("env with a variable", NO_DESTRUCTION, "env -i A=1 rm -rf x", "deny"),
@@ -475,6 +504,15 @@ ALLOWED_BY = [
     (GIT, "git show HEAD:src/a.py"),
     (GIT, "git clone --depth 1 https://example.org/x.git x"),
     (READING, 'echo "$(<README.md)"'),
+    (PLACES, "cat .github/workflows/ci.yml .envrc"),
+    (PLACES, "find . -path ./.git -prune -o -name x"),
+    (PLACES, "git add .github/workflows/ci.yml"),
+    (PLACES, "cp .gitignore src/.gitignore"),
+    (PLACES, "ls .github/workflows"),
+    (NO_DESTRUCTION, "git commit -m 'Look at .github' && cp x.git y"),
+    (NO_DESTRUCTION, "sed -n 1,20p .github/workflows/ci.yml"),
+    (NO_DESTRUCTION, "tar --exclude=.git -cf x.tar src"),
+    (PLACES.replace("cp *", "cp ci.yml .github/workflows/*"), "cp ci.yml .github/workflows/ci.yml"),
     (DATABASE, "sqlite3 app.db 'select 1' < /dev/null"),
     (DATABASE, "sqlite3 app.db 'select 1' 2>&1 | cat"),
     (DATABASE, "echo app.db | xargs sqlite3 app.db"),
@@ -662,7 +700,23 @@ tools = ["write_file"]
 paths = ["src/**", "docs/*.md"]
 """
 
+PROJECT = """
+[[rule]]
+name = "project"
+verdict = "allow"
+tools = ["write_file"]
+paths = [".github/**", "**/.vscode/**"]
+"""
+
 PATHS = [
+    ("a git hook", SECRETS, ".git/hooks/pre-commit", "ask"),
+    ("git's configuration", SECRETS, "@/.git/config", "ask"),
+    ("a workflow", SECRETS, "src/../.github/workflows/ci.yml", "ask"),
+    ("a workflow, in capitals", SECRETS, ".GitHub/workflows/ci.yml", "ask"),
+    ("an editor's tasks", SECRETS, ".vscode/tasks.json", "ask"),
+    ("an environment", SECRETS, "src/.envrc", "ask"),
+    ("a git hook by a symlink", SECRETS, "src/link-to-git/hooks/pre-commit", "ask"),
+    ("a git hook beside named places", SECRETS + PROJECT, ".github/../.git/config", "ask"),
     # `@` stands for the workspace. In it: src/, docs/, config/secret/, and the symlinks that test_bypasses makes.
     ("the file itself", SECRETS, ".env", "deny"),
     ("with a dot", SECRETS, "./.env", "deny"),
@@ -699,7 +753,11 @@ PATHS = [
 ALLOWED_PATHS = [
     (SECRETS, "src/x"),
     (SECRETS, ".env.example"),
-    (SECRETS, "~/.bashrc"),
+    (SECRETS, "~/notes"),
+    (SECRETS + PROJECT, ".github/workflows/ci.yml"),
+    (SECRETS + PROJECT, "src/.vscode/tasks.json"),
+    (SECRETS, ".gitignore"),
+    (SECRETS, "docs/.github.md"),
     (SOURCES, "src/new/file.py"),
     (SOURCES, "@/src/x"),
     (SOURCES, "./docs/../docs/x.md"),

@@ -125,18 +125,18 @@ PEOPLE_KEYS = ["to", "payee", "t\\u006f"]
 
 def texts() -> list[str]:
     """Return the arguments: one field in every spelling, and pairs of keys that may mean the same field."""
-    made = [f'{{"{key}": {value}}}' for key, value in product(AMOUNT_KEYS, AMOUNTS)]
-    made += [f'{{"amount": 1, "{key}": {value}}}' for key, value in product(AMOUNT_KEYS, AMOUNTS[:12])]
-    made += [f'{{"{key}": {value}, "amount": 1}}' for key, value in product(AMOUNT_KEYS, AMOUNTS[:6])]
+    rows = [f'{{"{key}": {value}}}' for key, value in product(AMOUNT_KEYS, AMOUNTS)]
+    rows += [f'{{"amount": 1, "{key}": {value}}}' for key, value in product(AMOUNT_KEYS, AMOUNTS[:12])]
+    rows += [f'{{"{key}": {value}, "amount": 1}}' for key, value in product(AMOUNT_KEYS, AMOUNTS[:6])]
     for keys, values in ((ACCOUNT_KEYS, ACCOUNTS), (FORCE_KEYS, FORCES), (PEOPLE_KEYS, PEOPLE)):
-        made += [f'{{"amount": 1, "{key}": {value}}}' for key, value in product(keys, values)]
-        made += [
+        rows += [f'{{"amount": 1, "{key}": {value}}}' for key, value in product(keys, values)]
+        rows += [
             f'{{"amount": 1, "{one}": {harmless}, "{other}": {values[0]}}}'
             for one, other, harmless in product(keys, keys, values[-2:])
             if one != other
         ]
     return [
-        *made,
+        *rows,
         "{}",
         "[]",
         "null",

@@ -69,6 +69,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "src/link-inside": "../src/inner",
         "src/loop": "loop",
         "link-to-src": "src",
+        "src/link-to-git": "../.git",
     }
     (root / ".env").write_text("SECRET=1")
     for name, target in links.items():

@@ -54,10 +54,11 @@ _TEXT_READERS: Final = _names(
 What ``awk`` and ``sed`` run is in their words. Their names count only without a path: ``./cat`` is another program.
 """
 
-_GIT_TEXT_READERS: Final = _names(
+GIT_READERS: Final = _names(
     "add blame branch cat-file check-ignore commit describe diff for-each-ref grep hash-object log ls-files ls-remote ls-tree "
     "merge-base name-rev reflog rev-list rev-parse shortlog show show-ref stash status tag"
 )
+"""Subcommands of ``git`` that do nothing with their input but read it as text, and change no file of the work tree by name."""
 
 
 def match_commands(
@@ -113,7 +114,7 @@ def _reads_text_only(command: SimpleCommand) -> bool:
         return True
     program = command.words[0].text
     if program == "git":
-        return any(word.text in _GIT_TEXT_READERS for word in command.words[1:2])
+        return any(word.text in GIT_READERS for word in command.words[1:2])
     return program in _TEXT_READERS
 
 

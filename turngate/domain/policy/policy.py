@@ -1,12 +1,14 @@
 """Policy: code's answer before any person. It decides; it never executes.
 
-Order: deny rules → ask rules → grants → allow rules → the tool's own ``ask`` → default, which is to ask. Every error on
-the way (a predicate that raises, arguments that cannot be read, a matcher that cannot tell) means ask or deny, never allow.
+Order: deny rules → ask rules → protected places, which ask → grants → allow rules → the tool's own ``ask`` → default, which is
+to ask. Every error on the way (a predicate that raises, arguments that cannot be read, a matcher that cannot tell) means ask or
+deny, never allow.
 Whether the app's judge may be asked about a call that would be asked about is part of the verdict; it is asked elsewhere.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.policy import protected
 from turngate.domain.policy.facts import CallFacts, Match
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judgement
@@ -32,7 +35,10 @@ RISKS: Final[tuple[Risk, ...]] = ("low", "medium", "high")
 FactsOf = Callable[[], CallFacts]
 """Makes the facts of a call when a rule first needs them: most policies never parse a command or resolve a path."""
 
-BUILT_IN_ASKS: Final = frozenset({"default", "tool:ask", "tool:ask-error"})
+PROTECTED: Final = "protected"
+"""The rule of calls that may change a place that other programs obey (:mod:`turngate.domain.policy.protected`)."""
+
+BUILT_IN_ASKS: Final = frozenset({"default", "tool:ask", "tool:ask-error", PROTECTED})
 """The rules of verdicts that ask although no rule of the policy does."""
 
 
@@ -304,6 +310,26 @@ def _questions(case: _Case) -> Verdict | None:
     return Verdict(answer="ask", rule="tool:interaction", reason="The agent asks a person.", risk="low")
 
 
+def _protected_places(case: _Case) -> Verdict | None:
+    """Ask about places that other programs obey, unless an allow rule, or what a grant fixes, names them."""
+    if case.tool.effect == "read" or case.facts is None:
+        return None
+    try:
+        touches = protected.touches(case.facts(), case.rules)
+    except Exception as error:  # noqa: BLE001 - as for a rule: what can't be judged asks (DESIGN §6)
+        reason = f"Looking at the call failed ({type(error).__name__}), so a person is asked."
+        return Verdict(answer="ask", rule=PROTECTED, reason=reason, risk=case.risk)
+    allowing = case.matching("allow")
+    if all(any(touch.is_named(rule) for rule in allowing) for touch in touches):
+        return None
+    places = {touch.place for touch in touches}
+    if case.grant is not None and places <= protected.names_in(json.dumps(case.grant.pattern.fixed)):
+        return None
+    names = ", ".join(sorted(places))
+    reason = f"The call may change {names}, which other programs obey. An allow rule that names it would let it run."
+    return Verdict(answer="ask", rule=PROTECTED, reason=reason, risk="high")
+
+
 def _grants(case: _Case) -> Verdict | None:
     grant = case.grant
     if grant is None:
@@ -345,6 +371,7 @@ STAGES: Final[tuple[Stage, ...]] = (
     _unclear_rules,
     _ask_rules,
     _questions,
+    _protected_places,
     _grants,
     _allow_rules,
     _tools_own_ask,
