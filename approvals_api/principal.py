@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from turngate.domain.errors import ForbiddenError
-from turngate.domain.identity import ROLE_SCOPES, Scope
+from turngate.domain.identity import ROLE_SCOPES, UNBOUND, Scope, TokenBounds
 from turngate.domain.policy.terms import Role
 
 OPERATOR_SCOPES: frozenset[str] = ROLE_SCOPES["operator"]
@@ -17,7 +17,8 @@ class Principal:
     """A person or program that is authenticated. ``name`` is stored as ``decided_by`` or ``started_by``; no body names it.
 
     ``role``: as it is now. ``machine``: True for an API token without a user. ``session_id``: of the browser's
-    session, None for a token. ``token_id``: the token's, None for a session.
+    session, None for a token. ``token_id``: the token's, None for a session. ``bounds``: the
+    token's.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Principal:
     machine: bool = False
     session_id: str | None = None
     token_id: str | None = None
+    bounds: TokenBounds = UNBOUND
 
     @property
     def credential(self) -> str:

@@ -19,12 +19,15 @@ from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import BUILT_IN_ASKS, Policy, Verdict, evaluate, parse_policy
 from turngate.domain.policy.unattended import unattended
+from turngate.domain.tools.external import agent_of_source, is_external, source_of
 from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, call_facts, lies_in, without_permissions
 from turngate.store.database import Connection
 from turngate.store.policy import grants, policies
-from turngate.store.runs import runs
+from turngate.store.runs import external_calls, runs
 
+CLAIMED = agent_of_source("")
+"""How rules that allow and grants see the agent of an external call whose source is only claimed."""
 UNCONFINED, NETWORK = "unconfined", "network"
 """The rules by which calls are asked about whose processes this machine can't confine, or that ask for the network."""
 
@@ -36,7 +39,8 @@ class RulesInForce:
     """Policy and grants for the calls of one run, as they are in this transaction.
 
     ``distrusted``: the rules with those that do not count for this run, because their file lies in its workspace. ``judge``:
-    the model that may answer in place of a person; its own answers are not part of :meth:`verdict`.
+    the model that may answer in place of a person; its own answers are not part of :meth:`verdict`. ``source_counts``: False for
+    an external call whose sender only claims its source: what allows calls of that source allows none of these.
     """
 
     run: runs.Run
@@ -44,6 +48,7 @@ class RulesInForce:
     grants: Sequence[Grant] = ()
     distrusted: Policy | None = None
     judge: Judge | None = None
+    source_counts: bool = True
 
     def without(self, grant_id: str) -> RulesInForce:
         """Return the same without one grant."""
@@ -67,6 +72,13 @@ class RulesInForce:
             grants=self.grants,
             starter=run.started_by,
         )
+        if verdict.answer == "allow" and not self.source_counts:
+            by_claim, run_id = verdict.rule, run.id
+            verdict = evaluate(self.policy, tool, params, agent=CLAIMED, facts=facts, run_id=run_id, grants=self.grants)
+            if verdict.answer == "ask" and verdict.rule in BUILT_IN_ASKS:
+                source = source_of(run.agent)
+                reason = f"The sender's token is not bound to the source {source!r}, so {by_claim!r} does not count."
+                verdict = verdict.model_copy(update={"reason": reason})
         is_default = verdict.answer == "ask" and verdict.rule in BUILT_IN_ASKS
         if is_default and self.distrusted is not None:
             if_trusted = evaluate(self.distrusted, tool, params, agent=run.agent, facts=facts)
@@ -115,4 +127,11 @@ async def in_force(
     if policy_file is not None and run.workspace is not None and lies_in(policy_file, run.workspace):
         rules, distrusted = admins_policy.joined_with(without_permissions(file_policy)), rules
     stored_grants = await grants.active(conn, run_id=run.id, agent=run.agent) if has_grants else []
-    return RulesInForce(run=run, policy=rules, grants=[each.grant for each in stored_grants], distrusted=distrusted)
+    call = await external_calls.get(conn, run.id) if is_external(run.agent) else None
+    return RulesInForce(
+        run=run,
+        policy=rules,
+        grants=[each.grant for each in stored_grants],
+        distrusted=distrusted,
+        source_counts=call is None or call.source_counts,
+    )

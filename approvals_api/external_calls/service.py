@@ -49,18 +49,24 @@ async def send(
     Raises:
         InvalidInputError: the tool's schema cannot be used, or something cannot be stored.
         ConflictError: ``call_id_reused``: the id was used for another call.
+        ForbiddenError: ``beyond_token``: the token is not bound to this source.
         UnavailableError: Temporal or the store is away; nothing was changed.
     """
     principal.require("runs:write")
     await asyncio.to_thread(_check, order)  # a large schema takes seconds, and must not stop the other requests
     source, tool = order.source, order.tool.model_dump_json()
+    declared = order.tool
+    if declared.ask is False and not (principal.bounds.trust_ask or principal.may("admin")):
+        # A program does not say that no one need be asked about its own call: a rule does, or the issuer of its token.
+        declared = declared.model_copy(update={"ask": None})
     within = () if order.turn is None else (order.turn,)
     external = ExternalCall(
         run_id="",
         tool_call_id=order.tool_call_id,
-        tool=tool,
+        tool=declared.model_dump_json(),
         input=order.input,
         context=order.context,
+        source_counts=not principal.machine if principal.bounds.sources is None else True,
         turn=order.turn,
         repeat_key=framed_sha256(principal.name, source, repeat_key(order.tool.name, order.input), *within),
     )

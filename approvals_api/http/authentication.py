@@ -83,6 +83,7 @@ async def _by_token(services: Services, header: str) -> Principal:
         role=token.role,
         machine=token.machine,
         token_id=token.id,
+        bounds=token.bounds,
     )
 
 

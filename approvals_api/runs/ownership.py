@@ -1,4 +1,6 @@
-"""Whose runs a credential may read and steer: the token of a machine that starts runs, only the ones it started (I13).
+"""What a credential may start, and whose runs it may read and steer (I13).
+
+The token of a machine that starts runs reads and steers only the ones it started. A token's bounds narrow what it starts.
 
 A person, and the token of one, sees every run that their role shows. So does a machine that watches or decides and starts
 nothing. ``runs:all`` lifts the limit for a machine that does start runs.
@@ -6,9 +8,14 @@ nothing. ``runs:all`` lifts the limit for a machine that does start runs.
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from turngate.domain.errors import ForbiddenError
+from turngate.domain.tools.external import is_external, source_of
+from turngate.runtime.workspaces import is_below
 from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.runs import runs
@@ -96,6 +103,32 @@ async def require_named_run(conn: Connection, principal: Principal, run_id: str 
             code="not_own_run",
             needed=["runs:all"],
         )
+
+
+async def require_bounds(principal: Principal, agent: str, workspace: str | None) -> None:
+    """Raise ForbiddenError (code ``beyond_token``) unless this token may start a run of the agent in the directory.
+
+    ``agent``: an agent's name, or that of a source of external calls. Blocking calls run in a thread.
+    """
+    bounds = principal.bounds
+    if is_external(agent):
+        source = source_of(agent)
+        if not bounds.allow_source(source):
+            raise _beyond(principal, f"send calls of the source {source!r}", f"--source {source}")
+        return
+    if not bounds.allow_agent(agent):
+        raise _beyond(principal, f"start runs of the agent {agent!r}", f"--agent {agent}")
+    if workspace is None or bounds.workspaces is None:
+        return
+    if not await asyncio.to_thread(is_below, workspace, [Path(each) for each in bounds.workspaces]):
+        raise _beyond(principal, f"start runs in {workspace!r}", "--workspace DIRECTORY")
+
+
+def _beyond(principal: Principal, what: str, option: str) -> ForbiddenError:
+    return ForbiddenError(
+        f"this token of {principal.name!r} may not {what}: use one that `turngate token` made with {option}",
+        code="beyond_token",
+    )
 
 
 def _not_own(principal: Principal, what: str) -> ForbiddenError:

@@ -7,6 +7,7 @@ from sqlalchemy.exc import IntegrityError
 from approvals_api.gateway.client import BUSY_WAIT
 from approvals_api.principal import Principal
 from approvals_api.runs.order import CheckedOrder, checked_order, record, require_workspace, run_live, take_back
+from approvals_api.runs.ownership import require_bounds
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
 from turngate.domain.contract import AgentTurnInput
@@ -43,7 +44,7 @@ async def start(
             workspace or text that does not fit.
         NotFoundError: no such conversation.
         ConflictError: ``run_live`` (details name the live run) or ``idempotency_key_reused``.
-        ForbiddenError: the principal may not start runs.
+        ForbiddenError: the principal may not start runs, or not this one (``beyond_token``).
         UnavailableError: Temporal or the store is away; nothing was changed.
     """
     principal.require("runs:write")  # before anything is read
@@ -57,6 +58,7 @@ async def start(
 async def start_ordered(services: Services, principal: Principal, agent: str, order: CheckedOrder) -> Run:
     """Start the run of a checked order: record it, then start its workflow. Raises as :func:`start`."""
     principal.require("runs:write")
+    await require_bounds(principal, agent, order.workspace)
     async with services.database.glance() as conn:
         published = await (published_agent(conn, agent) if order.external is None else _agent_of_source(conn, agent))
         first = await _first_under_key(conn, order)

@@ -15,7 +15,7 @@ from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
 from approvals_api.runs.control import MAX_REASON_CHARS
 from approvals_api.runs.order import require_workspace
-from approvals_api.runs.ownership import require_maker, require_own_conversation, require_own_schedule
+from approvals_api.runs.ownership import require_bounds, require_maker, require_own_conversation, require_own_schedule
 from approvals_api.runs.start import published_agent, turn_input
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.runs.views import run_summary
@@ -61,6 +61,7 @@ async def create(
     """
     principal.require("runs:write")
     await check_wanted(wanted, principal)
+    await require_bounds(principal, wanted.agent, wanted.workspace)
     await require_workspace(services, wanted.workspace)
 
     async def act(conn: Connection) -> _Created:
@@ -111,6 +112,7 @@ async def update(
     require_maker(principal, before)
     wanted = change.applied_to(as_wanted(before))
     await check_wanted(wanted, principal)
+    await require_bounds(principal, wanted.agent, wanted.workspace)
     await require_workspace(services, wanted.workspace)
     try:
         async with services.database.write() as conn:
@@ -195,6 +197,7 @@ async def fire_now(services: Services, principal: Principal, id_or_name: str, *,
     async def act(conn: Connection) -> _Created:
         schedule = await _to_change(conn, id_or_name)
         await require_own_schedule(conn, principal, schedule.id)
+        await require_bounds(principal, schedule.agent, schedule.workspace)
         agent = await published_agent(conn, schedule.agent)
         known = AgentAtFire(version=agent.version, model=agent.model)
         fire = await schedule_fires.settle(conn, schedule.id, now(), known, by=principal.name)

@@ -12,7 +12,7 @@ from approvals_api.runs.control import MAX_REASON_CHARS
 from approvals_api.runs.order import MAX_MODEL_CHARS, MAX_TEXT_CHARS
 from approvals_api.runs.overrides import MAX_INSTRUCTIONS_CHARS, MAX_TOOLS
 from approvals_api.v1.parameters import Id
-from turngate.domain.identity import MAX_NAME_CHARS, Scope
+from turngate.domain.identity import MAX_NAME_CHARS, UNBOUND, Scope, TokenBounds
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import Resolution, UnattendedAsks, Verb, WhileRunning
 from turngate.domain.runs.inbox import MAX_QUERY_CHARS
@@ -183,12 +183,16 @@ class DecisionBody(_Body):
 
 
 class NewTokenBody(_Body):
-    """Create an API token. ``user``: your own name, so that it acts as you; default: it acts under ``name``."""
+    """Create an API token. ``user``: your own name, so that it acts as you; default: it acts under ``name``.
+
+    ``bounds``: what it may start. Without ``sources``, the source of a machine's external calls is only claimed.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
     scopes: Annotated[list[Scope], Field(min_length=1)]
     user: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)] | None = None
     expires_in_seconds: Annotated[int, Field(ge=60, le=MAX_TOKEN_SECONDS)] | None = None
+    bounds: TokenBounds = UNBOUND
 
 
 class ClaimBody(_Body):

@@ -107,7 +107,9 @@ async def issue_token(body: NewTokenBody, services: ServicesDep, principal: Admi
     async with services.database.write() as conn:
         secret = await tokens.issue(
             conn,
-            tokens.NewToken(name=body.name, scopes=body.scopes, owner=body.user, expires_at=expires_at),
+            tokens.NewToken(
+                name=body.name, scopes=body.scopes, owner=body.user, expires_at=expires_at, bounds=body.bounds
+            ),
             by=principal.name,
         )
     async with services.database.read() as conn:
@@ -135,4 +137,5 @@ def _token_view(token: Token) -> TokenView:
         created_at=token.created_at,
         expires_at=token.expires_at,
         last_used_at=token.last_used_at,
+        bounds=token.bounds,
     )

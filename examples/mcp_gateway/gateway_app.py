@@ -4,7 +4,8 @@ Run it with ``turngate up gateway_app:app``, and put into the client's configura
 
     turngate mcp-gateway --name git -- python -m mcp_server_git
 
-with TURNGATE_API_URL and TURNGATE_TOKEN set (``turngate token git --scope runs:write --scope requests:read``). ``client.py``
+with TURNGATE_API_URL and TURNGATE_TOKEN set (``turngate token git --scope runs:write --scope requests:read --source
+git``). ``client.py``
 beside this file is such a client, cut down to two calls. It needs Turngate's extra ``mcp`` and the package ``mcp-server-git``.
 """
 

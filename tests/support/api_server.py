@@ -23,6 +23,7 @@ from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.identity import UNBOUND, TokenBounds
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.models.port import ModelRequest
@@ -162,9 +163,11 @@ async def session_for(database: Database, name: str) -> dict[str, str]:
         return {SESSION_COOKIE: await sessions.begin(conn, name)}
 
 
-async def token_for(database: Database, name: str, *scopes: access.Scope) -> dict[str, str]:
+async def token_for(
+    database: Database, name: str, *scopes: access.Scope, bounds: TokenBounds = UNBOUND
+) -> dict[str, str]:
     async with database.write() as conn:
-        secret = await tokens.issue(conn, tokens.NewToken(name=name, scopes=scopes))
+        secret = await tokens.issue(conn, tokens.NewToken(name=name, scopes=scopes, bounds=bounds))
     return {"Authorization": f"Bearer {secret}"}
 
 

@@ -15,6 +15,7 @@ from support.api_server import Api, token_for
 from support.engine import until
 
 from turngate.client import TurngateClient
+from turngate.domain.identity import TokenBounds
 from turngate.domain.tools.external import agent_of_source
 from turngate.wire.external_calls import ExternalCallView
 
@@ -57,7 +58,8 @@ class Sender:
 
 async def sender_on(api: Api) -> Sender:
     name = secrets.token_hex(3)
-    header = (await token_for(api.stack.database, f"shop-{name}", "runs:write", "requests:read"))["Authorization"]
+    scopes, bounds = ("runs:write", "requests:read"), TokenBounds(sources=["*"])
+    header = (await token_for(api.stack.database, f"shop-{name}", *scopes, bounds=bounds))["Authorization"]
     client = TurngateClient(api.url, token=header.removeprefix("Bearer "))
     return Sender(api, f"shop-{name}", client)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turngate.client.calls import Call, change, get, model, nothing, post, segment, without_none
-from turngate.domain.identity import Scope
+from turngate.domain.identity import Scope, TokenBounds
 from turngate.wire.access import MeView, NewTokenView, SessionView, TokenView
 from turngate.wire.view import Page
 
@@ -31,13 +31,25 @@ def list_tokens(*, limit: int = 50, cursor: str | None = None) -> Call[Page[Toke
 
 
 def issue_token(
-    name: str, scopes: Sequence[Scope], *, user: str | None = None, expires_in_seconds: int | None = None
+    name: str,
+    scopes: Sequence[Scope],
+    *,
+    user: str | None = None,
+    expires_in_seconds: int | None = None,
+    bounds: TokenBounds | None = None,
 ) -> Call[NewTokenView]:
     """Make a token; its secret is in this answer and nowhere else. Not sent again: that would make another.
 
     ``user``: oneself, to act under one's own name; None: it acts under ``name``. ``expires_in_seconds`` None: never.
+    ``bounds``: what narrows its scopes.
     """
-    body = {"name": name, "scopes": list(scopes), "user": user, "expires_in_seconds": expires_in_seconds}
+    body = {
+        "name": name,
+        "scopes": list(scopes),
+        "user": user,
+        "expires_in_seconds": expires_in_seconds,
+        "bounds": None if bounds is None else bounds.model_dump(exclude_defaults=True),
+    }
     return post("/tokens", model(NewTokenView), without_none(body))
 
 

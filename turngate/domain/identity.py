@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal
+from fnmatch import fnmatchcase
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.terms import Role
@@ -23,6 +26,42 @@ ROLE_SCOPES: Final[Mapping[Role, frozenset[Scope]]] = {
     "operator": frozenset({"requests:read", "requests:decide", "runs:write", "runs:all"}),
     "admin": ALL_SCOPES,
 }
+
+MAX_BOUNDS: Final = 100
+"""Names or directories in one list of a token's bounds."""
+BoundName = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\u0000]*$")]
+BoundDirectory = Annotated[str, Field(min_length=1, max_length=4_096, pattern=r"^/[^\u0000]*$")]
+
+
+class TokenBounds(BaseModel):
+    """What a token is bound to. None: it is not bound there.
+
+    ``agents``: whose runs it may start; names or globs. ``workspaces``: absolute directories in and below which these work.
+    ``sources``: under which it may send external calls; names or globs. A token with sources and no agents starts no agent's
+    run. ``trust_ask``: an external call that says ``ask: false`` runs if no rule covers it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    agents: Annotated[list[BoundName], Field(max_length=MAX_BOUNDS)] | None = None
+    workspaces: Annotated[list[BoundDirectory], Field(max_length=MAX_BOUNDS)] | None = None
+    sources: Annotated[list[BoundName], Field(max_length=MAX_BOUNDS)] | None = None
+    trust_ask: bool = False
+
+    def allow_agent(self, agent: str) -> bool:
+        """Tell whether the token may start runs of this agent."""
+        if self.agents is None:
+            return self.sources is None
+        return any(fnmatchcase(agent, each) for each in self.agents)
+
+    def allow_source(self, source: str) -> bool:
+        """Tell whether the token may send calls under this source."""
+        if self.sources is None:
+            return self.agents is None
+        return any(fnmatchcase(source, each) for each in self.sources)
+
+
+UNBOUND: Final = TokenBounds()
 
 MAX_NAME_CHARS: Final = 100
 MIN_PASSWORD_CHARS: Final = 12

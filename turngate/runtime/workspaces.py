@@ -6,6 +6,7 @@ The API judges a workspace before it starts a run, and the door again before eac
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ class Workspaces:
                 f"no run may work in {workspace!r}, because no directory is listed for workspaces: set TURNGATE_WORKSPACES, "
                 "for the API and the workers"
             )
-        if not any(real.is_relative_to(os.path.realpath(root)) for root in self.roots):
+        if not is_below(workspace, self.roots):
             listed = ", ".join(map(str, self.roots))
             return (
                 f"the workspace {workspace!r} lies outside the directories that runs may work in: name one in {listed}, or "
@@ -49,6 +50,12 @@ class Workspaces:
         if _is_kernels(real):
             return f"the workspace {workspace!r} shows the system's processes or devices: name another directory"
         return None
+
+
+def is_below(directory: str, roots: Iterable[Path]) -> bool:
+    """Tell whether a directory is one of these or lies below one, by the real paths. Blocking."""
+    real = Path(os.path.realpath(directory))
+    return any(real.is_relative_to(os.path.realpath(root)) for root in roots)
 
 
 ANYWHERE: Final = Workspaces(roots=(Path("/"),))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from turngate.domain.identity import Via
+from turngate.domain.identity import UNBOUND, TokenBounds, Via
 from turngate.domain.policy.terms import Role
 from turngate.wire.view import View
 
@@ -34,7 +34,10 @@ class SessionView(View):
 
 
 class TokenView(View):
-    """An API token. ``scopes``: what it may do now. ``owner``: the user it acts as; None: it acts under its own name."""
+    """An API token. ``scopes``: what it may do now. ``owner``: the user it acts as; None: it acts under its own name.
+
+    ``bounds``: what narrows them.
+    """
 
     id: str
     name: str
@@ -43,6 +46,7 @@ class TokenView(View):
     created_at: str
     expires_at: str | None
     last_used_at: str | None
+    bounds: TokenBounds = UNBOUND
 
 
 class NewTokenView(TokenView):

@@ -26,6 +26,7 @@ from turngate.client import (
 from turngate.client.calls import Call, with_member
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.errors import InvalidInputError
+from turngate.domain.identity import TokenBounds
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.external import ExternalTool
 from turngate.wire.events import AuditFilter
@@ -159,7 +160,9 @@ CALLS: dict[str, Call[Any]] = {
     "list_sessions": access.list_sessions(cursor="c"),
     "end_session": access.end_session("s"),
     "list_tokens": access.list_tokens(cursor="c"),
-    "issue_token": access.issue_token("t", ["requests:read"], user="u", expires_in_seconds=60),
+    "issue_token": access.issue_token(
+        "t", ["requests:read"], user="u", expires_in_seconds=60, bounds=TokenBounds(agents=["a"], trust_ask=True)
+    ),
     "revoke_token": access.revoke_token("t"),
     "list_deliveries": events.list_deliveries(channel="c", status="failed", cursor="c"),
     "retry_delivery": events.retry_delivery("d"),

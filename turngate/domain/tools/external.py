@@ -22,8 +22,9 @@ MAX_TIMEOUT_SECONDS: Final = 7 * 86_400
 class ExternalTool(BaseModel):
     """A tool as the program that runs it describes it. All of it is that program's claim, shown to people as such.
 
-    ``parameters``: JSON Schema of an object. ``ask``: as a declared tool's own: False lets a call run that no rule covers;
-    None asks. ``timeout_seconds``: how long it may take from its start to its report.
+    ``parameters``: JSON Schema of an object. ``ask``: as a declared tool's own: False lets a call run that no rule covers, if
+    the sender's token says that this counts; None asks. ``timeout_seconds``: how long it may take from its start to
+    its report.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from pydantic import JsonValue
 from sqlalchemy import RowMapping, bindparam, func, insert, or_, select, update
 
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.identity import (
     OWNERS_PREFIX,
     ROLE_SCOPES,
+    UNBOUND,
     Scope,
+    TokenBounds,
     check_token_scopes,
     checked_name,
     held_scopes,
@@ -49,7 +53,8 @@ class Token:
     """A valid token.
 
     ``id``: identifies it where its secret must not appear. ``scopes``: what it may do now; a user's role narrows them.
-    ``role``: its user's, or the one that its scopes amount to. ``owner``: the user it acts for; None: no one.
+    ``role``: its user's, or the one that its scopes amount to. ``owner``: the user it acts for; None: no one. ``bounds``: what
+    narrows its scopes.
     """
 
     id: str
@@ -60,6 +65,7 @@ class Token:
     created_at: str
     expires_at: str | None
     last_used_at: str | None
+    bounds: TokenBounds = UNBOUND
 
     @property
     def acts_as(self) -> str:
@@ -82,13 +88,14 @@ class NewToken:
     """A token to issue. ``name``: who or what uses it; several tokens may share one, so that the next can replace the last.
 
     ``scopes``: what it may do. ``owner``: a stored user, as whom it acts and whose role bounds it; None: it acts under its
-    own name. ``expires_at``: in the future; None: never.
+    own name. ``expires_at``: in the future; None: never. ``bounds``: what narrows its scopes.
     """
 
     name: str
     scopes: Iterable[Scope]
     owner: str | None = None
     expires_at: datetime | None = None
+    bounds: TokenBounds = UNBOUND
 
 
 async def issue(conn: Connection, new: NewToken, *, by: str = "") -> str:
@@ -177,6 +184,7 @@ async def _insert(conn: Connection, new: NewToken, *, by: str) -> str:
     secret = new_secret(PREFIX)
     scopes = sorted(new.scopes)
     until = None if new.expires_at is None else as_text(new.expires_at)
+    bounds = new.bounds.model_dump(exclude_defaults=True)
     await conn.execute(
         insert(api_tokens).values(
             token_hash=hashed(secret),
@@ -185,16 +193,19 @@ async def _insert(conn: Connection, new: NewToken, *, by: str) -> str:
             created_at=as_text(now()),
             owner=new.owner,
             expires_at=until,
+            bounds=json.dumps(bounds) if bounds else None,
         )
     )
-    payload = {
+    payload: dict[str, JsonValue] = {
         "token_id": hashed(secret)[:ID_CHARS],
         "name": new.name,
-        "scopes": scopes,
+        "scopes": list[JsonValue](scopes),
         "owner": new.owner,
         "expires_at": until,
         "by": by,
     }
+    if bounds:
+        payload["bounds"] = bounds
     await events.append(conn, events.SYSTEM, [("token.issued", payload)])
     return secret
 
@@ -218,4 +229,5 @@ def _token(row: RowMapping | dict[str, Any]) -> Token:
         created_at=row["created_at"],
         expires_at=row["expires_at"],
         last_used_at=row["last_used_at"],
+        bounds=UNBOUND if row["bounds"] is None else TokenBounds.model_validate_json(row["bounds"]),
     )

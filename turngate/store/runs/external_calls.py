@@ -19,7 +19,7 @@ class ExternalCall:
     ``wanted_by``: the last attempt that asked to start it. ``running_for``: the attempt that may run it, while one may.
     ``deadline_at``: until when that one may report. ``report``: JSON of a tool result; None until it came.
     ``turn``: the turn of the sender's conversation with the call; None: unknown. ``repeat_key``: equal for calls of one turn
-    that mean the same.
+    that mean the same. ``source_counts``: rules and grants for its source may allow it; False: the source is only claimed.
     """
 
     run_id: str
@@ -33,6 +33,7 @@ class ExternalCall:
     report: str | None = None
     turn: str | None = None
     repeat_key: str = ""
+    source_counts: bool = False
 
     @property
     def declared(self) -> ExternalTool:

@@ -60,4 +60,6 @@ api_tokens = Table(
     Column("owner", StorableString(255)),
     Column("expires_at", StorableText),
     Column("last_used_at", StorableText),
+    # JSON of TokenBounds; NULL: it is bound to nothing.
+    Column("bounds", StorableText),
 )

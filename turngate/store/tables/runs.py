@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, Table, text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, Table, false, text
 
 from turngate.store.storable import StorableString, StorableText
 from turngate.store.tables.metadata import metadata
@@ -274,6 +274,8 @@ external_calls = Table(
     # Equal for calls of one sender that mean the same, and within the same turn where one was named (I12).
     Column("turn", StorableString(255)),
     Column("repeat_key", StorableString(64), nullable=False, server_default=""),
+    # Whether rules and grants for the source may allow the call: who sent it is bound to the source, or is a person.
+    Column("source_counts", Boolean, nullable=False, server_default=false()),
     Index("ix_external_calls_repeat_key", "repeat_key"),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
@@ -14,7 +15,7 @@ from turngate.cli import stores, terminal
 from turngate.cli.options import DataDir
 from turngate.cli.terminal import minute
 from turngate.domain.errors import NotFoundError
-from turngate.domain.identity import Scope
+from turngate.domain.identity import Scope, TokenBounds
 from turngate.runtime.settings import load_settings
 from turngate.store.access import tokens
 from turngate.store.access.tokens import Token
@@ -59,6 +60,31 @@ def token_add(
         int | None,
         typer.Option(min=1, max=3_650, help="How many days it is valid.", show_default="until it is revoked"),
     ] = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(help="An agent whose runs it may start; repeat for more.", show_default="every agent"),
+    ] = None,
+    workspace: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A directory in and below which its runs work; repeat for more.", show_default="where any run may work"
+        ),
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A source whose external calls it sends: rules and grants for the source count for them. Without --agent, the "
+            "token starts nothing else. Repeat for more.",
+            show_default="any; but a machine only claims it, so only rules and grants for every agent allow its calls",
+        ),
+    ] = None,
+    trust_ask: Annotated[
+        bool,
+        typer.Option(
+            "--trust-ask",
+            help="Let its external calls that say `ask: false` run if no rule covers them. Else a person is asked.",
+        ),
+    ] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Make an API token and print it, this once. `turngate token NAME --scope …` does the same.
@@ -68,6 +94,12 @@ def token_add(
     settings = load_settings(data_dir=data_dir)
     chosen = {choice.value for choice in scope}
     granted = frozenset(each for each in get_args(Scope) if each in chosen)
+    bounds = TokenBounds(
+        agents=agent or None,
+        workspaces=[str(each.expanduser().resolve()) for each in workspace] if workspace else None,
+        sources=source or None,
+        trust_ask=trust_ask,
+    )
 
     async def make() -> str:
         async with stores.opened_store(settings) as database, database.write() as conn:
@@ -78,6 +110,7 @@ def token_add(
                     scopes=granted,
                     owner=user,
                     expires_at=None if days is None else now() + timedelta(days=days),
+                    bounds=bounds,
                 ),
                 by=stores.acting_as(),
             )
@@ -88,7 +121,7 @@ def token_add(
 
 @app.command("list")
 def token_list(data_dir: DataDir = None) -> None:
-    """List the valid tokens: id, name, scopes, user, made, last used, valid until. Never a secret."""
+    """List the valid tokens: id, name, scopes, user, made, last used, valid until, bounds. Never a secret."""
     settings = load_settings(data_dir=data_dir)
 
     async def read() -> list[Token]:
@@ -96,7 +129,7 @@ def token_list(data_dir: DataDir = None) -> None:
             return await tokens.listed(conn)
 
     terminal.table(
-        ("TOKEN", "NAME", "SCOPES", "USER", "MADE", "LAST USED", "UNTIL"),
+        ("TOKEN", "NAME", "SCOPES", "USER", "MADE", "LAST USED", "UNTIL", "BOUND TO"),
         [
             (
                 each.id,
@@ -106,10 +139,17 @@ def token_list(data_dir: DataDir = None) -> None:
                 minute(each.created_at),
                 minute(each.last_used_at),
                 minute(each.expires_at),
+                plain_line(_bound_to(each.bounds)),
             )
             for each in asyncio.run(read())
         ],
     )
+
+
+def _bound_to(bounds: TokenBounds) -> str:
+    named = [("agents", bounds.agents), ("workspaces", bounds.workspaces), ("sources", bounds.sources)]
+    parts = [f"{what} {', '.join(each)}" for what, each in named if each is not None]
+    return "; ".join([*parts, *(["trust-ask"] if bounds.trust_ask else [])]) or "-"
 
 
 @app.command("revoke")

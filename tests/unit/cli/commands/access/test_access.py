@@ -17,6 +17,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import load_settings
 from turngate.store.access import sessions, tokens
 from turngate.store.access.passwords import verify_password
+from turngate.store.events import events
 
 PASSWORD = "correct horse battery"
 
@@ -97,6 +98,27 @@ def test_a_refusal_says_how_to_continue_and_changes_nothing(arguments, stdin, sa
     assert answer.exit_code in {1, 2}
     assert says in answer.stderr
     assert lines("user", "list") == lines("token", "list") == []
+
+
+def test_a_token_is_bound_to_agents_directories_and_sources(tmp_path):
+    """Each option repeats; a directory is stored absolute; the list and the log say what the token is bound to."""
+    options = ("--agent", "triage", "--agent", "night*", "--workspace", str(tmp_path / "a" / ".."), "--source", "git")
+    secret = lines("token", "ci", "--scope", "runs:write", *options, "--trust-ask")[0][0]
+    (listed,) = lines("token", "list")
+    assert listed[7] == f"agents triage, night*; workspaces {tmp_path}; sources git; trust-ask"
+
+    async def bounds(conn):
+        (issued,) = [each for each in await events.after(conn, 0, run_id=events.SYSTEM) if each.type == "token.issued"]
+        return (await tokens.find(conn, secret)).bounds, issued.payload["bounds"]
+
+    stored, logged = in_store(bounds)
+    assert stored.model_dump() == logged
+    assert logged == {
+        "agents": ["triage", "night*"],
+        "workspaces": [str(tmp_path)],
+        "sources": ["git"],
+        "trust_ask": True,
+    }
 
 
 def test_a_token_is_made_listed_and_revoked():
