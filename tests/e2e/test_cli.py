@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 from support.terminal_process import Background, InTerminal, turngate
 
 from turngate.cli.api_server import listen
@@ -283,6 +286,34 @@ def test_i15_a_stopped_stack_leaves_nothing_unsigned(tmp_path: Path) -> None:
     assert covered is not None, checked.stderr
     assert covered[1] == covered[2]
     assert int(covered[1]) > 0
+
+
+def test_i14_a_frozen_worker_fails_its_probe(started: Started, tmp_path: Path) -> None:
+    """I14: the probe in deploy/compose.yaml passes while a worker runs, and fails before, while it is stopped, and after."""
+    file = tmp_path / "worker"
+    compose = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "compose.yaml").read_text())
+    service = compose["services"]["worker"]
+    assert service["command"][:3] == ["worker", "--health", "/tmp/worker"]  # noqa: S108 - in the container
+    code = service["healthcheck"]["test"][3].replace("/tmp/worker", str(file))  # noqa: S108
+
+    def passes() -> bool:
+        probe = subprocess.run([sys.executable, "-c", code], check=False, stderr=subprocess.DEVNULL)
+        return probe.returncode == 0
+
+    assert not passes()
+    worker = Background("worker", "my_app:app", "--health", str(file), cwd=started.directory)
+    worker.wait_for("worker runs")
+    assert passes()
+    worker.process.send_signal(signal.SIGSTOP)
+    long_ago = time.time() - 16
+    os.utime(file, (long_ago, long_ago))
+    assert not passes()
+    worker.process.send_signal(signal.SIGCONT)
+    deadline = time.monotonic() + 10
+    while not passes():
+        assert time.monotonic() < deadline
+    assert worker.stop()[0] == 0
+    assert not passes()
 
 
 def test_a_taken_port_is_found_before_anything_starts(tmp_path: Path) -> None:

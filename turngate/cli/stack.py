@@ -175,7 +175,7 @@ async def serving_worker(
         await agents.publish_model_names(conn, models.profiles, models.providers, declared=declared)
     task = asyncio.create_task(worker.run(), name="worker")
     try:
-        async with LoopWatch("the worker"):
+        async with LoopWatch("the worker", file=settings.health_file):
             yield task
     finally:
         if not task.done():

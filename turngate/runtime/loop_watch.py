@@ -1,7 +1,8 @@
 """Notices an event loop that stalls: code in it holds the processor or waits without giving way (DESIGN §4, I14).
 
 A loop that stalls can't say so itself. A thread looks at the loop's last sign of life, logs what the loop is doing, and keeps
-when that was. ``/readyz`` asks for it after the stall; during the stall, ``/readyz`` does not answer at all.
+when that was. ``/readyz`` asks for it after the stall; during the stall, ``/readyz`` does not answer at all. A process without
+HTTP has a file whose time is that of the last sign of life: a probe looks at its age.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+from turngate.domain.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +35,11 @@ class LoopWatch:
     Args:
         name: of the loop, for the log.
         limit_seconds: how long the loop may give no sign of life.
+        file: gets the time of each sign, and is removed at the end. None: none. Its directory must exist.
     """
 
-    def __init__(self, name: str, *, limit_seconds: float = LIMIT_SECONDS) -> None:
-        self._name, self._limit = name, limit_seconds
+    def __init__(self, name: str, *, limit_seconds: float = LIMIT_SECONDS, file: Path | None = None) -> None:
+        self._name, self._limit, self._file = name, limit_seconds, file
         self._last_sign = time.monotonic()
         self._last_stall: float | None = None
         self._ended = threading.Event()
@@ -49,7 +55,8 @@ class LoopWatch:
         return self._last_stall is not None and time.monotonic() - self._last_stall < REMEMBERED_SECONDS
 
     async def __aenter__(self) -> Self:
-        """Start to watch."""
+        """Start to watch. Raises ConfigurationError when the file cannot be written."""
+        self._touch()
         self._loop_thread = threading.get_ident()
         self._last_sign = time.monotonic()
         self._signing = asyncio.create_task(self._sign(), name=f"signs-of-{self._name}")
@@ -64,11 +71,24 @@ class LoopWatch:
         if self._signing is not None:
             self._signing.cancel()
             await asyncio.gather(self._signing, return_exceptions=True)
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
 
     async def _sign(self) -> None:
         while True:
             self._last_sign = time.monotonic()
+            with suppress(ConfigurationError):  # the file grows old, which says it
+                self._touch()
             await asyncio.sleep(min(BEAT_SECONDS, self._limit / 4))
+
+    def _touch(self) -> None:
+        # On the loop itself, not in a thread, which would live on without it.
+        if self._file is None:
+            return
+        try:
+            self._file.touch(mode=0o600)
+        except OSError as error:
+            raise ConfigurationError(f"the health file {self._file} cannot be written: {error.strerror}") from None
 
     def _silence(self) -> float:
         return time.monotonic() - self._last_sign

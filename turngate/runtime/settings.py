@@ -120,6 +120,7 @@ class Settings(BaseSettings):
     for ``turngate worker`` and ``turngate api``.
     ``tool_user``: the system's user that tools' processes become where neither bubblewrap nor Landlock works.
     ``tool_paths``: what they may read besides the system's programs. ``allow_unconfined``: start them where nothing works.
+    ``health_file``: a worker sets its time while its event loop runs, for a probe; None: none.
     ``build_id``: of ``turngate worker``, whose runs then stay with workers of that build; None: it takes every run.
     ``deployment_name``: the name under which Temporal groups those builds; different for each stack in a namespace.
 
@@ -180,6 +181,7 @@ class Settings(BaseSettings):
     temporal_ui_url: HttpUrl | None = None
     task_queue: Annotated[str, Field(min_length=1, max_length=200)] = "turngate"
     build_id: Annotated[str, AfterValidator(_build_id)] | None = None
+    health_file: Annotated[Path, AfterValidator(_absolute)] | None = None
     deployment_name: Annotated[str, AfterValidator(_deployment_name)] = "turngate"
     heartbeat_timeout_seconds: Annotated[int, Field(ge=1, le=3_600)] = 10
     tool_calls_at_once: AtOnce = 100

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from approvals_api.app import health
+from turngate.domain.errors import ConfigurationError
 from turngate.runtime.loop_watch import LoopWatch
 
 
@@ -43,6 +45,21 @@ async def test_a_loop_that_runs_is_left_alone(caplog: pytest.LogCaptureFixture) 
         await asyncio.sleep(0.3)
         assert not watch.has_stalled
     assert "stalled" not in caplog.text
+
+
+async def test_i14_a_probe_sees_a_loop_that_stalls_by_its_file(tmp_path: Path) -> None:
+    """The file grows old while the loop stalls, gets a new time when it runs again, and is gone at the end."""
+    file = tmp_path / "health"
+    async with LoopWatch("a test", limit_seconds=0.2, file=file) as watch:
+        begun = file.stat().st_mtime_ns
+        hold_the_loop(watch)
+        assert file.stat().st_mtime_ns == begun
+        await asyncio.sleep(0.3)
+        assert file.stat().st_mtime_ns > begun
+    assert not file.exists()
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        async with LoopWatch("a test", file=tmp_path / "no" / "health"):
+            pass
 
 
 class Answering:

@@ -216,6 +216,14 @@ def worker(
             show_default="$TURNGATE_MODEL_REQUESTS_AT_ONCE, else they count as tool calls",
         ),
     ] = None,
+    health: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file whose time the worker sets twice a second while it works: a probe looks at its age.",
+            show_default="$TURNGATE_HEALTH_FILE, else none",
+        ),
+    ] = None,
     data_dir: DataDir = None,
     allow_unconfined: AllowUnconfined = False,
 ) -> None:
@@ -223,9 +231,9 @@ def worker(
 
     Finds Temporal by TEMPORAL_ADDRESS, or by the data directory that `turngate up` or `turngate temporal` uses.
     """
-    at_once = {"tool_calls_at_once": tools, "model_requests_at_once": models}
+    options = {"tool_calls_at_once": tools, "model_requests_at_once": models, "health_file": health}
     serve_worker(
-        _settings(data_dir=data_dir, build_id=build_id, allow_unconfined=allow_unconfined or None, **at_once), app
+        _settings(data_dir=data_dir, build_id=build_id, allow_unconfined=allow_unconfined or None, **options), app
     )
 
 
