@@ -44,6 +44,7 @@ async def count_approval(conn: Connection, request: Request, principal: Principa
     if count >= request.quorum:
         return True
     by = {"request_id": request.id, "decision_id": decision.id, "by": decision.decided_by, "role": principal.role}
+    by["credential"] = principal.credential
     counts = {"approvals": count, "quorum": request.quorum, "digest": request.digest}
     await events.append(conn, request.run_id, [("request.approved_once", {**by, **counts})])
     # They have done their part: their claim must not hold up the people who are still needed.
@@ -157,6 +158,7 @@ def _payload(request: Request, principal: Principal, decision: Decision, status:
         "verb": decision.verb,
         "status": status,
         "by": decision.decided_by,
+        "credential": principal.credential,
         "role": principal.role,
         "outcome": decision.outcome,
         "digest": request.digest,

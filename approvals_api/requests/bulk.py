@@ -114,8 +114,8 @@ def _failed(item: BulkItem, decision_id: str | None, status: HTTPStatus, problem
 def _decision_id(principal: Principal, item: BulkItem, key: str | None) -> str | None:
     if item.decision_id is not None or key is None:
         return item.decision_id
-    # The principal is part of it: under the same key, someone else sees who won, not that an id was used.
-    return derived_id("dec", principal.name, key, item.request_id)
+    # The credential is part of it: under the same key, someone else sees who won, not that an id was used.
+    return derived_id("dec", principal.credential, key, item.request_id)
 
 
 def _invalid(message: str, pointer: str) -> InvalidInputError:

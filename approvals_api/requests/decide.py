@@ -18,6 +18,7 @@ from approvals_api.requests.claim import refuse_if_claimed
 from approvals_api.requests.edit_check import judge_edit
 from approvals_api.requests.eligibility import check_verb, require_eligible
 from approvals_api.services import Services
+from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConflictError, GoneError, InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.requests import RequestStatus
 from turngate.store.clock import now
@@ -48,7 +49,8 @@ async def submit(
         principal: who decides; must hold ``requests:decide`` (I10).
         request_id: the request.
         order: the decision (I6: it names the call as it was shown).
-        decision_id: 1 to 255 characters; None makes one.
+        decision_id: 1 to 255 characters; None makes one. It belongs to the credential that sends it: another one's decision
+            under the same id gets an id of its own.
 
     Raises:
         NotFoundError: no such request.
@@ -66,10 +68,11 @@ async def submit(
         decision_id=_checked_id(decision_id) or f"dec_{secrets.token_hex(12)}",
         request_id=request_id,
         by=principal.name,
+        credential=principal.credential,
     )
     async with services.database.glance() as conn:
         request = await requests.get(conn, request_id)
-        earlier = await _first_answer(conn, decision)
+        decision, earlier = await _sent_before(conn, decision)
     if request is None:
         raise NotFoundError(f"there is no request {request_id!r}")
     if earlier is not None:
@@ -90,10 +93,10 @@ async def submit(
             answer = await _decide(conn, principal, order, decision)
     except IntegrityError:  # the same id at the same moment, for this request or another one
         async with services.database.read() as conn:
-            first = await _first_answer(conn, decision)
-        if first is None:
+            own, first = await _sent_before(conn, decision)
+        if first is None and own.id == decision.id:
             raise
-        return first
+        return first or await submit(services, principal, request_id, order, decision_id=decision_id)
     services.gateway.tell_decided(request.run_id, request.id)
     return answer
 
@@ -120,7 +123,7 @@ async def _decide(conn: Connection, principal: Principal, order: DecisionOrder, 
     request = await requests.hold(conn, decision.request_id)
     if request is None:
         raise NotFoundError(f"there is no request {decision.request_id!r}")
-    earlier = await _first_answer(conn, decision)
+    decision, earlier = await _sent_before(conn, decision)
     if earlier is not None:
         return earlier
     check(request, principal, order)
@@ -167,14 +170,18 @@ def _asked_again(request: Request, why: str) -> ConflictError:
     )
 
 
-async def _first_answer(conn: Connection, decision: Decision) -> DecisionAnswer | None:
-    """Return the answer that this decision got before; None: it is new.
+async def _sent_before(conn: Connection, decision: Decision) -> tuple[Decision, DecisionAnswer | None]:
+    """Return a decision under an id that its credential may use, and the answer that it got before; None: it is new.
 
-    Raises ConflictError (code ``idempotency_key_reused``) when its id was used for something else.
+    If another credential has used its id, it gets one that only this credential can have. Raises ConflictError (code
+    ``idempotency_key_reused``) when this credential used the id for something else.
     """
     stored = await requests.decision(conn, decision.id)
+    if stored is not None and stored.credential not in {None, decision.credential}:
+        decision = replace(decision, id=derived_id("dec", decision.credential or "", decision.id))
+        stored = await requests.decision(conn, decision.id)
     if stored is None:
-        return None
+        return decision, None
     request = await requests.get(conn, stored.request_id)
     if request is None or request.digest != decision.digest or not _same(stored, decision):
         raise ConflictError(
@@ -182,7 +189,7 @@ async def _first_answer(conn: Connection, decision: Decision) -> DecisionAnswer 
             code="idempotency_key_reused",
         )
     won = await requests.by_decision(conn, decision.id)
-    return DecisionAnswer(decision_id=decision.id, status="pending" if won is None else won.status)
+    return decision, DecisionAnswer(decision_id=decision.id, status="pending" if won is None else won.status)
 
 
 def _not_pending(request: Request) -> TurngateError:
@@ -216,9 +223,10 @@ def _checked_id(decision_id: str | None) -> str | None:
 
 
 def _same(one: Decision, other: Decision) -> bool:
-    """Tell whether two decisions have the same content.
+    """Tell whether two decisions of one credential have the same content.
 
     Their instants do not matter. Nor does the stored digest, which is that of the edited call when an edit wins; the digest
     that was sent is to be the request's.
     """
-    return replace(one, created_at="", digest="") == replace(other, created_at="", digest="")
+    first, second = (replace(each, created_at="", digest="", credential=None) for each in (one, other))
+    return first == second

@@ -110,6 +110,33 @@ async def test_a_reused_decision_id_is_refused(api: Api) -> None:
     await refused(api, third, 409, "idempotency_key_reused", verb="reject", key=full, message="no")
 
 
+async def test_a_decision_id_belongs_to_the_credential_that_sent_it(api: Api) -> None:
+    """The same key from another token is another decision, also of the same person; row and event name the credential."""
+    one, other = await api.gated(), await api.gated()
+    key = f"k-{secrets.token_hex(4)}"
+    assert (await api.decide(one, key=key)).json()["decision_id"] == key
+    headers = await token_for(api.stack.database, f"second-{key}", "requests:decide", "requests:read")
+    async with httpx.AsyncClient(base_url=api.url, headers=headers, trust_env=False) as second:
+        late = await api.decide(one, key=key, by=second)
+        assert (late.status_code, late.json()["code"], late.json()["decision_id"]) == (409, "already_decided", key)
+        mine = await api.decide(other, "reject", key=key, by=second)
+        assert (mine.status_code, mine.json()["status"]) == (200, "rejected")
+        assert mine.json()["decision_id"] != key
+        assert (await api.decide(other, "reject", key=key, by=second)).json() == mine.json()
+        reused = await api.decide(other, "reject", key=key, by=second, message="other words")
+        assert (reused.status_code, reused.json()["code"]) == (409, "idempotency_key_reused")
+    async with api.stack.database.read() as conn:
+        sent = [await requests.decision(conn, each) for each in (key, mine.json()["decision_id"])]
+        decided = select(events.c.payload).where(
+            events.c.run_id.in_([one["run_id"], other["run_id"]]), events.c.type == "request.decided"
+        )
+        logged = {json.loads(payload)["credential"] for payload in (await conn.execute(decided)).scalars()}
+    credentials = [each.credential or "" for each in sent if each is not None]
+    assert [each.partition(":")[0] for each in credentials] == ["session", "token"]
+    assert logged == set(credentials)
+    await asyncio.gather(ended(api, one), ended(api, other))
+
+
 async def test_a_late_decision_learns_who_won(api: Api) -> None:
     """409 already_decided names the winner, the verb and the time."""
     request = await api.gated()

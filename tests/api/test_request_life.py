@@ -128,7 +128,9 @@ class Life:
 
     def decide(self, sent: Sent) -> tuple[tuple[int, str], Life]:
         """Return the answer (HTTP status, code or the request's status) and the life after it."""
-        known = next(((first, status) for key, first, status in self.taken if key == sent.key), None)
+        known = next(
+            ((first, status) for key, first, status in self.taken if (key, first.who) == (sent.key, sent.who)), None
+        )
         refusal = self._refusal(sent, known)
         if refusal is not None:
             return refusal, self
@@ -297,6 +299,8 @@ class RequestLife(RuleBasedStateMachine):
     def open(self, terms: Terms) -> None:
         self.life = Life(terms)
         self.tried: list[Sent] = []
+        self.ids: dict[tuple[str, str], str] = {}
+        """Of each decision that was taken, by whom and with which key."""
         self.run, self.request = self.on_loop(self.house.open(terms))
 
     def judge(self, by: str, wanted: tuple[int, str], got: tuple[int, str], reply: dict[str, Any]) -> None:
@@ -304,9 +308,15 @@ class RequestLife(RuleBasedStateMachine):
         if wanted[1] == "already_decided":
             winner = self.life.winner
             assert winner is not None
-            assert (reply["decided_by"], reply["verb"], reply["decision_id"]) == (winner.who, winner.verb, winner.key)
+            won = winner.who, winner.verb, self.ids[winner.who, winner.key]
+            assert (reply["decided_by"], reply["verb"], reply["decision_id"]) == won
         if wanted[1] == "claimed":
             assert reply["claimed_by"] not in {None, by}
+
+    def note(self, sent: Sent, reply: dict[str, Any]) -> None:
+        """Note the id of a decision that was taken: its key, unless another person has used that."""
+        if "status" in reply and "code" not in reply:
+            self.ids[sent.who, sent.key] = reply["decision_id"]
 
     def settled(self) -> None:
         """After the end of the request, wait for the end of its run, or its next request, so that later actions come late."""
@@ -318,6 +328,7 @@ class RequestLife(RuleBasedStateMachine):
     def send(self, sent: Sent) -> None:
         wanted, after = self.life.decide(sent)
         got, reply = self.on_loop(self.house.decide(self.request, sent))
+        self.note(sent, reply)
         self.judge(sent.who, wanted, got, reply)
         self.life = after
         self.tried.append(sent)
@@ -361,6 +372,8 @@ class RequestLife(RuleBasedStateMachine):
                 break
         else:
             pytest.fail(f"no order explains {got} of {crowd}")
+        for sent, (_answer, reply) in zip(crowd, answers, strict=True):
+            self.note(sent, reply)
         for sent, (answer, reply) in zip(crowd, answers, strict=True):
             self.judge(sent.who, answer, answer, reply)
             self.tried.append(sent)
@@ -414,7 +427,7 @@ class RequestLife(RuleBasedStateMachine):
         assert (request.status, request.digest) == (life.status, self.request.digest)
         assert (sorted(counted), request.approvals) == (sorted(life.approved_by), len(life.approved_by))
         assert (request.decided_by, request.verb, request.decision_id) == (
-            (None, None, None) if winner is None else (winner.who, winner.verb, winner.key)
+            (None, None, None) if winner is None else (winner.who, winner.verb, self.ids[winner.who, winner.key])
         )
         if request.status == "pending":
             assert request.claimed_by == life.claimed_by
@@ -427,7 +440,7 @@ class RequestLife(RuleBasedStateMachine):
             assert edited is (execution.digest != request.digest)
         recorded = [event for event in await self.house.engine.events(self.run) if event.type.startswith("request.")]
         decided = [event.payload["decision_id"] for event in recorded if event.type == "request.decided"]
-        assert decided == ([] if winner is None else [winner.key])
+        assert decided == ([] if winner is None else [self.ids[winner.who, winner.key]])
         once = [event for event in recorded if event.type == "request.approved_once"]
         assert len(once) == len(life.approved_by) - (life.status == "approved" and life.terms.needed > 1)
 

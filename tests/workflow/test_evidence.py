@@ -45,6 +45,7 @@ CHANGES: list[tuple[Any, dict[str, Any], str]] = [
     (decisions, {"digest": "0" * 64}, "is not the one that was decided"),
     (decisions, {"decided_by": "eve"}, "the by of decision"),
     (decisions, {"verb": "approve"}, "the verb of decision"),
+    (decisions, {"credential": "token:another"}, "the decision of request"),
     (executions, {"digest": "0" * 64}, "the digest of the execution"),
     (executions, {"decision_id": None}, "the decision_id of the execution"),
 ]
@@ -148,6 +149,11 @@ async def test_i15_a_decision_of_another_person_is_found(
         await engine.ended(run)
     assert await difference(sqlite, run) == ""
     async with sqlite.write() as conn:
+        rows = [dict(row) for row in (await conn.execute(decisions.select())).mappings()]
+        await conn.execute(delete(decisions))
+    assert "is not the one that was decided" in await difference(sqlite, run)
+    async with sqlite.write() as conn:
+        await conn.execute(insert(decisions), rows)
         await conn.execute(update(requests).where(requests.c.input.contains("6000")).values(decided_by="eve"))
     assert "its by is 'eve'; the log says" in await difference(sqlite, run)
 

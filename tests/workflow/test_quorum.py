@@ -104,15 +104,18 @@ async def test_i4_no_one_counts_twice_and_a_repeat_gets_the_first_answer(
                 await engine.decide(request, "approve", by=ANN, decision_id=decision_id)
             assert twice.value.error_code == "already_approved"
         assert await engine.decide(request, "approve", by=ANN, decision_id="d-ann") == first
-        for stolen in ({"by": BOB}, {"by": ANN, "message": "But."}, {"by": ANN, "verb": "reject"}):
+        for other in ({"message": "But."}, {"verb": "reject"}):
             with pytest.raises(ConflictError) as reused:
-                await engine.decide(request, stolen.pop("verb", "approve"), decision_id="d-ann", **stolen)
+                await engine.decide(request, other.pop("verb", "approve"), by=ANN, decision_id="d-ann", **other)
             assert reused.value.error_code == "idempotency_key_reused"
         assert await approvers(engine, request) == ["ann"]
-        last = await engine.decide(request, "approve", by=BOB, decision_id="d-bob")
+        last = await engine.decide(
+            request, "approve", by=BOB, decision_id="d-ann"
+        )  # ann's id is not his: he gets one of his own
+        assert last.decision_id != "d-ann"
         await engine.ended(run)
         assert await engine.decide(request, "approve", by=ANN, decision_id="d-ann") == first
-        assert await engine.decide(request, "approve", by=BOB, decision_id="d-bob") == last
+        assert await engine.decide(request, "approve", by=BOB, decision_id="d-ann") == last
         assert (first.status, last.status) == ("pending", "approved")
         assert bench.paid == [5]
 

@@ -200,12 +200,18 @@ class _RunEvidence:
             logged[str(log.last.payload.get("decision_id"))] = log.last
         for decision_id in rows.keys() | logged.keys():
             row, event = rows.get(decision_id), logged.get(decision_id)
-            if row is None or event is None or row.decided_by != event.payload.get("by"):
+            if row is None or event is None or row.decided_by != event.payload.get("by") or self._is_other(event):
                 yield self._differs(event or log.opened, f"an approval of request {request.id} is not as it was given")
         if request.approvals != len(rows):
             yield self._differs(
                 log.opened, f"request {request.id} counts {request.approvals} approvals; {len(rows)} were given"
             )
+
+    def _is_other(self, event: _LoggedEvent) -> bool:
+        """Tell whether a decision's row is gone, or was sent with another credential than the log says. 0.1.0 logged none."""
+        stored = self.decisions.get(str(event.payload.get("decision_id")))
+        known = event.payload.get("credential")
+        return known is not None and (stored is None or stored.credential != known)
 
     def _ending(self, request: Request, log: _RequestLog) -> Iterator[ChainBreak]:
         """Compare how a request ended, by whom, and what they sent."""
@@ -239,6 +245,8 @@ class _RunEvidence:
 
     def _decision(self, request: Request, decided: _LoggedEvent) -> Iterator[ChainBreak]:
         stored = self.decisions.get(str(decided.payload.get("decision_id")))
+        if self._is_other(decided):
+            yield self._differs(decided, f"the decision of request {request.id} is not the one that was decided")
         if stored is not None:
             for name, value in (("verb", stored.verb), ("by", stored.decided_by), ("outcome", stored.outcome)):
                 if decided.payload.get(name) != value:

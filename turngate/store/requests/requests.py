@@ -236,7 +236,7 @@ class Request(ListedRequest):
 class Decision:
     """One person's answer with its content. ``args``: edited arguments or an answer, exact JSON text.
 
-    ``grant_wanted``: JSON of the grant to be made if it wins.
+    ``grant_wanted``: JSON of the grant to be made if it wins. ``credential``: the token or session that sent it; None: not known.
     """
 
     id: str
@@ -249,6 +249,7 @@ class Decision:
     decided_by: str
     created_at: str
     grant_wanted: str | None = None
+    credential: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,7 +401,9 @@ async def decision(conn: Connection, decision_id: str) -> Decision | None:
     return Decision(**row) if row else None
 
 
-def new_decision(order: DecisionOrder, *, decision_id: str, request_id: str, by: str) -> Decision:
+def new_decision(
+    order: DecisionOrder, *, decision_id: str, request_id: str, by: str, credential: str | None = None
+) -> Decision:
     """Return the row of a decision made now."""
     return Decision(
         id=decision_id,
@@ -413,6 +416,7 @@ def new_decision(order: DecisionOrder, *, decision_id: str, request_id: str, by:
         decided_by=by,
         created_at=as_text(now()),
         grant_wanted=None if order.grant is None else order.grant.model_dump_json(),
+        credential=credential,
     )
 
 

@@ -100,6 +100,8 @@ decisions = Table(
     Column("created_at", StorableText, nullable=False),
     # JSON of the grant that is to be made if this decision wins.
     Column("grant_wanted", StorableText),
+    # The token or session that sent it, to which its id belongs; NULL: not known.
+    Column("credential", StorableText),
 )
 
 # Approvals of a request that needs several; the one that completes the quorum is its decision. One per person.
