@@ -22,9 +22,11 @@ from turngate.domain.policy.unattended import unattended
 from turngate.domain.tools.external import agent_of_source, is_external, source_of
 from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, call_facts, lies_in, without_permissions
+from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.policy import grants, policies
 from turngate.store.runs import external_calls, runs
+from turngate.store.runs.starters import starters_of
 
 CLAIMED = agent_of_source("")
 """How rules that allow and grants see the agent of an external call whose source is only claimed."""
@@ -40,7 +42,8 @@ class RulesInForce:
 
     ``distrusted``: the rules with those that do not count for this run, because their file lies in its workspace. ``judge``:
     the model that may answer in place of a person; its own answers are not part of :meth:`verdict`. ``source_counts``: False for
-    an external call whose sender only claims its source: what allows calls of that source allows none of these.
+    an external call whose sender only claims its source: what allows calls of that source allows none of these. ``starters``:
+    who counts as the run's starter; empty: only its own.
     """
 
     run: runs.Run
@@ -49,6 +52,7 @@ class RulesInForce:
     distrusted: Policy | None = None
     judge: Judge | None = None
     source_counts: bool = True
+    starters: frozenset[str] = frozenset()
 
     def without(self, grant_id: str) -> RulesInForce:
         """Return the same without one grant."""
@@ -70,7 +74,7 @@ class RulesInForce:
             facts=facts,
             run_id=run.id,
             grants=self.grants,
-            starter=run.started_by,
+            starters=self.starters or (run.started_by,),
         )
         if verdict.answer == "allow" and not self.source_counts:
             by_claim, run_id = verdict.rule, run.id
@@ -127,6 +131,8 @@ async def in_force(
     if policy_file is not None and run.workspace is not None and lies_in(policy_file, run.workspace):
         rules, distrusted = admins_policy.joined_with(without_permissions(file_policy)), rules
     stored_grants = await grants.active(conn, run_id=run.id, agent=run.agent) if has_grants else []
+    wants_others = any(not rule.starter_may_decide for rule in rules.rule)
+    others = await starters_of(conn, run, until=as_text(now())) if stored_grants and wants_others else frozenset[str]()
     call = await external_calls.get(conn, run.id) if is_external(run.agent) else None
     return RulesInForce(
         run=run,
@@ -134,4 +140,5 @@ async def in_force(
         grants=[each.grant for each in stored_grants],
         distrusted=distrusted,
         source_counts=call is None or call.source_counts,
+        starters=others,
     )

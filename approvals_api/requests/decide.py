@@ -16,7 +16,7 @@ from approvals_api.requests import apply
 from approvals_api.requests.answer_check import check_content
 from approvals_api.requests.claim import refuse_if_claimed
 from approvals_api.requests.edit_check import judge_edit
-from approvals_api.requests.eligibility import check_verb, require_eligible
+from approvals_api.requests.eligibility import check_verb, require_eligible, starters
 from approvals_api.services import Services
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConflictError, GoneError, InvalidInputError, NotFoundError, TurngateError
@@ -73,6 +73,7 @@ async def submit(
     async with services.database.glance() as conn:
         request = await requests.get(conn, request_id)
         decision, earlier = await _sent_before(conn, decision)
+        others = frozenset[str]() if request is None else await starters(conn, request)
     if request is None:
         raise NotFoundError(f"there is no request {request_id!r}")
     if earlier is not None:
@@ -80,7 +81,7 @@ async def submit(
     # All of it is checked again where it counts; the content, which may take long, only here: it is about what never changes.
     if request.status == "superseded":
         await _require_no_other(services, request)
-    check(request, principal, order)
+    check(request, principal, order, others)
     check_content(request, order)
     stricter = await judge_edit(services, request, order.args or "") if order.verb == "edit" else None
     if stricter is not None:
@@ -101,8 +102,11 @@ async def submit(
     return answer
 
 
-def check(request: Request, principal: Principal, order: DecisionOrder) -> None:
-    """Refuse a decision that cannot win as the request is now. Raises as :func:`submit`."""
+def check(request: Request, principal: Principal, order: DecisionOrder, others: frozenset[str]) -> None:
+    """Refuse a decision that cannot win as the request is now. Raises as :func:`submit`.
+
+    ``others``: who counts as its starter.
+    """
     if request.status != "pending":
         raise _not_pending(request)
     if request.has_expired(now()):  # its run may learn it later, when Temporal is back
@@ -112,7 +116,7 @@ def check(request: Request, principal: Principal, order: DecisionOrder) -> None:
             "the call has changed since it was shown: its digest differs. Reload the request and decide what it shows",
             code="digest_differs",
         )
-    require_eligible(request, principal)
+    require_eligible(request, principal, others)
     check_verb(request, order.verb)
     refuse_if_claimed(request, principal)
     check_grant(request, principal, order)
@@ -126,7 +130,7 @@ async def _decide(conn: Connection, principal: Principal, order: DecisionOrder, 
     decision, earlier = await _sent_before(conn, decision)
     if earlier is not None:
         return earlier
-    check(request, principal, order)
+    check(request, principal, order, await starters(conn, request))
     if order.verb == "approve" and request.quorum > 1:
         if any(each.decided_by == principal.name for each in await requests.of_request(conn, request.id)):
             raise ConflictError(
@@ -147,7 +151,7 @@ async def _replace(conn: Connection, principal: Principal, order: DecisionOrder,
     request = await requests.hold(conn, decision.request_id)
     if request is None:
         raise NotFoundError(f"there is no request {decision.request_id!r}")
-    check(request, principal, order)
+    check(request, principal, order, await starters(conn, request))
     await apply.replace_by_edit(conn, request, decision)
 
 

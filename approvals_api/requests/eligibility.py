@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from approvals_api.principal import Principal
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind, Verb
+from turngate.store.database import Connection
+from turngate.store.runs import runs
+from turngate.store.runs.starters import starters_of
 
 
 class OnTerms(Protocol):
     """A request, as the store has it or as it is shown."""
+
+    @property
+    def run_id(self) -> str:
+        """The run that asks."""
+
+    @property
+    def created_at(self) -> str:
+        """When it was asked."""
 
     @property
     def kind(self) -> RequestKind:
@@ -26,16 +38,27 @@ class OnTerms(Protocol):
         """The terms that apply now."""
 
 
-def why_not(request: OnTerms, principal: Principal) -> str | None:
-    """Return why this principal may not decide the request, in words for them; None: they may."""
+async def starters(conn: Connection, request: OnTerms) -> frozenset[str]:
+    """Return who counts as the starter of what the request asks about; empty where its rule lets the starter decide."""
+    run = None if request.not_by is None else await runs.get(conn, request.run_id)
+    return frozenset() if run is None else await starters_of(conn, run, until=request.created_at)
+
+
+def why_not(request: OnTerms, principal: Principal, starters: Collection[str]) -> str | None:
+    """Return why this principal may not decide the request, in words for them; None: they may.
+
+    ``starters``: of :func:`starters`.
+    """
     if request.not_by is not None and request.not_by == principal.name:
         return "you started this run, and its rule wants someone else to decide"
+    if request.not_by is not None and principal.name in starters:
+        return "what you started, sent or changed led to this call, and its rule wants someone else to decide"
     return request.ask_terms.barred(name=principal.name, role=principal.role, machine=principal.machine)
 
 
-def require_eligible(request: OnTerms, principal: Principal) -> None:
-    """Raise ForbiddenError (code ``not_eligible``) when this principal may not decide the request."""
-    barred = why_not(request, principal)
+def require_eligible(request: OnTerms, principal: Principal, starters: Collection[str]) -> None:
+    """Raise ForbiddenError (code ``not_eligible``) when this principal may not decide the request. As :func:`why_not`."""
+    barred = why_not(request, principal, starters)
     if barred is not None:
         raise ForbiddenError(barred, code="not_eligible")
 

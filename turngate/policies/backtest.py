@@ -66,7 +66,7 @@ def judge(policy: Policy, call: RecordedCall, tool: Tool | KnownTool | None, gra
         facts=cache(partial(call_facts, call.input, call.workspace)),
         run_id=call.run_id,
         grants=[] if grant is None else [grant],
-        starter=call.starter,
+        starters=(call.starter,),
     )
     if is_ask_unknown(tool_of_call, verdict.rule):
         return Unjudged("no rule decides, and the tool's own ask is not known without its app (--app)")

@@ -92,7 +92,7 @@ def explain(
         facts=facts,
         run_id=call.run_id,
         grants=grants,
-        starter=call.starter,
+        starters=(call.starter,),
     )
     depends = is_ask_unknown(call.tool, verdict.rule)
     effective = verdict
@@ -216,7 +216,7 @@ def _outranked(grant: Grant, call: AskedCall, findings: Sequence[tuple[PlacedRul
             return f"the rule {each.rule.name!r} cannot tell whether it covers the call, so a person is asked"
         if each.rule.verdict == "deny":
             return f"the rule {each.rule.name!r} denies the call"
-        if not grant_answers(grant, each.rule, starter=call.starter):
+        if not grant_answers(grant, each.rule, starters=(call.starter,)):
             return f"it does not answer the rule {each.rule.name!r}, which asks"
     return None
 

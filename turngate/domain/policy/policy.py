@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
@@ -171,7 +171,7 @@ def evaluate(
     facts: FactsOf | None = None,
     run_id: str = "",
     grants: Sequence[Grant] = (),
-    starter: str = "",
+    starters: Collection[str] = (),
 ) -> Verdict:
     """Return the verdict for one call: the first that one of :data:`STAGES` gives, else to ask. Never raises.
 
@@ -183,13 +183,13 @@ def evaluate(
         facts: makes what rules match on; None: nothing is known of the arguments, so a rule about them is unclear.
         run_id: the call's run, for grants of one run.
         grants: those in force now; each is checked again when the call is run.
-        starter: who started the run, where a rule lets someone else decide.
+        starters: who counts as the run's starter, where a rule lets someone else decide.
     """
     if facts is not None:
         facts = cache(partial(_facts_with, facts, params))
     plain = tuple(rule for rule in policy.rule if not rule.shadow)
     case = _Case(
-        rules=plain, tool=tool, params=params, agent=agent, facts=facts, run_id=run_id, grants=grants, starter=starter
+        rules=plain, tool=tool, params=params, agent=agent, facts=facts, run_id=run_id, grants=grants, starters=starters
     )
     verdict = _first_verdict(case)
     if len(plain) == len(policy.rule):
@@ -215,7 +215,7 @@ class _Case:
     facts: FactsOf | None
     run_id: str
     grants: Sequence[Grant]
-    starter: str
+    starters: Collection[str]
 
     @cached_property
     def _matching(self) -> Sequence[tuple[Rule, Match]]:
@@ -257,7 +257,7 @@ class _Case:
         """Tell whether the grant is for this tool, run and agent and overrides every rule that asks."""
         if grant.pattern.tool != self.tool.name or not grant.covers(run_id=self.run_id, agent=self.agent):
             return False
-        return all(grant_answers(grant, rule, starter=self.starter) for rule in self.matching("ask"))
+        return all(grant_answers(grant, rule, starters=self.starters) for rule in self.matching("ask"))
 
     @property
     def risk(self) -> Risk:
@@ -388,14 +388,14 @@ def _first_verdict(case: _Case) -> Verdict:
     return Verdict(answer="ask", rule="default", reason=reason, risk=case.risk, judgeable=not case.doubtful)
 
 
-def grant_answers(grant: Grant, asking: Rule, *, starter: str) -> bool:
+def grant_answers(grant: Grant, asking: Rule, *, starters: Collection[str]) -> bool:
     """Tell whether a grant answers what this rule asks: the rule allows that, and its maker could have approved each call.
 
     If several rules ask, it must answer each one: otherwise a grantable rule would open those that follow it.
     """
     if not asking.grantable or asking.risk == "high" or asking.quorum > 1:
         return False
-    if not asking.starter_may_decide and grant.created_by == starter:
+    if not asking.starter_may_decide and grant.created_by in starters:
         return False
     return asking.barred(name=grant.created_by, role=grant.created_by_role, machine=False) is None
 

@@ -106,7 +106,7 @@ def test_i10_a_grant_overrides_neither_a_rule_nor_who_may_decide(
         facts=lambda: call_facts('{"cents": 5}', None),
         run_id="run_1",
         grants=[grant(**fields)],
-        starter="starter",
+        starters=("starter", "sender"),
     )
     assert (verdict.grant_id == "g") is lets_through
     assert (verdict.answer == "allow") is lets_through

@@ -1,0 +1,45 @@
+"""Who counts as the starter of a run's calls, from what the store has of the runs that led to it."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import update
+from support.stored_requests import live_run
+
+from turngate.store.clock import as_text, now
+from turngate.store.database import Connection, Database
+from turngate.store.events import events
+from turngate.store.runs import runs
+from turngate.store.runs.runs import Run
+from turngate.store.runs.starters import starters_of
+from turngate.store.tables import runs as run_rows
+
+
+async def stored(conn: Connection, run_id: str, by: str, **links: str) -> Run:
+    """Write a run in a conversation of its own, ended, so that another may follow in it."""
+    await live_run(conn, run_id, started_by=by)
+    await conn.execute(update(run_rows).where(run_rows.c.id == run_id).values(status="completed", **links))
+    run = await runs.get(conn, run_id)
+    assert run is not None
+    return run
+
+
+@pytest.mark.parametrize("link", ["parent_run_id", "forked_from_run_id"])
+async def test_i10_the_starters_of_what_led_to_a_run_count(database: Database, link: str) -> None:
+    """Through several runs: of the parent's fork's source, too; not of a run that has nothing to do with it."""
+    async with database.write() as conn:
+        await stored(conn, "run_1", "ann")
+        await stored(conn, "run_2", "bob", forked_from_run_id="run_1")
+        last = await stored(conn, "run_3", "cem", **{link: "run_2"})
+        await stored(conn, "run_4", "zoe")
+        assert await starters_of(conn, last, until=as_text(now())) == {"ann", "bob", "cem"}
+
+
+async def test_i10_who_switched_the_model_counts_and_an_agents_own_switch_names_no_one(database: Database) -> None:
+    """Each switch is in the log, so one that was replaced by the next counts, too; a later one does not."""
+    async with database.write() as conn:
+        run = await stored(conn, "run_1", "ann")
+        for payload in ({"by": "bob", "to": "a"}, {"by": "cem", "to": "b"}, {"tool_call_id": "c1", "to": "c"}):
+            await events.append(conn, run.id, [("run.model_switched", payload)])
+        assert await starters_of(conn, run, until=as_text(now())) == {"ann", "bob", "cem"}
+        assert await starters_of(conn, run, until=run.created_at) == {"ann"}
