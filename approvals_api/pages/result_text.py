@@ -10,8 +10,8 @@ from turngate.domain.text import json_text
 
 PAGE_CHARS: Final = 20_000
 COMPARED_CHARS: Final = 20_000
-COMPARED_LINES: Final = 400
-"""How much of two texts is compared: finding the difference takes the square of their lines."""
+COMPARED_LINES: Final = 150
+"""How much of two texts is compared: finding the difference takes more than the square of their lines."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -279,6 +279,8 @@ def _choices_for(part: Part) -> tuple[Choice, ...]:
         options = [schema["const"]]
     else:
         options = schema["enum"] if isinstance(schema.get("enum"), list) else [True, False]
+    if len(options) > MAX_CHOICES:
+        raise _TooLargeError
     if part.nullable:
         options = [*options, None]
     texts = dict.fromkeys(json_text.dump(tree_of(option)) for option in options)
@@ -304,6 +306,7 @@ def _label(text: str) -> str:
 
 
 MAX_FIELDS: Final = 400
+MAX_CHOICES: Final = 1_000
 MAX_ROWS: Final = 50
 MAX_DEPTH: Final = 6
 _BLANK: Final = "new"

@@ -6,6 +6,7 @@ Each takes decoded parameters and the result. A failure is shown by the default,
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 from typing import Any
@@ -91,6 +92,8 @@ def _count(number: int, one: str, many: str) -> str:
 CONTEXT_LINES = 3
 MAX_COMPARISONS = 1_000_000
 """Lines times lines beyond which the changed middle is shown as one block: difflib takes worse than that squared."""
+MAX_MATCHES = 20_000
+"""Pairs of equal lines beyond which it is, too: a file of two lines in turn takes difflib seconds. Ordinary code has few."""
 
 _Opcode = tuple[str, int, int, int, int]
 
@@ -140,13 +143,21 @@ class _Trimmed(SequenceMatcher[str]):
         end = next((i for i in range(left) if old[-1 - i] != new[-1 - i]), left)
         old_end, new_end = len(old) - end, len(new) - end
         opcodes: list[_Opcode] = [("equal", 0, start, 0, start)]
-        if (old_end - start) * (new_end - start) > MAX_COMPARISONS:
+        between = old[start:old_end], new[start:new_end]
+        if len(between[0]) * len(between[1]) > MAX_COMPARISONS or _matches(*between) > MAX_MATCHES:
             opcodes.append(("replace", start, old_end, start, new_end))
         else:
-            middle = SequenceMatcher(None, old[start:old_end], new[start:new_end])
+            middle = SequenceMatcher(None, *between)
             opcodes += [(tag, a + start, b + start, c + start, d + start) for tag, a, b, c, d in middle.get_opcodes()]
         opcodes.append(("equal", old_end, len(old), new_end, len(new)))
         return [code for code in opcodes if code[1] < code[2] or code[3] < code[4]]
+
+
+def _matches(old: list[str], new: list[str]) -> int:
+    """Return how many pairs of equal lines difflib looks at, again and again. It leaves out lines that are very common."""
+    common = SequenceMatcher(None, (), new).bpopular  # type: ignore[attr-defined]  # documented; not in typeshed
+    counts = Counter(new)
+    return sum(counts[line] for line in old if line not in common)
 
 
 def _hunks(old: list[str], new: list[str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -440,6 +441,17 @@ def test_a_diff_of_two_long_files_that_share_nothing_is_quick():
     """After a million comparisons the middle becomes one block; the diff still holds the whole change."""
     diff = unified_diff("a", "a\n" * 50_000, "b\n" * 50_000, max_chars=1_000_000)
     assert (diff.count("\n-a"), diff.count("\n+b")) == (50_000, 50_000)
+
+
+def test_i14_a_diff_of_lines_that_repeat_takes_bounded_time():
+    """I14: two lines in turn take difflib seconds, whatever their number; beyond the bound all of it is one block."""
+    before = "".join("ab"[line % 2] + "\n" for line in range(5000)) + "z\n"
+    after = "y\n" + "".join("ba"[line % 3 % 2] + "\n" for line in range(197))
+    started = time.monotonic()
+    diff = unified_diff("a", before, after, max_chars=1_000_000)
+    assert time.monotonic() - started < 1
+    assert diff.count("@@ -") == 1
+    assert [diff.count(f"\n{sign}") for sign in "-+ "] == [5001, 1 + 198, 0]  # and the header
 
 
 _texts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n"]), max_size=30).map("".join)

@@ -522,3 +522,10 @@ def test_every_field_has_its_label_description_mark_and_complaint():
     assert 'aria-describedby="field-1-complaint" aria-invalid="true"' in html
     assert '<p class="complaint" id="field-1-complaint"><bdi>too much</bdi></p>' in html
     assert 'id="field-8" aria-describedby="field-8-complaint">' in html
+
+
+def test_i14_a_list_of_choices_that_no_one_could_read_makes_no_form():
+    """I14: a schema from outside with a million options would hold up the page; people edit its JSON instead."""
+    few, many = ({"type": "object", "properties": {"n": {"enum": list(range(count))}}} for count in (1_000, 1_001))
+    assert form_of(few, {}) is not None
+    assert form_of(many, {}) is None
