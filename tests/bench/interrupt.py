@@ -14,8 +14,7 @@ from support.engine import STARTER, Stack, call, says, stack, until
 from temporalio.client import Client
 
 import worker as composition
-from approvals_api.runs import start
-from turngate.domain.contract import InterruptInput
+from approvals_api.runs import control, start
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.models.port import ModelRequest
@@ -81,7 +80,7 @@ async def _interrupt_to_death(engine: Stack, directory: Path) -> float:
     # Watched from a thread: the worker shares our event loop, and must not be the one who times itself.
     death = asyncio.create_task(asyncio.to_thread(_died_at, members))
     interrupted_at = time.perf_counter()
-    await engine.services.gateway.interrupt(run.id, InterruptInput(by="operator", reason="enough"))
+    await control.stop(engine.services, run.id, by="operator", reason="enough")
     seconds = await death - interrupted_at
     result = await engine.workflow(run).result()
     if result["status"] != "interrupted":
