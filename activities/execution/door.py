@@ -140,7 +140,7 @@ class Door:
     def approval_is_stale(self) -> bool:
         """Whether the approval is too old to count, and no precondition says that everything is still as it was."""
         approval = self.approval
-        return approval is not None and approval.precondition is None and is_stale(approval)
+        return approval is not None and approval.depends_on is None and is_stale(approval)
 
     # What is on record
 
@@ -447,7 +447,7 @@ def _why_again(approval: Request, precondition: str | None) -> str:
         return f"{approved}, but what it depends on changed before it could run: {change}"
     age = span((now() - from_text(approval.decided_at)).total_seconds())
     approved = f"{approved} {age} ago, and its rule lets an approval count for {exact_span(lasts)}"
-    if approval.precondition is None:
+    if approval.depends_on is None:
         return f"{approved}. Nothing tells whether what it depends on has changed since."
     return f"{approved}. What it depends on has changed since: {change}"
 

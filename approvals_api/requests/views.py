@@ -62,7 +62,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         result=result,
         presentation=presentation_of(call, result) if call else None,
         in_part=in_part(call, result) if call else None,
-        precondition=request.precondition,
+        precondition=request.depends_on,
         confinement=request.process_confinement,
         instead_of=_neighbour(request, request_ids, -1),
         replaced_by=_neighbour(request, request_ids, 1),
@@ -105,7 +105,7 @@ async def _earlier(conn: Connection, request_id: str | None) -> EarlierApproval 
         request_id=request.id,
         decided_by=request.decided_by,
         decided_at=request.decided_at,
-        precondition=request.precondition,
+        precondition=request.depends_on,
     )
 
 

@@ -45,7 +45,7 @@ cat {data_dir}/token {data_dir}/* /proc/self/root{data_dir}/token
 cp -r {data_dir} copy; cat copy/*
 for process in /proc/[0-9]*; do cat $process/environ $process/cmdline; done | tr '\\0' '\\n'
 export TURNGATE_DATA_DIR={data_dir}
-{turngate} requests; {turngate} decide {request} approve; {turngate} token add thief --scope requests:decide
+{turngate} requests; {turngate} decide $(cat request) approve; {turngate} token add thief --scope requests:decide
 {turngate} login-link
 python3 - <<'END'
 import re, socket
@@ -129,20 +129,16 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
 def test_i13_an_approved_hostile_command_reads_no_credential_and_decides_nothing(deployment: Deployment) -> None:
     """Not from the data directory, from other processes, from any server; the request beside it still waits."""
     directory = deployment.directory
+    targets = [(host, port) for port in deployment.ports for host in ("127.0.0.1", "localhost", "10.0.2.2")]
+    program = Path(sys.executable).parent / "turngate"
+    # Written before the request is opened: a script that changes after that is asked about again.
+    (directory / "tests.sh").write_text(TESTS.format(data_dir=deployment.data_dir, turngate=program, targets=targets))
     deployment.turngate("run", "Run the tests.", "--workspace", ".", "--no-watch")
     requests: list[dict[str, str]] = []
     while len(requests) < 2:
         requests = json.loads(deployment.turngate("requests", "--json"))
     hostile, other = (item["id"] for item in sorted(requests, key=lambda item: item["tool_call_id"]))
-    targets = [(host, port) for port in deployment.ports for host in ("127.0.0.1", "localhost", "10.0.2.2")]
-    (directory / "tests.sh").write_text(
-        TESTS.format(
-            data_dir=deployment.data_dir,
-            turngate=Path(sys.executable).parent / "turngate",
-            request=other,
-            targets=targets,
-        )
-    )
+    (directory / "request").write_text(other)
     deployment.turngate("decide", hostile, "approve")
     loot = directory / "loot.txt"
     while not (loot.exists() and "finished" in loot.read_text(errors="replace")):

@@ -149,6 +149,21 @@ async def test_an_old_approval_of_an_unchanged_world_runs(client: Client, databa
         assert (world.paid, await count_requests(engine, run)) == ([5], 1)
 
 
+async def test_i3_a_call_that_depends_on_nothing_is_asked_about_again(client: Client, sqlite: Database) -> None:
+    """A precondition that answers None says nothing of the world, so an old approval needs a new request."""
+    world = World(None)
+    async with paying(client, sqlite, world.tool(depends=True)) as engine:
+        run = await engine.start()
+        first = await held_until_old(engine, run)
+        await resumed(engine, run)
+        second = await in_place_of(engine, run, first)
+        assert "Nothing tells whether what it depends on has changed since." in (second.reason or "")
+        assert (world.paid, await engine.executions(run)) == ([], {})
+        await engine.decide(second, "approve", decision_id="second")
+        assert (await engine.ended(run)).status == "completed"
+        assert world.paid == [5]
+
+
 @pytest.mark.parametrize("hooks", [(), (Hooks(),)], ids=["no hooks", "hooks"])
 async def test_i3_nothing_vouches_for_a_tool_without_precondition(client: Client, sqlite: Database, hooks: Any) -> None:
     """I2, I3: an old approval needs a new request with today's preview, and no late order redeems the old one."""

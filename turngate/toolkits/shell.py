@@ -15,11 +15,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, JsonValue
 
 from turngate import CommandBlock, Failure, Ok, Presentation, Preview, TextBlock, ToolContext, ToolFailure, tool
 from turngate.domain.tools.presentation import default_presentation
 from turngate.domain.tools.tool import ProcessConfinement
+from turngate.toolkits import scripts
 from turngate.toolkits.confinement import machine
 from turngate.toolkits.confinement.machine import UnconfinedError
 from turngate.toolkits.confinement.sandbox import Sandbox
@@ -88,8 +89,19 @@ def scrubbed_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _preview_command(params: BashParams, _workspace: Path | None) -> Preview:
-    return Preview.command(*_argv(params))
+def _preview_command(params: BashParams, workspace: Path | None) -> Preview:
+    texts = "" if workspace is None else scripts.texts(params.command, workspace)
+    if not texts:
+        return Preview.command(*_argv(params))
+    return Preview(kind="text", text=f"bash -c\n{params.command}{texts}")
+
+
+async def _scripts_as_they_are(params: BashParams, ctx: ToolContext) -> JsonValue:
+    """Return the scripts that the command names, with what is in them; None: it names none."""
+    if ctx.workspace is None:
+        return None
+    stamps = await asyncio.to_thread(scripts.stamps, params.command, ctx.workspace)
+    return {"scripts": {**stamps}} if stamps else None
 
 
 def _argv(params: BashParams) -> tuple[str, str, str]:
@@ -115,6 +127,7 @@ def _present(params: BashParams, result: Ok | Failure) -> Presentation:
     failures=[CommandTimeout, CommandNotStarted],
     timeout=timedelta(seconds=MAX_TIMEOUT_SECONDS + 60),
     preview=_preview_command,
+    precondition=_scripts_as_they_are,
     present=_present,
     confinement=_confinement,
 )

@@ -215,6 +215,11 @@ class Request(ListedRequest):
         return ends and from_text(self.expires_at or "") <= at
 
     @property
+    def depends_on(self) -> str | None:
+        """What the call depended on when it was asked for, as JSON; None: on nothing, or its tool does not say."""
+        return None if self.precondition == "null" else self.precondition
+
+    @property
     def process_confinement(self) -> ProcessConfinement | None:
         """How the call's processes are confined; None: its tool starts none."""
         return None if self.confinement is None else ProcessConfinement.model_validate_json(self.confinement)

@@ -1,0 +1,61 @@
+"""A script that a command names is part of what was approved: who approved `sh x.sh` approved its text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.engine import OPERATOR, ListModel, Stack, call, says, stack, until
+from temporalio.client import Client
+
+from approvals_api.requests.views import request_detail
+from approvals_api.runs import control
+from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
+from turngate.toolkits.shell import bash
+
+
+async def second_request(engine: Stack, run: runs.Run, first: requests.Request) -> requests.Request:
+    async def look() -> requests.Request | None:
+        async with engine.database.read() as conn:
+            opened = await requests.of_run(conn, run.id)
+        return next((each for each in opened if each.status == "pending" and each.id != first.id), None)
+
+    return await until(look, "request in place of the first")
+
+
+async def test_i6_a_script_that_changes_after_the_approval_is_asked_about_again(
+    client: Client, sqlite: Database, tmp_path: Path
+) -> None:
+    """The approval of a command does not cover a script that was replaced since: its new text is shown, and then runs."""
+    (tmp_path / "x.sh").write_text("echo first > out\n")
+    model = ListModel(says("I run it.", call("bash", '{"command": "sh x.sh"}', "b")), says("Done."))
+    async with stack(client, sqlite, bash, model=model) as engine:
+        run = await engine.start(workspace=str(tmp_path))
+        first = await engine.request(run)
+        assert "echo first > out" in (first.preview or "")
+        await control.pause(engine.services, OPERATOR, run.id)
+        await engine.event(run, "run.paused")
+        await engine.decide(first, "approve", decision_id="first")
+        (tmp_path / "x.sh").write_text("echo second > out\n")
+        await control.resume(engine.services, OPERATOR, run.id)
+        second = await second_request(engine, run, first)
+        assert "echo second > out" in (second.preview or "")
+        assert not (tmp_path / "out").exists()
+        await engine.decide(second, "approve", decision_id="second")
+        assert (await engine.ended(run)).status == "completed"
+    assert (tmp_path / "out").read_text() == "second\n"
+
+
+async def test_a_command_without_scripts_depends_on_nothing(client: Client, sqlite: Database, tmp_path: Path) -> None:
+    """A command that names no script runs once it is approved, and its request says nothing of what it depends on."""
+    model = ListModel(says("I look.", call("bash", '{"command": "echo yes > out"}', "b")), says("Done."))
+    async with stack(client, sqlite, bash, model=model) as engine:
+        run = await engine.start(workspace=str(tmp_path))
+        request = await engine.request(run)
+        assert request.depends_on is None
+        async with engine.database.read() as conn:
+            assert (await request_detail(conn, request.id)).precondition is None
+        await engine.decide(request, "approve", decision_id="first")
+        assert (await engine.ended(run)).status == "completed"
+    assert (tmp_path / "out").read_text() == "yes\n"
