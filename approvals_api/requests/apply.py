@@ -20,6 +20,7 @@ from turngate.domain.tools.results import MAX_DEPTH, Ok, as_object, is_deeper
 from turngate.store.clock import from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.evidence import decision_digest
 from turngate.store.policy import grants
 from turngate.store.requests import claims, requests
 from turngate.store.requests.requests import Decision, Request
@@ -44,7 +45,7 @@ async def count_approval(conn: Connection, request: Request, principal: Principa
     if count >= request.quorum:
         return True
     by = {"request_id": request.id, "decision_id": decision.id, "by": decision.decided_by, "role": principal.role}
-    by["credential"] = principal.credential
+    by |= {"credential": principal.credential, "content": decision_digest(decision)}
     counts = {"approvals": count, "quorum": request.quorum, "digest": request.digest}
     await events.append(conn, request.run_id, [("request.approved_once", {**by, **counts})])
     # They have done their part: their claim must not hold up the people who are still needed.
@@ -159,6 +160,7 @@ def _payload(request: Request, principal: Principal, decision: Decision, status:
         "status": status,
         "by": decision.decided_by,
         "credential": principal.credential,
+        "content": decision_digest(decision),
         "role": principal.role,
         "outcome": decision.outcome,
         "digest": request.digest,

@@ -46,6 +46,9 @@ CHANGES: list[tuple[Any, dict[str, Any], str]] = [
     (decisions, {"decided_by": "eve"}, "the by of decision"),
     (decisions, {"verb": "approve"}, "the verb of decision"),
     (decisions, {"credential": "token:another"}, "the decision of request"),
+    (decisions, {"message": "As the owner wished."}, "the decision of request"),
+    (decisions, {"grant_wanted": "{}"}, "the decision of request"),
+    (decisions, {"created_at": "2026-01-01T00:00:00.000000+00:00"}, "the decision of request"),
     (executions, {"digest": "0" * 64}, "the digest of the execution"),
     (executions, {"decision_id": None}, "the decision_id of the execution"),
 ]

@@ -42,6 +42,9 @@ CALL_FIELDS: Final = (
     "run_id", "tool_call_id", "step", "position", "tool_name", "input", "repeat_key", "digest", "policy_version", "effect",
 )  # fmt: skip
 """What never changes in a call once it is planned."""
+DECISION_FIELDS: Final = (
+    "id", "request_id", "verb", "digest", "args", "message", "outcome", "decided_by", "created_at", "grant_wanted", "credential",
+)  # fmt: skip
 ENDINGS: Final = ("expired", "cancelled", "superseded")
 CLIMBS: Final = ("request.reminded", "request.escalated", "request.delegated")
 
@@ -54,6 +57,11 @@ def request_digest(request: Request) -> str:
 def calls_digest(planned: Iterable[Call]) -> str:
     """Return the digest of the calls of one step, as planned, in the model's order."""
     return framed_sha256(*(_digest(each, CALL_FIELDS) for each in planned))
+
+
+def decision_digest(decision: Decision) -> str:
+    """Return the digest of what a person sent."""
+    return _digest(decision, DECISION_FIELDS)
 
 
 def terms_digest(terms: str) -> str:
@@ -208,10 +216,10 @@ class _RunEvidence:
             )
 
     def _is_other(self, event: _LoggedEvent) -> bool:
-        """Tell whether a decision's row is gone, or was sent with another credential than the log says. 0.1.0 logged none."""
+        """Tell whether a decision's row is gone, or is not what the log says. 0.1.0 logged nothing of its content."""
         stored = self.decisions.get(str(event.payload.get("decision_id")))
-        known = event.payload.get("credential")
-        return known is not None and (stored is None or stored.credential != known)
+        known = event.payload.get("content")
+        return known is not None and (stored is None or decision_digest(stored) != known)
 
     def _ending(self, request: Request, log: _RequestLog) -> Iterator[ChainBreak]:
         """Compare how a request ended, by whom, and what they sent."""
@@ -242,11 +250,11 @@ class _RunEvidence:
                 logged = last.payload.get(name)
                 yield self._differs(last, f"request {request.id}: its {name} is {value!r}; the log says {logged!r}")
         yield from self._decision(request, last)
+        if self._is_other(last):
+            yield self._differs(last, f"the decision of request {request.id} is not the one that was decided")
 
     def _decision(self, request: Request, decided: _LoggedEvent) -> Iterator[ChainBreak]:
         stored = self.decisions.get(str(decided.payload.get("decision_id")))
-        if self._is_other(decided):
-            yield self._differs(decided, f"the decision of request {request.id} is not the one that was decided")
         if stored is not None:
             for name, value in (("verb", stored.verb), ("by", stored.decided_by), ("outcome", stored.outcome)):
                 if decided.payload.get(name) != value:
@@ -339,7 +347,7 @@ def _logged(event: ChainedEvent) -> _LoggedEvent:
     return _LoggedEvent(run_seq=event.run_seq, type=event.type, payload=payload if isinstance(payload, dict) else {})
 
 
-def _digest(row: Request | Call, names: Sequence[str]) -> str:
+def _digest(row: Request | Call | Decision, names: Sequence[str]) -> str:
     values = {name: getattr(row, name) for name in names}
     stored = {name: storable(value) if isinstance(value, str) else value for name, value in values.items()}
     return framed_sha256(json.dumps(stored, sort_keys=True, separators=(",", ":")))
