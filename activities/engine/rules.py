@@ -17,7 +17,7 @@ import structlog
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judge
-from turngate.domain.policy.policy import BUILT_IN_ASKS, Policy, Verdict, evaluate, parse_policy
+from turngate.domain.policy.policy import BUILT_IN_ASKS, FactsOf, Policy, Verdict, evaluate, parse_policy
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.tools.external import agent_of_source, is_external, source_of
 from turngate.domain.tools.tool import Tool
@@ -66,35 +66,44 @@ class RulesInForce:
         """
         run = self.run
         facts = None if raw_input is None else cache(partial(call_facts, raw_input, run.workspace))
-        verdict = evaluate(
-            self.policy,
-            tool,
-            params,
-            agent=run.agent,
-            facts=facts,
-            run_id=run.id,
-            grants=self.grants,
-            starters=self.starters or (run.started_by,),
-        )
-        if verdict.answer == "allow" and not self.source_counts:
-            by_claim, run_id = verdict.rule, run.id
-            verdict = evaluate(self.policy, tool, params, agent=CLAIMED, facts=facts, run_id=run_id, grants=self.grants)
-            if verdict.answer == "ask" and verdict.rule in BUILT_IN_ASKS:
-                source = source_of(run.agent)
-                reason = f"The sender's token is not bound to the source {source!r}, so {by_claim!r} does not count."
-                verdict = verdict.model_copy(update={"reason": reason})
-        is_default = verdict.answer == "ask" and verdict.rule in BUILT_IN_ASKS
-        if is_default and self.distrusted is not None:
+        verdict = self._by_rules(tool, params, facts)
+        if _is_default(verdict) and self.distrusted is not None:
             if_trusted = evaluate(self.distrusted, tool, params, agent=run.agent, facts=facts)
             if if_trusted.answer == "allow":
                 verdict = verdict.model_copy(update={"reason": DISTRUSTED})
         if verdict.answer == "allow" and tool.confinement is not None and not decided:
             confinement = tool.confinement(params)
             # Neither a rule nor a grant was written for a process that can reach this inbox, or other machines.
-            if not confinement.confined or confinement.network_asked:
+            if confinement.always_asks:
                 rule = NETWORK if confinement.confined else UNCONFINED
                 verdict = Verdict(answer="ask", rule=rule, reason=confinement.text, risk="high")
         return verdict if run.attended or decided else unattended(verdict, tool, run.unattended_asks)
+
+    def _by_rules(self, tool: Tool, params: Any, facts: FactsOf | None) -> Verdict:
+        """Return what rules and grants say; those that name the call's source count only where its token proves it."""
+        run, name = self.run, self.run.agent
+        verdict = evaluate(
+            self.policy,
+            tool,
+            params,
+            agent=name,
+            facts=facts,
+            run_id=run.id,
+            grants=self.grants,
+            starters=self.starters or (run.started_by,),
+        )
+        if verdict.answer != "allow" or self.source_counts:
+            return verdict
+        by_claim = verdict.rule
+        verdict = evaluate(self.policy, tool, params, agent=CLAIMED, facts=facts, run_id=run.id, grants=self.grants)
+        if not _is_default(verdict):
+            return verdict
+        reason = f"The sender's token is not bound to the source {source_of(name)!r}, so {by_claim!r} does not count."
+        return verdict.model_copy(update={"reason": reason})
+
+
+def _is_default(verdict: Verdict) -> bool:
+    return verdict.answer == "ask" and verdict.rule in BUILT_IN_ASKS
 
 
 @dataclass

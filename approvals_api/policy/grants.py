@@ -39,7 +39,7 @@ def ungrantable(request: Request | RequestDetail) -> str | None:
     if request.kind != "approval":
         return "only approvals of calls can become grants"
     confinement = request.process_confinement if isinstance(request, Request) else request.confinement
-    if confinement is not None and (not confinement.confined or confinement.network_asked):
+    if confinement is not None and confinement.always_asks:
         return "a call that runs unconfined, or asks for the network, needs a person each time"
     if request.risk == "high":
         return "each call of high risk needs its own decision"

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from sqlalchemy.exc import IntegrityError
 
 from approvals_api.policy.grants import check_grant
+from approvals_api.policy.reports import judge_edit
 from approvals_api.principal import Principal
 from approvals_api.requests import apply
 from approvals_api.requests.answer_check import check_content
 from approvals_api.requests.claim import refuse_if_claimed
-from approvals_api.requests.edit_check import judge_edit
 from approvals_api.requests.eligibility import check_verb, require_eligible, starters
 from approvals_api.services import Services
 from turngate.domain.digest import derived_id

@@ -166,7 +166,7 @@ def test_json_is_for_programs_to_the_last_byte(started: Started) -> None:
     assert followed.returncode == 1
 
 
-@pytest.mark.parametrize("spec", ["scripted:/etc/shadow", "scripted:missing.yaml", "openai:dearest"])
+@pytest.mark.parametrize("spec", ["scripted:/etc/shadow", "scripted:absent.yaml", "openai:dearest"])
 def test_i13_a_model_that_nothing_declares_is_refused(started: Started, spec: str) -> None:
     """Before anything is opened: the message lists the declared ones, and has nothing of a file."""
     refused = started.turngate("run", TASK, "--model", spec, "--no-watch")

@@ -126,6 +126,9 @@ class Script:
 class Cast:
     """Resolves ``scripted:NAME`` to the model of that name, as a registry would; there is no other."""
 
+    declared: Sequence[str] = ()
+    """More models that its app declares."""
+
     def __init__(self, **models: LanguageModel) -> None:
         self._models = models
 
@@ -327,8 +330,9 @@ async def stack(
     )
     models = model if isinstance(model, Cast) else OneModel(model)
     built = await build_harness(app, client, database, models, profiles=profiles)
+    declared = [*DECLARED, *(models.declared if isinstance(models, Cast) else ())]
     async with database.write() as conn:
-        await store_agents.publish_model_names(conn, Profiles(), (), declared=DECLARED)
+        await store_agents.publish_model_names(conn, Profiles(), (), declared=declared)
     engine = Stack(client, database, built.engine, built.task_queue)
     if not working:
         yield engine

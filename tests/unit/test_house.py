@@ -33,6 +33,7 @@ SMALL: dict[str, str] = {
     "turngate/domain/contract/names.py": "the names on the wire, read beside recorded histories",
     "turngate/models/pydantic_ai/loader.py": "imports nothing of the extra, which its neighbours do",
     "turngate/runtime/die_with_parent.py": "a program of its own, run by path",
+    "turngate/runtime/secret_files.py": "opens files; settings declare what there is",
     "turngate/store/access/idempotent_answers.py": "SQL stays in the store; its importer is an operation",
     "turngate/store/badges.py": "SQL stays in the store; its importer is a page",
     "turngate/toolkits/coding.py": "a toolkit that builders import",

@@ -37,6 +37,8 @@ ANSWER_SIGNED = recorded("google-thought-answer.json")["candidates"][0]["content
 class Providers(Cast):
     """Resolves every spec as a worker would; the agent's own model is never asked."""
 
+    declared = (OPENAI, ANTHROPIC, GOOGLE)
+
     def __init__(self, models: Models) -> None:
         super().__init__()
         self._all = models

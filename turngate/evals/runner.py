@@ -90,10 +90,7 @@ async def run_cases(
     loaded = app if isinstance(app, LoadedApp) else check_app(app, base=options.base or Path.cwd())
     models = _models(options.settings or load_settings(), loaded.base)
     try:
-        import_dirs = [] if options.import_dir is None else [options.import_dir]
-        planned = plan(loaded.app, cases, models, specs=options.models, import_dirs=import_dirs)
-        if options.parallel < 1 or options.repeat < 1:
-            raise ConfigurationError("parallel and repeat must be at least 1")
+        planned = _planned(loaded, cases, models, options)
         jobs = [_Job(planned=each, attempt=1 + at) for each in planned for at in range(options.repeat)]
         with _directory(options.keep) as directory:
             clock = any(approver.do == "expire" for case in cases for approver in case.approvers)
@@ -114,6 +111,14 @@ async def run_cases(
         )
     finally:
         await models.aclose()
+
+
+def _planned(loaded: LoadedApp, cases: Sequence[Case], models: Models, options: EvalOptions) -> list[Planned]:
+    import_dirs = [] if options.import_dir is None else [options.import_dir]
+    planned = plan(loaded.app, cases, models, specs=options.models, import_dirs=import_dirs)
+    if options.parallel < 1 or options.repeat < 1:
+        raise ConfigurationError("parallel and repeat must be at least 1")
+    return planned
 
 
 def _models(settings: Settings, base: Path) -> Models:

@@ -158,12 +158,26 @@ class Script(_Form):
 class _Loader(yaml.SafeLoader):
     """YAML without dates: ``due: 2026-01-31`` in a call's input is text, because JSON has no dates."""
 
+    _depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next node. Raises YAMLError when it nests too deep for a script, long before Python would."""
+        self._depth += 1
+        try:
+            if self._depth > MAX_NESTING:
+                raise yaml.YAMLError("it nests too deep")
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
 
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
+
+MAX_NESTING: Final = 100
 
 _KEYS: Final = sorted({key for form in (Script, Entry, Case, When, Call, Tokens) for key in form.model_fields})
 

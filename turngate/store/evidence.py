@@ -277,24 +277,30 @@ class _RunEvidence:
         """
         decided: dict[str, tuple[_LoggedEvent, str | None]] = {}
         for request_id, log in logs.items():
-            request, last = self.requests.get(request_id), log.last
+            request = self.requests.get(request_id)
             if request is None or log.opened is None:
                 continue
             call_id = request.tool_call_id
             if call_id not in decided or decided[call_id][0].run_seq < log.opened.run_seq:
                 decided[call_id] = log.opened, request.input
-            if last is not None and "edited_digest" in last.payload and last.type == "request.superseded":
-                call = self.calls.get(call_id)
-                text = None if call is None else call.running_input
-                is_edit = self._recomputed(request, text) in {None, last.payload["edited_digest"]}
-                decided[call_id] = last, text if is_edit else None
-            if last is not None and last.type == "request.decided" and last.payload.get("verb") == "edit":
-                decision = self.decisions.get(str(last.payload.get("decision_id")))
-                decided[call_id] = last, None if decision is None else decision.args
+            if log.last is not None:
+                decided[call_id] = self._edit(request, log.last) or decided[call_id]
         for call_id, (event, text) in decided.items():
             call = self.calls.get(call_id)
             if call is None or call.running_input != text:
                 yield self._differs(event, f"call {call_id} is not the one that was edited")
+
+    def _edit(self, request: Request, last: _LoggedEvent) -> tuple[_LoggedEvent, str | None] | None:
+        """Return the event of a request's edit, with the bytes that were to run; None: it was not edited."""
+        if last.type == "request.superseded" and "edited_digest" in last.payload:
+            call = self.calls.get(request.tool_call_id)
+            text = None if call is None else call.running_input
+            is_edit = self._recomputed(request, text) in {None, last.payload["edited_digest"]}
+            return last, text if is_edit else None
+        if last.type == "request.decided" and last.payload.get("verb") == "edit":
+            decision = self.decisions.get(str(last.payload.get("decision_id")))
+            return last, None if decision is None else decision.args
+        return None
 
     def _starts(self) -> dict[str, _LoggedEvent]:
         """Return each call's newest start."""

@@ -87,6 +87,11 @@ class ProcessConfinement(BaseModel):
     text: str
     network_asked: bool = False
 
+    @property
+    def always_asks(self) -> bool:
+        """Whether each such call needs a person."""
+        return not self.confined or self.network_asked
+
 
 Confiner = Callable[[Any], ProcessConfinement]
 """Decoded parameters → how the processes of the call are confined."""
