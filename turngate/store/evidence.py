@@ -250,10 +250,10 @@ class _RunEvidence:
                 logged = last.payload.get(name)
                 yield self._differs(last, f"request {request.id}: its {name} is {value!r}; the log says {logged!r}")
         yield from self._decision(request, last)
-        if self._is_other(last):
-            yield self._differs(last, f"the decision of request {request.id} is not the one that was decided")
 
     def _decision(self, request: Request, decided: _LoggedEvent) -> Iterator[ChainBreak]:
+        if self._is_other(decided):
+            yield self._differs(decided, f"the decision of request {request.id} is not the one that was decided")
         stored = self.decisions.get(str(decided.payload.get("decision_id")))
         if stored is not None:
             for name, value in (("verb", stored.verb), ("by", stored.decided_by), ("outcome", stored.outcome)):
