@@ -39,6 +39,7 @@ KILLED = 128 + signal.SIGKILL
 _COUNT_SECONDS = 0.2
 _KILL_ROUNDS = 1_000
 _PAUSE_SECONDS = 0.001
+_LOOPBACK_ROUNDS = 2_000
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 24, 36, 38
@@ -216,6 +217,7 @@ def _start_with_network(slirp4netns: str, program: list[str]) -> int:
             inside = int(json.load(answer)["child-pid"])
         except (ValueError, KeyError):  # it could not begin, and has said why
             return sandboxed
+    _await_loopback(inside)
     ready, making_ready = os.pipe()
     ending, _end_of_the_launcher = os.pipe()
     for descriptor in (making_ready, ending):
@@ -231,6 +233,15 @@ def _start_with_network(slirp4netns: str, program: list[str]) -> int:
         _end(slirp4netns, OSError(0, "it gave the command no network"))
     os.write(released, b"1")
     return sandboxed
+
+
+def _await_loopback(inside: int) -> None:
+    """Wait until bubblewrap has set up the namespace's loopback: it gives up when slirp4netns was first."""
+    for _round in range(_LOOPBACK_ROUNDS):
+        with suppress(OSError), open(f"/proc/{inside}/net/fib_trie", encoding="ascii") as addresses:  # noqa: PTH123
+            if "127.0.0.1" in addresses.read():
+                return
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _become_user(uid: int, gid: int) -> None:
