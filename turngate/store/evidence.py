@@ -225,14 +225,7 @@ class _RunEvidence:
         """Compare how a request ended, by whom, and what they sent."""
         last = log.last
         if last is None or last.type == "request.rebuilt":
-            # Rebuilt from its workflow by `turngate recover`: the log has the status, not the person.
-            status = "pending" if last is None else last.payload.get("status")
-            if request.status != status:
-                yield self._differs(
-                    last or log.opened, f"request {request.id} is {request.status}; the log says {status}"
-                )
-            if last is None and (request.decided_by is not None or request.decision_id is not None):
-                yield self._differs(log.opened, f"request {request.id} names a decision that the log does not have")
+            yield from self._undecided(request, log)
             return
         if last.type != "request.decided":
             ended = last.type.removeprefix("request.")
@@ -250,10 +243,19 @@ class _RunEvidence:
                 logged = last.payload.get(name)
                 yield self._differs(last, f"request {request.id}: its {name} is {value!r}; the log says {logged!r}")
         yield from self._decision(request, last)
+        if self._is_other(last):
+            yield self._differs(last, f"the decision of request {request.id} is not the one that was decided")
+
+    def _undecided(self, request: Request, log: _RequestLog) -> Iterator[ChainBreak]:
+        """Compare a request whose decision the log does not have: it waits, or was rebuilt, and then only its status is known."""
+        last = log.last
+        status = "pending" if last is None else last.payload.get("status")
+        if request.status != status:
+            yield self._differs(last or log.opened, f"request {request.id} is {request.status}; the log says {status}")
+        if last is None and (request.decided_by is not None or request.decision_id is not None):
+            yield self._differs(log.opened, f"request {request.id} names a decision that the log does not have")
 
     def _decision(self, request: Request, decided: _LoggedEvent) -> Iterator[ChainBreak]:
-        if self._is_other(decided):
-            yield self._differs(decided, f"the decision of request {request.id} is not the one that was decided")
         stored = self.decisions.get(str(decided.payload.get("decision_id")))
         if stored is not None:
             for name, value in (("verb", stored.verb), ("by", stored.decided_by), ("outcome", stored.outcome)):
