@@ -1,10 +1,11 @@
-"""Figure 4: from the gateway's interrupt to the death of the last process in a shell command's group."""
+"""Figure 4: from the gateway's interrupt to the death of a shell command's last process."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from bench.figures import Figure, MeasurementError, milliseconds, percentile
@@ -23,7 +24,7 @@ from turngate.wire.orders import StartOrder
 
 GOAL_SECONDS = 0.1
 DEATH_SECONDS = 20.0
-COMMAND = "echo $$ > group.pid; sleep 1000 & sleep 1000"
+COMMAND = "echo $TURNGATE_COMMAND > mark; sleep 1000 & sleep 1000"
 ALLOWED = Policy(rule=[Rule(name="measured", verdict="allow", tools=["bash"])])
 
 
@@ -64,19 +65,17 @@ async def measure(client: Client, directory: Path, scale: Scale) -> list[Figure]
 
 
 async def _interrupt_to_death(engine: Stack, directory: Path) -> float:
-    """Interrupt one running command; returns the seconds until no process of its group is left."""
+    """Interrupt one running command; returns the seconds until no process of it is left, its sandbox's included."""
     workspace = Path(tempfile.mkdtemp(prefix="workspace-", dir=directory))
     run = await start.start(engine.services, STARTER, StartOrder(agent="agent", input="go", workspace=str(workspace)))
 
     async def both_asleep() -> list[int] | None:
-        try:
-            leader = int((workspace / "group.pid").read_text())
-        except (OSError, ValueError):  # not written yet, or half
-            return None
-        members = _group(leader)
+        file = workspace / "mark"
+        mark = file.read_bytes() if file.exists() else b""
+        members = _marked(mark.strip()) if mark.endswith(b"\n") else {}  # else not written yet, or half
         return list(members) if list(members.values()).count("sleep") == 2 else None
 
-    members = await until(both_asleep, "process group with two sleepers")
+    members = await until(both_asleep, "command with two sleepers")
     # Watched from a thread: the worker shares our event loop, and must not be the one who times itself.
     death = asyncio.create_task(asyncio.to_thread(_died_at, members))
     interrupted_at = time.perf_counter()
@@ -98,14 +97,15 @@ def _died_at(members: list[int]) -> float:
     return time.perf_counter()
 
 
-def _group(leader: int) -> dict[int, str]:
-    """Return pid → command name of everybody in the group (proc_pid_stat(5): pid (comm) state ppid pgrp …)."""
-    states = {}
+def _marked(mark: bytes) -> dict[int, str]:
+    """Return pid → command name of every process that carries the command's mark: numbers in its sandbox are others."""
+    names = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        state = _stat(path)
-        if state is not None and state[2] == str(leader):
-            states[int(path.parent.name)] = state[0]
-    return states
+        with suppress(OSError):  # it has ended meanwhile
+            state = _stat(path)
+            if state is not None and mark in path.with_name("environ").read_bytes():
+                names[int(path.parent.name)] = state[0]
+    return names
 
 
 def _is_alive(pid: int) -> bool:
@@ -114,12 +114,11 @@ def _is_alive(pid: int) -> bool:
     return state is not None and state[1] not in {"Z", "X"}
 
 
-def _stat(path: Path) -> tuple[str, str, str] | None:
-    """Return (command name, state, process group), or None when the process is gone."""
+def _stat(path: Path) -> tuple[str, str] | None:
+    """Return (command name, state), or None when the process is gone; proc_pid_stat(5): pid (comm) state …."""
     try:
         text = path.read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     name, rest = text[text.index("(") + 1 :].rsplit(")", 1)
-    state, _parent, group = rest.split()[:3]
-    return name, state, group
+    return name, rest.split()[0]
