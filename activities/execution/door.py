@@ -140,7 +140,9 @@ class Door:
     def approval_is_stale(self) -> bool:
         """Whether the approval is too old to count, and no precondition says that everything is still as it was."""
         approval = self.approval
-        return approval is not None and approval.depends_on is None and is_stale(approval)
+        if approval is None or not is_stale(approval):
+            return False
+        return approval.depends_on is None or not self.tool.precondition_keeps_fresh
 
     # What is on record
 
@@ -449,6 +451,8 @@ def _why_again(approval: Request, precondition: str | None) -> str:
     approved = f"{approved} {age} ago, and its rule lets an approval count for {exact_span(lasts)}"
     if approval.depends_on is None:
         return f"{approved}. Nothing tells whether what it depends on has changed since."
+    if approval.depends_on == precondition:
+        return f"{approved}. What is known of what it depends on has not changed; other things may have."
     return f"{approved}. What it depends on has changed since: {change}"
 
 

@@ -43,11 +43,12 @@ class World:
     balance: Any = 100
     paid: list[int] = field(default_factory=list)
 
-    def tool(self, *, depends: bool) -> Tool:
+    def tool(self, *, depends: bool, keeps_fresh: bool = True) -> Tool:
         @tool(
             effect="once",
             ask=True,
             precondition=self.look if depends else None,
+            precondition_keeps_fresh=keeps_fresh,
             preview=lambda params, _: Preview(kind="text", text=f"{params.cents} of {self.balance}"),
         )
         async def pay(params: Amount) -> dict[str, int]:
@@ -158,6 +159,21 @@ async def test_i3_a_call_that_depends_on_nothing_is_asked_about_again(client: Cl
         await resumed(engine, run)
         second = await in_place_of(engine, run, first)
         assert "Nothing tells whether what it depends on has changed since." in (second.reason or "")
+        assert (world.paid, await engine.executions(run)) == ([], {})
+        await engine.decide(second, "approve", decision_id="second")
+        assert (await engine.ended(run)).status == "completed"
+        assert world.paid == [5]
+
+
+async def test_i3_a_precondition_that_knows_a_part_keeps_nothing_fresh(client: Client, sqlite: Database) -> None:
+    """Where the tool says that its precondition is not all, an old approval needs a new request although it is unchanged."""
+    world = World()
+    async with paying(client, sqlite, world.tool(depends=True, keeps_fresh=False)) as engine:
+        run = await engine.start()
+        first = await held_until_old(engine, run)
+        await resumed(engine, run)
+        second = await in_place_of(engine, run, first)
+        assert "What is known of what it depends on has not changed" in (second.reason or "")
         assert (world.paid, await engine.executions(run)) == ([], {})
         await engine.decide(second, "approve", decision_id="second")
         assert (await engine.ended(run)).status == "completed"

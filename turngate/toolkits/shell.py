@@ -128,6 +128,7 @@ def _present(params: BashParams, result: Ok | Failure) -> Presentation:
     timeout=timedelta(seconds=MAX_TIMEOUT_SECONDS + 60),
     preview=_preview_command,
     precondition=_scripts_as_they_are,
+    precondition_keeps_fresh=False,
     present=_present,
     confinement=_confinement,
 )

@@ -49,6 +49,9 @@ class _HeldOptions(TypedDict, total=False):
     """``(params, workspace)`` → what will change; runs at planning, must not change anything."""
     present: Presenter | None
     """``(params, result)`` → what people see of the call and its result."""
+    precondition_keeps_fresh: bool
+    """False: an approval that is too old does not count, even if the precondition is unchanged, because it knows only a part of
+    what the call depends on. Default: True."""
     confinement: Confiner | None
     """For a tool that starts processes: ``params`` → how they are confined. People see it; unconfined calls always ask."""
 

@@ -112,7 +112,8 @@ class Tool:
     ``signal``: decoded parameters → the control call. ``agent``, ``brief``: of kind ``agent``: the name of
     the agent that answers, and decoded parameters → the task as the sub-agent reads it. ``brings``: that agent itself,
     unless the app has it anyway; an App resolves the name, and knows what is brought. ``confinement``: of a tool that starts
-    processes: decoded parameters → how this machine confines them.
+    processes: decoded parameters → how this machine confines them. ``precondition_keeps_fresh``: whether an unchanged
+    precondition lets an old approval count.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Tool:
     preview: Previewer | None = None
     probe: Injected | None = None
     precondition: Injected | None = None
+    precondition_keeps_fresh: bool = True
     present: Presenter | None = None
     confinement: Confiner | None = None
     handler: Injected | None = None
