@@ -44,10 +44,9 @@ async def count_approval(conn: Connection, request: Request, principal: Principa
     )
     if count >= request.quorum:
         return True
-    by = {"request_id": request.id, "decision_id": decision.id, "by": decision.decided_by, "role": principal.role}
-    by |= {"credential": principal.credential, "content": decision_digest(decision)}
     counts = {"approvals": count, "quorum": request.quorum, "digest": request.digest}
-    await events.append(conn, request.run_id, [("request.approved_once", {**by, **counts})])
+    payload = {"request_id": request.id, "content": decision_digest(decision), **counts, **_who(principal, decision)}
+    await events.append(conn, request.run_id, [("request.approved_once", payload)])
     # They have done their part: their claim must not hold up the people who are still needed.
     await claims.release(conn, request.id, by=decision.decided_by, anyones=False)
     return False
@@ -155,19 +154,25 @@ def _payload(request: Request, principal: Principal, decision: Decision, status:
     """Return what the log stores of a decision: who, as whom, what, and which bytes; not the message."""
     payload: dict[str, object] = {
         "request_id": request.id,
-        "decision_id": decision.id,
         "verb": decision.verb,
         "status": status,
-        "by": decision.decided_by,
-        "credential": principal.credential,
         "content": decision_digest(decision),
-        "role": principal.role,
         "outcome": decision.outcome,
         "digest": request.digest,
+        **_who(principal, decision),
     }
     if principal.machine:
         payload["machine"] = True
     return {**payload, "edited_digest": decision.digest} if decision.verb == "edit" else payload
+
+
+def _who(principal: Principal, decision: Decision) -> dict[str, str | None]:
+    return {
+        "decision_id": decision.id,
+        "by": decision.decided_by,
+        "role": principal.role,
+        "credential": principal.credential,
+    }
 
 
 def _parsed(text: str) -> object:
