@@ -274,17 +274,10 @@ class Door:
         approval, findings = self.approval, self.findings or Findings()
         if approval is None:
             raise LookupError(f"no one approved call {self.call.tool_call_id!r}")
-        question = Question(
-            run=self.run,
-            agent=self.agent,
-            call=self.call,
-            tool=self.tool,
-            verdict=Verdict.model_validate_json(self.call.verdict),
-            reason=_why_again(approval, findings.precondition),
+        question = replace(
+            self._question(_why_again(approval, findings.precondition)),
             digest=self.permission.digest,
             agent_words=approval.agent_words,
-            preview=findings.preview,
-            precondition=findings.precondition,
             replaces=approval,
         )
         return AskAgain(await question.ask(self.conn))
@@ -294,26 +287,19 @@ class Door:
         approval = self.approval
         if approval is None or approval.verb != "edit":
             return None
-        return self.verdict.stricter_than(Verdict.model_validate_json(self.call.verdict), approval.ask_terms)
+        return self.verdict.stricter_than(self._planned_verdict, approval.ask_terms)
 
     async def ask_about_edit(self, verdict: Verdict, why: str) -> AskAgain:
         """Open another request for an edited call, under the terms that its own arguments need."""
-        edited, findings = self.request, self.findings or Findings()
+        edited = self.request
         if edited is None:
             raise LookupError(f"no one edited call {self.call.tool_call_id!r}")
         stored = verdict.model_dump_json(exclude_defaults=True)
         await calls.set_disposition(self.conn, self.run.id, self.call.tool_call_id, "ask", stored)
-        question = Question(
-            run=self.run,
-            agent=self.agent,
-            call=self.call,
-            tool=self.tool,
-            verdict=verdict,
-            reason=f"{why} {verdict.reason}".strip(),
+        question = replace(
+            self._question(f"{why} {verdict.reason}".strip(), verdict),
             digest=self.call.digest_with(self.tool, self.call.running_input),
             agent_words=edited.agent_words,
-            preview=findings.preview,
-            precondition=findings.precondition,
             replaces=edited,
         )
         return AskAgain(await question.ask(self.conn))
@@ -328,13 +314,8 @@ class Door:
             raise LookupError(f"no one edited call {self.call.tool_call_id!r}")
         await calls.set_edited_input(self.conn, self.run.id, self.call.tool_call_id, None)
         self.call = replace(self.call, edited_input=None)
-        question = Question(
-            run=self.run,
-            agent=self.agent,
-            call=self.call,
-            tool=self.tool,
-            verdict=Verdict.model_validate_json(self.call.verdict),
-            reason=f"The arguments that a person sent in their place do not fit the tool: {problem.reason}",
+        question = replace(
+            self._question(f"The arguments that a person sent in their place do not fit the tool: {problem.reason}"),
             agent_words=edited.agent_words,
             preview=edited.shown_preview,
             precondition=edited.precondition,
@@ -347,16 +328,12 @@ class Door:
         answered = self.request
         if answered is None:
             raise LookupError(f"no one answered call {self.call.tool_call_id!r}")
-        question = Question(
-            run=self.run,
-            agent=self.agent,
-            call=self.call,
-            tool=self.tool,
-            verdict=Verdict.model_validate_json(self.call.verdict),
-            reason=f"The answer that {answered.decided_by} gave does not fit: {problem}",
+        question = replace(
+            self._question(f"The answer that {answered.decided_by} gave does not fit: {problem}"),
             kind="question",
             agent_words=answered.agent_words,
             preview=answered.shown_preview,
+            precondition=None,
             replaces=answered,
         )
         return AskAgain(await question.ask(self.conn))
@@ -367,21 +344,31 @@ class Door:
         The call has no execution, in this very transaction. From here on it waits for a person, as if it had been asked
         for at once.
         """
-        rule, findings = Verdict.model_validate_json(self.call.verdict).rule, self.findings or Findings()
+        rule = self._planned_verdict.rule
         verdict = verdict.model_copy(update={"overruled": rule})
-        question = Question(
+        reason = f"It was allowed by {rule!r} when the model asked for it, and is not any more. {verdict.reason}"
+        question = self._question(reason, verdict)
+        stored = verdict.model_dump_json(exclude_defaults=True)
+        await calls.set_disposition(self.conn, self.run.id, self.call.tool_call_id, "ask", stored)
+        return AskAgain(await question.ask(self.conn))
+
+    def _question(self, reason: str, verdict: Verdict | None = None) -> Question:
+        """Return a question about the call, with what author's code was found to say of it; ``verdict`` None: as planned."""
+        findings = self.findings or Findings()
+        return Question(
             run=self.run,
             agent=self.agent,
             call=self.call,
             tool=self.tool,
-            verdict=verdict,
-            reason=f"It was allowed by {rule!r} when the model asked for it, and is not any more. {verdict.reason}",
+            verdict=verdict or self._planned_verdict,
+            reason=reason,
             preview=findings.preview,
             precondition=findings.precondition,
         )
-        stored = verdict.model_dump_json(exclude_defaults=True)
-        await calls.set_disposition(self.conn, self.run.id, self.call.tool_call_id, "ask", stored)
-        return AskAgain(await question.ask(self.conn))
+
+    @property
+    def _planned_verdict(self) -> Verdict:
+        return Verdict.model_validate_json(self.call.verdict)
 
     async def has_resolution(self) -> bool:
         """Tell whether a person said that the call's last start did not happen, so that it may start again."""
