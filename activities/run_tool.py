@@ -69,8 +69,7 @@ class RunTool:
         """
         async with heartbeating():
             with _bugs_end_the_run():
-                async with judging(self._engine, order.run_id, f"the start of call {order.call}"):
-                    redemption = await self._redeem(order)
+                redemption = await self._redeem(order)
             match redemption:
                 case Settled(finishes, raises):
                     _fail_run(raises)
@@ -92,14 +91,15 @@ class RunTool:
 
     async def _redeem(self, order: RunToolInput) -> Decided:
         """Redeem the call; author's code that has a say is called between two transactions, never inside one."""
-        async with self._engine.database.write() as conn:
-            redemption = await redeem(self._engine, conn, order)
-        for _round in range(MAX_INSPECTIONS):
-            if not isinstance(redemption, Inspection):
-                break
-            findings = await inspect(self._engine, redemption)
+        async with judging(self._engine, order.run_id, f"the start of call {order.call}"):
             async with self._engine.database.write() as conn:
-                redemption = await redeem(self._engine, conn, order, findings)
+                redemption = await redeem(self._engine, conn, order)
+            for _round in range(MAX_INSPECTIONS):
+                if not isinstance(redemption, Inspection):
+                    return redemption
+                findings = await inspect(self._engine, redemption)
+                async with self._engine.database.write() as conn:
+                    redemption = await redeem(self._engine, conn, order, findings)
         if isinstance(redemption, Inspection):
             moved = "another attempt moved this call on while it was inspected; looking again"
             raise LookupError(moved)  # noqa: TRY004 - it is about time, not about a type
