@@ -5,7 +5,8 @@ to take forever is bounded (DESIGN I14); this is for the rest, and for rules and
 
 A first attempt costs nothing. One that repeats an earlier attempt appends an event before it judges, and another when it has
 judged. The first one without the second means that its worker was lost there. A worker that is lost while it judges for many
-runs does not say which one did it, so the next attempt of each of them judges alone, and only such attempts count.
+runs does not say which one did it, so the next attempt of each of them judges alone, and only such attempts count. One
+that judged to its end shows that judging doesn't kill, so only those after it count (docs/adr/0032).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from turngate.store.events import events
 WORKER_LOST: Final = "worker_lost"
 REPEATED: Final = "attempt.repeated"
 ENDED: Final = "attempt.ended"
-MOST_LOST: Final = 2
-"""Attempts, each alone, that lose their worker at one place."""
+MOST_LOST: Final = 3
+"""Attempts, each alone and one after the other, that lose their worker at one place."""
 SEEN_AT_ONCE: Final = 200
 """Of a run's newest such events. Its calls are few, and each is given up after a handful."""
 
@@ -62,12 +63,14 @@ async def judging(engine: Engine, run_id: str, place: str) -> AsyncIterator[None
 
 
 async def _lost_before(conn: Connection, run_id: str, attempt: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the earlier attempts of the same order that began at this place and did not end."""
-    ended = await events.newest(conn, run_id, ENDED, limit=SEEN_AT_ONCE)
-    over = {(event.payload["order"], event.payload["attempt"], event.payload["place"]) for event in ended}
-    repeated = [event.payload for event in await events.newest(conn, run_id, REPEATED, limit=SEEN_AT_ONCE)]
-    here = [each for each in repeated if (each["order"], each["place"]) == (attempt["order"], attempt["place"])]
-    return [each for each in here if (each["order"], each["attempt"], each["place"]) not in over]
+    """Return the attempts of the same order that began at this place and did not end, since the last one that did."""
+
+    async def here(kind: str) -> list[dict[str, Any]]:
+        payloads = [event.payload for event in await events.newest(conn, run_id, kind, limit=SEEN_AT_ONCE)]
+        return [each for each in payloads if (each["order"], each["place"]) == (attempt["order"], attempt["place"])]
+
+    last_ended = max((each["attempt"] for each in await here(ENDED)), default=0)
+    return [each for each in await here(REPEATED) if each["attempt"] > last_ended]
 
 
 async def _append(engine: Engine, run_id: str, event: events.NewEvent) -> None:

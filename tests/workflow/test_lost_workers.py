@@ -67,12 +67,12 @@ async def test_i14_a_step_that_kills_its_worker_ends_its_run_alone(
         run = await engine.start("poison")
         others += [await engine.start("go") for _each in range(4)]
         assert_given_up(await engine.ended(run, SECONDS), "the plan of step 1")
-        assert losses(fuse) == 4
+        assert losses(fuse) == 5
         for other in others:
             await engine.decide(await engine.request(other), "approve")
         assert {(await engine.ended(other)).status for other in others} == {"completed"}
         repeated = [event for event in await engine.events(run) if event.type == "attempt.repeated"]
-        assert [event.payload["alone"] for event in repeated] == [False, True, True]
+        assert [event.payload["alone"] for event in repeated] == [False, True, True, True]
 
 
 async def test_i14_a_call_that_freezes_its_worker_at_its_start_ends_its_run(
@@ -86,7 +86,7 @@ async def test_i14_a_call_that_freezes_its_worker_at_its_start_ends_its_run(
         fuse.touch()
         await engine.decide(request, "approve")
         assert_given_up(await engine.ended(run, SECONDS), "the start of call")
-        assert losses(fuse) == 4
+        assert losses(fuse) == 5
         assert await engine.executions(run) == {}
 
 
@@ -113,10 +113,13 @@ async def test_only_attempts_that_did_not_end_count(client: Client, sqlite: Data
         assert [event.type for event in recorded] == ["attempt.repeated", "attempt.ended"] * 6
         lost = {**recorded[0].payload, "attempt": 8}
         async with sqlite.write() as conn:
-            for alone in (False, True, True):
+            for alone in (False, True, True, True):
                 lost |= {"attempt": lost["attempt"] + 1, "alone": alone}
                 await events.append(conn, run.id, [("attempt.repeated", dict(lost))])
-        await attempt(12, "2")
-        with pytest.raises(ApplicationError, match="3 workers in a row were killed or froze") as given_up:
-            await attempt(12, "1")
+        await attempt(13, "2")
+        with pytest.raises(ApplicationError, match="4 workers in a row were killed or froze") as given_up:
+            await attempt(13, "1")
         assert (given_up.value.type, given_up.value.non_retryable) == ("worker_lost", True)
+        async with sqlite.write() as conn:
+            await events.append(conn, run.id, [("attempt.ended", dict(lost))])
+        await attempt(13, "1")
