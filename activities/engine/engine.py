@@ -26,6 +26,7 @@ from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel
 from turngate.runtime.workspaces import Workspaces
 from turngate.store.database import Connection, Database
+from turngate.store.policy import policies
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
 from turngate.store.runs.runs import Run
@@ -76,8 +77,10 @@ class Engine:
     built_in: Toolkit = field(default_factory=Toolkit.of)
     """The engine's own tools, found by every agent under their names unless it declares one of the same name."""
 
-    async def rules(self, conn: Connection, run: Run) -> RulesInForce:
+    async def rules(self, conn: Connection, run: Run, *, glance: tuple[int, bool] | None = None) -> RulesInForce:
         """Return the rules in force for a run now: the app's, the stored ones and the grants.
+
+        ``glance``: what :func:`turngate.store.policy.policies.glance` returns now; None: it is not known yet.
 
         A run's own policy replaces all of them. No grant counts with it, nor does the app's judge: they are for calls as
         other rules judge them.
@@ -85,7 +88,8 @@ class Engine:
         overrides = await self.overrides.of_run(conn, run)
         if overrides is not None and overrides.policy is not None:
             return RulesInForce(run=run, policy=overrides.policy)
-        rules = await in_force(conn, self.policy, self.stored_rules, run, policy_file=self.policy_file)
+        glance = glance or await policies.glance(conn)
+        rules = await in_force(conn, self.policy, self.stored_rules, run, glance=glance, policy_file=self.policy_file)
         return rules if self.judge is None else replace(rules, judge=self.judge)
 
     def tool(self, agent: Agent, name: str) -> Tool | None:

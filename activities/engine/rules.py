@@ -127,14 +127,22 @@ class StoredRules:
 
 
 async def in_force(
-    conn: Connection, file_policy: Policy, stored: StoredRules, run: runs.Run, *, policy_file: Path | None
+    conn: Connection,
+    file_policy: Policy,
+    stored: StoredRules,
+    run: runs.Run,
+    *,
+    glance: tuple[int, bool],
+    policy_file: Path | None,
 ) -> RulesInForce:
     """Return the rules for a run, as they are now. Stored rules come before the file's, so their terms count where both ask.
+
+    ``glance``: of :func:`turngate.store.policy.policies.glance`, in the same transaction.
 
     A policy file that lies in the workspace an agent can write is no source of permission: its allow rules do not count
     for that run (DESIGN §6). Its deny and ask rules do.
     """
-    version, has_grants = await policies.glance(conn)
+    version, has_grants = glance
     admins_policy = Policy() if version == 0 else await stored.read(conn, version)
     rules, distrusted = admins_policy.joined_with(file_policy), None
     if policy_file is not None and run.workspace is not None and lies_in(policy_file, run.workspace):

@@ -83,9 +83,14 @@ async def open_child(door: Door, brief: Message) -> str:
         unattended_asks=run.unattended_asks,
         world=run.world,
     )
-    await messages.create_conversation(door.conn, new.conversation_id)
     await calls.set_child(door.conn, run.id, call.tool_call_id, child_id)
-    await open_run(door.conn, new, new.input_after(None, brief), details={"parent_run_id": run.id})
+    await open_run(
+        door.conn,
+        new,
+        new.input_after(None, brief),
+        details={"parent_run_id": run.id},
+        begins_conversation=True,
+    )
     return child_id
 
 

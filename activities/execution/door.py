@@ -63,6 +63,7 @@ class Door:
     ``request``: the last that was opened about the call; None: no person was asked. ``execution``: None while the call was
     never let through. ``known_tool``: None when this worker's app no longer has it.
     ``findings``: of author's code that was called because an earlier redemption wanted an inspection; None: of none.
+    ``stored_rules``: of :func:`turngate.store.policy.policies.glance`.
     """
 
     engine: Engine
@@ -75,29 +76,29 @@ class Door:
     known_tool: Tool | None
     request: Request | None = None
     findings: Findings | None = None
+    stored_rules: tuple[int, bool]
     _permission: Permission | None = field(default=None, init=False)
     _rules: RulesInForce | None = field(default=None, init=False)
 
     @classmethod
     async def at(cls, engine: Engine, conn: Connection, order: RunToolInput, findings: Findings | None = None) -> Self:
         """Bring a call to the door. Raises LookupError when it was never planned."""
-        run = await runs.get(conn, order.run_id)
-        planned = await executions.with_call(conn, order.run_id, order.call)
-        if run is None or planned is None:
+        on_record = await executions.on_record(conn, order.run_id, order.call)
+        if on_record is None:
             raise LookupError(f"no planned call {order.call!r} in run {order.run_id!r}")
-        call, execution = planned
-        agent = await engine.agent_of(conn, run)
+        agent = await engine.agent_of(conn, on_record.run)
         return cls(
             engine=engine,
             conn=conn,
             order=order,
-            run=run,
-            call=call,
-            execution=execution,
+            run=on_record.run,
+            call=on_record.call,
+            execution=on_record.execution,
             agent=agent,
-            known_tool=engine.tool(agent, call.tool_name),
-            request=await _last_request(conn, call, execution),
+            known_tool=engine.tool(agent, on_record.call.tool_name),
+            request=_last_request(on_record),
             findings=findings,
+            stored_rules=on_record.stored_rules,
         )
 
     @property
@@ -200,7 +201,7 @@ class Door:
     async def rules(self) -> RulesInForce:
         """Return the rules in force for the run, as this transaction sees them."""
         if self._rules is None:
-            self._rules = await self.engine.rules(self.conn, self.run)
+            self._rules = await self.engine.rules(self.conn, self.run, glance=self.stored_rules)
         return self._rules
 
     async def take_grant(self, grant_id: str) -> bool:
@@ -388,15 +389,16 @@ class Door:
         return self.known_tool or KnownTool(name=self.call.tool_name).stand_in()
 
 
-async def _last_request(conn: Connection, call: calls.Call, execution: executions.Execution | None) -> Request | None:
+def _last_request(on_record: executions.OnRecord) -> Request | None:
     """Return the last request about a call, found by ids that follow from each other, and not by any clock.
 
     A request about an approval that no longer counts replaces the one before; what happened to a lost start is asked once
     for each.
     """
+    call, execution = on_record.call, on_record.execution
     if call.disposition == "run" and execution is None:
         return None
-    by_id = {request.id: request for request in await requests.of_call(conn, call.run_id, call.tool_call_id)}
+    by_id = {request.id: request for request in on_record.requests}
     if execution is not None and execution.state == "unknown":
         return by_id.get(resolution_request_id(execution))
     kinds: tuple[RequestKind, ...] = ("approval", "question")

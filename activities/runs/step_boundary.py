@@ -56,21 +56,21 @@ class StepBoundary:
                 ``no_progress`` as ``details[0]`` (the run goes round in circles).
         """
         async with self._engine.database.glance() as conn:
-            before, previous, stored = await steps.up_to(conn, run_id, step)
-            run = await runs.get(conn, run_id)  # after the steps: if one is closed, this shows the head it left
+            position = await steps.position(conn, run_id, step)
+            stored = None if position is None else position.stored
             response = None if stored is None else await messages.get(conn, stored.assistant_message_id)
-            has_messages = stored is None and await queued_messages.wait_for_next_step(conn, run_id)
-        if run is None:
+        if position is None:
             raise ApplicationError(
                 f"the store has no run {run_id!r}; was it taken back, or is this another database?",
                 "configuration",
                 type=contract.ERROR_CONFIGURATION,
                 non_retryable=True,
             )
+        run, previous = position.run, position.previous
         trail = Trail() if previous is None else previous.decoded_trail
         if previous is not None and previous.closed_at is None:
-            run, trail = await self._close(run, previous, before)
-        if has_messages:
+            run, trail = await self._close(run, previous, position.before)
+        if stored is None and position.has_messages:
             trail = Trail()
             async with self._engine.database.write() as conn:
                 run = await take_messages(conn, run)

@@ -71,8 +71,8 @@ async def submit(
         credential=principal.credential,
     )
     async with services.database.glance() as conn:
-        request = await requests.get(conn, request_id)
-        decision, earlier = await _sent_before(conn, decision)
+        request, stored = await requests.with_decision(conn, request_id, decision.id)
+        decision, earlier = await _sent_before(conn, decision, stored)
         others = frozenset[str]() if request is None else await starters(conn, request)
     if request is None:
         raise NotFoundError(f"there is no request {request_id!r}")
@@ -91,10 +91,10 @@ async def submit(
         raise _asked_again(request, f"of the edited call, {stricter}")
     try:
         async with services.database.write() as conn:
-            answer = await _decide(conn, principal, order, decision)
+            answer = await _decide(conn, principal, order, decision, seen=request)
     except IntegrityError:  # the same id at the same moment, for this request or another one
         async with services.database.read() as conn:
-            own, first = await _sent_before(conn, decision)
+            own, first = await _sent_before(conn, decision, await requests.decision(conn, decision.id))
         if first is None and own.id == decision.id:
             raise
         return first or await submit(services, principal, request_id, order, decision_id=decision_id)
@@ -122,14 +122,20 @@ def check(request: Request, principal: Principal, order: DecisionOrder, others: 
     check_grant(request, principal, order)
 
 
-async def _decide(conn: Connection, principal: Principal, order: DecisionOrder, decision: Decision) -> DecisionAnswer:
-    """Take the decision in one transaction: the first valid one ends the request, and what follows from it is written."""
+async def _decide(
+    conn: Connection, principal: Principal, order: DecisionOrder, decision: Decision, *, seen: Request
+) -> DecisionAnswer:
+    """Take the decision in one transaction: the first valid one ends the request, and what follows from it is written.
+
+    ``seen``: the request at a moment when there was no decision of this id. Each decision about it changes it.
+    """
     request = await requests.hold(conn, decision.request_id)
     if request is None:
         raise NotFoundError(f"there is no request {decision.request_id!r}")
-    decision, earlier = await _sent_before(conn, decision)
-    if earlier is not None:
-        return earlier
+    if request != seen:
+        decision, earlier = await _sent_before(conn, decision, await requests.decision(conn, decision.id))
+        if earlier is not None:
+            return earlier
     check(request, principal, order, await starters(conn, request))
     if order.verb == "approve" and request.quorum > 1:
         if any(each.decided_by == principal.name for each in await requests.of_request(conn, request.id)):
@@ -174,13 +180,15 @@ def _asked_again(request: Request, why: str) -> ConflictError:
     )
 
 
-async def _sent_before(conn: Connection, decision: Decision) -> tuple[Decision, DecisionAnswer | None]:
+async def _sent_before(
+    conn: Connection, decision: Decision, stored: Decision | None
+) -> tuple[Decision, DecisionAnswer | None]:
     """Return a decision under an id that its credential may use, and the answer that it got before; None: it is new.
 
-    If another credential has used its id, it gets one that only this credential can have. Raises ConflictError (code
-    ``idempotency_key_reused``) when this credential used the id for something else.
+    ``stored``: the decision that has its id; None: none has. If another credential has used its id, it gets one that only
+    this credential can have. Raises ConflictError (code ``idempotency_key_reused``) when this credential used the id for
+    something else.
     """
-    stored = await requests.decision(conn, decision.id)
     if stored is not None and stored.credential not in {None, decision.credential}:
         decision = replace(decision, id=derived_id("dec", decision.credential or "", decision.id))
         stored = await requests.decision(conn, decision.id)

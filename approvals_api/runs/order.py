@@ -159,7 +159,6 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
     fork = order.forked_from
     if order.conversation_id is None:
         conversation_id, head = f"conv_{secrets.token_hex(12)}", None
-        await messages.create_conversation(conn, conversation_id)
     else:
         conversation_id = order.conversation_id
         await require_own_conversation(conn, principal, conversation_id)
@@ -191,11 +190,14 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
         model_chosen_by=principal.name if order.model_is_fixed else None,
     )
     message = new.input_after(head, user_message(order.text)) if input_message_id is None else None
-    await open_run(conn, new, message, details=_event_payload(order), external=order.external)
-    run = await runs.get(conn, run_id)
-    if run is None:  # pragma: no cover - inserted above, in this transaction
-        raise RuntimeError(f"run {run_id} vanished")
-    return run
+    return await open_run(
+        conn,
+        new,
+        message,
+        details=_event_payload(order),
+        external=order.external,
+        begins_conversation=order.conversation_id is None,
+    )
 
 
 async def take_back(conn: Connection, run: Run, order: CheckedOrder) -> None:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from bench import cpu
 from bench.scale import Scale
 from bench.sides import Side, run_turns
-from bench.sql_census import SqlCensus
 from bench.turngate_side import Turngate
+from support.sql_census import SqlCensus
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 MAX_FUNCTIONS = 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -85,10 +86,19 @@ async def test_i5_a_response_is_stored_once_per_step(database: Database, run: ru
             4,
         )
         assert await steps.of_run(conn, run.id) == [step]
-        assert await steps.up_to(conn, run.id, 1) == (Trail(), None, step)
-        assert await steps.up_to(conn, run.id, 2) == (Trail(), step, None)
         await steps.record_trail(conn, run.id, 1, trail := Trail().then("a step"))
-        assert await steps.up_to(conn, run.id, 3) == (trail, None, None)
+        closed = replace(step, trail=trail.model_dump_json())
+        for at, before, previous, own in (
+            (1, Trail(), None, closed),
+            (2, Trail(), closed, None),
+            (3, trail, None, None),
+        ):
+            position = await steps.position(conn, run.id, at)
+            assert position is not None
+            assert position.run == await runs.get(conn, run.id)
+            assert (position.before, position.previous, position.stored) == (before, previous, own)
+            assert not position.has_messages
+        assert await steps.position(conn, "run_of_no_one", 1) is None
 
 
 @pytest.mark.parametrize("final", [None, StepPlan(final=True)])

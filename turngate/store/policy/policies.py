@@ -6,7 +6,7 @@ Changing the stored rules writes a version; nothing is ever overwritten.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 from sqlalchemy import bindparam, delete, exists, func, insert, select
@@ -20,10 +20,13 @@ from turngate.store.tables import policy_versions, published_policies
 
 _TOOLS = TypeAdapter(list[KnownTool])
 
-# One round trip per plan: the stored rules and the grants themselves are only read when there is something to read.
-_GLANCE = select(
-    select(func.max(policy_versions.c.version)).scalar_subquery(), exists().where(*is_active(bindparam("at")))
+# One round trip per plan, or a part of one: stored rules and grants are only read when there is something to read.
+GLANCE: Final = (
+    select(func.max(policy_versions.c.version)).scalar_subquery(),
+    exists().where(*is_active(bindparam("at"))),
 )
+"""The columns of :func:`glance`. ``at``: the instant."""
+_GLANCE = select(*GLANCE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ from turngate.domain.tools.preview import Preview, PreviewKind
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
+from turngate.store.joined import parts
 from turngate.store.tables import approvals, decisions, requests, runs
 from turngate.wire.orders import DecisionOrder
 
@@ -135,6 +136,11 @@ _OF_CALL = (
     .order_by(requests.c.created_at, requests.c.id)
 )
 _INSERT_DECISION = insert(decisions)
+_WITH_DECISION = (
+    select(requests, decisions)
+    .select_from(requests.outerjoin(decisions, decisions.c.id == bindparam("decided")))
+    .where(requests.c.id == bindparam("request"))
+)
 _HOLD = _BY_ID.with_for_update()
 _DECISION = select(decisions).where(decisions.c.id == bindparam("decided"))
 _SETTLE = (
@@ -287,6 +293,18 @@ async def get(conn: Connection, request_id: str) -> Request | None:
     """Return one request, or None."""
     row = (await conn.execute(_BY_ID, {"request": request_id})).mappings().one_or_none()
     return Request(**row) if row else None
+
+
+async def with_decision(conn: Connection, request_id: str, decision_id: str) -> tuple[Request | None, Decision | None]:
+    """Return a request and the decision of this id, in one query; None where there is none.
+
+    The decision may be about another request.
+    """
+    row = (await conn.execute(_WITH_DECISION, {"request": request_id, "decided": decision_id})).one_or_none()
+    if row is None:
+        return None, await decision(conn, decision_id)
+    request, stored = parts(row, requests, decisions)
+    return Request(**request or {}), None if stored is None else Decision(**stored)
 
 
 async def hold(conn: Connection, request_id: str) -> Request | None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import LABEL_STYLE_TABLENAME_PLUS_COL, bindparam, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 
 from turngate.domain.requests import ExecutionState
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.joined import parts
+from turngate.store.policy.policies import GLANCE
+from turngate.store.requests.requests import Request
 from turngate.store.runs.calls import Call
-from turngate.store.tables import calls, executions
+from turngate.store.runs.runs import Run
+from turngate.store.tables import calls, executions, requests, runs
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _INSERT = insert(executions)
@@ -24,15 +29,19 @@ _FINISH = (
     .values(state=bindparam("to"), partial_output=bindparam("partial"), ended_at=bindparam("at"))
 )
 _FINISH_START = _FINISH.where(executions.c.attempts == bindparam("of_start"))
-_WITH_CALL = (
-    select(calls, executions)
+_CALLS = calls.outerjoin(
+    executions, (calls.c.run_id == executions.c.run_id) & (calls.c.tool_call_id == executions.c.tool_call_id)
+)
+_THIS_CALL = (calls.c.run_id == bindparam("run")) & (calls.c.tool_call_id == bindparam("call"))
+_WITH_CALL = select(calls, executions).select_from(_CALLS).where(_THIS_CALL)
+_ON_RECORD = (
+    select(calls, executions, runs, requests, *GLANCE)
     .select_from(
-        calls.outerjoin(
-            executions, (calls.c.run_id == executions.c.run_id) & (calls.c.tool_call_id == executions.c.tool_call_id)
+        _CALLS.join(runs, runs.c.id == calls.c.run_id).outerjoin(
+            requests, (requests.c.run_id == calls.c.run_id) & (requests.c.tool_call_id == calls.c.tool_call_id)
         )
     )
-    .where(calls.c.run_id == bindparam("run"), calls.c.tool_call_id == bindparam("call"))
-    .set_label_style(LABEL_STYLE_TABLENAME_PLUS_COL)
+    .where(_THIS_CALL)
 )
 
 
@@ -50,6 +59,21 @@ class Execution:
     partial_output: str
     started_at: str
     ended_at: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnRecord:
+    """All that is on record about a call.
+
+    ``execution``: None while it was never let through. ``requests``: those about it, in no order. ``stored_rules``: what
+    :func:`turngate.store.policy.policies.glance` returns at the same moment.
+    """
+
+    run: Run
+    call: Call
+    execution: Execution | None
+    requests: tuple[Request, ...]
+    stored_rules: tuple[int, bool]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +96,29 @@ async def get(conn: Connection, run_id: str, tool_call_id: str) -> Execution | N
 
 async def with_call(conn: Connection, run_id: str, tool_call_id: str) -> tuple[Call, Execution | None] | None:
     """Return a call with its execution, if there is one, in one query; None when the call was never planned."""
-    row = (await conn.execute(_WITH_CALL, {"run": run_id, "call": tool_call_id})).mappings().one_or_none()
+    row = (await conn.execute(_WITH_CALL, {"run": run_id, "call": tool_call_id})).one_or_none()
     if row is None:
         return None
-    call = Call(**{column.name: row[f"calls_{column.name}"] for column in calls.c})
-    if row["executions_run_id"] is None:
-        return call, None
-    return call, Execution(**{column.name: row[f"executions_{column.name}"] for column in executions.c})
+    call, execution = parts(row, calls, executions)
+    return Call(**call or {}), None if execution is None else Execution(**execution)
+
+
+async def on_record(conn: Connection, run_id: str, tool_call_id: str) -> OnRecord | None:
+    """Return all that is on record about a call, in one query; None when it was never planned."""
+    wanted = {"run": run_id, "call": tool_call_id, "at": as_text(now())}
+    rows: Any = (await conn.execute(_ON_RECORD, wanted)).all()
+    if not rows:
+        return None
+    call, execution, run, _request = parts(rows[0], calls, executions, runs, requests)
+    *_columns, version, has_grants = rows[0]
+    about_call = [parts(row, calls, executions, runs, requests)[-1] for row in rows]
+    return OnRecord(
+        run=Run(**run or {}),
+        call=Call(**call or {}),
+        execution=None if execution is None else Execution(**execution),
+        requests=tuple(Request(**each) for each in about_call if each is not None),
+        stored_rules=(version or 0, bool(has_grants)),
+    )
 
 
 async def of_run(conn: Connection, run_id: str) -> list[Execution]:

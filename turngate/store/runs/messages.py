@@ -82,9 +82,10 @@ class NewMessage:
     step: int | None = None
 
 
-async def create_conversation(conn: Connection, conversation_id: str) -> None:
-    """Insert an empty conversation."""
-    await conn.execute(_CREATE, {"id": conversation_id, "created_at": as_text(now())})
+async def create_conversation(conn: Connection, conversation_id: str, *, head_message_id: str | None = None) -> None:
+    """Insert a conversation. ``head_message_id``: of the message that this transaction appends to it; None: it is empty."""
+    row = {"id": conversation_id, "head_message_id": head_message_id, "created_at": as_text(now())}
+    await conn.execute(_CREATE, row)
 
 
 async def head_of(conn: Connection, conversation_id: str) -> str | None:

@@ -16,10 +16,11 @@ from turngate.store.events import events
 from turngate.store.runs import external_calls, messages
 from turngate.store.runs.external_calls import ExternalCall
 from turngate.store.runs.messages import NewMessage
+from turngate.store.runs.runs import Run
 from turngate.store.tables import messages as messages_table
 from turngate.store.tables import runs
 
-_INSERT = insert(runs)
+_INSERT = insert(runs).returning(runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,31 +71,37 @@ async def open_run(
     *,
     details: Mapping[str, Any],
     external: ExternalCall | None = None,
-) -> None:
-    """Write a live run with its input and its event ``run.started``. Call it last in the transaction.
+    begins_conversation: bool = False,
+) -> Run:
+    """Write a live run with its input and its event ``run.started``, and return it. Call it last in the transaction.
 
     Args:
         conn: a write transaction.
-        new: the run; its conversation exists.
+        new: the run.
         message: the run's input (:meth:`NewRun.input_after`); None: the conversation has it already.
         details: what the event says beyond agent, model and starter.
         external: the external call that the run represents, if any; its ``run_id`` is filled in.
+        begins_conversation: whether to create the run's conversation; else it exists.
 
     Raises sqlalchemy's IntegrityError when the conversation has a live run or the idempotency key was used.
     """
+    # From now on the input is part of the conversation, whatever happens to the run.
+    if begins_conversation:
+        await messages.create_conversation(conn, new.conversation_id, head_message_id=new.input_message_id)
     if message is not None:
         await messages.append(conn, message)
-    await insert_run(conn, new)
+    run = await insert_run(conn, new)
     if external is not None:
         await external_calls.add(conn, replace(external, run_id=new.id))
-    # From now on the input is part of the conversation, whatever happens to the run.
-    await messages.set_head(conn, new.conversation_id, new.input_message_id)
+    if not begins_conversation:
+        await messages.set_head(conn, new.conversation_id, new.input_message_id)
     named = {"agent": new.agent, "model": new.model, "started_by": new.started_by, "by": new.started_by}
     await events.append(conn, new.id, [("run.started", {**named, **details})])
+    return run
 
 
-async def insert_run(conn: Connection, new: NewRun) -> None:
-    """Insert the row of a live run, and nothing else. Raises as :func:`open_run` does."""
+async def insert_run(conn: Connection, new: NewRun) -> Run:
+    """Insert the row of a live run, and nothing else; returns the run. Raises as :func:`open_run` does."""
     row = {
         **vars(new),
         "task": new.task[:500],
@@ -103,7 +110,7 @@ async def insert_run(conn: Connection, new: NewRun) -> None:
         "head_message_id": new.input_message_id,
         "created_at": as_text(now()),
     }
-    await conn.execute(_INSERT, row)
+    return Run(**(await conn.execute(_INSERT, row)).mappings().one())
 
 
 async def remove_unstarted(conn: Connection, run_id: str) -> None:

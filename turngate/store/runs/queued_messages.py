@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import Select, bindparam, insert, select, update
+from sqlalchemy import bindparam, exists, insert, select, update
 
 from turngate.domain.requests import WhileRunning
 from turngate.store.clock import as_text, now
@@ -16,16 +17,12 @@ _WAITING = (
     .where(queued_messages.c.run_id == bindparam("run"), queued_messages.c.taken_at.is_(None))
     .order_by(queued_messages.c.created_at, queued_messages.c.id)
 )
-# Built once: asked before each step of each run, and at its end.
-_FOR_NEXT_STEP: Select[tuple[str]] = (
-    select(queued_messages.c.id)
-    .where(
-        queued_messages.c.run_id == bindparam("run"),
-        queued_messages.c.taken_at.is_(None),
-        queued_messages.c.while_running != "queue",
-    )
-    .limit(1)
+WAITS_FOR_NEXT_STEP: Final = exists().where(
+    queued_messages.c.run_id == bindparam("run"),
+    queued_messages.c.taken_at.is_(None),
+    queued_messages.c.while_running != "queue",
 )
+"""Whether a message waits for the run's next step, as a column of a query."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +69,6 @@ async def taken_by(conn: Connection, run_id: str) -> list[QueuedMessage]:
         .order_by(queued_messages.c.created_at, queued_messages.c.id)
     )
     return [QueuedMessage(**row) for row in (await conn.execute(query)).mappings()]
-
-
-async def wait_for_next_step(conn: Connection, run_id: str) -> bool:
-    """Tell whether a message waits for the run's next step."""
-    return (await conn.execute(_FOR_NEXT_STEP, {"run": run_id})).first() is not None
 
 
 async def superseding(conn: Connection, run_id: str) -> QueuedMessage | None:

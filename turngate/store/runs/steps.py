@@ -17,14 +17,23 @@ from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.runs import calls, messages, runs, subtree_usage
+from turngate.store.joined import parts
+from turngate.store.runs import calls, messages, queued_messages, runs, subtree_usage
+from turngate.store.tables import runs as runs_table
 from turngate.store.tables import steps
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _THIS = (steps.c.run_id == bindparam("run")) & (steps.c.step == bindparam("at_step"))
 _INSERT = insert(steps)
-_UP_TO = select(steps).where(
-    steps.c.run_id == bindparam("run"), steps.c.step.between(bindparam("first"), bindparam("at_step"))
+_POSITION = (
+    select(runs_table, steps, queued_messages.WAITS_FOR_NEXT_STEP)
+    .select_from(
+        runs_table.outerjoin(
+            steps,
+            (steps.c.run_id == runs_table.c.id) & steps.c.step.between(bindparam("first"), bindparam("at_step")),
+        )
+    )
+    .where(runs_table.c.id == bindparam("run"))
 )
 _PLAN = update(steps).where(_THIS, steps.c.plan.is_(None)).values(plan=bindparam("planned"))
 _CLOSE = (
@@ -96,6 +105,21 @@ class Step:
         return None if self.plan is None else StepPlan.model_validate_json(self.plan)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """Where a run is before a step.
+
+    ``before``: the trail before the last two steps. ``previous``: the step before this one. ``stored``: this one; None: it
+    has no stored response. ``has_messages``: a message waits for the run's next step.
+    """
+
+    run: runs.Run
+    before: Trail
+    previous: Step | None
+    stored: Step | None
+    has_messages: bool
+
+
 async def get(conn: Connection, run_id: str, step: int) -> Step | None:
     """Return one step, or None when its response is not stored yet."""
     query = select(steps).where(steps.c.run_id == run_id, steps.c.step == step)
@@ -103,12 +127,21 @@ async def get(conn: Connection, run_id: str, step: int) -> Step | None:
     return Step(**row) if row else None
 
 
-async def up_to(conn: Connection, run_id: str, step: int) -> tuple[Trail, Step | None, Step | None]:
-    """Return the trail before the last two steps, then the step before this one and this one; None: no stored response."""
-    rows = (await conn.execute(_UP_TO, {"run": run_id, "first": step - 2, "at_step": step})).mappings()
-    by_number = {row["step"]: Step(**row) for row in rows}
+async def position(conn: Connection, run_id: str, step: int) -> Position | None:
+    """Return where a run is before this step, in one query; None: there is no such run."""
+    rows = (await conn.execute(_POSITION, {"run": run_id, "first": step - 2, "at_step": step})).all()
+    if not rows:
+        return None
+    pairs = [parts(row, runs_table, steps) for row in rows]
+    by_number = {each["step"]: Step(**each) for _run, each in pairs if each is not None}
     before = by_number.get(step - 2)
-    return Trail() if before is None else before.decoded_trail, by_number.get(step - 1), by_number.get(step)
+    return Position(
+        run=runs.Run(**pairs[0][0] or {}),
+        before=Trail() if before is None else before.decoded_trail,
+        previous=by_number.get(step - 1),
+        stored=by_number.get(step),
+        has_messages=bool(rows[0][-1]),
+    )
 
 
 async def of_run(conn: Connection, run_id: str) -> list[Step]:

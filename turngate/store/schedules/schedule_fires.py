@@ -166,8 +166,7 @@ async def _open(conn: Connection, schedule: Schedule, fire: Fire, agent: AgentAt
     """Record the fire's run: its conversation, if it begins one, its first message and its first event."""
     run_id = fire.run_id or ""
     conversation_id = schedule.conversation_id or derived_id("conv", run_id)
-    if schedule.conversation_id is None:
-        await messages.create_conversation(conn, conversation_id)
+    begins = schedule.conversation_id is None
     new = NewRun(
         id=run_id,
         conversation_id=conversation_id,
@@ -185,8 +184,9 @@ async def _open(conn: Connection, schedule: Schedule, fire: Fire, agent: AgentAt
     payload = {"schedule_id": schedule.id, "unattended": schedule.unattended_asks}
     if fire.fired_by is not None:
         payload["by"] = fire.fired_by
-    head = await messages.head_of(conn, conversation_id)
-    await open_run(conn, new, new.input_after(head, user_message(schedule.input)), details=payload)
+    head = None if begins else await messages.head_of(conn, conversation_id)
+    message = new.input_after(head, user_message(schedule.input))
+    await open_run(conn, new, message, details=payload, begins_conversation=begins)
 
 
 async def _note(conn: Connection, schedule: Schedule | None, fire: Fire, before: Fire | None) -> Fire:
