@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from turngate.toolkits.confinement import system_paths
-from turngate.toolkits.confinement.sandbox import KEPT_READ_ONLY, Sandbox
+from turngate.toolkits.confinement.sandbox import KEPT_READ_ONLY, MIB, Sandbox
 
 _COUNTS_IN_NAMESPACES = (5, 14)
+_SHARED_MEMORY = 1024 * MIB
 
 FILTER, RESOLVER = "FILTER", "RESOLVER"
 """The launcher replaces them by the numbers of the files that hold the filter, and the address that knows names."""
@@ -33,7 +34,9 @@ def arguments(program: str, sandbox: Sandbox, hidden: Sequence[Path], argv: Sequ
     line += _system()
     if sandbox.network:
         line += _resolver()
-    line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/dev/shm", "--bind", str(sandbox.temporary), "/tmp"]  # noqa: S108
+    # Read-only: /proc/sys has settings of the whole machine, and root needs no capability to write them.
+    line += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
+    line += ["--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm", "--bind", str(sandbox.temporary), "/tmp"]  # noqa: S108
     for path in sandbox.readable:
         line += ["--ro-bind", str(path), str(path)]
     if sandbox.workspace is not None:
@@ -44,7 +47,17 @@ def arguments(program: str, sandbox: Sandbox, hidden: Sequence[Path], argv: Sequ
         if any(path.is_relative_to(place) for place in sandbox.places):
             line += _hide(path)
     start = Path("/tmp") if sandbox.workspace is None else sandbox.workspace  # noqa: S108 - the sandbox's own
-    return [*line, "--chdir", str(start), "--", *([] if root else _limited(sandbox.limits.processes)), *argv]
+    # What is no bind is memory: without room to write there, a sandbox can't fill it.
+    return [
+        *line,
+        "--remount-ro",
+        "/",
+        "--chdir",
+        str(start),
+        "--",
+        *([] if root else _limited(sandbox.limits.processes)),
+        *argv,
+    ]
 
 
 def _limited(processes: int) -> list[str]:
@@ -76,7 +89,13 @@ def _resolver() -> tuple[str, ...]:
 
 def _workspace(sandbox: Sandbox, workspace: Path) -> Iterator[str]:
     yield from ("--bind" if sandbox.workspace_writable else "--ro-bind", str(workspace), str(workspace))
-    for name in KEPT_READ_ONLY if sandbox.workspace_writable else ():
+    if not sandbox.workspace_writable:
+        return
+    # A mount of its own can't be renamed: the process could put a repository with other hooks in its place. A file `.git`
+    # says where the repository is.
+    repository = workspace / ".git"
+    yield from ("--bind-try" if repository.is_dir() else "--ro-bind-try", str(repository), str(repository))
+    for name in KEPT_READ_ONLY:
         place = str(workspace / name)
         yield from ("--ro-bind-try", place, place)
 

@@ -12,9 +12,10 @@ Run by path, before any of our modules is imported: ``python -I -S launcher.py O
 * ``network``: slirp4netns's path, with bubblewrap only, or null: no network. ``RESOLVER`` among the arguments becomes the number
   of a file that names slirp4netns's resolver
 
-The launcher stays as the parent, confined as the program is, unless bubblewrap confines: then the program can't see it. It counts
+The launcher stays as the parent, outside of the confinement: the program can't signal it, so it can't get rid of it. It counts
 the processes, because outside a namespace RLIMIT_NPROC counts all of a user's, and it lets root have any number. When the program
-ends, the launcher kills what the program left.
+ends, the launcher kills what the program left, wherever it went. The same when the launcher's own parent dies, a moment after
+SIGTERM, and at once on SIGUSR1.
 
 Everything fails closed: what can't be done ends the process with code 126 and a line on stderr, and the program never starts.
 Sources: landlock(7), seccomp(2), capabilities(7), prctl(2), proc_pid_task(5).
@@ -30,6 +31,7 @@ import signal
 import struct
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -41,6 +43,11 @@ _KILL_ROUNDS = 1_000
 _PAUSE_SECONDS = 0.001
 _LOOPBACK_ROUNDS = 2_000
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+END_ALL = signal.SIGUSR1
+"""Ends the program and all that it started. SIGKILL would end the launcher alone."""
+_RECEIVED = (signal.SIGCHLD, END_ALL, *_PASSED_ON)
+_LAST_WORDS_SECONDS = 1.5
+"""How long the program may go on after SIGTERM."""
 
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 24, 36, 38
 _SECCOMP_MODE_FILTER = 2
@@ -68,7 +75,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def main() -> None:
     """Confine this process as the order says, and run the program."""
     order, program = json.loads(sys.argv[1]), sys.argv[2:]
-    _die_with_parent()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _RECEIVED)
+    _die_with_parent(signal.SIGKILL)
     _call("prctl(PR_SET_CHILD_SUBREAPER)", _libc.prctl, _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for name, value in order["limits"].items():
         _limit(getattr(resource, name), value)
@@ -79,19 +87,23 @@ def main() -> None:
         if order["network"] is not None:
             _supervise(_start_with_network(order["network"], program), order["processes"], spared=True)
         _supervise(_start(program), order["processes"], spared=True)
+    _supervise(_start(program, prepare=lambda: _confine(order, code)), order["processes"])
+
+
+def _confine(order: dict[str, Any], code: bytes) -> None:
+    """Confine this process for good."""
     if order["user"] is not None:
         _become_user(*order["user"])
-        _die_with_parent()  # another user's process lost that
+        _die_with_parent(signal.SIGKILL)  # another user's process lost that
     _call("prctl(PR_SET_NO_NEW_PRIVS)", _libc.prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _drop_capabilities()
     if order["landlock"] is not None:
         _restrict(**order["landlock"])
     _filter(code)
-    _supervise(_start(program), order["processes"])
 
 
-def _die_with_parent() -> None:
-    _call("prctl(PR_SET_PDEATHSIG)", _libc.prctl, _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def _die_with_parent(number: int) -> None:
+    _call("prctl(PR_SET_PDEATHSIG)", _libc.prctl, _PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def _limit(kind: int, value: int) -> None:
@@ -108,15 +120,19 @@ def _file_of(code: bytes) -> str:
     return str(file)
 
 
-def _start(program: list[str], *, quiet: bool = False) -> int:
-    """Start a program, and return its process id. Signals to this process wait until :func:`_supervise` asks for them."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, *_PASSED_ON))
+def _nothing() -> None:
+    """Prepare nothing."""
+
+
+def _start(program: list[str], *, prepare: Callable[[], None] = _nothing, quiet: bool = False) -> int:
+    """Start a program, and return its process id. ``prepare``: what the new process does first."""
     child = os.fork()
     if child == 0:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGCHLD, *_PASSED_ON))
-        _die_with_parent()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _RECEIVED)
+        _die_with_parent(signal.SIGKILL)
         if quiet:
             _let_go_of(0, 1, 2)
+        prepare()
         _become(program)
     return child
 
@@ -132,21 +148,29 @@ def _supervise(child: int, most: int, *, spared: bool = False) -> NoReturn:
 
     ``spared``: the child gets no signal that is passed on. bubblewrap would end at once, and all in it, without last words.
     """
+    _die_with_parent(END_ALL)
     _let_go_of(0, 1)  # or a program that closes its input and output could not say so
     with suppress(OSError):  # for root: a fork bomb would leave no time for counting
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    until = float("inf")
     while True:
-        received = signal.sigtimedwait((signal.SIGCHLD, *_PASSED_ON), _COUNT_SECONDS)
-        if received is not None and received.si_signo in _PASSED_ON:
-            _signal([*([] if spared else [child]), *_below(child)[1]], received.si_signo)
+        received = signal.sigtimedwait(_RECEIVED, _COUNT_SECONDS)
+        number = None if received is None else received.si_signo
+        if number in _PASSED_ON:
+            _signal([*([] if spared else [child]), *_below(child)[1]], number)
+        if number == signal.SIGTERM:
+            until = min(until, time.monotonic() + _LAST_WORDS_SECONDS)
         code = _reap(child)
+        if code is None and (number == END_ALL or time.monotonic() > until):
+            os.kill(child, signal.SIGKILL)
+            code = KILLED
         if code is None and _below(os.getpid(), most)[0] > most:
             os.kill(child, signal.SIGKILL)  # of bubblewrap, that ends all at once, however fast they fork
             sys.stderr.write(f"turngate ended this command: more than {most:,} processes and threads at once\n")
             sys.stderr.flush()
             code = KILLED
         if code is not None:
-            _kill_all(rounds=1 if spared else _KILL_ROUNDS)  # of bubblewrap's, the kernel kills all with the first one
+            _kill_all()
             os._exit(code)
 
 
@@ -183,9 +207,9 @@ def _below(ancestor: int, most: int = sys.maxsize) -> tuple[int, list[int]]:
     return tasks, processes
 
 
-def _kill_all(*, rounds: int) -> None:
+def _kill_all() -> None:
     """Kill everything below this process. What is forked meanwhile is killed in the next round."""
-    for _round in range(rounds):
+    for _round in range(_KILL_ROUNDS):
         _tasks, processes = _below(os.getpid())
         if not processes:
             return

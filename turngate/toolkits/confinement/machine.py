@@ -25,14 +25,15 @@ from turngate.toolkits.confinement.sandbox import Backend, Command, Sandbox
 
 # Confinement by Landlock: the machine is there, and the kernel refuses what isn't allowed.
 #
-# Weaker than bubblewrap in what a process may know: it sees that other processes exist, and their command lines. It can't read
-# their memory or environment, signal them (Linux 6.12 or newer) or make any socket. Source: landlock(7).
+# Weaker than bubblewrap in what a process may know: it sees that other processes and files exist, and command lines. It can't
+# read processes' memory or environment, signal them or make any socket. Weaker in what it may do, too: change permissions and
+# times of any file that belongs to its user, which Landlock doesn't handle. Source: landlock(7).
 
 
 NEEDED_VERSION: Final = 4
 """Linux 6.7: the first that keeps a process from TCP."""
 SIGNALS_VERSION: Final = 6
-"""Linux 6.12: the first that keeps a process from signalling others."""
+"""Linux 6.12: the first that keeps a process from signalling others. On an older one, it can't signal its own either."""
 _CREATE_RULESET: Final = 444
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -47,6 +48,10 @@ def landlock_version() -> int:
         _CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1)
     )
     return max(number, 0)
+
+
+def _keeps_signals() -> bool:
+    return landlock_version() >= SIGNALS_VERSION
 
 
 def landlock_rules(sandbox: Sandbox) -> dict[str, list[str]]:
@@ -131,7 +136,9 @@ class Confinement:
         else:
             entry = pwd.getpwnam(self.tool_user or "")
             order["user"] = [entry.pw_uid, entry.pw_gid]
-        order["filter"] = seccomp.program(os.uname().machine, sockets=namespaces, ipc=namespaces).hex()
+        order["filter"] = seccomp.program(
+            os.uname().machine, namespaces=namespaces, signals=self.backend != "landlock" or _keeps_signals()
+        ).hex()
         return Command(
             argv=(sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(order), *program),
             environment=inside,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 # Classic BPF: an instruction is a code, two jump offsets and a constant (linux/filter.h).
@@ -80,28 +81,71 @@ _SYSTEM_V_IPC: Final = {
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
 }
+_SIGNALS: Final = {
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+}
+_OF_OTHER_PROCESSES: Final = {
+    "prlimit64": ((302, 261), 0),
+    "setpriority": ((141, 140), 1),
+    "sched_setparam": ((142, 118), 0),
+    "sched_setscheduler": ((144, 119), 0),
+    "sched_setaffinity": ((203, 122), 0),
+    "sched_setattr": ((314, 274), 0),
+    "ioprio_set": ((251, 30), 1),
+}
+"""What changes another process's limits, priority or processors, and which argument says whose; 0 is the caller."""
+_WHICH: Final = {"setpriority": 0, "ioprio_set": 1}
+"""Argument 0 of those with two: a process, and not a group or a user."""
+_NONE: Final = -1
+"""AArch64 has only the newer calls."""
+_WITH_MODE: Final = {
+    "chmod": ((90, _NONE), 1),
+    "fchmod": ((91, 52), 1),
+    "fchmodat": ((268, 53), 2),
+    "fchmodat2": ((452, 452), 2),
+    "creat": ((85, _NONE), 1),
+    "mknod": ((133, _NONE), 1),
+    "mknodat": ((259, 33), 2),
+}
+"""What gives a file its permissions, and which argument has them."""
+_OPENS: Final = {"open": ((2, _NONE), 1), "openat": ((257, 56), 2)}
+"""Likewise, with the flags before it: without these it makes no file, and the mode may be anything."""
+_CREATES: Final = 0o20000100  # O_CREAT, O_TMPFILE
+_OPENAT2: Final = (437, 437)
+"""Its mode is in memory, where no filter can look; programs fall back to openat."""
+_SET_USER_OR_GROUP: Final = 0o6000
+_FCNTL: Final = (72, 25)
+_SET_OWNERS: Final = (8, 15)
+"""F_SETOWN, F_SETOWN_EX: whom the kernel signals when there is input (fcntl(2))."""
 _SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
 _NAMESPACES: Final = 0x7E020080  # CLONE_NEWTIME | NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET
 _ORDINARY_SOCKETS: Final = (1, 2, 10, 16)
 """AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: those that namespaces confine. AF_VSOCK, for one, knows no namespaces."""
 
 
-def program(machine: str, *, sockets: bool, ipc: bool) -> bytes:
+Instruction = tuple[int, int, int, int]
+Code = list[Instruction]
+
+
+def program(machine: str, *, namespaces: bool, signals: bool = True) -> bytes:
     """Return the filter for a machine ("x86_64", "aarch64").
 
     Args:
         machine: as ``os.uname().machine`` says it.
-        sockets: whether sockets of the ordinary families may be made: only where namespaces confine them.
-        ipc: whether System V and POSIX queues and shared memory may be used: likewise.
+        namespaces: whether namespaces confine the process. Where they don't, it makes no socket, no System V or POSIX queue and
+            shared memory, and changes no limit or priority but its own.
+        signals: whether it may send signals: only where the kernel lets them reach none but its own processes.
 
     Raises:
         KeyError: there are no numbers for this machine.
     """
     architecture, column = AUDIT_ARCHITECTURES[machine], ("x86_64", "aarch64").index(machine)
-    refused = [numbers[column] for numbers in _REFUSED.values()]
-    if not ipc:
-        refused += [numbers[column] for numbers in _SYSTEM_V_IPC.values()]
-    code = [
+    code: Code = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_JUMP_EQUAL, 1, 0, architecture),
         (_RETURN, 0, 0, _KILL_PROCESS),  # a 32-bit program has other numbers
@@ -109,20 +153,70 @@ def program(machine: str, *, sockets: bool, ipc: bool) -> bytes:
     ]
     if machine == "x86_64":
         code += [(_JUMP_MORE_OR_EQUAL, 0, 1, _X32_BIT), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
-    for number in refused:
-        code += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | errno.EPERM)]
+    code += _calls(column, _REFUSED)
     # glibc falls back to clone, whose flags a filter can see.
-    code += [(_JUMP_EQUAL, 0, 1, _CLONE3[column]), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
-    code += [
-        (_JUMP_EQUAL, 0, 4, _CLONE[column]),
-        (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_JUMP_SET, 0, 1, _NAMESPACES),
-        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
-        (_RETURN, 0, 0, _ALLOW),
-    ]
-    families = _ORDINARY_SOCKETS if sockets else ()
-    code += [(_JUMP_EQUAL, 0, len(families) * 2 + 2, _SOCKET[column]), (_LOAD, 0, 0, _FIRST_ARGUMENT)]
-    for family in families:
-        code += [(_JUMP_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
-    code += [(_RETURN, 0, 0, _ERRNO | errno.EACCES), (_RETURN, 0, 0, _ALLOW)]
+    code += _calls(column, {"clone3": _CLONE3, "openat2": _OPENAT2}, errno.ENOSYS)
+    code += _refuse_bits(_CLONE[column], 0, _NAMESPACES)
+    code += _set_user_or_group(column)
+    if not namespaces:
+        code += [*_calls(column, _SYSTEM_V_IPC), *_of_other_processes(column)]
+    if not signals:
+        code += [*_calls(column, _SIGNALS), *_refuse_values(_FCNTL[column], 1, _SET_OWNERS)]
+    code += _allow_only(_SOCKET[column], 0, _ORDINARY_SOCKETS if namespaces else (), errno.EACCES)
+    code += [(_RETURN, 0, 0, _ALLOW)]
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
+
+
+def _set_user_or_group(column: int) -> Iterator[Instruction]:
+    for numbers, argument in _WITH_MODE.values():
+        yield from _refuse_bits(numbers[column], argument, _SET_USER_OR_GROUP)
+    for numbers, flags in _OPENS.values():
+        yield from _refuse_bits(numbers[column], flags + 1, _SET_USER_OR_GROUP, only=(flags, _CREATES))
+
+
+def _of_other_processes(column: int) -> Iterator[Instruction]:
+    for name, (numbers, argument) in _OF_OTHER_PROCESSES.items():
+        if name in _WHICH:
+            yield from _allow_only(numbers[column], 0, (_WHICH[name],), errno.EPERM)
+        yield from _allow_only(numbers[column], argument, (0,), errno.EPERM)
+
+
+# Each of these begins with the number of the system call loaded, and leaves it loaded for what follows.
+
+
+def _calls(column: int, table: Mapping[str, tuple[int, int]], error: int = errno.EPERM) -> Iterator[Instruction]:
+    """Refuse system calls whatever their arguments."""
+    for numbers in table.values():
+        yield from ((_JUMP_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ERRNO | error))
+
+
+def _refuse_bits(number: int, argument: int, bits: int, *, only: tuple[int, int] | None = None) -> Code:
+    """Refuse a system call whose argument has one of these bits; ``only``: and another argument one of others."""
+    check: Code = [(_JUMP_SET, 0, 1, bits), (_RETURN, 0, 0, _ERRNO | errno.EPERM)]
+    if only is None:
+        return _where(number, argument, check)
+    other, others = only
+    return _where(number, other, [(_JUMP_SET, 0, 3, others), _argument(argument), *check])
+
+
+def _refuse_values(number: int, argument: int, values: tuple[int, ...]) -> Code:
+    """Refuse a system call whose argument is one of these."""
+    refused = (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+    return _where(number, argument, [each for value in values for each in ((_JUMP_EQUAL, 0, 1, value), refused)])
+
+
+def _allow_only(number: int, argument: int, values: tuple[int, ...], error: int) -> Code:
+    """Refuse a system call whose argument is none of these."""
+    checks = [(_JUMP_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
+    return _where(number, argument, [*checks, (_RETURN, 0, 0, _ERRNO | error)])
+
+
+def _where(number: int, argument: int, check: Code) -> Code:
+    if number == _NONE:
+        return []
+    look = [_argument(argument), *check, (_LOAD, 0, 0, _NUMBER)]
+    return [(_JUMP_EQUAL, 0, len(look), number), *look]
+
+
+def _argument(place: int) -> Instruction:
+    return _LOAD, 0, 0, _FIRST_ARGUMENT + 8 * place

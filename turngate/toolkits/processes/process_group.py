@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from turngate.toolkits.confinement.launcher import END_ALL
 from turngate.toolkits.confinement.sandbox import Command
 from turngate.toolkits.processes.head_tail import HeadTail
 
@@ -26,8 +27,8 @@ from turngate.toolkits.processes.head_tail import HeadTail
 #
 # A process that made a session of its own (``setsid``, a daemon) has left its group, and once its parent is dead nothing
 # ties it to the command but its environment, which every child inherits. So each command carries a mark there, and
-# ``/proc`` is searched for it (proc_pid_environ(5)). What is left: a process that cleared its environment *and* left
-# the group, and systems without ``/proc``, where only the group is killed.
+# ``/proc`` is searched for it (proc_pid_environ(5)). What is left: of a command that runs unconfined, a process that cleared its
+# environment *and* left the group; and systems without ``/proc``, where only the group is killed.
 
 
 MARK: Final = "TURNGATE_COMMAND"
@@ -149,8 +150,12 @@ class ProcessGroup:
         the first await, and a thread that sweeps up the rest is never called off: a cancellation can delay nothing but
         the cleaning up.
         """
-        self.send(signal.SIGKILL)
-        sweep = self._loop.run_in_executor(None, kill_marked, self._mark)
+        if self._leader_passes_on:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, END_ALL)
+        else:
+            self.send(signal.SIGKILL)
+        sweep = self._loop.run_in_executor(None, self._sweep)
         try:
             await asyncio.wait([self._exit, sweep])
             await self.drained()
@@ -159,6 +164,20 @@ class ProcessGroup:
             os.close(self._reader)
             code = self._process.wait()  # It was killed; only the kernel's own delay is waited for.
         return code if code >= 0 else 128 - code
+
+    def _sweep(self) -> None:
+        """Kill what the leader has left. A leader that ends all it knows of needs a moment, and dead it couldn't."""
+        until = time.monotonic() + SWEEP_SECONDS
+        while not self._leader_has_ended() and time.monotonic() < until:
+            time.sleep(_PAUSE_SECONDS)
+        self.send(signal.SIGKILL)
+        kill_marked(self._mark)
+
+    def _leader_has_ended(self) -> bool:
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+        except ChildProcessError:  # and was reaped
+            return True
 
     async def drained(self) -> bool:
         """Wait until no one holds the pipe any more, at most ``DRAIN_SECONDS``; False when someone still does."""
