@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.policy.confined import always_asked
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import BUILT_IN_ASKS, FactsOf, Policy, Verdict, evaluate, parse_policy
@@ -30,8 +31,6 @@ from turngate.store.runs.starters import starters_of
 
 CLAIMED = agent_of_source("")
 """How rules that allow and grants see the agent of an external call whose source is only claimed."""
-UNCONFINED, NETWORK = "unconfined", "network"
-"""The rules by which calls are asked about whose processes this machine can't confine, or that ask for the network."""
 
 log = structlog.get_logger(__name__)
 
@@ -71,12 +70,8 @@ class RulesInForce:
             if_trusted = evaluate(self.distrusted, tool, params, agent=run.agent, facts=facts)
             if if_trusted.answer == "allow":
                 verdict = verdict.model_copy(update={"reason": DISTRUSTED})
-        if verdict.answer == "allow" and tool.confinement is not None and not decided:
-            confinement = tool.confinement(params)
-            # Neither a rule nor a grant was written for a process that can reach this inbox, or other machines.
-            if confinement.always_asks:
-                rule = NETWORK if confinement.confined else UNCONFINED
-                verdict = Verdict(answer="ask", rule=rule, reason=confinement.text, risk="high")
+        if not decided:
+            verdict = always_asked(verdict, tool, params)
         return verdict if run.attended or decided else unattended(verdict, tool, run.unattended_asks)
 
     def _by_rules(self, tool: Tool, params: Any, facts: FactsOf | None) -> Verdict:

@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import Any, Final, Literal, get_args
 
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.policy.confined import always_asked
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.policy import Policy, Verdict, VerdictKind, evaluate
 from turngate.domain.policy.unattended import unattended
@@ -20,7 +21,7 @@ from turngate.domain.runs.recorded_calls import RecordedCall
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.known_tools import KnownTool, OwnAsk, is_ask_unknown
 from turngate.domain.tools.tool import Effect, Tool, ToolKind
-from turngate.policies.facts import call_facts
+from turngate.policies.facts import call_facts, params_or_arguments
 
 GRANTS: Final = "a grant"
 """The rule of calls that any grant let through: each grant would be a change of its own."""
@@ -70,6 +71,7 @@ def judge(policy: Policy, call: RecordedCall, tool: Tool | KnownTool | None, gra
     )
     if is_ask_unknown(tool_of_call, verdict.rule):
         return Unjudged("no rule decides, and the tool's own ask is not known without its app (--app)")
+    verdict = always_asked(verdict, tool_of_call, params_or_arguments(params, call.input))
     return verdict if call.unattended is None else unattended(verdict, tool_of_call, call.unattended)
 
 
@@ -85,7 +87,9 @@ def _as_recorded(call: RecordedCall, known: KnownTool | None) -> KnownTool:
     if own_ask == "unknown":
         own_ask = known.own_ask
     effect = call.effect if call.effect in get_args(Effect) else known.effect
-    return KnownTool.model_validate({"name": call.tool, "kind": kind, "effect": effect, "own_ask": own_ask})
+    return KnownTool.model_validate(
+        {"name": call.tool, "kind": kind, "effect": effect, "own_ask": own_ask, "confinement": known.confinement}
+    )
 
 
 @dataclass(frozen=True)

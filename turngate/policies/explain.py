@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from turngate.domain.policy.confined import always_asked
 from turngate.domain.policy.facts import CallFacts, Finding
 from turngate.domain.policy.grants import Grant, GrantPattern, same_json
 from turngate.domain.policy.policy import Policy, Rule, VerdictKind, evaluate, grant_answers
@@ -22,7 +23,7 @@ from turngate.domain.policy.unattended import unattended
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools.known_tools import is_ask_unknown
 from turngate.domain.tools.tool import Tool
-from turngate.policies.facts import call_facts
+from turngate.policies.facts import call_facts, params_or_arguments
 from turngate.wire.policy import Explanation, GrantFinding, RuleFinding, RuleSource, RuleView
 
 ORDER: Final[tuple[VerdictKind, ...]] = ("deny", "ask", "allow")
@@ -51,6 +52,11 @@ class AskedCall:
     run_id: str = ""
     starter: str = ""
     unattended: UnattendedAsks | None = None
+
+    @property
+    def known_params(self) -> Any:
+        """What its confinement is judged by: see :func:`params_or_arguments`."""
+        return params_or_arguments(self.params, self.raw_input)
 
 
 def in_order(*sources: tuple[RuleSource, Policy]) -> list[PlacedRule]:
@@ -95,12 +101,13 @@ def explain(
         starters=(call.starter,),
     )
     depends = is_ask_unknown(call.tool, verdict.rule)
-    effective = verdict
+    judged = always_asked(verdict, call.tool, call.known_params)
+    effective = judged
     if call.unattended is not None and not depends:
-        effective = unattended(verdict, call.tool, call.unattended)
+        effective = unattended(judged, call.tool, call.unattended)
     seen = facts().read_as(call.params)
     findings = [(each, examine(each.rule, tool=call.tool.name, agent=call.agent, facts=seen)) for each in rules]
-    decisive = _decisive(verdict.rule, verdict.answer, findings)
+    decisive = _decisive(judged.rule, judged.answer, findings)
     return Explanation(
         tool=call.tool.name,
         agent=call.agent,
@@ -218,6 +225,8 @@ def _outranked(grant: Grant, call: AskedCall, findings: Sequence[tuple[PlacedRul
             return f"the rule {each.rule.name!r} denies the call"
         if not grant_answers(grant, each.rule, starters=(call.starter,)):
             return f"it does not answer the rule {each.rule.name!r}, which asks"
+    if call.tool.confinement is not None and call.tool.confinement(call.known_params).always_asks:
+        return "a call that runs unconfined, or asks for the network, needs a person each time"
     return None
 
 

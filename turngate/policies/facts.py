@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from pydantic import JsonValue
 
@@ -13,6 +13,17 @@ from turngate.domain.policy.facts import CallFacts, ResolvedPath
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.text.json_pointers import AMBIGUOUS, decode_arguments
 from turngate.policies.shell.parser import read_command
+
+
+def params_or_arguments(params: Any, raw_input: str) -> Any:
+    """Return decoded parameters; or, of a tool that is only known by name, the arguments as JSON, None if they are none."""
+    if params is not None:
+        return params
+    try:
+        return decode_arguments(raw_input)
+    except ValueError:
+        return None
+
 
 # Where a path leads, found as our tools find it (``turngate.toolkits.workspace``): from the real workspace on.
 

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from turngate import Policy, Rule
 from turngate.domain.policy.grants import Grant, GrantPattern
 from turngate.domain.policy.policy import evaluate
-from turngate.domain.tools.known_tools import KnownTool
+from turngate.domain.tools.known_tools import KnownConfinement, KnownTool, known
+from turngate.domain.tools.tool import ProcessConfinement
 from turngate.policies.explain import AskedCall, examine, explain, in_order, in_words, rule_views, why_not
 from turngate.policies.facts import call_facts
+from turngate.toolkits.coding import coding_toolkit
+from turngate.toolkits.shell import BashParams
 
 RUN = KnownTool(name="run_command", effect="once", own_ask="always")
 
@@ -179,3 +182,39 @@ def test_reasons_never_disagree_with_the_engine() -> None:
             Policy(rule=rules), RUN.stand_in(), None, agent=agent, facts=lambda raw=raw: call_facts(raw, None)
         )
         assert (answer.answer, answer.rule) == (engine.answer, engine.rule)
+
+
+def test_what_always_asks_is_explained_as_the_engine_answers() -> None:
+    """Neither a rule nor a grant allows a call that asks for the network, or one that runs unconfined, even by name only."""
+    bash = known(coding_toolkit().find("bash"))
+    network = '{"command": "git status", "network": true}'
+    everything = rule("all", "allow")
+    assert explanation(everything, tool=bash).answer == "allow"
+    verdict = explanation(
+        everything,
+        tool=bash,
+        args=network,
+        grants=[grant(pattern=GrantPattern(tool="bash", fixed={}, open=["command", "network"]))],
+    )
+    assert (verdict.answer, verdict.rule, verdict.risk) == ("ask", "network", "high")
+    assert not any(each.decides for each in verdict.rules)
+    assert [(each.covers, each.why) for each in verdict.grants] == [
+        (False, "a call that runs unconfined, or asks for the network, needs a person each time")
+    ]
+    assert explanation(everything, tool=bash, args='{"command": "x", "network": "maybe"}').answer == "ask"
+    assert explanation(everything, tool=bash, args='{"command": "x", "network": false}').answer == "allow"
+    assert explanation(rule("no", "deny"), tool=bash, args=network).rule == "no"
+    nowhere = ProcessConfinement(confined=False, text="Runs unconfined.")
+    open_bash = bash.model_copy(update={"confinement": KnownConfinement(plain=nowhere, network=nowhere)})
+    assert (explanation(everything, tool=open_bash).rule, explanation(everything, tool=open_bash).reason) == (
+        "unconfined",
+        "Runs unconfined.",
+    )
+    assert KnownTool.model_validate_json(bash.model_dump_json()) == bash
+    call = AskedCall(
+        tool=coding_toolkit().find("bash"),
+        raw_input=network,
+        agent="ops",
+        params=BashParams(command="ls", network=True),
+    )
+    assert explain(in_order(("file", Policy(rule=[everything]))), call).rule == "network"

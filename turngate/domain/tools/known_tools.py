@@ -5,12 +5,13 @@ Pure. Workers publish it, so that the API and the command line can explain rules
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from turngate.domain.tools.parameters import NoParameters
-from turngate.domain.tools.tool import Effect, Tool, ToolKind
+from turngate.domain.tools.tool import Effect, ProcessConfinement, Tool, ToolKind
 
 OwnAsk = Literal["always", "never", "computed", "unset", "unknown"]
 """A tool's own ``ask``: True, False, a function of the parameters, none; ``unknown``: no one has said."""
@@ -18,8 +19,31 @@ OwnAsk = Literal["always", "never", "computed", "unset", "unknown"]
 _ASKS: Final[dict[OwnAsk, bool | None]] = {"always": True, "never": False, "unset": None}
 
 
+class KnownConfinement(BaseModel):
+    """How a tool's processes are confined on its worker's machine: those of a call that asks for the network, and of others."""
+
+    model_config = ConfigDict(frozen=True)
+
+    plain: ProcessConfinement
+    network: ProcessConfinement
+
+    def of_call(self, arguments: Any) -> ProcessConfinement:
+        """Return it for arguments that are only known as JSON. What can't be read counts as asking for the network."""
+        network = arguments.get("network", False) if isinstance(arguments, dict) else False
+        try:
+            return self.network if _BOOLEAN.validate_python(network) else self.plain
+        except ValidationError:
+            return self.network
+
+
+_BOOLEAN: Final = TypeAdapter(bool)
+
+
 class KnownTool(BaseModel):
-    """A tool as its worker published it. ``agents``: those that have it, sub-agents included."""
+    """A tool as its worker published it. ``agents``: those that have it, sub-agents included.
+
+    ``confinement``: None: it starts no processes, or no one has said.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -28,9 +52,12 @@ class KnownTool(BaseModel):
     effect: Effect = "once"
     own_ask: OwnAsk = "unknown"
     agents: tuple[str, ...] = ()
+    confinement: KnownConfinement | None = None
 
     def stand_in(self) -> Tool:
         """Return a tool that policy can be asked about. Of one whose own ``ask`` is not known here, see :func:`is_ask_unknown`.
+
+        Its confinement takes arguments that are only known as JSON.
 
         Raises ConfigurationError for a name that no tool can have.
         """
@@ -42,6 +69,7 @@ class KnownTool(BaseModel):
             success=_ANYTHING,
             effect=self.effect,
             ask=_ASKS[self.own_ask] if self.own_ask in _ASKS else _Unknown(),
+            confinement=None if self.confinement is None else self.confinement.of_call,
         )
 
 
@@ -64,4 +92,17 @@ def known(tool: Tool) -> KnownTool:
     """Return what others may know of a declared tool."""
     asks: dict[bool | None, OwnAsk] = {True: "always", False: "never", None: "unset"}
     own_ask: OwnAsk = "computed" if callable(tool.ask) else asks[tool.ask]
-    return KnownTool(name=tool.name, kind=tool.kind, effect=tool.effect, own_ask=own_ask)
+    return KnownTool(
+        name=tool.name, kind=tool.kind, effect=tool.effect, own_ask=own_ask, confinement=_confinement_of(tool)
+    )
+
+
+def _confinement_of(tool: Tool) -> KnownConfinement | None:
+    """Return what a tool says of its processes, by the parameter ``network``; None where that takes more."""
+    if tool.confinement is None:
+        return None
+    try:
+        plain, with_network = (tool.confinement(SimpleNamespace(network=network)) for network in (False, True))
+    except Exception:  # noqa: BLE001 - the tool author's code, on parameters that it didn't declare
+        return None
+    return KnownConfinement(plain=plain, network=with_network)

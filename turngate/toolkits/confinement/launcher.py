@@ -47,7 +47,7 @@ END_ALL = signal.SIGUSR1
 """Ends the program and all that it started. SIGKILL would end the launcher alone."""
 _RECEIVED = (signal.SIGCHLD, END_ALL, *_PASSED_ON)
 _LAST_WORDS_SECONDS = 1.5
-"""How long the program may go on after SIGTERM."""
+"""How long the program may continue after SIGTERM."""
 
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 22, 24, 36, 38
 _SECCOMP_MODE_FILTER = 2
