@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -66,7 +68,50 @@ for host, port in {targets}:
             print("REACHED", port, connection.recv(1000))
     except OSError as error:
         print(error)
+for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+    name = line.split()[-1]
+    if name.startswith(("@", "/")):
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(name.replace("@", "\\0", 1))
+                print("REACHED", name)
+        except OSError as error:
+            print(error)
 END
+python3 - {pids} <<'END'
+import ctypes, fcntl, os, resource, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+reading, writing = os.pipe()
+for victim in map(int, sys.argv[1:]):
+    for attack in (
+        lambda: print("TRACED" if libc.ptrace(0x4206, victim, 0, 0) == 0 else "not traced"),
+        lambda: os.kill(victim, signal.SIGKILL),
+        lambda: signal.pidfd_send_signal(os.pidfd_open(victim), signal.SIGKILL),
+        lambda: (fcntl.fcntl(reading, fcntl.F_SETOWN, victim), fcntl.fcntl(reading, 10, signal.SIGKILL),
+                 fcntl.fcntl(reading, fcntl.F_SETFL, os.O_ASYNC), os.write(writing, b"x")),
+        lambda: resource.prlimit(victim, resource.RLIMIT_NOFILE, (0, 0)),
+        lambda: resource.prlimit(victim, resource.RLIMIT_CPU, (1, 1)),
+        lambda: os.setpriority(os.PRIO_PROCESS, victim, 19),
+    ):
+        try:
+            attack()
+        except OSError as error:
+            print(error)
+END
+cat /dev/shm/* /dev/mqueue/*; ipcs -m
+busctl --user list; systemd-run --user touch {directory}/by-systemd
+gdbus call --session --dest org.freedesktop.DBus --object-path / --method org.freedesktop.DBus.ListNames
+for place in /etc/cron.d/agent /var/spool/cron/crontabs/root /etc/profile.d/agent.sh /proc/sys/kernel/core_pattern \\
+    ~/.bashrc /root/.bashrc.agent $(echo $PATH | tr : ' ' | sed 's|[^ ]*|&/git-agent|g'); do
+    echo "touch {directory}/by-someone" >> $place
+done
+echo "* * * * * touch {directory}/by-cron" | crontab -; echo "touch {directory}/by-at" | at now
+cp /bin/sh shell; chmod 4755 shell; ./shell -p -c 'cat {data_dir}/token'
+su -c 'cat {data_dir}/token'; sudo -n cat {data_dir}/token
+mv .git old; cp -r old .git; echo "touch {directory}/by-git" > .git/hooks/post-index-change; chmod +x .git/hooks/*
+git config core.fsmonitor "touch {directory}/by-git"
+(env -i setsid sh -c 'sleep 3; cat {data_dir}/token > {directory}/late; touch {directory}/late' > /dev/null 2>&1 &)
+kill -9 $PPID
 echo finished
 """
 
@@ -77,7 +122,9 @@ class Deployment:
 
     directory: Path
     data_dir: Path
+    backend: str
     ports: list[int]
+    pids: list[int]
     secrets: list[str]
     environment: dict[str, str]
 
@@ -87,22 +134,40 @@ class Deployment:
         return ended.stdout
 
 
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """How tools' processes are confined."""
+    return request.param
+
+
+def without_bubblewrap(place: Path) -> str:
+    """Return a PATH on which bubblewrap is found but can't work, as where user namespaces are forbidden."""
+    place.mkdir()
+    (place / "bwrap").write_text("#!/bin/sh\nexit 1\n")
+    (place / "bwrap").chmod(0o755)
+    return f"{place}{os.pathsep}{os.environ['PATH']}"
+
+
 @pytest.fixture(params=["up", "separate processes"])
-def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+def deployment(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> Iterator[Deployment]:
     """`turngate up` with SQLite, or a program each with PostgreSQL and its URL in the environment."""
     directory, data_dir = tmp_path / "project", tmp_path / "data"
     directory.mkdir()
+    subprocess.run(["git", "init", "-q", directory], check=True)
     (directory / "hostile_app.py").write_text(APP)
     (directory / "script.yaml").write_text(SCRIPT)
     port = embedded_temporal.choose_port()
     environment = {"TURNGATE_DATA_DIR": str(data_dir), "TURNGATE_API_PORT": str(port)}
-    ports, secrets = [port], []
+    if backend == "landlock":
+        environment["PATH"] = without_bubblewrap(tmp_path / "bin")
+    ports, pids, secrets = [port], [], []
     with ExitStack() as parts:
 
         def start(*arguments: str, ready: str) -> None:
             program = Background(*arguments, cwd=directory, **environment)
             parts.callback(program.stop)
             program.wait_for(ready)
+            pids.append(program.process.pid)
 
         if request.param == "up":
             start("up", "hostile_app:app", ready="Start a run")
@@ -123,31 +188,54 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
         assert running is not None
         ports.append(int(running.temporal_address.rpartition(":")[2]))
         secrets.append((data_dir / "token").read_text().strip())
-        yield Deployment(directory, data_dir, ports, secrets, environment)
+        yield Deployment(directory, data_dir, backend, ports, pids, secrets, environment)
 
 
 def test_i13_an_approved_hostile_command_reads_no_credential_and_decides_nothing(deployment: Deployment) -> None:
-    """Not from the data directory, from other processes, from any server; the request beside it still waits."""
+    """Each strategy of its script fails; the request beside it still waits, and the deployment still works."""
     directory = deployment.directory
     targets = [(host, port) for port in deployment.ports for host in ("127.0.0.1", "localhost", "10.0.2.2")]
     program = Path(sys.executable).parent / "turngate"
     # Written before the request is opened: a script that changes after that is asked about again.
-    (directory / "tests.sh").write_text(TESTS.format(data_dir=deployment.data_dir, turngate=program, targets=targets))
+    (directory / "tests.sh").write_text(
+        TESTS.format(
+            data_dir=deployment.data_dir,
+            directory=directory,
+            turngate=program,
+            targets=targets,
+            pids=" ".join(map(str, deployment.pids)),
+        )
+    )
     deployment.turngate("run", "Run the tests.", "--workspace", ".", "--no-watch")
     requests: list[dict[str, str]] = []
     while len(requests) < 2:
         requests = json.loads(deployment.turngate("requests", "--json"))
     hostile, other = (item["id"] for item in sorted(requests, key=lambda item: item["tool_call_id"]))
+    doctor = turngate("doctor", cwd=directory, **deployment.environment).stdout
+    assert f"confinement of tools' processes: {deployment.backend}" in doctor
     (directory / "request").write_text(other)
     deployment.turngate("decide", hostile, "approve")
     loot = directory / "loot.txt"
+    until = time.monotonic() + 150
     while not (loot.exists() and "finished" in loot.read_text(errors="replace")):
-        os.sched_yield()
+        assert time.monotonic() < until
+        time.sleep(0.05)
     taken = loot.read_text(errors="replace")
     for secret in deployment.secrets:
         assert secret not in taken
     assert "REACHED" not in taken
+    assert "TRACED" not in taken
     waiting = json.loads(deployment.turngate("requests", "--json"))
     assert [item["id"] for item in waiting] == [other]
     assert not (directory / "taken").exists()
     assert "thief" not in deployment.turngate("token", "list")
+    assert not (directory / "shell").stat().st_mode & 0o6000
+    if deployment.backend == "bubblewrap":  # Landlock can't: docs/security.md says so
+        subprocess.run(["git", "status"], cwd=directory, check=True, capture_output=True)
+    # The next call still runs: nothing was killed or starved; nothing that the first one left still runs, or was run by others.
+    deployment.turngate("decide", other, "approve")
+    while not (directory / "taken").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    left = [*directory.glob("by-*"), directory / "late"]
+    assert not [path for path in left if path.exists()]
