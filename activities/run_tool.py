@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -14,7 +15,7 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.author_code import await_author
+from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
 from activities.engine.engine import Engine
 from activities.engine.heartbeats import heartbeating
 from activities.engine.lost_workers import judging
@@ -210,7 +211,8 @@ async def presentation_of(redeemed: Redeemed, result: Ok | Failure) -> str | Non
         return None
     try:
         params = redeemed.tool.decode(redeemed.raw_input)
-        view = asyncio.to_thread(redeemed.tool.presentation_of, params, result)
+        draw = partial(redeemed.tool.presentation_of, params, result)
+        view = in_own_thread(draw, of=redeemed.tool.present, most_overdue=MOST_VIEWS_OVERDUE)
         return PRESENTATION.dump_json(await await_author(view, seconds=PRESENTER_SECONDS)).decode()
     except Exception:
         log.exception("presenter failed", tool=redeemed.tool.name)

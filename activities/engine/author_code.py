@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
-from typing import Any, TypeVar
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import svcs
 
@@ -16,6 +21,9 @@ Result = TypeVar("Result")
 
 AUTHOR_SECONDS = 30.0
 """How long one hook, precondition or probe may take; beyond it the call does not run, or a person is asked."""
+MOST_VIEWS_OVERDUE: Final = 4
+MOST_HANDLERS_OVERDUE: Final = 32
+"""How many calls of one preview or presenter, and of one handler, precondition or probe may hang in threads."""
 
 
 class AuthorCodeError(Exception):
@@ -87,6 +95,55 @@ def is_from_outside(odd: BaseException) -> bool:
     return isinstance(odd, KeyboardInterrupt | GeneratorExit)
 
 
+class OverdueError(Exception):
+    """Too many earlier calls of the function still run, although no one waits for them any more."""
+
+
+_overdue: Counter[Callable[..., Any]] = Counter()
+"""Function → calls that still run in a thread after they were given up. Changed on the event loop only."""
+
+
+async def in_own_thread(call: Callable[[], Result], *, of: Callable[..., Any], most_overdue: int) -> Result:
+    """Make a call of an author's sync function in a thread of its own, and return what it returns.
+
+    No thread can be stopped. So one that never ends takes no place that others need, as it would in a shared pool; the process
+    ends without waiting for it; and a function (``of``) of which ``most_overdue`` calls hang isn't called again.
+
+    Raises OverdueError; and whatever the function raises.
+    """
+    if _overdue[of] >= most_overdue:
+        raise OverdueError(f"{most_overdue} earlier calls of it still run")
+    loop, context = asyncio.get_running_loop(), copy_context()
+    future: asyncio.Future[Result] = loop.create_future()
+
+    def end(settle: Callable[[Any], None], outcome: Any) -> None:
+        if not future.cancelled():
+            settle(outcome)
+            return
+        _overdue[of] -= 1
+        if not _overdue[of]:
+            del _overdue[of]
+
+    def run() -> None:
+        settle: Callable[[Any], None]
+        outcome: Any
+        try:
+            settle, outcome = future.set_result, context.run(call)
+        except StopIteration as raised:  # no future takes that
+            settle, outcome = future.set_exception, RuntimeError(repr(raised))
+        except BaseException as raised:  # noqa: BLE001 - it belongs to the caller, as from a pool
+            settle, outcome = future.set_exception, raised
+        with suppress(RuntimeError):  # the loop is closed: the process ends
+            loop.call_soon_threadsafe(end, settle, outcome)
+
+    threading.Thread(target=run, name="author's code", daemon=True).start()
+    try:
+        return await future
+    finally:
+        if future.cancelled():
+            _overdue[of] += 1
+
+
 async def call_injected(
     author: Injected,
     services: svcs.Container,
@@ -107,7 +164,9 @@ async def call_injected(
         arguments[name] = await services.aget(service)
     if author.is_async:
         return await author.function(**arguments)
-    answer = await asyncio.to_thread(author.function, **arguments)
+    answer = await in_own_thread(
+        partial(author.function, **arguments), of=author.function, most_overdue=MOST_HANDLERS_OVERDUE
+    )
     return (
         await answer if inspect.isawaitable(answer) else answer
     )  # a decorator's plain wrapper around an async function

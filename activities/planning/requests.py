@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from activities.engine.author_code import await_author
+from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import PlannedCall
 from turngate.domain.digest import derived_id
@@ -182,7 +182,8 @@ async def take_preview(tool: Tool, params: Any, workspace: str | None) -> Previe
     if tool.preview is None:
         return None
     try:
-        preview = asyncio.to_thread(tool.preview, params, None if workspace is None else Path(workspace))
+        take = partial(tool.preview, params, None if workspace is None else Path(workspace))
+        preview = in_own_thread(take, of=tool.preview, most_overdue=MOST_VIEWS_OVERDUE)
         return await await_author(preview, seconds=PREVIEW_SECONDS)
     except Exception as error:  # noqa: BLE001 - the tool author's code; the operator still sees the exact arguments
         return Preview(kind="text", text=f"No preview: {type(error).__name__}: {error}")
