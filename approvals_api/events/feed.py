@@ -1,8 +1,9 @@
-"""Live events, progress and deltas: one poller per process wakes every watcher; each watcher reads the stored rows itself.
+"""Live events, progress and deltas: one poller per process wakes the watchers; each watcher reads the stored rows itself.
 
-A poller, because SQLite has no notifications and what other processes write (the worker writes most) must be seen
-too. It runs only while someone watches, and runs one query for all of them; more often while a model streams words that
-someone follows.
+The database says at once that something was committed, as far as it can (:meth:`Database.commits`). The poller also looks ten
+times a second, for what other processes write to SQLite and for what was not said; more often while a model streams
+words that someone follows. It runs only while someone watches, asks once for all watchers, and wakes those whose runs
+something is new about.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import logging
 import math
 import time
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from turngate.domain.errors import UnavailableError
-from turngate.store.database import Database
+from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.live import watch
 from turngate.store.live.watch import Follower, Newest, StreamItem
+from turngate.store.sequences import Numbered
 
 logger = logging.getLogger(__name__)
 
@@ -30,19 +33,25 @@ STREAMS_FOR = timedelta(seconds=2)
 """After the last deltas. While a model is silent for longer, the poller keeps its usual pace."""
 
 
+@dataclass(eq=False)
+class _Watcher:
+    """Someone who follows. ``run_id``: the run whose tree they follow; None: every run."""
+
+    run_id: str | None
+    sequences: frozenset[Numbered]
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class EventFeed:
     """Follows what is written to the store. Belongs to one event loop; :meth:`close` it before the database."""
 
     def __init__(self, database: Database, *, poll_every: timedelta = POLL_EVERY) -> None:
         self._database = database
         self._poll_seconds = poll_every.total_seconds()
-        self._seen = Newest(-1, -1, -1)
-        self._an_event = asyncio.Event()
-        self._progress = asyncio.Event()  # progress, or an event
-        self._deltas = asyncio.Event()  # deltas, or either of the two
-        self._listeners = 0
+        self._seen: Newest | None = None
+        self._watchers: set[_Watcher] = set()
+        self._committed = asyncio.Event()
         self._streamed_at = -math.inf
-        self._watchers = 0
         self._poller: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -72,39 +81,36 @@ class EventFeed:
         follower = Follower(
             after, run_id=run_id, with_progress=with_progress, progress_of=progress_of, deltas_of=deltas_of
         )
-        with self._watching(listens=deltas_of is not None):
+        wanted = {Numbered.EVENTS: True, Numbered.PROGRESS: with_progress, Numbered.DELTAS: deltas_of is not None}
+        watcher = _Watcher(run_id, frozenset(sequence for sequence, wants in wanted.items() if wants))
+        with self._watching(watcher):
             while not self._closed:
                 # Subscribe first, read second: what is committed in between wakes us instead of being missed.
-                changed = self._progress if with_progress else self._an_event
-                if deltas_of is not None:
-                    changed = self._deltas
+                watcher.changed.clear()
                 async with self._database.read() as conn:
                     batch = await follower.read(conn)
                 for entry in batch:
                     yield entry
-                if not batch:
-                    await changed.wait()
+                if not batch and not self._closed:
+                    await watcher.changed.wait()
 
     @contextlib.contextmanager
-    def _watching(self, *, listens: bool) -> Iterator[None]:
-        self._watchers += 1
-        self._listeners += listens
+    def _watching(self, watcher: _Watcher) -> Iterator[None]:
+        self._watchers.add(watcher)
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll(), name="event-feed")
         try:
             yield
         finally:
-            self._watchers -= 1
-            self._listeners -= listens
-            if self._watchers == 0:
+            self._watchers.discard(watcher)
+            if not self._watchers:
                 self._stop()
 
     async def close(self) -> None:
         """End every watcher's events and stop polling. Safe to repeat."""
         poller = self._poller
         self._closed = True
-        for each in (self._an_event, self._progress, self._deltas):
-            each.set()
+        self._wake_all()
         self._stop()
         if poller is not None:
             await asyncio.gather(poller, return_exceptions=True)
@@ -116,37 +122,51 @@ class EventFeed:
 
     async def _poll(self) -> None:
         away = False
-        while True:
-            try:
-                async with self._database.glance() as conn:
-                    newest = await watch.newest(conn)
-            except UnavailableError as error:
-                if not away:
-                    logger.warning("live events pause, because the store is away: %s", error)
-                away = True
-            else:
-                away = False
-                self._wake(newest)
-            await asyncio.sleep(self._pause())
+        async with self._database.commits(self._committed.set):
+            while True:
+                self._committed.clear()
+                try:
+                    await self._look()
+                except UnavailableError as error:
+                    if not away:
+                        logger.warning("live events pause, because the store is away: %s", error)
+                    away = True
+                else:
+                    away = False
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._committed.wait(), self._pause())
 
     def _pause(self) -> float:
-        streams = self._listeners and time.monotonic() - self._streamed_at < STREAMS_FOR.total_seconds()
-        return min(self._poll_seconds, POLL_WHILE_STREAMING.total_seconds()) if streams else self._poll_seconds
+        streams = time.monotonic() - self._streamed_at < STREAMS_FOR.total_seconds()
+        if streams and any(Numbered.DELTAS in watcher.sequences for watcher in self._watchers):
+            return min(self._poll_seconds, POLL_WHILE_STREAMING.total_seconds())
+        return self._poll_seconds
 
-    def _wake(self, newest: Newest) -> None:
-        """Wake the watchers that this concerns: many want no progress, and a tool may report ten times a second."""
-        before, self._seen = self._seen, newest
-        an_event = newest.event_seq != before.event_seq
-        progress = newest.progress_id != before.progress_id
-        deltas = newest.delta_id != before.delta_id
-        if deltas:
+    async def _look(self) -> None:
+        """Wake the watchers of what is new: many follow one run, and a tool may report ten times a second."""
+        async with self._database.glance() as conn:
+            newest = await watch.newest(conn)
+            seen, news = self._seen, {}
+            if seen is not None:
+                for sequence in Numbered:
+                    if seen[sequence] < newest[sequence]:
+                        news[sequence] = await self._changed_runs(conn, sequence, seen[sequence], newest[sequence])
+        self._seen = newest
+        if seen is None:
+            self._wake_all()
+        if Numbered.DELTAS in news:
             self._streamed_at = time.monotonic()
-        if an_event:
-            woken, self._an_event = self._an_event, asyncio.Event()
-            woken.set()
-        if an_event or progress:
-            woken, self._progress = self._progress, asyncio.Event()
-            woken.set()
-        if an_event or progress or deltas:
-            woken, self._deltas = self._deltas, asyncio.Event()
-            woken.set()
+        for watcher in self._watchers:
+            for sequence in watcher.sequences & news.keys():
+                if watcher.run_id is None or watcher.run_id in news[sequence]:
+                    watcher.changed.set()
+
+    def _wake_all(self) -> None:
+        for watcher in self._watchers:
+            watcher.changed.set()
+
+    async def _changed_runs(self, conn: Connection, sequence: Numbered, seen: int, upto: int) -> set[str]:
+        """Return the runs that something is new about, and those above them; nothing where no one follows single runs."""
+        if not any(watcher.run_id is not None and sequence in watcher.sequences for watcher in self._watchers):
+            return set()
+        return await watch.runs_between(conn, sequence, seen, upto)

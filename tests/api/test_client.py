@@ -179,7 +179,7 @@ async def test_a_stream_outlives_a_restart_of_the_server(api: Api, whose: str) -
         watching = asyncio.create_task(watch(url))
         if run_id is None:
             feed = started.state.services.feed
-            await until(lambda: asyncio.sleep(0, feed._watchers), "watcher of all runs")
+            await until(lambda: asyncio.sleep(0, bool(feed._watchers)), "watcher of all runs")
         else:
             await asyncio.wait_for(ready.wait(), 20)
     async with api.stack.database.read() as conn:

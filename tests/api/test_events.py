@@ -131,7 +131,7 @@ async def test_each_watcher_gets_each_event_once_and_polling_stops(api: Api) -> 
     assert all(story == stories[0] for story in stories)
     assert {event.run_id for event in stories[0]} == {run["id"]}
     assert feed._poller is None
-    assert feed._watchers == 0
+    assert not feed._watchers
 
 
 async def test_closing_the_feed_ends_its_watchers(api: Api) -> None:
@@ -143,7 +143,7 @@ async def test_closing_the_feed_ends_its_watchers(api: Api) -> None:
         return [event async for event in feed.follow(end)]
 
     watcher = asyncio.create_task(watch())
-    await until(lambda: asyncio.sleep(0, feed._watchers), "watcher")
+    await until(lambda: asyncio.sleep(0, bool(feed._watchers)), "watcher")
     await feed.close()
     assert await asyncio.wait_for(watcher, 5) == []
     assert feed._poller is None

@@ -26,6 +26,7 @@ from turngate.store.events.events import Event
 from turngate.store.live import progress, watch
 from turngate.store.live.watch import StreamItem
 from turngate.store.runs import executions, runs
+from turngate.store.sequences import Numbered
 
 SECRET = "a word that is nowhere else 7f3a"
 
@@ -317,6 +318,6 @@ async def test_leaving_is_bounded_and_late_words_are_void(
     holder.close()
     emit("late")
     async with database.read() as conn:
-        assert (await watch.newest(conn)).progress_id == 0
+        assert (await watch.newest(conn))[Numbered.PROGRESS] == 0
         assert await events.last_seq(conn) > 0
     assert await stored_progress(database) == []

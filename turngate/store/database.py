@@ -7,7 +7,7 @@ functions see one :class:`Connection` and do not know which it is.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -33,6 +33,8 @@ class _Backend(Protocol):
     def glance(self) -> Any: ...
 
     def write(self) -> Any: ...
+
+    def commits(self, ring: Callable[[], None]) -> Any: ...
 
     async def close(self) -> None: ...
 
@@ -69,6 +71,16 @@ class Database:
         """
         async with _reported(), self._backend.write() as connection:
             yield connection
+
+    @asynccontextmanager
+    async def commits(self, ring: Callable[[], None]) -> AsyncIterator[None]:
+        """Call ``ring`` soon after commits, on the event loop of the caller, until the block ends.
+
+        SQLite: after each of this object. PostgreSQL: after each of any process that took a number of a sequence. A hint that
+        comes at once, and not a promise: who must not miss anything also looks now and then.
+        """
+        async with self._backend.commits(ring):
+            yield
 
     async def close(self) -> None:
         """Close every connection."""

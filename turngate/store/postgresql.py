@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -16,6 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 PING_AFTER_SECONDS = 1.0
 """How long a connection may be idle before it is pinged."""
+LISTEN_AGAIN_SECONDS = 1.0
+"""Until a lost connection that listens is opened again."""
 
 
 class Postgresql:
@@ -45,6 +48,29 @@ class Postgresql:
         """Open one transaction; it commits at the end of the block."""
         async with self._engine.begin() as connection:
             yield connection
+
+    @asynccontextmanager
+    async def commits(self, ring: Callable[[], None]) -> AsyncIterator[None]:
+        """Call ``ring`` after each commit that took a number (migration 0006), on a connection of its own."""
+        listening = asyncio.create_task(self._listen(ring), name="listen-to-commits")
+        try:
+            yield
+        finally:
+            listening.cancel()
+            with suppress(asyncio.CancelledError):
+                await listening
+
+    async def _listen(self, ring: Callable[[], None]) -> None:
+        arguments, options = self._engine.dialect.create_connect_args(self._engine.url)
+        while True:
+            # A server that is away, or a pooler that can't do LISTEN: meanwhile the listener has to look.
+            with suppress(psycopg.Error, OSError):
+                async with await psycopg.AsyncConnection.connect(*arguments, **options, autocommit=True) as connection:
+                    await connection.execute("LISTEN turngate")
+                    ring()  # for what was committed before
+                    async for _notification in connection.notifies():
+                        ring()
+            await asyncio.sleep(LISTEN_AGAIN_SECONDS)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -55,6 +55,7 @@ class Sqlite:
         )
         event.listen(self._engine, "connect", _on_connect)
         self._writing = asyncio.Lock()
+        self._rings: set[Callable[[], None]] = set()
         self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="turngate-commit")
 
     @asynccontextmanager
@@ -88,6 +89,15 @@ class Sqlite:
                     raise
                 await self._commit(connection)
 
+    @asynccontextmanager
+    async def commits(self, ring: Callable[[], None]) -> AsyncIterator[None]:
+        """Call ``ring`` after each commit of this object. SQLite doesn't announce those of other processes."""
+        self._rings.add(ring)
+        try:
+            yield
+        finally:
+            self._rings.discard(ring)
+
     async def _begin(self, connection: sqlalchemy.Connection, deadline: float) -> None:
         """Take the write lock at once: a read transaction that upgrades later fails whatever the timeout."""
         pause = 0.001
@@ -118,6 +128,9 @@ class Sqlite:
         failure = commit.exception()
         if failure is not None:
             _roll_back(connection)
+        else:
+            for ring in self._rings:
+                ring()
         if (stopped := cancelled or failure) is not None:
             raise stopped
 

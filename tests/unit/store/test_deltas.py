@@ -19,6 +19,7 @@ from turngate.store.live import deltas, watch
 from turngate.store.live.deltas import LOST, Attempt, DeltaBatch, Deltas
 from turngate.store.live.watch import EVERY_RUN, Follower, StreamItem
 from turngate.store.runs import runs, steps
+from turngate.store.sequences import Numbered
 from turngate.store.tables import deltas as deltas_table
 
 
@@ -171,4 +172,4 @@ async def test_left_over_deltas_are_swept_away(
         await deltas.sweep(conn)
     assert await stored_deltas(database, run) == ([(None, "old")] if stays else [])
     async with database.read() as conn:
-        assert (await watch.newest(conn)).delta_id == 1
+        assert (await watch.newest(conn))[Numbered.DELTAS] == 1

@@ -17,6 +17,7 @@ from turngate.store.live import progress, watch
 from turngate.store.live.progress import NewProgress
 from turngate.store.live.watch import Follower, StreamItem
 from turngate.store.runs import executions, runs
+from turngate.store.sequences import Numbered
 from turngate.store.tables import progress as progress_table
 from turngate.store.tables import runs as runs_table
 
@@ -126,7 +127,7 @@ async def test_old_progress_is_swept_away(
     async with database.read() as conn:
         left = [row.payload for row in await progress.after(conn, 0, finished_from=0)]
         assert left == (["old", "old too", "new"] if stays else ["new"])
-        assert (await watch.newest(conn)).progress_id == 3
+        assert (await watch.newest(conn))[Numbered.PROGRESS] == 3
 
 
 async def test_events_and_progress_come_in_the_order_they_happened(database: Database, run: runs.Run) -> None:

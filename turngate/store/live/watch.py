@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Column, Select, bindparam, select
 
 from turngate.store import sequences
 from turngate.store.database import Connection
@@ -16,6 +16,9 @@ from turngate.store.live import deltas, progress
 from turngate.store.live.deltas import Deltas
 from turngate.store.live.progress import Progress
 from turngate.store.sequences import Numbered
+from turngate.store.tables import deltas as delta_rows
+from turngate.store.tables import events as event_rows
+from turngate.store.tables import progress as progress_rows
 from turngate.store.tables import runs
 
 BATCH = 500
@@ -26,21 +29,37 @@ EVERY_RUN = ""
 """In place of a run's id: the deltas of every run whose events are read."""
 
 _TREE = select(runs.c.id).where(runs.c.id == bindparam("run")).cte("tree", recursive=True)
+_NUMBERS = {
+    Numbered.EVENTS: event_rows.c.seq,
+    Numbered.PROGRESS: progress_rows.c.id,
+    Numbered.DELTAS: delta_rows.c.id,
+}
+
+
+def _runs_between(number: Column[int]) -> Select[tuple[str]]:
+    own = select(number.table.c.run_id.label("id")).where(number > bindparam("seen"), number <= bindparam("upto"))
+    changed = own.cte("changed", recursive=True)
+    above = select(runs.c.parent_run_id).where(runs.c.id == changed.c.id, runs.c.parent_run_id.is_not(None))
+    return select(changed.union(above).c.id)
+
+
+_RUNS_BETWEEN = {sequence: _runs_between(number) for sequence, number in _NUMBERS.items()}
 _FAMILY = select(_TREE.union(select(runs.c.id).where(runs.c.parent_run_id == _TREE.c.id)).c.id)
 
 
-class Newest(NamedTuple):
-    """The newest number of each sequence."""
-
-    event_seq: int
-    progress_id: int
-    delta_id: int = 0
+Newest = Mapping[Numbered, int]
+"""The newest number of each sequence."""
 
 
 async def newest(conn: Connection) -> Newest:
-    """Return the newest event, progress row and delta row: one query of three rows shows whether anything is new."""
+    """Return the newest number of each sequence: one query of three rows shows whether anything is new."""
     last = await sequences.newest(conn)
-    return Newest(last.get(Numbered.EVENTS, 0), last.get(Numbered.PROGRESS, 0), last.get(Numbered.DELTAS, 0))
+    return {sequence: last.get(sequence, 0) for sequence in Numbered}
+
+
+async def runs_between(conn: Connection, sequence: Numbered, seen: int, upto: int) -> set[str]:
+    """Return the runs of the rows after number ``seen`` (exclusive), up to ``upto``, and the runs above them."""
+    return set((await conn.execute(_RUNS_BETWEEN[sequence], {"seen": seen, "upto": upto})).scalars())
 
 
 async def family(conn: Connection, run_id: str) -> list[str]:
@@ -104,7 +123,7 @@ class Follower:
         new_events = await self._events(conn, now)
         new_rows = [
             (cursor, newest_id, await cursor.read(conn, newest_id))
-            for cursor, newest_id in ((self._progress, now.progress_id), (self._deltas, now.delta_id))
+            for cursor, newest_id in ((self._progress, now[Numbered.PROGRESS]), (self._deltas, now[Numbered.DELTAS]))
             if cursor is not None
         ]
         # A full batch may have been cut off. Items after its end wait: the rest of that batch may belong before them.
@@ -112,7 +131,7 @@ class Follower:
         ends += [rows[-1].after_seq for _cursor, _newest_id, rows in new_rows if len(rows) == BATCH]
         horizon = min(ends, default=math.inf)
         items: list[StreamItem] = [event for event in new_events if event.seq <= horizon]
-        self._seq = max(self._seq, int(min(horizon, max(self._seq, now.event_seq))))
+        self._seq = max(self._seq, int(min(horizon, max(self._seq, now[Numbered.EVENTS]))))
         for cursor, newest_id, rows in new_rows:
             ready = [row for row in rows if row.after_seq <= horizon]
             cursor.advance(rows, len(ready), newest_id)
@@ -120,7 +139,7 @@ class Follower:
         return sorted(items, key=_place)
 
     async def _events(self, conn: Connection, now: Newest) -> Sequence[Event]:
-        if now.event_seq <= self._seq:
+        if now[Numbered.EVENTS] <= self._seq:
             return ()
         run_ids = None if self._run_id is None else await family(conn, self._run_id)
         return await events.after(conn, self._seq, run_ids=run_ids, limit=BATCH)

@@ -1,0 +1,152 @@
+"""The feed of events: who is woken by what, and how soon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import make_url, text
+from support.engine import until
+from support.stored_requests import live_run
+
+from approvals_api.events.feed import EventFeed
+from turngate.domain.conversation.messages import Delta
+from turngate.store.database import Connection, Database
+from turngate.store.events import events
+from turngate.store.live import deltas
+from turngate.store.live.watch import EVERY_RUN, StreamItem
+
+NEVER = timedelta(hours=1)
+"""Between two looks of a feed that has to learn of every commit."""
+
+
+class Counting(Database):
+    """A database that counts how often watchers read."""
+
+    reads = 0
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Connection]:
+        self.reads += 1
+        async with super().read() as conn:
+            yield conn
+
+
+@pytest.fixture
+async def here(database: Database) -> AsyncIterator[Counting]:
+    """The database as the process that watches has it open."""
+    here = Counting(database.url)
+    yield here
+    await here.close()
+
+
+@pytest.fixture
+async def feed(here: Counting) -> AsyncIterator[EventFeed]:
+    feed = EventFeed(here, poll_every=NEVER)
+    yield feed
+    await feed.close()
+
+
+@pytest.fixture
+def writer(database: Database, here: Counting) -> Database:
+    """On PostgreSQL another process, as it were; on SQLite this one, because it gets no news of others."""
+    return here if is_sqlite(database) else database
+
+
+def is_sqlite(database: Database) -> bool:
+    return make_url(database.url).get_backend_name() == "sqlite"
+
+
+class Watch:
+    """What one watcher has got so far."""
+
+    def __init__(self, feed: EventFeed, run_id: str | None, deltas_of: str | None) -> None:
+        self.items: list[StreamItem] = []
+        self._followed = feed.follow(0, run_id, deltas_of=deltas_of)
+
+    async def collect(self) -> None:
+        async for item in self._followed:
+            self.items.append(item)
+
+    async def has(self, count: int) -> None:
+        await until(lambda: asyncio.sleep(0, len(self.items) >= count), f"{count} items")
+
+
+@asynccontextmanager
+async def watching(feed: EventFeed, run_id: str | None = None, *, deltas_of: str | None = None) -> AsyncIterator[Watch]:
+    watch = Watch(feed, run_id, deltas_of)
+    task = asyncio.create_task(watch.collect())
+    try:
+        yield watch
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def tell(database: Database, run_id: str, kind: str = "step.closed") -> None:
+    async with database.write() as conn:
+        await events.append(conn, run_id, [(kind, {})])
+
+
+async def test_a_commit_is_seen_at_once(writer: Database, feed: EventFeed) -> None:
+    """An event comes without a look in between, on PostgreSQL from another process too; so do a model's words."""
+    async with writer.write() as conn:
+        run = await live_run(conn, "run_1")
+    async with watching(feed, run.id, deltas_of=EVERY_RUN) as watch:
+        for count in range(1, 6):
+            await tell(writer, run.id)
+            await watch.has(count)
+        async with writer.write() as conn:
+            words = deltas.DeltaBatch([Delta(part=0, kind="text", text="Hello")])
+            assert await deltas.begin(conn, run.id, 1, words)
+        await watch.has(6)
+
+
+async def test_only_watchers_of_the_run_or_of_one_above_it_are_woken(
+    writer: Database, feed: EventFeed, here: Counting
+) -> None:
+    """What happens in a sub-agent's run wakes who follows the run above it, and no one who follows another run."""
+    async with writer.write() as conn:
+        above, other = await live_run(conn, "run_1"), await live_run(conn, "run_2")
+        child = await live_run(conn, "run_3", parent_run_id=above.id, parent_tool_call_id="c1", path="agent/helper")
+        grandchild = await live_run(
+            conn, "run_4", parent_run_id=child.id, parent_tool_call_id="c1", path="agent/helper/x"
+        )
+    async with watching(feed) as everything, watching(feed, above.id) as of_tree, watching(feed, other.id) as of_other:
+        await tell(writer, other.id)
+        await of_other.has(1)
+        for count in range(1, 11):
+            await tell(writer, grandchild.id)
+            await of_tree.has(count)
+            await everything.has(count + 1)
+        reads = here.reads
+        await tell(writer, other.id)
+        await everything.has(12)
+        await of_other.has(2)
+        # Each of the two reads what is new, and then that nothing else is; the third doesn't read.
+        assert here.reads - reads == 4
+        assert {item.run_id for item in of_tree.items} == {grandchild.id}
+
+
+async def test_a_lost_connection_that_listens_is_opened_again(
+    database: Database, writer: Database, feed: EventFeed
+) -> None:
+    """What is committed while it is away is seen when it is back. SQLite has no such connection, and nothing to lose."""
+    async with writer.write() as conn:
+        run = await live_run(conn, "run_1")
+    async with watching(feed, run.id) as watch:
+        await tell(writer, run.id)
+        await watch.has(1)
+        if not is_sqlite(database):
+            async with writer.write() as conn:
+                lost = await conn.execute(
+                    text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN turngate'")
+                )
+                assert lost.scalars().all() == [True]
+        await tell(writer, run.id)
+        await watch.has(2)
+        await tell(writer, run.id)
+        await watch.has(3)
