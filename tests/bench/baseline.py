@@ -75,9 +75,9 @@ class MinimalTurn:
 class Baseline(Side):
     """The hand-written turn. Its first activity tells the decider, in memory, that the turn is about to wait."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, task_queue: str | None = None) -> None:
         super().__init__("baseline", client)
-        self._task_queue = f"baseline-{secrets.token_hex(4)}"
+        self._task_queue = task_queue or f"baseline-{secrets.token_hex(4)}"
 
     @activity.defn
     async def minimal_model(self, call: ModelCall) -> Answer:

@@ -22,13 +22,27 @@ from typing import Any
 sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import crowd, executor, history, inbox, interrupt, latency, long_run, restarts, streaming, throughput
+from bench import (
+    crowd,
+    executor,
+    history,
+    inbox,
+    interrupt,
+    latency,
+    long_run,
+    restarts,
+    streaming,
+    through_api,
+    throughput,
+    watchers,
+)
 from bench.baseline import Baseline
 from bench.figures import Figure, MeasurementError, table
 from bench.profiling import measured_runtime, profile
 from bench.scale import FULL, QUICK, Scale
+from bench.served import served_baseline, served_turngate
 from bench.turngate_side import Turngate, fresh_sqlite, turngate
-from support.postgres_server import PostgresServer, running_postgres
+from support.postgres_server import Cluster, running_cluster
 from temporalio.client import Client
 
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
@@ -36,6 +50,7 @@ from turngate.runtime.temporal_client import data_converter, sdk_runtime
 from turngate.store.database import Database
 
 NAMES = (
+    "through-api",
     "throughput",
     "latency",
     "history",
@@ -43,10 +58,12 @@ NAMES = (
     "interrupt",
     "inbox",
     "streaming",
+    "watchers",
     "crowd",
     "long-run",
     "restarts",
 )
+WITH_DATABASES = {"inbox": inbox.measure, "streaming": streaming.measure, "watchers": watchers.measure}
 BY_HAND = {"crowd", "long-run", "restarts"}
 """Minutes long: measured only when they are asked for."""
 
@@ -100,22 +117,24 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def _postgres(only: Sequence[str]) -> Iterator[PostgresServer | None]:
-    """A PostgreSQL server where one is installed and wanted; None where it is not, and then its lines are missing."""
+def _postgres(only: Sequence[str]) -> Iterator[Cluster | None]:
+    """A durable PostgreSQL where one is installed and wanted; None where it is not, and then its lines are missing."""
     with ExitStack() as servers:
         server = None
-        if {"throughput", "latency", "inbox", "streaming"} & set(only):
+        if {"throughput", "latency", "inbox", "streaming", "watchers", "through-api"} & set(only):
             try:
-                server = servers.enter_context(running_postgres())
+                server = servers.enter_context(running_cluster(durable=True))
             except (RuntimeError, KeyError) as missing:
                 print(f"PostgreSQL is not measured: {missing}", file=sys.stderr)
         yield server
 
 
-async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres: PostgresServer | None) -> list[Figure]:
+async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres: Cluster | None) -> list[Figure]:
     figures: list[Figure] = []
     async with EmbeddedTemporal(directory / "temporal") as server:
         client = await Client.connect(server.address, data_converter=data_converter(), runtime=sdk_runtime())
+        if "through-api" in only:
+            figures += await _timed(_through_api(client, directory, server, scale, postgres))
         if {"throughput", "latency", "history"} & set(only):
             async with AsyncExitStack() as stack:
                 sqlite, *others = await _sides(stack, client, directory, postgres)
@@ -133,16 +152,35 @@ async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres:
             figures += await _timed(executor.measure(client, directory, scale))
         if "interrupt" in only:
             figures += await _timed(interrupt.measure(client, directory, scale))
-        if "inbox" in only:
-            async with AsyncExitStack() as stack:
-                databases = await _databases(stack, directory, "inbox", postgres)
-                figures += await _timed(inbox.measure(client, databases, scale))
-        if "streaming" in only:
-            async with AsyncExitStack() as stack:
-                databases = await _databases(stack, directory, "streaming", postgres)
-                figures += await _timed(streaming.measure(client, databases, scale))
+        for name, measured in WITH_DATABASES.items():
+            if name in only:
+                async with AsyncExitStack() as stack:
+                    databases = await _databases(stack, directory, name, postgres)
+                    figures += await _timed(measured(client, databases, scale))
         figures += await _by_hand(client, directory, scale, only, server_pid=server.pid)
     return figures
+
+
+async def _through_api(
+    client: Client, directory: Path, temporal: EmbeddedTemporal, scale: Scale, postgres: Cluster | None
+) -> list[Figure]:
+    async with AsyncExitStack() as stack:
+        ours = [
+            await stack.enter_async_context(
+                served_turngate("SQLite", directory / "served-sqlite", temporal.address, None)
+            )
+        ]
+        own = {}
+        if postgres is not None and postgres.pid is not None:
+            url = postgres.server.fresh_url()
+            where = directory / "served-postgresql"
+            ours.append(await stack.enter_async_context(served_turngate("PostgreSQL", where, temporal.address, url)))
+            own["PostgreSQL"] = postgres.pid
+        baseline = await stack.enter_async_context(
+            served_baseline(directory / "served-baseline", client, temporal.address)
+        )
+        shared = [] if temporal.pid is None else [temporal.pid]
+        return await through_api.measure(ours, baseline, scale, shared=shared, own=own)
 
 
 async def _by_hand(
@@ -169,20 +207,18 @@ async def _timed(measuring: Coroutine[Any, Any, list[Figure]]) -> list[Figure]:
     return figures
 
 
-async def _sides(
-    stack: AsyncExitStack, client: Client, directory: Path, postgres: PostgresServer | None
-) -> list[Turngate]:
+async def _sides(stack: AsyncExitStack, client: Client, directory: Path, postgres: Cluster | None) -> list[Turngate]:
     databases = await _databases(stack, directory, "turns", postgres)
     return [await stack.enter_async_context(turngate(name, client, database)) for name, database in databases.items()]
 
 
 async def _databases(
-    stack: AsyncExitStack, directory: Path, name: str, postgres: PostgresServer | None
+    stack: AsyncExitStack, directory: Path, name: str, postgres: Cluster | None
 ) -> dict[str, Database]:
     databases = {"SQLite": await fresh_sqlite(directory, name)}
     stack.push_async_callback(databases["SQLite"].close)
     if postgres is not None:
-        databases["PostgreSQL"] = Database(postgres.fresh_url())
+        databases["PostgreSQL"] = Database(postgres.server.fresh_url())
         stack.push_async_callback(databases["PostgreSQL"].close)
         await databases["PostgreSQL"].migrate()
     return databases

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Scale:
     """Counts of one run. ``turns``: gated turns per round and side. ``latency_samples``: per round and side.
 
-    ``concurrency``: turns at work at a time. ``think_seconds``: between a request's appearance and its decision.
+    ``concurrency``: turns at work at a time. ``api_…``: over HTTP. ``think_seconds``: between a request and its decision.
     ``reads``: ungated calls in one step. ``crowd_seconds``: after which none of the ``crowd_people`` begins another
     decision about the ``crowd_runs`` times ``crowd_calls`` requests. ``long_run_steps``: of the one
     very long run. ``waiting_worker``, ``waiting_all``: runs that wait while the worker, or everything, is killed.
@@ -21,6 +21,10 @@ class Scale:
     warm_up_turns: int = 32
     concurrency: int = 16
     think_seconds: float = 0.1
+    api_rounds: int = 3
+    api_turns: int = 200
+    api_concurrency: int = 50
+    api_samples: int = 30
     latency_rounds: int = 6
     latency_samples: int = 10
     reads: int = 100
@@ -42,6 +46,10 @@ QUICK = Scale(
     rounds=2,
     turns=48,
     warm_up_turns=16,
+    api_rounds=2,
+    api_turns=48,
+    api_concurrency=16,
+    api_samples=8,
     latency_rounds=2,
     latency_samples=5,
     reads=40,

@@ -58,11 +58,12 @@ class Cluster:
     """A separate PostgreSQL in a temporary directory, which can be killed and started again.
 
     As root it runs as the user ``postgres``: initdb refuses root. ``dies_with_us``: the kernel kills it when this thread
-    ends, also by SIGKILL (Linux, as root).
+    ends, also by SIGKILL (Linux, as root). ``durable``: on disk, and each commit waits for it.
     """
 
-    def __init__(self, *, dies_with_us: bool = False) -> None:
-        roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM_BYTES
+    def __init__(self, *, dies_with_us: bool = False, durable: bool = False) -> None:
+        self._durable = durable
+        roomy = not durable and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM_BYTES
         self.home = Path(tempfile.mkdtemp(prefix="turngate-pg-", dir=MEMORY if roomy else None))
         self._log = self.home / "log"
         self._cluster = self.home / "cluster"
@@ -90,7 +91,8 @@ class Cluster:
         # Durability is not what these tests prove, and fsync is most of their time: what a killed process has handed to the
         # kernel is there all the same.
         wanted = ("fsync=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0", "autovacuum=off")
-        quick = [word for each in (*wanted, "max_connections=200") for word in ("-c", each)]
+        chosen = () if self._durable else wanted
+        quick = [word for each in (*chosen, "max_connections=200") for word in ("-c", each)]
         where = ["-D", str(self._cluster), "-p", str(self._port), "-h", "127.0.0.1", "-k", str(self.home)]
         with self._log.open("ab") as output:
             command = [*self._as_user, _program("postgres"), *where, *quick]
@@ -135,11 +137,18 @@ class Cluster:
 @contextmanager
 def running_postgres() -> Iterator[PostgresServer]:
     """Start a server in a temporary directory."""
-    cluster = Cluster()
+    with running_cluster() as cluster:
+        yield cluster.server
+
+
+@contextmanager
+def running_cluster(*, durable: bool = False) -> Iterator[Cluster]:
+    """Start a cluster in a temporary directory; ``durable`` as for :class:`Cluster`."""
+    cluster = Cluster(durable=durable)
     try:
         cluster.start()
         cluster.wait_until_ready()
-        yield cluster.server
+        yield cluster
     finally:
         cluster.close()
 
