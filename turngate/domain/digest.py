@@ -11,14 +11,18 @@ import json
 
 def framed_sha256(*fields: str) -> str:
     """Return the hex SHA-256 over length-prefixed UTF-8 fields (``("ab", "c")`` differs from ``("a", "bc")``)."""
-    digest = hashlib.sha256()
+    return hashlib.sha256(framed(*fields)).hexdigest()
+
+
+def framed(*fields: str) -> bytes:
+    """Return the fields in UTF-8, each after its length in eight bytes."""
+    frames = bytearray()
     for field in fields:
         encoded = field.encode(
             errors="surrogatepass"
         )  # a model may send half a surrogate pair, and must not wedge this
-        digest.update(len(encoded).to_bytes(8, "big"))
-        digest.update(encoded)
-    return digest.hexdigest()
+        frames += len(encoded).to_bytes(8, "big") + encoded
+    return bytes(frames)
 
 
 def call_digest(

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import bindparam, insert, select, text, update
 
+from turngate.domain.digest import framed
 from turngate.domain.runs.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
@@ -29,35 +30,51 @@ CHECKED_AT_ONCE: Final = 1_000
 """How many events of a chain are read at once when it is checked."""
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
-# Numbers and the chain's end are taken in one statement: a turn appends six times. SQLite has one writer, so what it reads
-# next to the counter is the newest; PostgreSQL rereads only the rows that it changes, so there the chain's end changes, too.
-_TAKE = {
-    "sqlite": "UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence RETURNING last_seq, "
-    "(SELECT event_count FROM {chain} WHERE id = :run) AS run_seq, "
-    "(SELECT event_hash FROM {chain} WHERE id = :run) AS previous",
-    "postgresql": "WITH taken AS (UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence "
-    "RETURNING last_seq) UPDATE {chain} SET event_count = event_count + :more FROM taken WHERE id = :run "
-    "RETURNING taken.last_seq AS last_seq, event_count - :more AS run_seq, event_hash AS previous",
-}
-_TAKE_OF = {
-    (dialect, chain.name): text(take.format(chain=chain.name))
-    for dialect, take in _TAKE.items()
-    for chain in (runs, event_chains)
-}
 _INSERT = insert(events)
-# PostgreSQL's way to write a single one, with the chain's new end: each trip to it costs as much as ten statements of SQLite.
-_ONE = (
-    "WITH written AS (INSERT INTO events (seq, run_id, run_seq, type, payload, created_at, previous_hash, hash) "
-    "VALUES (:seq, :run_id, :run_seq, :type, :payload, :created_at, :previous_hash, :hash)) "
-    "UPDATE {chain} SET event_hash = :hash WHERE id = :run_id"
+# SQLite: numbers and the chain's end are taken in one statement. It has one writer, so what is read next to the counter is
+# the newest.
+_TAKE = (
+    "UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence RETURNING last_seq, "
+    "(SELECT event_count FROM {chain} WHERE id = :run) AS run_seq, (SELECT event_hash FROM {chain} WHERE id = :run) AS previous"
 )
-_WRITE_ONE = {chain.name: text(_ONE.format(chain=chain.name)) for chain in (runs, event_chains)}
+_TAKE_OF = {chain.name: text(_TAKE.format(chain=chain.name)) for chain in (runs, event_chains)}
 _SET_END = {
     chain.name: update(chain)
     .where(chain.c.id == bindparam("run"))
     .values(event_count=bindparam("run_seq"), event_hash=bindparam("last_hash"))
     for chain in (runs, event_chains)
 }
+# PostgreSQL: all of it in one statement, because each is a trip to a server. So the server makes the hashes, from the end of
+# the chain: as `chain_hash` does, with the frames of what is known here. The counter is locked first, then the chain, and
+# `FOR UPDATE` reads the newest end, whatever was committed while this waited.
+_APPEND = """
+WITH RECURSIVE taken AS (
+    UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence RETURNING last_seq
+), prior AS (
+    SELECT taken.last_seq - :more AS seq, chain.event_count AS run_seq, chain.event_hash AS hash
+    FROM taken, {chain} AS chain WHERE chain.id = :run FOR UPDATE OF chain
+), new AS (
+    SELECT n, type, payload, frames
+    FROM unnest(CAST(:types AS text[]), CAST(:payloads AS text[]), CAST(:frames AS bytea[]))
+    WITH ORDINALITY AS each (type, payload, frames, n)
+), chained AS (
+    SELECT CAST(0 AS bigint) AS n, CAST('' AS text) AS previous, CAST(hash AS text) AS hash FROM prior
+    UNION ALL
+    SELECT new.n, chained.hash, encode(sha256(
+        int8send(octet_length(chained.hash)) || convert_to(chained.hash, 'UTF8') || :run_frame
+        || int8send(octet_length(CAST(prior.run_seq + new.n AS text))) || convert_to(CAST(prior.run_seq + new.n AS text), 'UTF8')
+        || new.frames
+    ), 'hex')
+    FROM chained JOIN new ON new.n = chained.n + 1 CROSS JOIN prior
+), moved AS (
+    UPDATE {chain} SET event_count = event_count + :more, event_hash = newest.hash
+    FROM (SELECT hash FROM chained WHERE n = :more) AS newest WHERE {chain}.id = :run
+)
+INSERT INTO events (seq, run_id, run_seq, type, payload, created_at, previous_hash, hash)
+SELECT prior.seq + n, :run, prior.run_seq + n, new.type, new.payload, :at, chained.previous, chained.hash
+FROM prior, chained JOIN new USING (n)
+"""
+_APPEND_TO = {chain.name: text(_APPEND.format(chain=chain.name)) for chain in (runs, event_chains)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,37 +99,60 @@ async def append(conn: Connection, run_id: str, new: Sequence[NewEvent]) -> None
     """
     if not new:
         return
-    chain = event_chains.name if run_id == SYSTEM else runs.name
-    wanted = {"sequence": Numbered.EVENTS.value, "run": run_id, "more": len(new)}
-    row = (await conn.execute(_TAKE_OF[conn.dialect.name, chain], wanted)).one_or_none()
-    if row is None or row.run_seq is None:
+    # Made storable here, not by the column: the hash is over what is stored.
+    written = [
+        (kind, storable(json.dumps(payload, ensure_ascii=False, sort_keys=True, separators=(",", ":"))))
+        for kind, payload in new
+    ]
+    append_in = _append_in_one if conn.dialect.name == "postgresql" else _append_in_turn
+    if not await append_in(conn, event_chains.name if run_id == SYSTEM else runs.name, run_id, written):
         raise LookupError(f"there is no chain of events {run_id!r}")
+
+
+async def _append_in_one(conn: Connection, chain: str, run_id: str, new: Sequence[tuple[str, str]]) -> bool:
+    """Append on PostgreSQL; False if there is no such chain. ``new``: type and stored payload of each."""
+    at = as_text(now())
+    row = {
+        "sequence": Numbered.EVENTS.value,
+        "more": len(new),
+        "run": run_id,
+        "run_frame": framed(run_id),
+        "types": [kind for kind, _payload in new],
+        "payloads": [payload for _kind, payload in new],
+        "frames": [framed(kind, payload, at) for kind, payload in new],
+        "at": at,
+    }
+    return (await conn.execute(_APPEND_TO[chain], row)).rowcount == len(new)
+
+
+async def _append_in_turn(conn: Connection, chain: str, run_id: str, new: Sequence[tuple[str, str]]) -> bool:
+    """Append on SQLite. As :func:`_append_in_one`."""
+    wanted = {"sequence": Numbered.EVENTS.value, "run": run_id, "more": len(new)}
+    row = (await conn.execute(_TAKE_OF[chain], wanted)).one_or_none()
+    if row is None or row.run_seq is None:
+        return False
     seq, run_seq, previous = int(row.last_seq) - len(new), int(row.run_seq), str(row.previous)
     created_at = as_text(now())
     rows = []
     for kind, payload in new:
         seq, run_seq = seq + 1, run_seq + 1
-        # Made storable here, not by the column: the hash is over what is stored.
-        written = storable(json.dumps(payload, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
-        digest = chain_hash(previous, run_id, run_seq, kind, written, created_at)
+        digest = chain_hash(previous, run_id, run_seq, kind, payload, created_at)
         rows.append(
             {
                 "seq": seq,
                 "run_id": run_id,
                 "run_seq": run_seq,
                 "type": kind,
-                "payload": written,
+                "payload": payload,
                 "created_at": created_at,
                 "previous_hash": previous,
                 "hash": digest,
             }
         )
         previous = digest
-    if conn.dialect.name == "postgresql" and len(rows) == 1:
-        await conn.execute(_WRITE_ONE[chain], rows[0])
-        return
     await conn.execute(_INSERT, rows)
     await conn.execute(_SET_END[chain], {"run": run_id, "run_seq": run_seq, "last_hash": previous})
+    return True
 
 
 async def after(
