@@ -14,7 +14,7 @@ DEV_STAMP := $(VENV)/.turngate-dev-$(CHECKOUT)
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test chaos lint bench dist lock openapi histories clean
+.PHONY: help setup setup-dev demo test test-all chaos lint bench dist lock openapi histories clean
 # The two set-ups write to the same environment.
 .NOTPARALLEL:
 
@@ -36,9 +36,13 @@ $(DEV_STAMP): requirements.lock requirements-dev.lock pyproject.toml scripts/set
 demo: setup ## Run the demo: an agent with a gated call, approvable in the browser
 	@"$(VENV)/bin/turngate" demo
 
-test: setup-dev ## Run everything CI runs: lint, types, import contracts, all tests
+test: setup-dev ## Run everything CI runs: lint, types, import contracts, all tests but the exhaustive ones
 	@scripts/system-packages
 	@scripts/check
+
+test-all: setup-dev ## The same with every test, which takes three times as long
+	@scripts/system-packages
+	@scripts/check --all
 
 chaos: setup-dev ## Kill and stop every process under 1,000 gated calls, then check that nothing was lost or done twice
 	@scripts/system-packages

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -40,6 +41,30 @@ def pytest_configure() -> None:
 # How long an example takes depends on how busy the machine is, not on the code under test.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+ENGINE_TESTS = {"api", "bridges", "evals", "frontends", "workflow"}
+INVARIANT = re.compile(r"test(_i[0-9]+)+_")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all cases of an engine test but its first, which is on SQLite, as exhaustive: `make test` leaves them out.
+
+    Tests of invariants run with all their cases, on both databases, and so do the store's own tests (``unit/store``).
+    """
+    tests = Path(__file__).parent
+    first: set[str] = set()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        is_first = function not in first
+        first.add(function)
+        is_invariant = INVARIANT.match(item.name) is not None
+        if is_invariant and item.get_closest_marker("exhaustive") is not None:
+            raise pytest.UsageError(
+                f"{item.nodeid}: `make test` proves every invariant; this one must not be exhaustive"
+            )
+        if item.path.relative_to(tests).parts[0] in ENGINE_TESTS and not is_first and not is_invariant:
+            item.add_marker(pytest.mark.exhaustive)
 
 
 def pytest_collection() -> None:

@@ -139,6 +139,7 @@ async def test_many_can_only_be_approved_or_rejected(api: Api, decision: str) ->
     assert refused.status_code == 422
 
 
+@pytest.mark.exhaustive
 async def test_a_dozen_are_decided_by_the_client(api: Api) -> None:
     """The typed client decides twelve requests with one call; it says why it could not decide one."""
     targets = await gated(api, *(["pay 9"] * 12))

@@ -87,6 +87,7 @@ async def test_only_who_may_decide_may_claim(desk: Desk) -> None:
     assert await desk.events() == []
 
 
+@pytest.mark.exhaustive
 async def test_each_persons_first_look_is_logged_and_changes_nothing(desk: Desk) -> None:
     """By API or by page, once per person and token; the request reads the same before and after."""
     address = await desk.put(await desk.run())

@@ -35,6 +35,7 @@ async def token(api: Api, name: str = "client", scopes: tuple[str, ...] = ("admi
     return headers["Authorization"].removeprefix("Bearer ")
 
 
+@pytest.mark.exhaustive
 async def test_a_gated_run_from_start_to_end(api: Api) -> None:
     """Start, follow, list the request, decide with exact arguments, read the end, send a message, fork, interrupt."""
     async with TurngateClient(api.url, token=await token(api)) as client:
@@ -75,6 +76,7 @@ async def test_a_gated_run_from_start_to_end(api: Api) -> None:
         assert (fork.forked_from_run_id, fork.forked_from_step) == (run.id, 1)
 
 
+@pytest.mark.exhaustive
 async def test_every_item_of_a_list_page_by_page(api: Api) -> None:
     """Iterating fetches page after page by cursor: each item once, in the list's order, from both clients."""
     started = {(await api.start(f"hello {number}"))["id"] for number in range(5)}
@@ -93,6 +95,7 @@ async def test_every_item_of_a_list_page_by_page(api: Api) -> None:
     assert await asyncio.to_thread(each) == requests
 
 
+@pytest.mark.exhaustive
 async def test_refusals_come_back_as_our_own_errors(api: Api) -> None:
     """The class, the code and the details of the problem document."""
     request, over = await api.gated(), await api.gated()
@@ -149,6 +152,7 @@ async def test_an_unreachable_address_is_reported_with_the_fix() -> None:
             await client.list_runs()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("whose", ["one run", "all runs"])
 async def test_a_stream_outlives_a_restart_of_the_server(api: Api, whose: str) -> None:
     """I5 for watchers: after the server went away and came back, the rest arrives, each event once.

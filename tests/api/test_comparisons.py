@@ -80,6 +80,7 @@ async def forked_and_rejected(api: Api) -> tuple[dict[str, Any], dict[str, Any]]
     return run, await finished(api, fork["id"])
 
 
+@pytest.mark.exhaustive
 async def test_a_run_and_its_fork_are_compared_after_the_shared_past(
     office: Api, printed: Callable[..., Awaitable[str]]
 ) -> None:
@@ -124,6 +125,7 @@ async def test_a_run_and_its_fork_are_compared_after_the_shared_past(
     assert "<b>" not in page
 
 
+@pytest.mark.exhaustive
 async def test_forks_of_one_run_share_the_steps_before_them(office: Api) -> None:
     """A fork after step 2 has the run's own step 2, which is beside what the fork after step 1 did instead."""
     run, early = await forked_and_rejected(office)
@@ -134,6 +136,7 @@ async def test_forks_of_one_run_share_the_steps_before_them(office: Api) -> None
     assert [pair["other"]["run_id"] for pair in comparison["steps"]] == [run["id"], late["id"]]
 
 
+@pytest.mark.exhaustive
 async def test_a_retry_continues_where_the_run_ended(office: Api, printed: Callable[..., Awaitable[str]]) -> None:
     """All that the interrupted run did is shared; the calls after it are the retry's alone."""
     started = await office.start(task(*(step(("pay", {"cents": cents})) for cents in (1, 2, 2))))
@@ -159,6 +162,7 @@ async def test_a_retry_continues_where_the_run_ended(office: Api, printed: Calla
     assert (await compared(office, run, retry))["shared"] == comparison["shared"]
 
 
+@pytest.mark.exhaustive
 async def test_unrelated_runs_are_compared_step_by_step(office: Api, printed: Callable[..., Awaitable[str]]) -> None:
     """Nothing is shared: step 1 is beside step 1. Large results are compared whole, not by the part that is displayed."""
     first = await office.start(task(step(("read_log", {"chars": 5_000}), ("list_rows", {"chars": 400}))))

@@ -32,6 +32,7 @@ QUESTION = replace(REQUEST, kind="question", manifest=ask_person.manifest.model_
 OUTCOME = replace(REQUEST, kind="outcome")
 
 
+@pytest.mark.exhaustive
 @given(members=st.dictionaries(st.text(), JSON), indent=st.sampled_from([None, 0, 3]), ascii_only=st.booleans())
 def test_a_members_text_is_found_exactly(members: dict[str, object], indent: int | None, ascii_only: bool) -> None:
     """Whatever surrounds it, the text is the one that was written for this member."""

@@ -95,6 +95,7 @@ async def test_i4_the_same_decision_id_gets_the_first_answer(api: Api) -> None:
     assert (again.status_code, again.json()) == (200, first.json())
 
 
+@pytest.mark.exhaustive
 async def test_a_reused_decision_id_is_refused(api: Api) -> None:
     """409 idempotency_key_reused: the same id with other content, or for another request, with and without content."""
     one, other = await api.gated(), await api.gated()
@@ -110,6 +111,7 @@ async def test_a_reused_decision_id_is_refused(api: Api) -> None:
     await refused(api, third, 409, "idempotency_key_reused", verb="reject", key=full, message="no")
 
 
+@pytest.mark.exhaustive
 async def test_a_decision_id_belongs_to_the_credential_that_sent_it(api: Api) -> None:
     """The same key from another token is another decision, also of the same person; row and event name the credential."""
     one, other = await api.gated(), await api.gated()
@@ -181,6 +183,7 @@ async def test_a_decision_for_another_digest_is_refused(api: Api) -> None:
     assert (await api.decide(request)).status_code == 200
 
 
+@pytest.mark.exhaustive
 async def test_a_request_that_ended_with_its_run_is_gone(api: Api) -> None:
     """410 run_ended after an interrupt."""
     request = await api.gated()
@@ -289,6 +292,7 @@ async def test_i6_an_edit_that_waits_for_a_worker_agrees_with_the_log(careful: A
     assert run["steps"][0]["calls"][0]["result"]["kind"] == "rejected"
 
 
+@pytest.mark.exhaustive
 async def test_the_id_of_an_edit_that_did_not_fit_stays_used(api: Api) -> None:
     """Its decision counted, so a repeat gets the first answer; the corrected edit answers the new request under a new id."""
     request, key = await api.gated(), f"e-{secrets.token_hex(4)}"

@@ -43,6 +43,7 @@ async def paid_twice(office: Api) -> dict[str, Any]:
     return await finished(office, run["id"])
 
 
+@pytest.mark.exhaustive
 async def test_a_dry_run_is_started_summarised_and_marked(office: Api, world: World) -> None:
     """All as recorded. Another policy judges differently, which is reported; no tool ran and no one was asked."""
     run = await paid_twice(office)
@@ -75,6 +76,7 @@ async def test_a_dry_run_is_started_summarised_and_marked(office: Api, world: Wo
     assert (await fetch(office, f"/requests?run_id={replay['id']}&status=all"))["items"] == []
 
 
+@pytest.mark.exhaustive
 async def test_terminal_and_pages_summarise_a_dry_run(
     office: Api, world: World, tmp_path: Any, printed: Callable[..., Awaitable[str]]
 ) -> None:
@@ -116,6 +118,7 @@ async def test_terminal_and_pages_summarise_a_dry_run(
     assert "<b>" not in compared_page
 
 
+@pytest.mark.exhaustive
 async def test_a_dry_run_that_diverges_says_where(
     office: Api, world: World, printed: Callable[..., Awaitable[str]]
 ) -> None:
@@ -156,6 +159,7 @@ async def test_a_dry_run_that_does_not_fit_is_422(api: Api, body: dict[str, Any]
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer), answer.text
 
 
+@pytest.mark.exhaustive
 async def test_who_may_start_a_dry_run_and_the_form_for_it(api: Api) -> None:
     """Anyone who may start runs, also with a policy; without a script the page shows a preview first and then starts it."""
     run = await finished(api, (await api.start("hello"))["id"])

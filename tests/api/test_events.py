@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from support.api_server import Api
 from support.engine import until
 from support.sse_client import watching
@@ -41,6 +42,7 @@ async def test_a_runs_stream_sends_its_events_live_and_ends(api: Api) -> None:
     assert set(story[0]) == {"seq", "run_seq", "run_id", "type", "payload", "created_at"}
 
 
+@pytest.mark.exhaustive
 async def test_a_stream_is_resumed_by_last_event_id(api: Api) -> None:
     """From the header (before ``after``), exclusive: events that were seen are not sent again, the rest are, once."""
     request = await api.gated()

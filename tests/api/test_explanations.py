@@ -199,6 +199,7 @@ async def test_a_run_whose_app_does_not_fit_is_a_configuration_failure(troubled:
     assert explanation["actions"][0]["command"] == "turngate doctor APP"
 
 
+@pytest.mark.exhaustive
 async def test_a_failure_comes_with_its_calls_decisions_and_attempts(troubled: Api) -> None:
     """The failing call with its verdict, who approved it and when, its execution; and the attempts of an unreachable model."""
     explanation = await played(troubled, "tool_raised")
@@ -217,6 +218,7 @@ async def test_a_failure_comes_with_its_calls_decisions_and_attempts(troubled: A
     assert away["model_attempts"][0]["error_class"] == "unreachable"
 
 
+@pytest.mark.exhaustive
 async def test_the_commands_that_are_offered_work(troubled: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is proposed for a failed run works as printed, with a text in place of the dots."""
     printed = await terminal(troubled, monkeypatch)
@@ -247,6 +249,7 @@ async def terminal(api: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
     return run
 
 
+@pytest.mark.exhaustive
 async def test_the_terminal_says_the_same(troubled: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """`turngate explain`: cause, reason, decisions, attempts, links, actions; nothing that obeys an escape sequence."""
     printed = await terminal(troubled, monkeypatch)
@@ -272,6 +275,7 @@ async def test_the_terminal_says_the_same(troubled: Api, monkeypatch: pytest.Mon
     assert '"failure":"model_unreachable"' in await printed("explain", away["run"]["id"], "--json")
 
 
+@pytest.mark.exhaustive
 async def test_the_page_of_a_failed_run_explains_it(troubled: Api, client: Client) -> None:
     """The page says step, class, cause and every action of the API's explanation."""
     explanation = await played(troubled, "refused")

@@ -57,6 +57,7 @@ async def test_a_run_is_printed_or_written_as_a_fixture(office: Api, export: Exp
     assert (refused.exit_code, "cannot be written" in refused.output) == (2, True)
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_cannot_be_played_again_is_refused_with_the_reason(office: Api, export: Export) -> None:
     """A sub-agent's answer, a wait, a hand-off and an interrupt are refused by name; so is a run that does not exist."""
     inner = task(step())

@@ -109,6 +109,7 @@ async def outside(client: Client, tmp_path_factory: pytest.TempPathFactory) -> A
     await database.close()
 
 
+@pytest.mark.exhaustive
 async def test_an_approved_call_is_handed_out_byte_for_byte(outside: Outside) -> None:
     """It waits in the ordinary inbox with its source's name; after the approval the sender gets its bytes, and reports."""
     call = await outside.send(raw_input='{"cents":  5}')
@@ -302,6 +303,7 @@ async def test_a_sender_that_does_not_know_asks_a_person_at_once(outside: Outsid
     assert (await outside.operator.list_external_calls(source="shop")).items == []
 
 
+@pytest.mark.exhaustive
 async def test_a_read_without_a_report_is_a_time_out(outside: Outside) -> None:
     """No one is asked about a call that changes nothing."""
     call = await outside.send("look", wait=10, timeout_seconds=1, effect="read")

@@ -82,6 +82,7 @@ async def paid_twice(office: Api) -> dict[str, Any]:
     return done
 
 
+@pytest.mark.exhaustive
 async def test_a_fork_continues_after_a_closed_step(office: Api, world: World) -> None:
     """After step 1 the fork repeats step 2, asks again, and says where it comes from: in run, list and first event."""
     run = await paid_twice(office)
@@ -108,6 +109,7 @@ async def test_a_fork_continues_after_a_closed_step(office: Api, world: World) -
     assert (first.type, first.payload["forked_from"]) == ("run.started", {"run_id": run["id"], "step": 1})
 
 
+@pytest.mark.exhaustive
 async def test_a_fork_shares_its_past_and_touches_nothing(office: Api) -> None:
     """Nothing is copied and nothing changes: every earlier row is still there, and every new row belongs to the fork."""
     run = await paid_twice(office)
@@ -129,6 +131,7 @@ async def test_a_fork_shares_its_past_and_touches_nothing(office: Api) -> None:
     assert (fork["forked_from_step"], conversation_now[len(past)]["parent_id"]) == (3, past[-1]["id"])
 
 
+@pytest.mark.exhaustive
 async def test_a_fork_may_start_from_a_summary_over_http_and_in_the_terminal(
     office: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +157,7 @@ async def test_a_fork_may_start_from_a_summary_over_http_and_in_the_terminal(
     assert [each["id"] for each in shared[: len(past)]] == [each["id"] for each in past]
 
 
+@pytest.mark.exhaustive
 async def test_a_running_run_is_forked_at_a_closed_step(office: Api, world: World) -> None:
     """While step 2 waits for a person, the fork leaves after step 1, the newest closed one; run and fork continue apart."""
     run = await office.start(task(step(("pay", {"cents": 1})), step(("pay", {"cents": 2}))))
@@ -235,6 +239,7 @@ async def test_what_does_not_fit_is_422_and_changes_nothing(api: Api, body: dict
     assert [await rows(api.stack, table) for table in (runs_table, messages_table, conversations, events)] == before
 
 
+@pytest.mark.exhaustive
 async def test_a_fork_may_have_its_own_instructions_tools_and_policy(
     api: Api, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +281,7 @@ async def test_a_fork_may_have_its_own_instructions_tools_and_policy(
     assert "<b>bold" not in page
 
 
+@pytest.mark.exhaustive
 async def test_a_missing_step_is_answered_with_the_closed_steps(office: Api) -> None:
     """The message lists the closed steps, or says why there are none; an unknown run is 404."""
     run = await paid_twice(office)
@@ -313,6 +319,7 @@ async def test_the_same_key_starts_one_fork(api: Api) -> None:
     assert reused.status_code == 409
 
 
+@pytest.mark.exhaustive
 async def test_the_same_key_means_the_same_fork_after_further_steps(office: Api) -> None:
     """Without a step the newest one counts; sent again after the next step has closed, the key still means the first fork."""
     run = await office.start(task(step(("pay", {"cents": 1})), step(("pay", {"cents": 2}))))
@@ -363,6 +370,7 @@ async def test_i5_a_fork_that_was_only_recorded_is_started_later(api: Api) -> No
     assert (await finished(api, fork.id))["status"] == "completed"
 
 
+@pytest.mark.exhaustive
 async def test_page_and_terminal_say_where_a_fork_comes_from(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """`turngate fork` starts and follows it; story, list and page name run and step, with a link."""
     token = await token_for(api.stack.database, "cli", "runs:write", "runs:all", "requests:read")

@@ -113,6 +113,7 @@ async def test_a_plan_says_what_is_reused_and_what_may_run_again(
     assert world.paid == [1, 2, 4]
 
 
+@pytest.mark.exhaustive
 async def test_the_page_looks_first_and_starts_by_a_button(office: Api) -> None:
     """Without a script, the run's page links it, "Look again" starts nothing, and a wrong tool is reported at its control."""
     run = await paid_asked_and_read(office)

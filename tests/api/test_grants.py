@@ -128,6 +128,7 @@ async def test_a_grant_that_does_not_fit_is_refused(idle: Api) -> None:
     assert await audited(idle) == []
 
 
+@pytest.mark.exhaustive
 async def test_a_preview_says_what_would_be_granted(api: Api) -> None:
     """The exact pattern in words and JSON, and how many recorded calls of the tool it covers, by scope."""
     await api.decide(await api.gated("pay 777"), "reject")
@@ -164,6 +165,7 @@ async def _ended(api: Api, run_id: str) -> bool:
     return (await api.agent.get(f"/api/v1/runs/{run_id}")).json()["status"] != "running"
 
 
+@pytest.mark.exhaustive
 async def test_a_grant_is_created_and_revoked_in_a_terminal(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """`decide --grant` prints the exact pattern and saves nothing unasked; `grants` lists it, `grants revoke` ends it."""
     token = await token_for(api.stack.database, f"clerk-{api.name}", "admin")

@@ -53,6 +53,7 @@ async def listed(client: httpx.AsyncClient, query: str, *, limit: int) -> str:
         cursor = f"&cursor={answer.json()['next_cursor']}"
 
 
+@pytest.mark.exhaustive
 async def test_each_filter_lists_and_counts_the_same(desk: Desk) -> None:
     """With every filter the count is the length of the list, over all pages; ``me`` is the person who asks."""
     ann = await desk.person("ann")

@@ -78,6 +78,7 @@ async def refusal(browser: httpx.AsyncClient, url: str) -> tuple[int, str]:
     return answer.status_code, answer.text
 
 
+@pytest.mark.exhaustive
 async def test_a_person_logs_in_by_the_provider(door: Door, provider: Provider) -> None:
     """From the log-in page over the provider's own pages to a session, with the role of the groups; and again."""
     async with door.browser() as browser:
@@ -107,6 +108,7 @@ async def test_a_local_user_keeps_their_name(door: Door, provider: Provider) -> 
     assert (me["name"], me["role"]) == ("Ida@127.0.0.1", "operator")
 
 
+@pytest.mark.exhaustive
 async def test_a_person_without_a_role_learns_why(door: Door, provider: Provider) -> None:
     """Without the claim, or with none of its values: refused, no user is created, and the page says what to do."""
     for name, has in (("nora", "nothing"), ("gus", "guests")):
@@ -120,6 +122,7 @@ async def test_a_person_without_a_role_learns_why(door: Door, provider: Provider
     assert [payload["name"] for _kind, payload in await audit_events(door.database, "login.failed")] == ["Nora", "Gus"]
 
 
+@pytest.mark.exhaustive
 async def test_a_disabled_person_stays_out(door: Door, provider: Provider) -> None:
     """The provider still knows them, but Turngate does not let them in."""
     async with at_the_provider(door, provider, "ida") as (browser, back):
@@ -146,6 +149,7 @@ async def test_another_browser_cannot_finish_a_log_in(door: Door, provider: Prov
     assert len(await audit_events(door.database, "login.failed")) == 4
 
 
+@pytest.mark.exhaustive
 async def test_a_code_is_good_once(door: Door, provider: Provider) -> None:
     """The same redirect a second time, with the same cookie, opens no second session."""
     async with at_the_provider(door, provider, "ida") as (browser, back):

@@ -30,6 +30,7 @@ def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
+@pytest.mark.exhaustive
 async def test_the_file_is_what_the_app_serves(api: Api) -> None:
     """docs/openapi.json and GET /api/v1/openapi.json of the running app are the same document, in the same order."""
     served = exported((await api.stranger.get("/api/v1/openapi.json")).json())

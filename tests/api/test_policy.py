@@ -294,6 +294,7 @@ async def test_the_client_covers_policy(idle: Api) -> None:
         assert (await client.get_shadow_report(rule="x")).changes == []
 
 
+@pytest.mark.exhaustive
 async def test_rules_are_stored_and_read_in_a_terminal(
     idle: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

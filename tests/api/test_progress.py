@@ -250,6 +250,7 @@ async def test_the_client_returns_each_word_once(talk: Talk) -> None:
     assert seen == ["one", "two", "three"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("as_json", [False, True])
 async def test_the_command_line_shows_it_under_the_call(
     talk: Talk, capsys: pytest.CaptureFixture[str], *, as_json: bool

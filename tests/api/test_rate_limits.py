@@ -76,6 +76,7 @@ def test_a_right_log_in_does_not_count() -> None:
         limits.count_login("10.0.0.3", "ANN")
 
 
+@pytest.mark.exhaustive
 async def test_a_principal_that_asks_too_often_learns_when_to_retry(sqlite: Database) -> None:
     """429 as a problem with Retry-After, for that principal only; without a limit, for no one."""
     headers = [await token_for(sqlite, name, "requests:read") for name in ("busy", "calm")]

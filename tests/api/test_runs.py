@@ -258,6 +258,7 @@ async def test_i5_a_run_that_was_only_recorded_is_started_later(api: Api) -> Non
     assert again.step == 1
 
 
+@pytest.mark.exhaustive
 async def test_lists_are_paged_by_cursor(api: Api) -> None:
     """Every run once, newest first; every pending request once, oldest first; a bad cursor is 422."""
     started = [(await api.gated())["run_id"] for _ in range(3)]

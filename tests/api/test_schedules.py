@@ -190,6 +190,7 @@ async def test_a_schedule_can_be_changed_while_temporal_is_away(api: Api, cut_of
     assert (resumed["in_force"], len(resumed["next_fires"])) == (True, 5)
 
 
+@pytest.mark.exhaustive
 async def test_the_client_covers_schedules(api: Api) -> None:
     """Every method, and our own errors with their details."""
     token = (await token_for(api.stack.database, named(), "runs:write"))["Authorization"].removeprefix("Bearer ")
@@ -217,6 +218,7 @@ async def test_the_client_covers_schedules(api: Api) -> None:
         assert name not in [each.name for each in (await client.list_schedules()).items]
 
 
+@pytest.mark.exhaustive
 async def test_a_schedule_in_a_terminal(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Created with a span or an expression, listed, paused, resumed, fired and deleted; a typo names its option and field."""
     token = await token_for(api.stack.database, f"cli-{api.name}", "runs:write")

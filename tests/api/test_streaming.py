@@ -158,6 +158,7 @@ async def test_the_stream_of_everything_may_choose_whose_words(talk: Talk) -> No
         assert words_of(await up_to(none, "run.ended") + await up_to(none, "run.ended")) == ""
 
 
+@pytest.mark.exhaustive
 async def test_the_client_returns_each_word_once(talk: Talk) -> None:
     """Over a stream that breaks and is resumed; without the option it returns no words."""
     run_id = await talk.start("x")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from support.api_server import Api
 from support.engine import Stack, until
 from support.sub_agent_app import ORIGIN, World, step, task
@@ -41,6 +42,7 @@ async def waiting(api: Api) -> dict[str, Any]:
     return await until(look, "request in the inbox")
 
 
+@pytest.mark.exhaustive
 async def test_a_sub_agents_request_and_run_say_where_they_belong(office: Api) -> None:
     """Two agents deep: the inbox item and the run have the path; run, call and parent link to each other."""
     deepest = task(step(("pay", {"cents": 5})))
@@ -93,6 +95,7 @@ async def test_a_wait_says_until_when(office: Api) -> None:
     assert (await ended(office, run["id"]))["status"] == "interrupted"
 
 
+@pytest.mark.exhaustive
 async def test_a_hand_off_takes_the_path_along(office: Api) -> None:
     """After a hand-off, the agent that continues is the one that asks; the call says to whom, and the model switch to which."""
     steps = (
@@ -122,6 +125,7 @@ async def test_an_unusable_response_comes_with_its_corrective_message(office: Ap
     assert second["corrective"] is None
 
 
+@pytest.mark.exhaustive
 async def test_an_approval_that_no_longer_holds_links_to_its_successor(office: Api, world: World) -> None:
     """After the approval the state changed: the new request names the old one, and the other way round."""
     run = await office.start(task(step(("deploy", {}))))

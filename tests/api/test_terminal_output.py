@@ -39,6 +39,7 @@ async def begun(api: Api, text: str) -> runs.Run:
     return run
 
 
+@pytest.mark.exhaustive
 async def test_control_calls_and_malformed_responses_are_printed_in_words(office: Api, printed: Printed) -> None:
     """A wait says until when, a switch and a hand-off who continues, a malformed response what the model reads about it."""
     steps = (
@@ -58,6 +59,7 @@ async def test_control_calls_and_malformed_responses_are_printed_in_words(office
     assert "\x1b" not in output
 
 
+@pytest.mark.exhaustive
 async def test_a_finished_runs_answer_is_printed(office: Api, printed: Printed) -> None:
     """A control call's answer is at the end, and the last step's words are where the model said them."""
     run = await begun(office, task(step(("finish", {"answer": "It is 42."}), words="I end this.")))
@@ -66,6 +68,7 @@ async def test_a_finished_runs_answer_is_printed(office: Api, printed: Printed) 
     assert lines.index("  │ I end this.") < lines.index("  │ It is 42.")
 
 
+@pytest.mark.exhaustive
 async def test_a_run_is_paused_gets_a_message_and_is_resumed(office: Api, printed: Printed) -> None:
     """`pause`, `send` and `resume` say what they did and how to follow; `watch` says who paused it, why, and who wrote."""
     run = await begun(office, task(step(("pay", {"cents": 5}))))
@@ -90,6 +93,7 @@ async def test_a_run_is_paused_gets_a_message_and_is_resumed(office: Api, printe
         assert line in output
 
 
+@pytest.mark.exhaustive
 async def test_a_sub_agents_lines_carry_its_path(office: Api, printed: Printed, world: World) -> None:
     """Lists and stories print the path of agents; the request is decided by its id like any other."""
     run = await begun(office, task(step(("researcher", {"task": task(step(("pay", {"cents": 9})))}))))
@@ -109,6 +113,7 @@ async def test_a_sub_agents_lines_carry_its_path(office: Api, printed: Printed, 
     assert world.paid == [9]
 
 
+@pytest.mark.exhaustive
 async def test_where_a_tool_comes_from_is_printed_before_the_decision(office: Api, printed: Printed) -> None:
     """Origin and precondition are lines of the request."""
     booking = await office.stack.request(await begun(office, task(step(("ledger_book", {})))))
@@ -118,6 +123,7 @@ async def test_where_a_tool_comes_from_is_printed_before_the_decision(office: Ap
     assert 'depends on {"release": "r1"}' in await printed("decide", deploying.id, "reject")
 
 
+@pytest.mark.exhaustive
 async def test_what_changed_since_an_approval_is_printed(office: Api, printed: Printed, world: World) -> None:
     """The second request says whose approval it replaces, and what that depended on then and now; nothing moves the cursor."""
     run = await begun(office, task(step(("deploy", {}))))
@@ -134,6 +140,7 @@ async def test_what_changed_since_an_approval_is_printed(office: Api, printed: P
     await office.stack.ended(run)
 
 
+@pytest.mark.exhaustive
 async def test_a_result_in_part_names_the_command_that_prints_it(office: Api, printed: Printed) -> None:
     """The story says how much is printed; the command that it names prints all of it."""
     run = await begun(office, task(step(("read_log", {"chars": 5_000}))))

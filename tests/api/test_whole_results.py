@@ -102,6 +102,7 @@ async def test_any_id_of_a_provider_leads_to_its_call(office: Api, call_id: str)
             await asyncio.to_thread(reader.get_result_text, run_id, f"{call_id}x")
 
 
+@pytest.mark.exhaustive
 async def test_the_command_prints_all_of_it(office: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`turngate result`: a text as it is, rows as indented JSON, --out into a file, --json as the API sends it."""
     run_id, (log, rows) = await made_calls(office, ("read_log", {"chars": CHARS}), ("list_rows", {"chars": 200}))

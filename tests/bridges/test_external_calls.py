@@ -48,6 +48,7 @@ async def test_i3_a_call_whose_process_died_waits_for_a_persons_word(sender: Sen
     assert ran == []
 
 
+@pytest.mark.exhaustive
 async def test_a_call_that_may_be_repeated_goes_to_the_next_process(sender: Sender) -> None:
     """The next process runs a read whose process died at once; no one is asked."""
     outside = ExternalCalls(sender.client, source=sender.source, effects={"look_up": "read"})

@@ -105,6 +105,7 @@ PER_CALL = (edited, several_at_once)
 """Where a call's own interrupt goes another way than a turn's."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("scenario", "mode"),
     [*((each, "batched") for each in SCENARIOS), *((each, "per_call") for each in PER_CALL)],

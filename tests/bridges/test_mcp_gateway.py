@@ -57,6 +57,7 @@ async def inside(client: TurngateClient, name: str, server: list[str]) -> AsyncI
         yield session
 
 
+@pytest.mark.exhaustive
 async def test_the_tools_are_listed_as_the_server_lists_them(front: Front) -> None:
     """Names, descriptions, schemas and annotations are the server's own."""
     started, *words = GIT_SERVER
@@ -107,6 +108,7 @@ async def test_i12_a_rejected_call_says_who_refused_and_is_not_asked_again(front
     assert front.branches == before
 
 
+@pytest.mark.exhaustive
 async def test_rules_answer_before_any_person(front: Front) -> None:
     """A call that a rule allows runs at once, one that a rule denies never runs, and neither reaches the inbox."""
     status = await front.call("git_status")
@@ -166,6 +168,7 @@ async def test_i5_a_call_outlives_its_gateway(gate_api: Api, tmp_path: Path) -> 
     assert await sender.none_pending()
 
 
+@pytest.mark.exhaustive
 async def test_what_waits_is_left_for_the_next_gateway(gate_api: Api, tmp_path: Path) -> None:
     """A gateway whose client leaves without cancelling withdraws no request."""
     sender = await sender_on(gate_api)
@@ -177,6 +180,7 @@ async def test_what_waits_is_left_for_the_next_gateway(gate_api: Api, tmp_path: 
     assert await sender.pending() == requests
 
 
+@pytest.mark.exhaustive
 async def test_a_server_that_dies_in_a_call_leaves_the_question_to_a_person(gate_api: Api, tmp_path: Path) -> None:
     """The client reads that the call may have happened, a person is asked at once, and the next call gets a new server."""
     sender = await sender_on(gate_api)
@@ -225,6 +229,7 @@ async def test_i2_nothing_runs_while_turngate_or_the_server_is_away(sender: Send
     assert await sender.none_pending()
 
 
+@pytest.mark.exhaustive
 async def test_the_server_never_gets_the_gateways_credential(
     gate_api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +274,7 @@ def test_no_two_names_become_one() -> None:
     assert accepted[2] == "a_b"
 
 
+@pytest.mark.exhaustive
 async def test_the_example(
     client: TemporalClient, sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +304,7 @@ async def test_the_example(
     assert "Created branch 'made-here'" in output.decode()
 
 
+@pytest.mark.exhaustive
 async def test_a_result_that_breaks_its_tools_schema_has_happened(sender: Sender, tmp_path: Path) -> None:
     """The result reaches the client, which may judge it; no one is asked whether the call happened."""
     async with inside(sender.client, sender.source, under_test(tmp_path)) as client:
@@ -308,6 +315,7 @@ async def test_a_result_that_breaks_its_tools_schema_has_happened(sender: Sender
     assert await sender.none_pending()
 
 
+@pytest.mark.exhaustive
 async def test_a_call_out_of_time_leaves_the_server_to_the_others(sender: Sender, tmp_path: Path) -> None:
     """A call that isn't answered in time is lost; the connection stays, because other calls may use it."""
     command = under_test(tmp_path)

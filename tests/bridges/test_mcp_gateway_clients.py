@@ -41,6 +41,7 @@ def kind_of(result: CallToolResult) -> Any:
     return (result.meta or {})["turngate/error"]["kind"]
 
 
+@pytest.mark.exhaustive
 async def test_what_the_server_says_passes_through(sender: Sender, tmp_path: Path) -> None:
     """A client gets the same instructions, tools and results as without the gateway."""
     async with growing(sender, tmp_path) as client:
@@ -54,6 +55,7 @@ async def test_what_the_server_says_passes_through(sender: Sender, tmp_path: Pat
             assert await calling == await direct.session.call_tool("add", {})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("mode", "options"), [("legacy", []), ("auto", []), ("legacy", ["--old"])])
 async def test_a_client_learns_that_the_tools_changed(
     sender: Sender, tmp_path: Path, mode: Any, options: list[str]
@@ -125,6 +127,7 @@ async def test_i3_a_call_outlives_the_patience_of_its_client(sender: Sender, tmp
     assert calls(tmp_path) == ["nap"]
 
 
+@pytest.mark.exhaustive
 async def test_a_running_call_that_is_cancelled_leaves_the_question_to_a_person(sender: Sender, tmp_path: Path) -> None:
     """A client that cancels a running call can't know whether it happened; nor can the gateway."""
     async with growing(sender, tmp_path) as client:
@@ -136,6 +139,7 @@ async def test_a_running_call_that_is_cancelled_leaves_the_question_to_a_person(
         assert request["kind"] == "outcome"
 
 
+@pytest.mark.exhaustive
 async def test_a_client_may_get_the_advice_to_call_again(sender: Sender, tmp_path: Path) -> None:
     """A gateway for impatient clients answers that there is no decision yet; the same call again continues to wait."""
     async with growing(sender, tmp_path, answer_within=1) as client:
@@ -147,6 +151,7 @@ async def test_a_client_may_get_the_advice_to_call_again(sender: Sender, tmp_pat
     assert calls(tmp_path) == ["add"]
 
 
+@pytest.mark.exhaustive
 async def test_a_persons_answer_for_a_tool_with_an_output_schema(sender: Sender, tmp_path: Path) -> None:
     """A client that checks results against the schema still gets the person's words to read."""
     async with growing(sender, tmp_path) as client:

@@ -89,6 +89,7 @@ def _what_it_read(call: ModelCall) -> Any:
     return [assistant_message(" / ".join(read))]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 async def test_gate(scenario: Scenario, sender: Sender) -> None:
     """Each scenario passes with tools that need approval."""
@@ -112,6 +113,7 @@ async def test_a_call_without_arguments(sender: Sender) -> None:
     assert (await Runner.run(agent, await waiting, run_config=OFFLINE)).final_output == "rang"
 
 
+@pytest.mark.exhaustive
 async def test_the_example(sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example's clerk is killed while it waits, is started again, and pays once its refund is approved."""
     monkeypatch.delenv("CLERK_MODEL", raising=False)

@@ -95,6 +95,7 @@ class Shop:
         return str(self.answer)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 async def test_gate(scenario: Scenario, sender: Sender) -> None:
     """Each scenario passes with deferred tools."""
@@ -132,6 +133,7 @@ async def test_a_run_may_wait_by_itself(sender: Sender) -> None:
     assert bank.paid == [300]
 
 
+@pytest.mark.exhaustive
 async def test_the_example(sender: Sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example's clerk is killed while it waits, is started again, and pays once its refund is approved."""
     monkeypatch.delenv("CLERK_MODEL", raising=False)

@@ -112,14 +112,20 @@ async def test_i4_the_api_is_killed_between_identical_decisions(opening: Opening
     assert (len(on.starts("draft")), len(on.starts("edited"))) == (0, 1)
 
 
+@pytest.mark.alone
 async def test_a_lost_worker_is_noticed_in_time(opening: Opening) -> None:
-    """A worker killed inside a ``once`` call: the inbox asks what happened to it within 15 s, by default settings.
-
-    It comes before the chapters that kill workers: a worker that died while it looked would double the wait.
-    """
+    """A worker killed inside a ``once`` call: the inbox asks what happened to it within 15 s, by default settings."""
     seconds = await opening.noticed
     print(f"noticed after {seconds:.1f} s")
     assert seconds <= NOTICED_SECONDS
+
+
+async def test_a_call_of_a_lost_worker_runs_once(opening: Opening) -> None:
+    """A worker killed inside a ``once`` call: the inbox asks what happened to it, and the call is not started again.
+
+    It comes before the chapters that kill workers: a worker that died while it looked would double the wait.
+    """
+    await opening.noticed
     noticed = next(plan.run_id for plan in opening.on.planned if plan.name == "noticed")
     await opening.on.completed(noticed)
     assert len(opening.on.starts("noticed")) == 1

@@ -70,6 +70,7 @@ def waiting(started: Started) -> Iterator[tuple[Background, str, str]]:
 # The app that init makes
 
 
+@pytest.mark.exhaustive
 def test_the_scaffolds_own_tests_pass(started: Started) -> None:
     """What `turngate init` writes works before anyone changes it."""
     ran = subprocess.run([sys.executable, "-m", "unittest"], cwd=started.directory, capture_output=True, check=False)
@@ -212,6 +213,7 @@ def test_a_gate_decided_elsewhere_lets_the_prompt_go(started: Started) -> None:
     assert terminal.exit_code() == 0
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_at_the_prompt_detaches(started: Started) -> None:
     """Nothing is decided by leaving."""
     terminal = InTerminal("run", TASK, cwd=started.directory)
@@ -227,6 +229,7 @@ def test_ctrl_c_at_the_prompt_detaches(started: Started) -> None:
 # Serving
 
 
+@pytest.mark.exhaustive
 def test_the_doctor_finds_a_running_stack_in_order(started: Started) -> None:
     """Every line is a ✓, and the port is known to be ours."""
     report = started.turngate("doctor", "my_app:app")
@@ -235,6 +238,7 @@ def test_the_doctor_finds_a_running_stack_in_order(started: Started) -> None:
     assert "✗" not in report.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_second_stack_in_the_same_directory_is_sent_to_the_first(started: Started) -> None:
     """Two servers never share one data directory."""
     refused = started.turngate("up", "my_app:app")
@@ -243,6 +247,7 @@ def test_a_second_stack_in_the_same_directory_is_sent_to_the_first(started: Star
     assert started.link.partition("/login")[0] in refused.stderr
 
 
+@pytest.mark.exhaustive
 def test_a_stop_is_clean_and_quick_with_watchers_connected_and_runs_continue(tmp_path: Path) -> None:
     """SIGTERM with an open event stream: exit 0 in under 10 s, no traceback; the run continues after a restart (I5)."""
     directory = tmp_path / "shop"
@@ -316,6 +321,7 @@ def test_i14_a_frozen_worker_fails_its_probe(started: Started, tmp_path: Path) -
     assert not passes()
 
 
+@pytest.mark.exhaustive
 def test_a_taken_port_is_found_before_anything_starts(tmp_path: Path) -> None:
     """The port and the option are named, and no data directory was made."""
     with listen("127.0.0.1", embedded_temporal.choose_port()) as other:
@@ -327,6 +333,7 @@ def test_a_taken_port_is_found_before_anything_starts(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """With the variable that changes it."""
     (tmp_path / "file").write_text("")
@@ -341,6 +348,7 @@ AGENT = "app = App(agents=[Agent(name='a', instructions='', toolkit=Toolkit.of({
 TOOL = "@tool(ask=True)\nasync def {name}({parameters}) -> None: ...\n"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("source", "texts"),
     [
@@ -374,6 +382,7 @@ def test_a_broken_app_is_refused_with_the_fix(
     assert not list(state_home.glob("turngate/data/test-a-broken-app*"))
 
 
+@pytest.mark.exhaustive
 def test_a_worker_waits_visibly_for_temporal_and_can_be_stopped(tmp_path: Path) -> None:
     """An unreachable Temporal is no crash; Ctrl-C ends the wait at once."""
     address = f"127.0.0.1:{embedded_temporal.choose_port()}"
@@ -395,6 +404,7 @@ def test_without_a_stack_a_command_says_how_to_start_one(tmp_path: Path) -> None
 # The demo (approved: test_installed_wheel.py)
 
 
+@pytest.mark.exhaustive
 def test_the_demo_rejected_leaves_the_project_alone(tmp_path: Path) -> None:
     """A rejection is an answer: the run completes, and no file is touched."""
     with listen("127.0.0.1", embedded_temporal.choose_port()) as other:
@@ -406,6 +416,7 @@ def test_the_demo_rejected_leaves_the_project_alone(tmp_path: Path) -> None:
     assert f"port {taken} is taken, so the demo uses" in played.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_demo_waits_for_a_person_and_stays_up(tmp_path: Path) -> None:
     """Without --decide it prints a link, waits, and ends with Ctrl-C."""
     demo = Background(

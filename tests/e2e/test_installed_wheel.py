@@ -136,6 +136,7 @@ def test_the_wheel_asks_for_packages_by_name(built: Built) -> None:
     assert set(built.metadata("Provides-Extra")) == extras
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("arguments", [("--help",), ("demo", "--help")])
 def test_the_command_explains_itself(installed: Installed, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """The entry point is there, and help needs neither an extra nor this checkout."""
@@ -144,6 +145,7 @@ def test_the_command_explains_itself(installed: Installed, tmp_path: Path, argum
     assert "Usage: turngate" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_the_code_that_runs_is_the_wheels(installed: Installed, tmp_path: Path) -> None:
     """No module comes from the checkout."""
     code = f"import {', '.join(PACKAGES)}, worker; print(*(m.__file__ for m in ({', '.join(PACKAGES)}, worker)))"

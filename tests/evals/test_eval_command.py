@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pytest
 from typer.testing import CliRunner
 
 from turngate.cli.main import app
@@ -38,6 +39,7 @@ def _started(*arguments: str, cwd: Path = EXAMPLE) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.exhaustive
 def test_the_examples_cases_compare_two_models(tmp_path: Path) -> None:
     """The output has a column per model, reasons, changes, files and the way to the kept runs; exit code 1: a model is worse."""
     attempts = [{"case": "a person says no", "model": MODELS[0], "attempt": 1, "status": "failed"}]
@@ -83,6 +85,7 @@ def test_the_examples_cases_compare_two_models(tmp_path: Path) -> None:
     assert [suite.get("failures") for suite in ET.parse(junit).getroot()] == ["0", "2"]  # noqa: S314 - our own
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_reports_what_is_known_so_far(tmp_path: Path) -> None:
     """After one Ctrl-C, finished cases are reported, the others are reported as not run, and no stored run looks alive."""
     here = Path(shutil.copytree(EXAMPLE, tmp_path / "app"))  # a script lies below its app

@@ -42,6 +42,7 @@ async def closed() -> AsyncIterator[None]:
     await close_sessions()
 
 
+@pytest.mark.exhaustive
 async def test_keeper(client: Client, sqlite: Database, repository: Path) -> None:
     """It reads freely, is denied one tool by rule, and commits after an approval; the request names its server."""
     loaded = load_app("mcp_app:app")

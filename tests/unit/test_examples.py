@@ -45,6 +45,7 @@ async def test_announce(client: Client, sqlite: Database, tmp_path: Path, monkey
     assert [letter.read_text(encoding="utf-8").splitlines()[0] for letter in letters] == ["New opening hours"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("example", ["refunds", "research"])
 async def test_an_examples_own_tests_pass(example: str, tmp_path: Path) -> None:
     """An example's tests run as its reader would run them, in the example's directory."""

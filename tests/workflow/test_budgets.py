@@ -69,6 +69,7 @@ def spends() -> ListModel:
     return ListModel(looks, looks, looks, says("Done."))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("limits", "expected"),
     [
@@ -101,6 +102,7 @@ async def test_a_budget_asks_to_be_extended(
         assert len(model.seen) == 4
 
 
+@pytest.mark.exhaustive
 async def test_a_person_says_how_much_more(client: Client, sqlite: Database, bench: Bench) -> None:
     """An edit gives another amount; one that is no amount extends nothing, and is asked about again."""
     limits = Limits(tool_calls=1, when_used_up="ask")
@@ -140,6 +142,7 @@ async def test_a_refused_extension_ends_the_run(client: Client, sqlite: Database
         assert is_reconciled(await engine.history(run))
 
 
+@pytest.mark.exhaustive
 async def test_rules_judge_an_extension(client: Client, sqlite: Database, bench: Bench) -> None:
     """By rule: one denies it, which ends the run; one allows it; one says who may approve it, as of any call."""
     limits = Limits(tool_calls=1, when_used_up="ask")

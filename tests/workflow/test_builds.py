@@ -142,6 +142,7 @@ async def by_new_release(temporal: EmbeddedTemporal, run: runs.Run, capsys: pyte
     return answer
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_continues_as_new_moves_to_the_newest_build(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +193,7 @@ async def test_without_builds_changed_code_holds_up_a_waiting_run(
         assert bench.paid == []
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_began_without_builds_moves_to_the_first_current_build(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +210,7 @@ async def test_a_run_that_began_without_builds_moves_to_the_first_current_build(
         assert await those.builds_of(run) == ["", "1"]
 
 
+@pytest.mark.exhaustive
 async def test_the_worker_command_brings_up_a_build_that_the_builds_command_makes_current(
     client: Client, temporal: EmbeddedTemporal, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

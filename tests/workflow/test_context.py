@@ -156,6 +156,7 @@ def cut_of(request: Sequence[Message]) -> str | None:
     return text if text.startswith("[") else None
 
 
+@pytest.mark.exhaustive
 async def test_a_conversation_longer_than_its_window_continues(client: Client, database: Database) -> None:
     """I1, I8: what is sent fits and is in order; one summary a cut, and between cuts only ever something is added."""
     model, writer = Worker(10), Writer()
@@ -196,6 +197,7 @@ async def test_a_conversation_longer_than_its_window_continues(client: Client, d
     assert run.tokens_used == by_steps + 407 * len(writer.read), "the run pays for its summaries"
 
 
+@pytest.mark.exhaustive
 async def test_a_cut_outlives_worker_retry_and_fork(client: Client, database: Database) -> None:
     """The same bytes are sent and no summary is written twice; a fork from before the cut sees the messages themselves."""
     model, writer = Worker(6), Writer()
@@ -232,6 +234,7 @@ FAILING: dict[str, tuple[ModelResponse | Exception | float, str]] = {
 }
 
 
+@pytest.mark.exhaustive
 async def test_a_summariser_that_fails_is_skipped(
     client: Client, sqlite: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +264,7 @@ async def test_a_summariser_that_fails_is_skipped(
         assert len(models[f"writer_{how}"].read) == 2
 
 
+@pytest.mark.exhaustive
 async def test_a_refused_conversation_is_compacted_once_and_sent_again(client: Client, database: Database) -> None:
     """With an unknown window, the provider's refusal says when to cut, and the same step is tried again."""
     model, writer = Worker(7, limit=2_000), Writer()
@@ -290,6 +294,7 @@ async def test_what_is_refused_whatever_is_cut_fails_the_run(client: Client, sql
     assert (len(model.refused), len(writer.read)) == (3, 1)
 
 
+@pytest.mark.exhaustive
 async def test_an_agent_may_leave_its_conversations_alone(client: Client, sqlite: Database) -> None:
     """Without shares, or without a context: the provider's refusal ends the run, and no model is asked for a summary."""
     writer, models = Writer(), {"none": Worker(4, limit=1_500), "shares": Worker(4, limit=1_500)}

@@ -227,6 +227,7 @@ class Answer(BaseModel):
     answer: str
 
 
+@pytest.mark.exhaustive
 async def test_every_kind_of_tool_is_answered_from_the_record(client: Client, sqlite: Database, bench: Bench) -> None:
     """A question, a sub-agent, a wait of an hour and a hand-over come from the record; `finish` ends the replay, too."""
     ask = interaction_tool(name="ask_person", description="Ask.", params=Question, answer=Answer)
@@ -266,6 +267,7 @@ async def test_every_kind_of_tool_is_answered_from_the_record(client: Client, sq
         ]
 
 
+@pytest.mark.exhaustive
 async def test_a_fork_continues_with_the_agent_of_its_step(client: Client, sqlite: Database, bench: Bench) -> None:
     """After step 1 it is the agent that began; after the hand-off in step 2 the one that took over."""
     other = Agent(name="other", instructions="End.", toolkit=Toolkit.of(bench.look), model="scripted:other")
@@ -287,6 +289,7 @@ class Broken(ToolFailure):
     reason: str
 
 
+@pytest.mark.exhaustive
 async def test_a_replay_ends_as_the_run_did_or_when_it_only_diverges(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -310,6 +313,7 @@ async def test_a_replay_ends_as_the_run_did_or_when_it_only_diverges(
         assert bench.paid == []
 
 
+@pytest.mark.exhaustive
 async def test_a_dry_run_cannot_be_continued(client: Client, sqlite: Database, bench: Bench) -> None:
     """It takes no retry, message or dry run of itself; a fork of it is a normal run, whose calls are gated."""
     model = ListModel(says(pay(5)), says("Done."), says(pay(5)), says("Done."), says(pay(9)), says("Done."))

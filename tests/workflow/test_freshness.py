@@ -139,6 +139,7 @@ async def test_i3_an_old_approval_is_asked_again_with_what_changed(client: Clien
         assert (world.paid, (await engine.executions(run))["p"].decision_id) == ([5], "second")
 
 
+@pytest.mark.exhaustive
 async def test_an_old_approval_of_an_unchanged_world_runs(client: Client, database: Database) -> None:
     """If the tool's precondition is unchanged, no second approval is needed."""
     world = World(100)

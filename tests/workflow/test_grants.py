@@ -65,6 +65,7 @@ async def types(engine: Stack, run_id: str) -> list[str]:
         return [each.type for each in await events.after(conn, 0, run_id=run_id)]
 
 
+@pytest.mark.exhaustive
 async def test_a_grant_given_with_a_decision_lets_the_next_calls_through_until_it_is_used_up(
     client: Client, database: Database, bench: Bench
 ) -> None:
@@ -188,6 +189,7 @@ async def test_a_grant_never_beats_a_rule_of_the_policy(client: Client, sqlite: 
         }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("scope", "asks"), [("run", True), ("agent", False), ("everyone", False)])
 async def test_a_grant_of_a_run_does_not_reach_its_sub_agents(
     client: Client, sqlite: Database, bench: Bench, scope: Any, asks: bool

@@ -62,6 +62,7 @@ def stage(_staged: Stage) -> Stage:
     return _staged
 
 
+@pytest.mark.exhaustive
 @each_wire
 @either_way
 async def test_budgets_count_what_the_provider_counted(stage: Stage, wire: Wire, streamed: bool) -> None:
@@ -88,6 +89,7 @@ async def test_the_step_cap_and_the_cap_of_malformed_answers(stage: Stage, wire:
     ]
 
 
+@pytest.mark.exhaustive
 @each_wire
 async def test_calls_that_differ_by_their_ids_alone_are_no_progress(stage: Stage, wire: Wire) -> None:
     """Providers give each call another id, or none: the nudge comes after the results, then the run ends."""
@@ -120,6 +122,7 @@ async def test_i12_a_repeat_of_a_rejected_call_is_closed(stage: Stage, wire: Wir
     assert stage.bench.paid == []
 
 
+@pytest.mark.exhaustive
 @either_way
 async def test_an_interrupt_leaves_every_provider(stage: Stage, streamed: bool) -> None:
     """Its connection is closed while it thinks; the run is interrupted, and says by whom."""
@@ -145,6 +148,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.exhaustive
 async def test_what_is_permanent_is_asked_once(stage: Stage) -> None:
     """One request and no retry event, whatever ``Retry-After`` says; the outcome names the class."""
 
@@ -200,6 +204,7 @@ async def test_a_refused_request_does_not_fall_back(stage: Stage, wire: Wire) ->
     assert stage.servers[NEXT[wire.name]].requests == []
 
 
+@pytest.mark.exhaustive
 async def test_a_rate_limit_is_waited_for_as_long_as_the_provider_says(stage: Stage) -> None:
     """``Retry-After`` is honoured to the second, even beyond our own first wait, and no fallback is asked meanwhile."""
 
@@ -224,6 +229,7 @@ IN_THE_MIDDLE = {
 }
 
 
+@pytest.mark.exhaustive
 async def test_an_error_after_the_first_words_says_that_they_are_void(stage: Stage) -> None:
     """Status 200, words, then an error: the request is repeated, and watchers of the words always learn that they are void."""
 
@@ -242,6 +248,7 @@ async def test_an_error_after_the_first_words_says_that_they_are_void(stage: Sta
     assert stage.bench.looked == []
 
 
+@pytest.mark.exhaustive
 async def test_a_fallback_after_the_first_words_takes_them_back(stage: Stage) -> None:
     """The quota ends in the middle of a response: watchers learn that its words are void before the next model's first word."""
     openai, anthropic, _google = WIRES

@@ -137,6 +137,7 @@ async def test_i2_a_hook_can_deny_what_has_no_handler(client: Client, sqlite: Da
         assert (sorted(watch.before), watch.after) == (["f", "h"], [])
 
 
+@pytest.mark.exhaustive
 async def test_a_sub_agent_has_hooks_of_its_own(client: Client, sqlite: Database, bench: Bench) -> None:
     """Each agent's hooks see that agent's calls and steps, and no others."""
     above, below = Watch(), Watch("look")
@@ -325,6 +326,7 @@ class Summariser(ListModel):
         return await super().generate(request)
 
 
+@pytest.mark.exhaustive
 async def test_an_empty_summary_takes_the_place_of_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
     """A model that has no words for it has failed to summarise: the conversation goes whole, and the next step asks again."""
     looks = [says(call("look", f'{{"name": "{number}"}}', f"l{number}")) for number in range(6)]

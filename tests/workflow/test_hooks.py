@@ -247,6 +247,7 @@ async def test_an_after_hook_changes_nothing(
         assert model.seen[1].messages[-1].results[0].result == Ok(value={"value": "seen x"})
 
 
+@pytest.mark.exhaustive
 async def test_after_step_is_called_once_per_closed_step(client: Client, database: Database, bench: Bench) -> None:
     """Once for each, the final one too, when every call has its result: those of the step, in the model's order."""
     seen = Recorder()
@@ -391,6 +392,7 @@ def steps(count: int) -> list[Any]:
     return [says(f"Looking at {number}.", call("look", f'{{"name": "{number}"}}')) for number in range(count)]
 
 
+@pytest.mark.exhaustive
 async def test_keep_recent_through_the_engine(client: Client, sqlite: Database, bench: Bench) -> None:
     """Instructions, the task and the newest; never results without their calls; all of it stays stored."""
     model = ListModel(*steps(5), says("Done."))
@@ -432,6 +434,7 @@ class Summariser(ListModel):
         return await super().generate(request)
 
 
+@pytest.mark.exhaustive
 async def test_summarise_through_the_engine(client: Client, sqlite: Database, bench: Bench) -> None:
     """Once the conversation is long, older blocks are sent as a summary, written once each; everything stays stored."""
     model = Summariser(*steps(6), says("Done."))
@@ -447,6 +450,7 @@ async def test_summarise_through_the_engine(client: Client, sqlite: Database, be
     assert len(last) < 3 + 6
 
 
+@pytest.mark.exhaustive
 async def test_summarise_with_a_model_that_is_busy(client: Client, sqlite: Database, bench: Bench) -> None:
     """A summary that could not be written changes nothing: the whole conversation is sent."""
     model = Summariser(*steps(4), says("Done."), fails=True)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from support.engine import Cast, ListModel, Script, Stack, call, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
@@ -136,6 +137,7 @@ async def test_i2_only_an_exact_allow_runs_and_it_is_on_record(
         await engine.ended(run)
 
 
+@pytest.mark.exhaustive
 async def test_a_judgement_is_not_asked_for_again(client: Client, sqlite: Database, bench: Bench) -> None:
     """Not by an attempt after a crash, for a call that a person edits (the judge has no part in it), or in a dry run."""
     judge, model = ByCents({1: answer("allow"), 2: answer("ask")}), Script(pays(1, 2), says("Done."))
@@ -180,6 +182,7 @@ async def test_a_shadow_judge_decides_nothing(client: Client, sqlite: Database, 
         assert (len(judge.seen), bench.paid) == (1, [5])
 
 
+@pytest.mark.exhaustive
 async def test_rules_come_first_and_a_run_with_its_own_policy_has_no_judge(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -269,6 +272,7 @@ async def _at_the_door(engine: Engine, run: runs.Run) -> Redemption:
     return redemptions[0]
 
 
+@pytest.mark.exhaustive
 async def test_the_inbox_does_not_wait_for_a_judge_that_hangs(client: Client, database: Database, bench: Bench) -> None:
     """Calls are judged concurrently, the store stays writable, and a model that ignores cancellation is left at the timeout."""
     together, stubborn, cancellations = asyncio.Barrier(2), asyncio.Event(), list[bool]()

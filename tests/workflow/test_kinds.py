@@ -158,6 +158,7 @@ async def test_a_wrong_answer_saves_nothing(client: Client, sqlite: Database, wr
         await engine.ended(run)
 
 
+@pytest.mark.exhaustive
 async def test_an_answer_that_breaks_the_tools_own_rule_is_asked_for_again(client: Client, sqlite: Database) -> None:
     """What only the tool's own type can tell is found by the worker: the question is asked again, and says why."""
     model = ListModel(says(call("choose", '{"cents": 1}', "q")), says("Thanks."))

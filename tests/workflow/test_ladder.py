@@ -67,6 +67,7 @@ async def climbed(engine: Stack, request: requests.Request, rungs: int) -> reque
     return await until(look, f"rung {rungs} of {request.id}")
 
 
+@pytest.mark.exhaustive
 async def test_a_request_without_a_decision_climbs_every_rung_and_then_refuses(
     clock: Clock, database: Database, bench: Bench
 ) -> None:
@@ -97,6 +98,7 @@ async def test_a_request_without_a_decision_climbs_every_rung_and_then_refuses(
             await engine.decide(request, "approve", by=ADMIN)
 
 
+@pytest.mark.exhaustive
 async def test_a_parked_request_waits_for_a_month_and_then_runs(clock: Clock, database: Database, bench: Bench) -> None:
     """Park: out of time it waits on without a clock; expiry has approved nothing; a person approves, and it runs."""
     policy = laddered(on_expiry="park", ladder=LADDER[:1])
@@ -121,6 +123,7 @@ async def test_a_parked_request_waits_for_a_month_and_then_runs(clock: Clock, da
         ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("verb", "paid"), [("approve", [5]), ("reject", [])])
 async def test_a_decision_between_two_rungs_ends_the_ladder(
     clock: Clock, sqlite: Database, bench: Bench, verb: str, paid: list[int]
@@ -174,6 +177,7 @@ async def test_i10_who_may_decide_follows_the_rungs(clock: Clock, sqlite: Databa
         assert bench.paid == [5]
 
 
+@pytest.mark.exhaustive
 async def test_rungs_and_quorum_count_together(clock: Clock, sqlite: Database, bench: Bench) -> None:
     """An approval from before the delegation still counts, and the delegate's completes the quorum."""
     policy = laddered(quorum=2, people=[], roles=["operator"])
@@ -194,6 +198,7 @@ async def test_rungs_and_quorum_count_together(clock: Clock, sqlite: Database, b
         ]
 
 
+@pytest.mark.exhaustive
 async def test_the_agents_limit_cuts_the_ladder_off(clock: Clock, sqlite: Database, bench: Bench) -> None:
     """A rule that leaves the expiry to the agent: the request expires by the agent's limit, above which no rung is climbed."""
     limits = Limits(request_expiry=timedelta(minutes=90))
@@ -220,6 +225,7 @@ async def attempts_of_rung(engine: Stack, run: runs.Run) -> int:
     return max((each.attempt for each in pending if each.activity_type.name == "climb_ladder"), default=0)
 
 
+@pytest.mark.exhaustive
 async def test_a_rung_that_cannot_be_stored_is_tried_again_and_delays_no_one(
     clock: Clock, sqlite: Database, bench: Bench
 ) -> None:
@@ -267,6 +273,7 @@ async def test_a_rung_that_is_stored_late_records_those_below_it_in_order(
         assert (await stored(engine, request)).rungs_climbed == 3
 
 
+@pytest.mark.exhaustive
 async def test_an_interrupt_ends_the_ladder(clock: Clock, sqlite: Database, bench: Bench) -> None:
     """Interrupted between two rungs, the run ends at once; no rung is climbed and nothing expires after that."""
     async with stack(clock.client, sqlite, bench.pay, model=paying(), policy=laddered()) as engine:
@@ -283,6 +290,7 @@ async def test_an_interrupt_ends_the_ladder(clock: Clock, sqlite: Database, benc
             await engine.decide(request, "approve")
 
 
+@pytest.mark.exhaustive
 async def test_a_sub_agents_request_climbs_its_own_ladder(clock: Clock, sqlite: Database, bench: Bench) -> None:
     """A request of a run below climbs and expires on that run's clock; the parent reads the result."""
     helper = Agent(name="helper", instructions="", toolkit=Toolkit.of(bench.pay), model="scripted:helper")

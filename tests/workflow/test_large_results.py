@@ -87,6 +87,7 @@ async def ended(engine: Stack, text: str = "go", **options: Any) -> runs.Run:
     return run
 
 
+@pytest.mark.exhaustive
 async def test_a_large_result_is_shown_in_part_and_read_to_its_end(client: Client, database: Database) -> None:
     """Head, tail and how to read on; the parts make up the whole exactly; what they hold is not clipped again."""
     model = Script(DUMP, reading_on)
@@ -109,6 +110,7 @@ async def test_a_large_result_is_shown_in_part_and_read_to_its_end(client: Clien
         assert all(offered(request) == ["dump", READ_RESULT] for request in model.seen[1:])
 
 
+@pytest.mark.exhaustive
 async def test_reading_on_is_offered_for_as_long_as_the_conversation_holds_a_part(
     client: Client, sqlite: Database
 ) -> None:
@@ -131,6 +133,7 @@ async def test_reading_on_is_offered_for_as_long_as_the_conversation_holds_a_par
         assert await wholes(sqlite) == 1
 
 
+@pytest.mark.exhaustive
 async def test_identical_wholes_are_kept_once_and_each_conversation_reads_its_own(
     client: Client, sqlite: Database
 ) -> None:
@@ -149,6 +152,7 @@ async def test_identical_wholes_are_kept_once_and_each_conversation_reads_its_ow
             assert await wholes(sqlite) == count
 
 
+@pytest.mark.exhaustive
 async def test_only_what_this_conversation_was_shown_a_part_of_can_be_read(client: Client, sqlite: Database) -> None:
     """An id that is made up, empty, or another conversation's gets the declared failure, and nothing of the text."""
     stolen = result_digest(WHOLE)
@@ -161,6 +165,7 @@ async def test_only_what_this_conversation_was_shown_a_part_of_can_be_read(clien
         assert not any(WHOLE[:20] in str(result) for result in results)
 
 
+@pytest.mark.exhaustive
 async def test_any_part_can_be_asked_for_and_nonsense_is_answered(client: Client, sqlite: Database) -> None:
     """One character, the last one, beyond the end; negative, far too much and unknown arguments are invalid input."""
     result_id, last = result_digest(WHOLE), len(WHOLE) - 1
@@ -208,6 +213,7 @@ async def test_i9_a_failure_with_much_to_say_is_clipped_and_read_on(client: Clie
         assert len(model.seen[1].messages[-1].model_dump_json()) < 4 * LIMIT_CHARS
 
 
+@pytest.mark.exhaustive
 async def test_a_sub_agents_whole_answer_can_be_read_and_its_parents_results_cannot(
     client: Client, sqlite: Database
 ) -> None:
@@ -234,6 +240,7 @@ async def test_a_sub_agents_whole_answer_can_be_read_and_its_parents_results_can
         assert body((await engine.results(run))["h"])["result_id"] == result_digest(whole)
 
 
+@pytest.mark.exhaustive
 async def test_an_agents_own_read_result_stays_its_own(client: Client, sqlite: Database) -> None:
     """It is offered once and called; its results are clipped as any tool's; no clipped result refers to it with our ids."""
     called: list[str] = []

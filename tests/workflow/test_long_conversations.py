@@ -98,6 +98,7 @@ async def test_i8_a_step_loads_what_its_agent_sends(
     assert all(is_reconciled(request) for request in bounded)
 
 
+@pytest.mark.exhaustive
 async def test_a_transform_that_says_nothing_is_given_everything(client: Client, sqlite: Database) -> None:
     """A hook that shapes what is sent before the one that cuts it sees the whole conversation."""
     rewrites = Rewrites()
@@ -110,6 +111,7 @@ def _shape(request: Sequence[Message]) -> list[tuple[str, str, int]]:
     return [(message.role, message.text, len(message.calls) or len(message.results)) for message in request]
 
 
+@pytest.mark.exhaustive
 async def test_an_id_is_minted_past_those_that_were_not_loaded(client: Client, sqlite: Database) -> None:
     """A model that made up the ids that the engine would mint later gets others then, though their messages are far back."""
     ids = ["call_6_0", "call_6_0_2", "a", "b", "c", ""]

@@ -156,6 +156,7 @@ async def test_i3_a_lost_once_call_asks_although_its_tool_changed(
             assert len(await requests.of_run(conn, run.id)) == 1
 
 
+@pytest.mark.exhaustive
 async def test_a_lost_read_whose_tool_changed_is_reported_as_unknown(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:

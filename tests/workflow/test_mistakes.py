@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated
 
+import pytest
 from pydantic import AfterValidator, BaseModel, HttpUrl
 from support.engine import ListModel, call, says, stack
 from support.tools import Bench
@@ -135,6 +136,7 @@ async def test_an_unfinished_response_executes_nothing(client: Client, sqlite: D
         assert "length" in str((await engine.results(run))["c1"])
 
 
+@pytest.mark.exhaustive
 async def test_missing_and_repeated_call_ids_are_minted(client: Client, sqlite: Database, bench: Bench) -> None:
     """Call ids are present and unique within the run, also across steps."""
     twice = says(
@@ -148,6 +150,7 @@ async def test_missing_and_repeated_call_ids_are_minted(client: Client, sqlite: 
         assert sorted(bench.looked) == ["x", "x", "y", "y", "z", "z"]
 
 
+@pytest.mark.exhaustive
 async def test_a_step_limit_ends_the_run(client: Client, sqlite: Database, bench: Bench) -> None:
     """A run that reaches its step limit fails with that reason, its conversation whole."""
     model = ListModel(says(call("look", '{"name": "x"}')))

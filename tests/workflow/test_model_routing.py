@@ -144,6 +144,7 @@ async def test_what_another_model_would_not_fix_does_not_fall_back(
         assert (requests_to(engine, "test"), requests_to(engine, "b")) == (1, 0)
 
 
+@pytest.mark.exhaustive
 async def test_what_passes_is_tried_again_and_never_falls_back(client: Client, sqlite: Database, bench: Bench) -> None:
     """Each transient error is retried with the same model, after the time that the provider asked for."""
     passing: list[ModelErrorClass] = ["rate_limited", "unreachable", "server_error"]
@@ -211,6 +212,7 @@ class ByStep(Hooks):
         return chosen
 
 
+@pytest.mark.exhaustive
 async def test_a_hook_chooses_the_model_of_a_step_and_a_dry_run_asks_the_same(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:

@@ -65,6 +65,7 @@ async def nudges(engine: Stack, run: runs.Run) -> list[int]:
     return [place for place, message in enumerate(await engine.history(run)) if is_nudge(message)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("lines", "requests", "nudged_at"),
     [(TURNED * 9, 6, 9), ([A, B] * 9, 7, 11)],
@@ -91,6 +92,7 @@ async def test_a_run_that_goes_round_in_circles_is_nudged_and_then_ends(
         assert "5 steps" in run.reason
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("lines", "limits", "nudged"),
     [
@@ -113,6 +115,7 @@ async def test_what_counts_as_progress(
         assert len(await nudges(engine, run)) == nudged
 
 
+@pytest.mark.exhaustive
 async def test_the_same_answer_of_a_sub_agent_is_no_progress(client: Client, sqlite: Database) -> None:
     """Its run is another one each time; what it answers is not."""
     helper = Agent(name="helper", instructions="", toolkit=Toolkit.of(), model="scripted:test")

@@ -54,6 +54,7 @@ async def verdicts(engine: Stack, run: runs.Run) -> list[tuple[str, str]]:
     return [("", "") if each is None else (each.answer, each.rule) for each in judged]
 
 
+@pytest.mark.exhaustive
 async def test_a_run_has_the_instructions_and_tools_it_was_given(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -120,6 +121,7 @@ async def test_i2_a_run_policy_that_shuts_is_asked_again_at_the_door(
         assert (result.kind, result.fields["rule"], bench.paid) == ("denied", "shut", [])
 
 
+@pytest.mark.exhaustive
 async def test_a_fork_a_retry_and_the_next_message_keep_the_overrides(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -155,6 +157,7 @@ async def test_a_fork_a_retry_and_the_next_message_keep_the_overrides(
         assert started["own"]["digest"] == fork.world
 
 
+@pytest.mark.exhaustive
 async def test_a_message_that_waits_for_the_next_run_keeps_the_world(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -177,6 +180,7 @@ async def test_a_message_that_waits_for_the_next_run_keeps_the_world(
         await engine.ended(follows)
 
 
+@pytest.mark.exhaustive
 async def test_sub_agents_live_under_the_policy_of_the_run_above_them(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:

@@ -99,6 +99,7 @@ async def test_a_held_run_finishes_what_runs_and_starts_nothing_new(
         assert logged[1:3] == [("run.paused", "ada"), ("run.resumed", "ada")]
 
 
+@pytest.mark.exhaustive
 async def test_a_call_that_waits_for_its_place_does_not_start_in_a_held_run(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -119,6 +120,7 @@ async def test_a_call_that_waits_for_its_place_does_not_start_in_a_held_run(
         assert bench.looked == ["x"]
 
 
+@pytest.mark.exhaustive
 async def test_repeats_change_nothing_and_the_last_word_counts(client: Client, sqlite: Database, bench: Bench) -> None:
     """Pausing twice is pausing once; resuming a running run does nothing; pause, resume, pause in a row ends paused."""
     async with stack(client, sqlite, bench.pay, model=Script(says("Pay.", PAY), says("Done."))) as engine:
@@ -169,6 +171,7 @@ async def test_i8_a_pause_outlives_continue_as_new_and_a_worker(client: Client, 
             assert (await engine.ended(run)).status == "completed"
 
 
+@pytest.mark.exhaustive
 async def test_a_queued_message_is_answered_by_a_run_of_its_own(
     client: Client, database: Database, bench: Bench
 ) -> None:
@@ -358,6 +361,7 @@ async def test_i5_a_message_outlives_the_api_that_took_it(client: Client, sqlite
         assert bench.paid == []
 
 
+@pytest.mark.exhaustive
 async def test_a_message_to_a_run_that_has_ended_starts_the_next_one(
     client: Client, database: Database, bench: Bench
 ) -> None:

@@ -237,6 +237,7 @@ async def test_a_call_that_is_asked_after_all_is_rejected_like_any(
         assert bench.paid == []
 
 
+@pytest.mark.exhaustive
 async def test_a_late_question_has_the_terms_of_its_rule(clock: Clock, sqlite: Database, bench: Bench) -> None:
     """Expiry and ladder count from when it is asked, not from when it was planned."""
     more = 'expires_after_seconds = 600\n[[rule.ladder]]\nafter_seconds = 60\ndo = "remind"'

@@ -166,6 +166,7 @@ async def test_i4_the_first_request_stays_decided(client: Client, sqlite: Databa
         assert world.paid == []
 
 
+@pytest.mark.exhaustive
 async def test_it_is_asked_again_as_often_as_it_changes(client: Client, sqlite: Database) -> None:
     """Every approval is for the state at its time, even if the state has changed back by then."""
     world = World(1)
@@ -184,6 +185,7 @@ async def test_it_is_asked_again_as_often_as_it_changes(client: Client, sqlite: 
         assert len(await requests_of(engine, run)) == 4
 
 
+@pytest.mark.exhaustive
 async def test_an_edited_call_depends_on_other_things(client: Client, database: Database) -> None:
     """What the person saw must still be so when an edited call starts; if not, they see what the edited call depends on."""
     accounts = {5: "full", 7: "empty"}
@@ -281,6 +283,7 @@ async def test_an_odd_value_equals_itself(client: Client, database: Database, od
         assert len(await requests_of(engine, run)) == 1
 
 
+@pytest.mark.exhaustive
 async def test_a_long_value_is_shown_in_part(client: Client, sqlite: Database) -> None:
     """The reason stays readable however much the call depends on."""
     world = World("x" * 10_000)
@@ -297,6 +300,7 @@ async def test_a_long_value_is_shown_in_part(client: Client, sqlite: Database) -
 # Time, crashes, replays
 
 
+@pytest.mark.exhaustive
 async def test_the_second_request_expires_by_itself(client: Client, sqlite: Database) -> None:
     """It waits as long as the first did, from when it was opened; expired, the call is closed and nothing has run."""
     policy = Policy(rule=[Rule(name="hurry", verdict="ask", tools=["pay"], expires_after_seconds=2)])

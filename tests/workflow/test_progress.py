@@ -80,6 +80,7 @@ async def test_progress_comes_live_and_before_the_result(client: Client, databas
     assert [row.n for row in await stored_progress(database)] == list(range(1, 22))
 
 
+@pytest.mark.exhaustive
 async def test_a_hundred_thousand_events_neither_block_nor_flood(client: Client, sqlite: Database) -> None:
     """A handler that emits in a tight loop is done as soon as the loop is; watchers get the newest and the number missing."""
     took: list[float] = []

@@ -57,6 +57,7 @@ async def test_a_wrong_key_fails_the_run_and_says_which_setting(
     assert len(provider.requests) == 1
 
 
+@pytest.mark.exhaustive
 async def test_a_model_that_no_server_offers_fails_the_run_when_its_time_is_up(
     client: Client, sqlite: Database
 ) -> None:

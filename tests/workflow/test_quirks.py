@@ -158,6 +158,7 @@ async def test_i9_an_input_that_is_no_object_goes_back_as_one(stage: Stage, wire
     assert stage.bench.looked == ["y", "x"]
 
 
+@pytest.mark.exhaustive
 @each_wire
 @either_way
 async def test_ids_that_are_missing_or_doubled(stage: Stage, wire: Wire, streamed: bool) -> None:
@@ -266,6 +267,7 @@ async def test_i9_undeclared_tool_names(stage: Stage, wire: Wire) -> None:
     assert [call[1] for turn in turns for call in turn.calls] == [*names[:4], "a_b_c"]
 
 
+@pytest.mark.exhaustive
 @each_wire
 async def test_what_was_sent_once_is_sent_again_byte_for_byte(stage: Stage, wire: Wire) -> None:
     """For the prompt caches: the tools in their declared order, and a conversation that only ever grows at its end."""
@@ -281,6 +283,7 @@ async def test_what_was_sent_once_is_sent_again_byte_for_byte(stage: Stage, wire
         assert len(after) > len(before)
 
 
+@pytest.mark.exhaustive
 @each_wire
 async def test_streamed_or_whole_the_same_is_stored(stage: Stage, wire: Wire) -> None:
     """Every part of every message, ids and inputs included, and so every later request."""

@@ -48,6 +48,7 @@ async def partial_approvals(engine: Stack, run: runs.Run) -> list[tuple[str, int
     return [(str(each["by"]), int(str(each["approvals"])), int(str(each["quorum"]))) for each in payloads]
 
 
+@pytest.mark.exhaustive
 async def test_two_of_three_people_approve(client: Client, database: Database, bench: Bench) -> None:
     """The first approval counts and starts nothing; the second decides; the third comes too late and learns who won."""
     policy = needing(2, people=["ann", "bob", "eve"])

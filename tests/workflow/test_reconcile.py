@@ -55,6 +55,7 @@ async def signalling_no_one(engine: Stack) -> AsyncIterator[Stack]:
     yield Stack(nowhere, engine.database, engine.engine, engine.task_queue)
 
 
+@pytest.mark.exhaustive
 async def test_both_kinds_of_orphan_are_reported_and_left(client: Client, sqlite: Database, bench: Bench) -> None:
     """A live run without a workflow, an open workflow without a live run; a run that waits as it should is neither."""
     async with stack(client, sqlite, bench.pay, model=ListModel(pays("p"))) as engine:
@@ -74,6 +75,7 @@ async def test_both_kinds_of_orphan_are_reported_and_left(client: Client, sqlite
             }
 
 
+@pytest.mark.exhaustive
 async def test_a_run_that_missed_a_decision_is_signalled_again(
     client: Client, database: Database, bench: Bench
 ) -> None:
@@ -126,6 +128,7 @@ async def test_a_signal_that_no_worker_takes_is_reported_until_one_does(
         assert bench.paid == [1]
 
 
+@pytest.mark.exhaustive
 async def test_both_commands_say_what_they_did(
     client: Client,
     temporal: EmbeddedTemporal,

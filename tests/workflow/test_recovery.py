@@ -274,6 +274,7 @@ async def test_a_run_lost_between_steps_continues_with_the_next(
         assert is_reconciled(await engine.history(run))
 
 
+@pytest.mark.exhaustive
 async def test_a_request_keeps_its_clock_and_its_ladder(client: Client, sqlite: Database, bench: Bench) -> None:
     """What was reminded of is not reminded of again, and what ran out of time while its run was lost expires at once."""
     ladder = [{"after_seconds": 1, "do": "remind"}]
@@ -359,6 +360,7 @@ async def test_i5_everything_continues_when_temporal_has_lost_its_database(
                 assert len(await runs.page(conn, limit=9)) == 2
 
 
+@pytest.mark.exhaustive
 async def test_a_sub_agent_that_stopped_with_its_parent_is_not_started_again(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:

@@ -58,6 +58,7 @@ async def test_a_run_that_failed_at_its_first_step_begins_again(client: Client, 
         assert [message.role for message in await engine.history(again)] == ["user", "assistant"]
 
 
+@pytest.mark.exhaustive
 async def test_an_interrupted_run_continues_knowing_what_did_not_run(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -81,6 +82,7 @@ async def test_an_interrupted_run_continues_knowing_what_did_not_run(
         assert is_reconciled(await engine.history(again))
 
 
+@pytest.mark.exhaustive
 async def test_what_cannot_be_retried_says_why(client: Client, sqlite: Database, bench: Bench) -> None:
     """A completed run, and one whose conversation has continued: a conflict that says what to do, and nothing changes."""
     model = ListModel(GONE, says("Answered."), says("never"))

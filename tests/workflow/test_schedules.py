@@ -94,6 +94,7 @@ def gated(bench: Bench) -> dict[str, Any]:
     return {"model": Script(says(call("pay", '{"cents": 1}')), says("Done."))}
 
 
+@pytest.mark.exhaustive
 async def test_it_fires_each_second_and_skips_while_its_run_lives(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -172,6 +173,7 @@ async def test_a_fire_that_is_brought_twice_is_one_run(client: Client, sqlite: D
         assert len(model.seen) == 1
 
 
+@pytest.mark.exhaustive
 async def test_a_fire_that_is_buffered_opens_when_the_run_has_ended(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -247,6 +249,7 @@ async def test_temporal_is_made_to_agree_with_the_store(client: Client, sqlite: 
         assert await agree_on_all(engine.services) == 0
 
 
+@pytest.mark.exhaustive
 async def test_a_sweep_never_takes_a_change_back(client: Client, sqlite: Database) -> None:
     """A sweep that read the store before a change, and acts in Temporal during or after it, leaves what is newest there."""
     async with stack(client, sqlite, model=Script(says("Done."))) as engine:

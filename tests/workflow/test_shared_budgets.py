@@ -40,6 +40,7 @@ def agent_of(name: str, *tools: Any, **limits: Any) -> Agent:
     return Agent(name=name, instructions="", toolkit=Toolkit.of(*tools), model=f"scripted:{name}", limits=run_limits)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("limit", "error_class"),
     [
@@ -89,6 +90,7 @@ async def test_what_a_sub_agent_uses_is_its_callers(
             ]
 
 
+@pytest.mark.exhaustive
 async def test_runs_at_once_exceed_a_budget_by_one_response_each(
     client: Client, database: Database, bench: Bench
 ) -> None:
@@ -112,6 +114,7 @@ async def test_runs_at_once_exceed_a_budget_by_one_response_each(
             assert (await subtree_usage.of(conn, top.id)).tokens == 2_000
 
 
+@pytest.mark.exhaustive
 async def test_the_run_whose_budget_it_is_asks_for_more(client: Client, sqlite: Database, bench: Bench) -> None:
     """The sub-agent ends; its caller asks in its own name, with the usage of all of them, and continues when it gets more."""
     models = Cast(test=ListModel(asks("leaf", "l"), DONE), leaf=Script(LOOK, LOOK, DONE))
@@ -126,6 +129,7 @@ async def test_the_run_whose_budget_it_is_asks_for_more(client: Client, sqlite: 
         assert (await engine.ended(run)).outcome == "completed"
 
 
+@pytest.mark.exhaustive
 async def test_steps_are_each_runs_own(client: Client, sqlite: Database, bench: Bench) -> None:
     """A sub-agent's step limit is its own, whatever its caller's is."""
     models = Cast(test=Script(asks("leaf", "l"), DONE), leaf=Script(LOOK, LOOK, LOOK, DONE))

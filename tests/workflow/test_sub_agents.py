@@ -283,6 +283,7 @@ async def test_i1_an_interrupt_at_the_moment_of_a_result_waits_for_the_child_all
         assert (await end_of(engine, child)).seq < (await end_of(engine, run)).seq
 
 
+@pytest.mark.exhaustive
 async def test_interrupting_the_child_alone_is_a_result_the_parent_reads(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -312,6 +313,7 @@ def three_deep(bench: Bench) -> tuple[Tool, Cast]:
     return sub_agent(middle), models
 
 
+@pytest.mark.exhaustive
 async def test_a_gate_three_agents_deep(client: Client, sqlite: Database, bench: Bench) -> None:
     """Its request names the whole way down; the answers come up one by one."""
     top, models = three_deep(bench)
@@ -349,6 +351,7 @@ async def test_i1_an_interrupt_reaches_three_agents_deep(client: Client, sqlite:
             assert is_reconciled(await engine.history(each))
 
 
+@pytest.mark.exhaustive
 async def test_agents_that_call_each_other_are_stopped_at_the_fifth(client: Client, sqlite: Database) -> None:
     """Two agents that name each other go five deep; the last must do the task itself, and all of them complete."""
     helper = agent_of("helper", sub_agent("agent"))
@@ -369,6 +372,7 @@ async def test_agents_that_call_each_other_are_stopped_at_the_fifth(client: Clie
         assert (refused.kind, refused.fields["refused_by"]) == ("denied", "engine")
 
 
+@pytest.mark.exhaustive
 async def test_two_children_at_once(client: Client, sqlite: Database, bench: Bench) -> None:
     """Both wait at their gates at the same time, also where a step has one place only; each result goes to its own call."""
 
@@ -471,6 +475,7 @@ async def test_i10_the_starter_is_barred_below_as_well(client: Client, sqlite: D
         assert bench.paid == [5]
 
 
+@pytest.mark.exhaustive
 async def test_cancelling_the_parents_workflow_is_an_interrupt_of_both(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -490,6 +495,7 @@ async def test_cancelling_the_parents_workflow_is_an_interrupt_of_both(
         assert is_reconciled(await engine.history(child))
 
 
+@pytest.mark.exhaustive
 async def test_a_child_whose_parent_is_terminated_ends_by_itself(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -549,6 +555,7 @@ async def test_a_cancellation_while_a_run_is_being_closed_does_not_leave_it_open
         assert (await engine.results(run))["p"].kind == "interrupted"
 
 
+@pytest.mark.exhaustive
 async def test_a_child_whose_own_workflow_is_terminated_is_a_result(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
 from support.engine import Script, Stack, call, says, stack
 from support.tools import Amount, Bench
 from temporalio.api.common.v1 import WorkflowExecution
@@ -115,6 +116,7 @@ async def test_i5_parked_runs_thaw_a_few_at_a_time_and_oldest_first(client: Clie
     assert out_of_order(tools.started, waited) < 0.1  # 0.33 where a queue has four partitions
 
 
+@pytest.mark.exhaustive
 async def test_a_lane_that_is_full_holds_up_no_other(client: Client, sqlite: Database, bench: Bench) -> None:
     """A tool that takes long in the only place for tools holds up no model and no expiry; a slow model holds up no tool."""
     impatient = ArgumentMatcher(at="/cents", op="eq", value=1)

@@ -255,6 +255,7 @@ class Unwell:
     """A service that cannot be made."""
 
 
+@pytest.mark.exhaustive
 async def test_services_come_by_type_from_values_and_async_factories(client: Client, sqlite: Database) -> None:
     """Each call gets its own from a factory, closed when the call is over, also when it fails; one that breaks is a crash."""
     log: list[str] = []
@@ -337,6 +338,7 @@ def test_a_start_is_refused_naming_every_tool_and_service() -> None:
     assert set(check_app(app, base=Path.cwd()).agents) == {"front", "between", "payer", "clerk"}
 
 
+@pytest.mark.exhaustive
 async def test_with_handlers_reaches_sub_agents(client: Client, sqlite: Database, bench: Bench) -> None:
     """A swapped world is swapped wherever the tool is declared; what the models see stays, byte for byte."""
 
@@ -366,6 +368,7 @@ async def test_with_handlers_reaches_sub_agents(client: Client, sqlite: Database
 # Order
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (2, 2)])
 async def test_calls_run_side_by_side_up_to_the_bound(
     client: Client, sqlite: Database, concurrency: int, most: int

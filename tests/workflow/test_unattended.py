@@ -95,6 +95,7 @@ async def test_rules_asks_where_a_rule_says_so(client: Client, sqlite: Database,
         assert bench.paid == [5]
 
 
+@pytest.mark.exhaustive
 async def test_what_a_person_approved_runs_though_its_rule_asks_no_more(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
@@ -138,6 +139,7 @@ async def test_what_is_parked_waits_without_a_clock(
         assert bench.paid == ([5] if tool == PAY else [])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["deny", "park"])
 async def test_sub_agents_are_as_unattended_as_the_run_above(
     client: Client, sqlite: Database, bench: Bench, mode: Any
@@ -163,6 +165,7 @@ async def test_sub_agents_are_as_unattended_as_the_run_above(
         assert isinstance(result, Ok) or result.fields["rule"] == "unattended"
 
 
+@pytest.mark.exhaustive
 async def test_a_fork_is_as_unattended_as_its_run(client: Client, sqlite: Database, bench: Bench) -> None:
     """A fork inherits who attends it; what it asks is refused as it was there."""
     model = Script(says(call("look", LOOK[1])), says(call("pay", PAY[1])), says("Done."))

@@ -40,6 +40,7 @@ async def desk(driven_api: Api, token: str, project: Path) -> AsyncIterator[Desk
         yield desk
 
 
+@pytest.mark.exhaustive
 async def test_a_prompt_is_answered_with_thoughts_and_words_each_once(driven_api: Api, desk: Desk) -> None:
     """The first word arrives before the model says the second, and only once; the project is the run's workspace."""
     await desk.fresh()
@@ -92,6 +93,7 @@ async def test_a_rejection_reaches_the_agent(driven_api: Api, desk: Desk) -> Non
     assert (await the_run(driven_api))["steps"][0]["calls"][0]["execution"] == "not_started"
 
 
+@pytest.mark.exhaustive
 async def test_a_decision_elsewhere_withdraws_the_question(driven_api: Api, desk: Desk) -> None:
     """The page was first: the turn continues, the editor's question is withdrawn, and its late answer changes nothing."""
     await desk.fresh(held=True)
@@ -137,6 +139,7 @@ async def test_a_dismissed_question_leaves_the_gate_open(driven_api: Api, desk: 
     assert await prompted == "end_turn"
 
 
+@pytest.mark.exhaustive
 async def test_a_sub_agents_gate_is_asked_in_the_same_session(driven_api: Api, desk: Desk) -> None:
     """With the names of the agents that lead to it; its words are thoughts, and its call has an id of its own."""
     await desk.fresh()
@@ -146,6 +149,7 @@ async def test_a_sub_agents_gate_is_asked_in_the_same_session(driven_api: Api, d
     assert [updates[-1].status for updates in desk.editor.calls().values()] == ["completed", "completed"]
 
 
+@pytest.mark.exhaustive
 async def test_cancel_interrupts_the_run(driven_api: Api, desk: Desk) -> None:
     """The prompt gets the protocol's answer, the gate is closed, and the conversation continues."""
     await desk.fresh("dismiss", held=True)
@@ -183,6 +187,7 @@ async def test_a_result_is_text(desk: Desk) -> None:
     assert desk.editor.calls().popitem()[1][0].kind == "read"
 
 
+@pytest.mark.exhaustive
 async def test_a_session_is_loaded_by_another_process(driven_api: Api, desk: Desk, token: str, project: Path) -> None:
     """After a restart the editor gets the conversation again, and the next prompt continues it."""
     await desk.fresh()
@@ -237,6 +242,7 @@ async def test_i10_an_editor_with_an_agents_token_is_asked_nothing(driven_api: A
         assert await prompted == "end_turn"
 
 
+@pytest.mark.exhaustive
 async def test_in_a_terminal_it_says_who_it_is_or_what_is_wrong(driven_api: Api, token: str, tmp_path: Path) -> None:
     """A person who tries the editor's command by hand sees that it works, or why not; Ctrl-D ends it."""
     env = environment(driven_api, token, tmp_path)

@@ -35,6 +35,7 @@ async def decision(api: Api) -> dict[str, Any]:
     return (await api.operator.get(f"/api/v1/requests/{call['requests'][-1]['id']}")).json()
 
 
+@pytest.mark.exhaustive
 async def test_a_question_is_answered_in_the_editor(driven_api: Api, desk: Desk) -> None:
     """The question is in a fence, its answer's schema is the form, and the agent reads what was typed."""
     await desk.fresh()
@@ -47,6 +48,7 @@ async def test_a_question_is_answered_in_the_editor(driven_api: Api, desk: Desk)
     assert (await decision(driven_api))["result"]["value"] == {"answer": "blue ü"}
 
 
+@pytest.mark.exhaustive
 async def test_a_person_who_declines_to_answer_may_reject_and_say_why(driven_api: Api, desk: Desk) -> None:
     """Declining decides nothing by itself; the words of a rejection reach the agent."""
     await desk.fresh("reject")
@@ -59,6 +61,7 @@ async def test_a_person_who_declines_to_answer_may_reject_and_say_why(driven_api
     assert (await decision(driven_api))["decision"]["message"] == "too *much*"
 
 
+@pytest.mark.exhaustive
 async def test_a_high_risk_is_approved_by_the_tools_name_alone(driven_api: Api, desk: Desk) -> None:
     """Another word decides nothing, and neither does a form that is closed; the request stays open for all."""
     await desk.fresh()

@@ -27,6 +27,7 @@ async def started(env: dict[str, str], directory: Path, command: str) -> Process
     )
 
 
+@pytest.mark.exhaustive
 async def test_every_line_is_an_event_and_the_last_the_outcome(
     driven_api: Api, env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -66,6 +67,7 @@ async def test_live_text_is_lines_too(env: dict[str, str], tmp_path: Path) -> No
     assert lines[-1]["run"]["final_text"] == "You said: hold on"
 
 
+@pytest.mark.exhaustive
 async def test_head_ends_it_silently_and_ctrl_c_leaves_the_run(
     driven_api: Api, env: dict[str, str], tmp_path: Path
 ) -> None:

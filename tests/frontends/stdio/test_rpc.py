@@ -41,6 +41,7 @@ async def rpc(driven_api: Api, tmp_path_factory: pytest.TempPathFactory) -> Asyn
         yield connection
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("line", "code", "known"),
     [
@@ -91,6 +92,7 @@ async def test_a_batch_is_answered_in_one_list(driven_api: Api) -> None:
     assert "scripted:test" in {each["name"] for each in single["result"]}
 
 
+@pytest.mark.exhaustive
 async def test_a_reader_that_has_gone_ends_it_without_any_output(driven_api: Api, tmp_path: Path) -> None:
     """A program that dies while its run waits at a gate leaves no process, even though our stdin is still open."""
     run = await driven_api.start("pay 10")
@@ -215,6 +217,7 @@ async def test_i10_a_token_that_may_not_decide_does_not_over_rpc_either(driven_a
     assert (await driven_api.request(run))["status"] == "pending"
 
 
+@pytest.mark.exhaustive
 async def test_a_pipe_gets_every_answer_before_the_end(driven_api: Api, tmp_path: Path) -> None:
     """``… | turngate rpc`` as a shell user writes it: all but the notification is answered, then it exits 0."""
     lines = [

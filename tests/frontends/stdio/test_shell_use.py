@@ -46,6 +46,7 @@ async def done(process: Process) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
+@pytest.mark.exhaustive
 async def test_commands_end_as_other_tools_do(env: dict[str, str]) -> None:
     """Quiet prints the answer alone, also for a task on stdin; a closed output is no error, and causes no traceback."""
     commands = {
@@ -58,6 +59,7 @@ async def test_commands_end_as_other_tools_do(env: dict[str, str]) -> None:
         assert (code, out, err) == (*wanted, ""), command
 
 
+@pytest.mark.exhaustive
 async def test_a_quiet_run_prints_on_stderr_that_it_waits(driven_api: Api, env: dict[str, str]) -> None:
     """Stderr says where to decide while the run waits; a run without an answer says why, and exits as it ended."""
     process = await begun(env, "turngate run -q 'pay 71'")
@@ -72,6 +74,7 @@ async def test_a_quiet_run_prints_on_stderr_that_it_waits(driven_api: Api, env: 
     assert err.endswith("): tea\n")
 
 
+@pytest.mark.exhaustive
 async def test_a_story_in_a_file_says_on_the_terminal_that_it_waits(
     driven_api: Api, env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -94,6 +97,7 @@ async def test_a_story_in_a_file_says_on_the_terminal_that_it_waits(
     assert "pay waits for approval" in (tmp_path / "story.txt").read_text()
 
 
+@pytest.mark.exhaustive
 async def test_a_narrow_terminal_cuts_no_id(driven_api: Api, env: dict[str, str]) -> None:
     """The table's text gives way to the ids, which people copy."""
     run = await driven_api.start("look here, and then at everything else that there is to be seen around here")

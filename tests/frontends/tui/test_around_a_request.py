@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from support.api_server import Api
 from support.tui_person import calling, person_at
 from support.users import added
@@ -13,6 +14,7 @@ DESK = ("requests:read", "requests:decide")
 SHARE = calling("share", {"street": "Rue", "floor": 1})
 
 
+@pytest.mark.exhaustive
 async def test_people_talk_claim_and_approve_together(api: Api) -> None:
     """`w` comments and `c` claims, both seen by all; of two approvals the first is counted and named, the second runs it."""
     await added(api.stack.database, "grace")
@@ -53,6 +55,7 @@ async def test_people_talk_claim_and_approve_together(api: Api) -> None:
     ]
 
 
+@pytest.mark.exhaustive
 async def test_a_grant_is_displayed_before_it_is_saved(api: Api) -> None:
     """`g` displays what would run without asking; only then it can be saved; `3` lists it, with the calls that it allowed."""
     request = await api.gated(calling("write", {"text": "a\u202e[b]b[/b]"}))
@@ -94,6 +97,7 @@ async def test_a_grant_is_displayed_before_it_is_saved(api: Api) -> None:
     ]
 
 
+@pytest.mark.exhaustive
 async def test_a_grant_is_revoked_by_two_presses_on_the_same_one(api: Api) -> None:
     """`r r` in the list ends the marked grant; if another one is marked at the second press, nothing ends."""
     for text in ("one\u202e", "two"):

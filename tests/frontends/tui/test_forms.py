@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from support.api_server import Api
 from support.tui_person import calling, person_at
 from textual.widgets import Input, TextArea
@@ -27,6 +28,7 @@ HOTEL, NIGHTS, ROOM, BREAKFAST, GUESTS, ADDRESS, EXTRAS, NOTE, ANYTHING = (
 BOOKING = calling("book", STAY)
 
 
+@pytest.mark.exhaustive
 async def test_an_edit_keeps_types_and_says_what_is_wrong_beside_its_field(api: Api) -> None:
     """Each field has its type's control; an error is at its field, here or from the API, and nothing is lost."""
     request = await api.gated(BOOKING)
@@ -80,6 +82,7 @@ async def test_an_edit_keeps_types_and_says_what_is_wrong_beside_its_field(api: 
     assert isinstance(json.loads(args)["breakfast"], bool)
 
 
+@pytest.mark.exhaustive
 async def test_fields_and_raw_json_are_one_draft(api: Api) -> None:
     """F2 turns fields into JSON and back with what was typed; bad JSON stays where it is."""
     request = await api.gated(BOOKING)
@@ -116,6 +119,7 @@ async def test_fields_and_raw_json_are_one_draft(api: Api) -> None:
     assert (args["nights"], "address" in args, args["hotel"]) == (6, False, STAY["hotel"])
 
 
+@pytest.mark.exhaustive
 async def test_an_edit_of_high_risk_takes_the_typed_name(api: Api) -> None:
     """An edit of a call of high risk is sent after its tool's name is typed; until then nothing is sent, and nothing is lost."""
     request = await api.gated("wire 900")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
 from support.api_server import Api
 from support.tui_person import person_at
 from textual import events
@@ -14,6 +15,7 @@ from turngate.frontends.tui.request_screen import RequestScreen
 from turngate.frontends.tui.widgets import ScrolledText
 
 
+@pytest.mark.exhaustive
 async def test_calls_are_approved_rejected_and_edited_as_displayed(api: Api) -> None:
     """`a a` approves the call on screen, `r` rejects with a reason, `e` edits; bad input gets an error and stays."""
     approved, rejected, edited = [await api.gated(f"pay {cents}") for cents in (5, 6, 7)]
@@ -91,6 +93,7 @@ async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Ap
         assert (await person.decided(wire))["decision"]["verb"] == "approve"
 
 
+@pytest.mark.exhaustive
 async def test_a_call_is_approved_only_when_all_of_it_was_on_screen(api: Api) -> None:
     """`a` on a call longer than the screen scrolls to the rest of it; only then a press counts. Hostile text is inert."""
     hostile = "a\u202eb\x1b[2J [link=x]y[/] [bold red]z[/]"
@@ -126,6 +129,7 @@ async def test_a_call_is_approved_only_when_all_of_it_was_on_screen(api: Api) ->
         assert (decision["verb"], decision["decided_by"]) == ("approve", "ada")
 
 
+@pytest.mark.exhaustive
 async def test_questions_are_answered_and_many_are_decided_together(api: Api) -> None:
     """`s` answers a question in words; `x` selects requests, which are displayed whole and decided with one answer each."""
     question = await api.gated("ask_person Which colour?")
@@ -149,6 +153,7 @@ async def test_questions_are_answered_and_many_are_decided_together(api: Api) ->
         assert [(await person.decided(each))["verb"] for each in both] == ["approve", "approve"]
 
 
+@pytest.mark.exhaustive
 async def test_others_decisions_appear_and_nothing_typed_is_lost(api: Api) -> None:
     """The screen says who decided a request meanwhile, also above a dialog, which keeps its text; a claim refuses in words."""
     request, other, claimed = await api.gated("pay 5"), await api.gated("pay 6"), await api.gated("pay 7")
@@ -183,6 +188,7 @@ async def test_others_decisions_appear_and_nothing_typed_is_lost(api: Api) -> No
         assert (await person.decided(claimed))["decided_by"] == "ada"
 
 
+@pytest.mark.exhaustive
 async def test_the_inbox_is_filtered_and_next_stays_in_the_filter(api: Api) -> None:
     """`/` filters the requests, and says so; `n` then continues among those; a list that is not drawn yet is not called empty."""
     await api.gated("pay 5")

@@ -34,6 +34,7 @@ class RecordingTransport(httpx.AsyncBaseTransport):
         return await self.to.handle_async_request(request)
 
 
+@pytest.mark.exhaustive
 async def test_resolutions_are_sent_again_as_the_same_decision(
     sqlite: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from turngate.frontends.tui.problems import problem_words
 from turngate.store.access import tokens
 
 
+@pytest.mark.exhaustive
 async def test_a_late_decision_says_who_was_first_or_what_ended(api: Api) -> None:
     """409 names who decided and when, 410 that the run ended; what was typed stays, in the dialog and after it."""
     taken, gone = await api.gated("pay 5"), await api.gated("pay 6")
@@ -49,6 +50,7 @@ async def test_a_late_decision_says_who_was_first_or_what_ended(api: Api) -> Non
         assert person.app.session.forms[gone["id"], "edit"].typed["field-0"] == "600"
 
 
+@pytest.mark.exhaustive
 async def test_a_token_without_the_right_to_decide_says_so(api: Api) -> None:
     """A token that may only read says so before its owner types; one that is revoked meanwhile says what to do."""
     request = await api.gated("pay 5")
@@ -72,6 +74,7 @@ async def test_a_token_without_the_right_to_decide_says_so(api: Api) -> None:
     assert (await person.request(request))["status"] == "pending"
 
 
+@pytest.mark.exhaustive
 async def test_an_unanswered_decision_is_sent_again_as_the_same(api: Api) -> None:
     """With the connection lost, the screen says that the decision may have arrived; sent again it counts once."""
     request = await api.gated("pay 5")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import pytest
 from support.api_server import Api, serving
 from support.tui_person import DUG, calling, person_at
 from textual.widgets import Input, TextArea
@@ -17,6 +18,7 @@ from turngate.frontends.tui.texts import plain
 from turngate.wire.events import DeltaView, ProgressView
 
 
+@pytest.mark.exhaustive
 async def test_a_run_is_followed_and_controlled(api: Api) -> None:
     """A run shows steps, calls, decisions, results and its outcome as they come; keys pause, message and interrupt it."""
     looked = await api.start("look [b]this[/b]")
@@ -52,6 +54,7 @@ async def test_a_run_is_followed_and_controlled(api: Api) -> None:
         await person.sees("Nothing waits")
 
 
+@pytest.mark.exhaustive
 async def test_words_appear_while_the_model_says_them(api: Api) -> None:
     """The model's words are on the screen before its response is stored, and once after that; late watchers see them too."""
     gate = asyncio.Event()
@@ -86,6 +89,7 @@ def test_progress_that_comes_again_appears_once() -> None:
     assert live_text.progress_of("c") == ("line 1⟨U+202E⟩", "… 3 not shown", "line 5⟨U+202E⟩")
 
 
+@pytest.mark.exhaustive
 async def test_a_tools_progress_appears_while_it_runs(api: Api) -> None:
     """The timeline has each line of progress once, as it comes; late and returning watchers see them too."""
     DUG.clear()
@@ -106,6 +110,7 @@ async def test_a_tools_progress_appears_while_it_runs(api: Api) -> None:
         assert "depth" not in person.screen.replace('"street"', "")
 
 
+@pytest.mark.exhaustive
 async def test_a_message_says_when_it_is_read(api: Api) -> None:
     """A message to a live run does what was chosen: a run of its own, before the next step, or instead of what waits."""
     request = await api.gated("pay 5")
@@ -132,6 +137,7 @@ async def test_a_message_says_when_it_is_read(api: Api) -> None:
     assert (await person.request(request))["status"] == "superseded"
 
 
+@pytest.mark.exhaustive
 async def test_a_run_is_retried_and_forked(api: Api) -> None:
     """`t` continues where a run was interrupted; `f` says what is reused before it starts a fork; both then open."""
     await api.start("look here")
@@ -175,6 +181,7 @@ async def test_a_run_is_retried_and_forked(api: Api) -> None:
         await person.sees("STEP 1")
 
 
+@pytest.mark.exhaustive
 async def test_an_api_that_goes_away_comes_back(api: Api) -> None:
     """While the API is away, the screen says so and keeps its content; when it is back, the screen updates by itself."""
     first = await api.gated("pay 5")

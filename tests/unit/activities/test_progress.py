@@ -29,6 +29,7 @@ CYCLE: list[object] = []
 CYCLE.append(CYCLE)
 
 
+@pytest.mark.exhaustive
 @given(
     st.recursive(
         st.none()
@@ -49,6 +50,7 @@ def test_json_is_unchanged(value):
         )
 
 
+@pytest.mark.exhaustive
 @given(st.text(min_size=0, max_size=9_000) | st.text('\x00\x1b"\\\ud800é€😀', min_size=3_000, max_size=6_000))
 def test_a_text_of_any_length_and_kind_fits(text):
     """At most 4 KiB of JSON in UTF-8: the beginning of the text, and an ellipsis if it is not all."""

@@ -60,6 +60,7 @@ def test_only_the_faces_of_the_api_are_free_of_the_contract_about_http() -> None
     assert modules_of("operations-know-no-http") == (parts() - faces) | {"turngate.evals", "turngate.testing"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("module", ["approvals_api.runs.start", "approvals_api.requests.decide"])
 def test_operations_load_no_web_framework(module: str) -> None:
     """A process that imports an operation has loaded neither FastAPI nor Starlette."""
@@ -67,6 +68,7 @@ def test_operations_load_no_web_framework(module: str) -> None:
     assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("module", ["turngate.testing", "turngate.evals"])
 def test_what_builders_try_agents_with_needs_no_web_framework(module: str) -> None:
     """turngate.testing and turngate.evals can be imported where no web framework is installed."""
@@ -74,6 +76,7 @@ def test_what_builders_try_agents_with_needs_no_web_framework(module: str) -> No
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.exhaustive
 def test_recovery_needs_no_web_framework(tmp_path: Path) -> None:
     """`turngate recover` gets as far as Temporal, which is away here, where no web framework is installed."""
     code = f"{WITHOUT_WEB_FRAMEWORK}\nimport sys\nfrom turngate.cli.main import main\nsys.argv = ['turngate', 'recover']\nmain()"

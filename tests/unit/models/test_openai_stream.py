@@ -147,6 +147,7 @@ def _call_deltas(draw: st.DrawFn, calls: list[dict[str, Any]]) -> list[dict[str,
     return deltas
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=150, deadline=None)
 @given(chunkings())
 def test_a_streamed_response_is_the_one_that_comes_whole(drawn: tuple[dict[str, Any], list[bytes]]) -> None:

@@ -44,6 +44,7 @@ def refused(spec: str) -> str:
     return caught.value.message
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("spec", "key"), KEYS.items())
 def test_a_missing_key_is_named_by_its_variable(spec: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The provider's usual variable; with it the model exists, streams, and has the name that people know."""
@@ -99,6 +100,7 @@ def test_without_pydantic_ai_only_its_providers_are_missing(monkeypatch: pytest.
     assert provider_model("unknown", "m", timeout=1) is None
 
 
+@pytest.mark.exhaustive
 def test_pydantic_ai_is_imported_by_the_first_model_that_needs_it() -> None:
     """Neither the registry nor a scripted or OpenAI-compatible model imports it."""
     code = "import sys, turngate.models.registry, turngate.cli.builders_app; sys.exit('pydantic_ai' in sys.modules)"

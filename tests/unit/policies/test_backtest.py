@@ -104,6 +104,7 @@ def test_a_grant_allows_again_what_it_allowed() -> None:
     assert report.by_rule == {("allow", "a grant"): 1, ("ask", "each"): 1}
 
 
+@pytest.mark.exhaustive
 def test_a_report_counts_everything_and_keeps_some_calls() -> None:
     """Ten thousand calls: counts by tool and rule, the first few calls of each change, and why some were skipped."""
     report = Report(examples_kept=3)

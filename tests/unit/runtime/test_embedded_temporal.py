@@ -60,6 +60,7 @@ def words_of(server: EmbeddedTemporal) -> tuple[str, str]:
     return (process / "cmdline").read_text(), (process / "environ").read_text()
 
 
+@pytest.mark.exhaustive
 async def test_a_temporary_server_survives_a_kill_too(data_dir: Path, until):
     """It runs on one processor without waiting for the disk, as the lasting one does; no confirmed write is lost."""
     async with EmbeddedTemporal(data_dir, lasting=False) as server:

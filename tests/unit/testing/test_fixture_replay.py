@@ -124,6 +124,7 @@ async def test_a_fixture_has_what_happened_and_nothing_of_the_machine(recorded: 
     assert (later.input, list(later.calls)) == ("And Bo?", ["again"])
 
 
+@pytest.mark.exhaustive
 async def test_a_users_tests_replay_it_with_and_without_a_loop(recorded: Recorded, tmp_path: Path) -> None:
     """With the pytest plugin the same app gives no divergence, hours of expiry included; a swapped tool gives one."""
     for name, fixture in (("run.json", recorded.first), ("small.json", recorded.later)):
@@ -143,6 +144,7 @@ async def test_a_users_tests_replay_it_with_and_without_a_loop(recorded: Recorde
     assert b"2 passed" in output
 
 
+@pytest.mark.exhaustive
 async def test_a_changed_app_is_named_call_by_call(recorded: Recorded, tmp_path: Path) -> None:
     """A tool with another result, a call that no longer asks, and a denied call are each named."""
     first = recorded.first
@@ -171,6 +173,7 @@ async def test_a_changed_app_is_named_call_by_call(recorded: Recorded, tmp_path:
         report.check()
 
 
+@pytest.mark.exhaustive
 async def test_a_request_without_a_recorded_decision_is_not_approved(recorded: Recorded, tmp_path: Path) -> None:
     """It ends the replay: its call does not run, and every call is still closed."""
     first = recorded.first
@@ -193,6 +196,7 @@ async def test_a_request_without_a_recorded_decision_is_not_approved(recorded: R
         report.check()
 
 
+@pytest.mark.exhaustive
 async def test_the_conversation_before_is_there_and_i1_is_checked(recorded: Recorded, tmp_path: Path) -> None:
     """A run that continues a conversation gets its messages; calls that have no answer in them are named."""
     later = recorded.later
@@ -372,6 +376,7 @@ class Paying:
         """Nothing is held."""
 
 
+@pytest.mark.exhaustive
 async def test_a_call_that_the_judge_allowed_runs_without_a_person(tmp_path: Path) -> None:
     """The recorded judgement replaces the judge; if the app has none any more, the missing request is named."""
     judged = replace(

@@ -512,6 +512,7 @@ def test_memory_and_file_size_are_limited(run: Run) -> None:
     assert int(ended.stdout.split()[-1]) <= 8 * MIB
 
 
+@pytest.mark.exhaustive
 def test_the_number_of_processes_is_limited(run: Run) -> None:
     """A command that starts more processes, or threads, than its limit is killed whole, and stderr says why."""
     bomb = "sleep 7.25 & " * 80 + "wait"
@@ -527,6 +528,7 @@ def test_the_number_of_processes_is_limited(run: Run) -> None:
     assert not [process for process in commands() if "sleep 7.25" in process]
 
 
+@pytest.mark.exhaustive
 def test_a_fork_bomb_ends(run: Run) -> None:
     """Processes that double again and again are killed in a moment, all of them."""
     bomb = "bomb() { [ $1 -gt 10 ] || { bomb $(($1 + 1)) & bomb $(($1 + 1)) & }; sleep 10.25; }; bomb 0"

@@ -48,6 +48,7 @@ async def test_progress_and_cancellation(web: WebServer) -> None:
     assert isinstance(await bench("note", text="after"), Ok)
 
 
+@pytest.mark.exhaustive
 async def test_a_server_that_is_away_and_comes_back(web: WebServer) -> None:
     """While the server is away nothing is sent; when it is back, without the old session, calls work again."""
     bench = web.bench(allow=["note"])
@@ -63,6 +64,7 @@ async def test_a_server_that_is_away_and_comes_back(web: WebServer) -> None:
     assert bench.calls[before:] == ["note", "note"]
 
 
+@pytest.mark.exhaustive
 async def test_a_lost_answer(web: WebServer) -> None:
     """A server that dies in the middle of a call got it once, and the outcome is unknown."""
     bench = web.bench(allow=["die"])

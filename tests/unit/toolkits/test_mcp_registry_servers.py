@@ -33,6 +33,7 @@ def repository(tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.mark.exhaustive
 async def test_the_time_server(tmp_path: Path) -> None:
     """The time server converts a time: its structured content is the result, its schemas are what the model sees."""
     server = StdioServer(command=[sys.executable, "-m", "mcp_server_time", "--local-timezone", "Europe/Vienna"])
@@ -54,6 +55,7 @@ async def test_the_time_server(tmp_path: Path) -> None:
     assert (failure.kind, "Mars" in failure.reason) == ("mcp_tool_error", True)
 
 
+@pytest.mark.exhaustive
 async def test_the_git_server(repository: Path, tmp_path: Path) -> None:
     """The git server shows a diff and commits; its hint that reset is destructive overrides the builder's setting."""
     server = StdioServer(

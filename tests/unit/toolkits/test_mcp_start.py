@@ -56,12 +56,14 @@ def test_names_the_server_does_not_have(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_two_tools_of_one_name(tmp_path: Path) -> None:
     """Two names that become one are reported with both, and one can be left out."""
     (tmp_path / "twins").touch()
     assert "'twin.a' and 'twin/a'" in refused(started_here(tmp_path))
 
 
+@pytest.mark.exhaustive
 def test_a_schema_that_cannot_be_used(tmp_path: Path) -> None:
     """A tool whose schema refers to the outside stops the start, unless it is left out."""
     (tmp_path / "broken").touch()

@@ -51,6 +51,7 @@ def tool(bench: McpBench, name: str) -> Tool:
     return named
 
 
+@pytest.mark.exhaustive
 @ERAS
 async def test_a_call(shared: McpBench) -> None:
     """A call reaches the server once, with the idempotency key, and its text is returned."""
@@ -204,6 +205,7 @@ async def test_a_lost_answer_is_not_asked_for_again(shared: McpBench) -> None:
     assert await shared("note", text="again") == Ok(value={"text": "noted again"})
 
 
+@pytest.mark.exhaustive
 async def test_a_server_that_died_between_calls(shared: McpBench) -> None:
     """A server that is gone before a call is started again, and gets the call once."""
     await close_sessions()
@@ -215,6 +217,7 @@ async def test_a_server_that_died_between_calls(shared: McpBench) -> None:
     assert shared.calls == ["note", "note"]
 
 
+@pytest.mark.exhaustive
 async def test_a_retired_session_waits_for_its_calls(shared: McpBench) -> None:
     """A session that accepts no more calls stays open for the pending ones, then its server ends."""
     server = started_here(shared.marks)
@@ -247,6 +250,7 @@ async def test_a_tool_that_is_gone(shared: McpBench) -> None:
     assert shared.calls == []
 
 
+@pytest.mark.exhaustive
 async def test_a_server_that_cannot_be_started_any_more(tmp_path: Path) -> None:
     """When the server cannot be started, the model reads that nothing ran; once it can, calls work again."""
     program = tmp_path / "server"
@@ -263,6 +267,7 @@ async def test_a_server_that_cannot_be_started_any_more(tmp_path: Path) -> None:
     await close_sessions()
 
 
+@pytest.mark.exhaustive
 def test_a_loop_that_ends_leaves_nothing(shared: McpBench) -> None:
     """A loop that ends with an open session ends its server without an asyncio warning; another loop gets its own."""
     others = shared.processes
@@ -273,6 +278,7 @@ def test_a_loop_that_ends_leaves_nothing(shared: McpBench) -> None:
     assert shared.calls == ["note", "note"]
 
 
+@pytest.mark.exhaustive
 async def test_closing_ends_the_servers(shared: McpBench) -> None:
     """After close_sessions no server runs; the next call starts one."""
     await shared("note", text="a")

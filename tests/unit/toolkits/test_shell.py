@@ -268,6 +268,7 @@ async def test_a_silent_child_in_the_background_is_killed_too(call, workspace, u
     await until(lambda: not marked(workspace))
 
 
+@pytest.mark.exhaustive
 async def test_many_commands_leak_nothing(call, descriptors):
     """No descriptor and no zombie child is left after twenty parallel commands."""
     await call(bash, command="true")

@@ -19,6 +19,7 @@ from turngate.store.tables import requests
 UNCONFINED = ProcessConfinement(confined=False, text="Runs unconfined: it can reach this inbox.")
 
 
+@pytest.mark.exhaustive
 async def test_an_unconfined_call_says_so_in_red(
     sqlite_template: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

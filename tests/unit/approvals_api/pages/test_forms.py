@@ -71,6 +71,7 @@ def of(**properties):
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
+@pytest.mark.exhaustive
 @patient
 @given(schemas_with_values())
 def test_form_and_json_lose_nothing(case):
@@ -84,6 +85,7 @@ def test_form_and_json_lose_nothing(case):
     assert reader.read(filled.form, filled.typed).args == json_text.dump(json_text.parse(raw).tree)
 
 
+@pytest.mark.exhaustive
 @patient
 @given(schemas_with_values(), st.data())
 def test_one_edit_changes_one_value_and_survives_an_error_page(case, data):

@@ -135,6 +135,7 @@ def test_each_text_can_still_be_read(text):
     assert not [each for each in marked_text(text) if is_hidden(each)]
 
 
+@pytest.mark.exhaustive
 async def test_the_form_survives_hostile_texts(sqlite_template, tmp_path):
     """Sent back untouched, the edit form of hostile arguments under a hostile schema changes nothing at all."""
     filling = Filling(*HOSTILE)

@@ -86,6 +86,7 @@ def test_equal_or_unknown_values_have_no_difference():
     assert [what_changed(None, "1"), what_changed("1", None), what_changed("1", "1")] == [None, None, None]
 
 
+@pytest.mark.exhaustive
 def test_a_long_difference_is_cut_and_says_so():
     """However much a call depends on, the page stays readable, and says what differs after the cut."""
     long = json.dumps(list(range(100_000)))

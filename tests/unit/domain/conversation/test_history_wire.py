@@ -10,6 +10,8 @@ import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[4]
 
 
@@ -31,6 +33,7 @@ def where(matches: Callable[[ast.AST], bool]) -> set[str]:
     return {name for name, tree in sources() if any(matches(node) for node in ast.walk(tree))}
 
 
+@pytest.mark.exhaustive
 def test_one_module_writes_a_providers_messages() -> None:
     """Only the request's module, and the one that joins neighbours, write a ``role`` next to a ``content``."""
     assert where(lambda node: {"role", "content"} <= keys(node)) == {
@@ -38,6 +41,7 @@ def test_one_module_writes_a_providers_messages() -> None:
     }
 
 
+@pytest.mark.exhaustive
 def test_one_module_words_a_failure_for_the_model() -> None:
     """Only ``wire_text`` writes ``{"error": {"kind", "message"}}``; models, bridges and editors use its text."""
 

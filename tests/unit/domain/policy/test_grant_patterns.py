@@ -108,6 +108,7 @@ VALUES = st.recursive(
 ARGUMENTS = st.dictionaries(st.text(max_size=3), VALUES, min_size=1, max_size=4)
 
 
+@pytest.mark.exhaustive
 @given(ARGUMENTS, ARGUMENTS)
 def test_a_grant_of_a_call_fits_that_call_and_no_other(one: dict[str, Any], other: dict[str, Any]) -> None:
     """For any two calls: the pattern of the first fits it, and the second only if their JSON is the same text."""

@@ -200,6 +200,7 @@ _BLOCK = st.one_of(
 )
 
 
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=40)
 @given(st.lists(_BLOCK, max_size=4).map(lambda blocks: tuple(blocks * 8)))
 def test_every_presentation_fits_and_can_be_stored(blocks):

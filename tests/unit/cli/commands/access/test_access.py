@@ -76,6 +76,7 @@ async def _hashes(conn, name):
     return [(await users.existing(conn, name)).password_hash]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("arguments", "stdin", "says"),
     [

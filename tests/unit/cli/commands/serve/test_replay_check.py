@@ -85,6 +85,7 @@ def changed(tmp_path: Path) -> Callable[[Callable[[History], None]], Path]:
     return write
 
 
+@pytest.mark.exhaustive
 def test_every_recorded_run_can_continue_and_is_saved(tmp_path: Path) -> None:
     """Files are replayed without Temporal; what --save writes is read again, and is the same."""
     saved = tmp_path / "saved"

@@ -54,6 +54,7 @@ async def seen(settings: Settings, loaded: LoadedApp, *, probe: bool) -> dict[st
     return {each.name: each async for each in survey(settings, loaded, probe=probe)}
 
 
+@pytest.mark.exhaustive
 async def test_each_name_says_whether_it_can_be_used(settings: Settings, provider: FakeProvider) -> None:
     """Profiles with their models, models named elsewhere, providers with what they lack. No model gets a request."""
     usable = await seen(settings, with_agent("openai:large", "fast"), probe=False)
