@@ -100,6 +100,9 @@ class _CountedBackend:
             transaction.end_seconds = transaction.ended_at - leaves_at
             self._done.append(transaction)
 
+    def commits(self, ring: Callable[[], None]) -> Any:
+        return self.inner.commits(ring)
+
     async def close(self) -> None:
         await self.inner.close()
 
