@@ -217,7 +217,7 @@ async def _json(client: httpx2.AsyncClient, url: str) -> Mapping[str, Any]:
         answer = await client.get(url, headers={"Accept": "application/json"})
         answer.raise_for_status()
         document = answer.json()
-    except (httpx2.HTTPError, ValueError) as error:
+    except (httpx2.HTTPError, ValueError, RecursionError) as error:
         raise _away(error) from None
     if not isinstance(document, dict):
         raise UnavailableError(f"the OpenID provider's answer from {url} is not a JSON object")

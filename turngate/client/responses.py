@@ -54,7 +54,7 @@ def check(response: httpx.Response, url: str) -> None:
     try:
         problem = response.json()
         detail, code = str(problem["detail"]), str(problem["code"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise UnavailableError(
             f"{url} answered {response.status_code} and does not speak Turngate's API: is the address right?"
         ) from None

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from turngate.domain.text.json_text import MAX_CHARS
+
 _POINTER = re.compile(r"(/([^~/]|~[01])*)*")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -33,14 +35,19 @@ def decode_arguments(raw: str) -> JsonValue:
     that looks there says ``unclear``.
 
     Raises:
-        ValueError: not JSON, ``NaN`` or ``Infinity``, or nested too deep. The caller asks or denies.
+        ValueError: too long, not JSON, ``NaN`` or ``Infinity``, nested too deep, or with an exponent that nothing can hold.
+            The caller asks or denies.
     """
+    if len(raw) > MAX_CHARS:
+        raise ValueError(f"the arguments have more than {MAX_CHARS:,} characters")
     try:
         decoded: JsonValue = json.loads(
             raw, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_no_constant
         )
     except RecursionError:
         raise ValueError("the arguments nest too deep") from None
+    except ArithmeticError:  # of Decimal, for 1e99999999999999999999
+        raise ValueError("a number is out of range") from None
     return decoded
 
 

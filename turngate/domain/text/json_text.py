@@ -20,6 +20,10 @@ MAX_DEPTH: Final = 200
 must be writable again; nothing that a person could decide on is nested half as deep."""
 
 
+MAX_CHARS: Final = 2 * 1024 * 1024
+"""Of JSON from outside that is taken apart: of a call's arguments first of all. Two million characters take a second at worst."""
+
+
 @dataclass(frozen=True)
 class NumberToken:
     """A JSON number as it was written: ``1.10`` stays ``1.10``, and an integer of 40 digits keeps them all."""
@@ -36,11 +40,13 @@ class Parsed:
 
 
 def parse(text: str) -> Parsed | None:
-    """Return the parts of a JSON text; None when it is not JSON, or nests too deeply.
+    """Return the parts of a JSON text; None when it is not JSON, nests too deeply, or has more than ``MAX_CHARS``.
 
     ``NaN`` and ``Infinity`` are not JSON (RFC 8259 §6).
     """
     doubled: tuple[str, ...] = ()
+    if len(text) > MAX_CHARS:
+        return None
     try:
         try:
             tree = _DECODER.decode(text)

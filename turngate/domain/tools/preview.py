@@ -37,7 +37,7 @@ def command_words(preview_text: str) -> list[str]:
     """Return the words of a stored ``command`` preview; text that is no JSON array of strings is one word."""
     try:
         words = json.loads(preview_text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return [preview_text]
     if isinstance(words, list) and all(isinstance(word, str) for word in words):
         return words

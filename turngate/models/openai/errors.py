@@ -65,7 +65,7 @@ def error_of_status(
     """Return the error for an answer whose status is not 2xx. ``headers``: with lower-case names, or case-insensitive."""
     try:
         body: Any = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = content.decode(errors="replace").strip()
     error = body["error"] if isinstance(body, dict) and body.get("error") else body
     wait = retry_after_seconds(headers, now=now or datetime.now(UTC))

@@ -177,7 +177,7 @@ def _reason(error: Exception) -> str:
 
 def _message_in(body: Any) -> str:
     if isinstance(body, str) and body.lstrip().startswith("{"):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             body = json.loads(body)
     if not isinstance(body, dict):
         return body if isinstance(body, str) else ""

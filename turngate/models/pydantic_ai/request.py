@@ -184,7 +184,7 @@ def sendable(text: str) -> str:
 def _as_object(text: str) -> Any:
     try:
         result = json.loads(text)
-    except ValueError:  # an operator's edit was not JSON
+    except (ValueError, RecursionError):  # an operator's edit was not JSON
         return {"result": text}
     return result if isinstance(result, dict) else {"result": result}
 

@@ -209,7 +209,7 @@ def _canonical_text(raw: str) -> str:
         again = json.dumps(read, ensure_ascii=False)
         if isinstance(read, dict) and json.loads(again, parse_float=Decimal, parse_int=Decimal) == exact:
             return again
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, ArithmeticError):
         pass
     return raw
 
