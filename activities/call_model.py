@@ -34,8 +34,7 @@ from turngate.domain.runs.outcomes import end_payload
 from turngate.domain.tools.external import is_external
 from turngate.store.events import events
 from turngate.store.evidence import calls_digest
-from turngate.store.requests import requests
-from turngate.store.runs import calls, queued_messages, runs, steps, subtree_usage
+from turngate.store.runs import calls, runs, steps, subtree_usage
 
 
 class CallModel:
@@ -132,20 +131,16 @@ class CallModel:
             if not await runs.advance(conn, run.id, step=number):
                 # An attempt that was thought lost: its requests would wait in the inbox forever.
                 raise ApplicationError(f"run {run.id} has ended; step {number} is not planned any more", "conflict")
-            superseding = await queued_messages.superseding(conn, run.id) if planned.requests else None
-            if superseding is not None:
-                planned.supersede(by=superseding.sent_by)
-            if await steps.record_plan(conn, run.id, number, planned.plan):
-                await subtree_usage.add(conn, run, subtree_usage.SubtreeUsage(tool_calls=len(planned.calls)))
-                await self._model.live.forget(conn, run.id, number)
-                await calls.insert_planned(conn, planned.calls)
-                await requests.insert_all(conn, planned.requests)
-                await events.append(conn, run.id, [_responded(response, planned.calls), *planned.events])
-                return planned.plan
-            stored = await steps.get(conn, run.id, number)
-        if stored is None or stored.stored_plan is None:
-            raise LookupError(f"run {run.id!r} has no step {number} to plan")
-        return stored.stored_plan
+            unplanned = await steps.unplanned(conn, run.id, number)
+            if unplanned.plan is not None:
+                return unplanned.plan
+            if unplanned.superseded_by is not None:
+                planned.supersede(by=unplanned.superseded_by)
+            await subtree_usage.add(conn, run, subtree_usage.SubtreeUsage(tool_calls=len(planned.calls)))
+            await self._model.live.forget(conn, run.id, number)
+            await steps.record_plan(conn, run.id, number, planned.plan, planned.calls, planned.requests)
+            await events.append(conn, run.id, [_responded(response, planned.calls), *planned.events])
+        return planned.plan
 
 
 def _responded(response: StepResponse, planned: Sequence[calls.Call] = ()) -> events.NewEvent:

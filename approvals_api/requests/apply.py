@@ -60,8 +60,6 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
     status = STATUS_OF_VERB[decision.verb]
     if decision.verb == "edit":
         decision = await _edit(conn, request, decision)
-    if request.quorum == 1 or decision.verb != "approve":
-        await requests.add_decision(conn, decision)
     await _apply(conn, request, decision)
     ending = requests.Ending(
         status=status,
@@ -70,7 +68,8 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
         verb=decision.verb,
         by=decision.decided_by,
     )
-    if not await requests.settle(conn, request.id, ending):
+    is_stored = request.quorum > 1 and decision.verb == "approve"
+    if not await requests.settle(conn, request.id, ending, decision=None if is_stored else decision):
         raise LookupError(f"request {request.id!r} has ended in this very transaction")
     payload = _payload(request, principal, decision, status)
     granted = await _grant(conn, request, principal, decision)

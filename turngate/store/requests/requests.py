@@ -34,6 +34,7 @@ from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.joined import parts
 from turngate.store.tables import approvals, decisions, requests, runs
+from turngate.store.together import Together
 from turngate.wire.orders import DecisionOrder
 
 # The inbox's SQL: which rows a filter means, in which order, and where the next page begins.
@@ -154,6 +155,7 @@ _SETTLE = (
         decided_by=bindparam("who"),
     )
 )
+_DECIDE = Together(decisions, _SETTLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,8 +360,12 @@ async def ended_in_live_runs(conn: Connection) -> list[str]:
     return list((await conn.execute(query)).scalars())
 
 
-async def settle(conn: Connection, request_id: str, ending: Ending) -> bool:
-    """End a pending request; False if it has ended already. Every ending goes through this one compare-and-set."""
+async def settle(conn: Connection, request_id: str, ending: Ending, *, decision: Decision | None = None) -> bool:
+    """End a pending request; False if it has ended already. Every ending goes through this one compare-and-set.
+
+    ``decision``: the one that ends it, to be stored with it; None: it is stored, or none does. With one, the caller rolls
+    back if this is False. Raises IntegrityError when its id was used.
+    """
     values = {
         "request": request_id,
         "to": ending.status,
@@ -368,6 +374,8 @@ async def settle(conn: Connection, request_id: str, ending: Ending) -> bool:
         "how": ending.verb,
         "who": ending.by,
     }
+    if decision is not None:
+        return (await _DECIDE.run(conn, {decisions: [vars(decision)]}, values))[1] == 1
     return (await conn.execute(_SETTLE, values)).rowcount == 1
 
 

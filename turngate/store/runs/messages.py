@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,10 +82,9 @@ class NewMessage:
     step: int | None = None
 
 
-async def create_conversation(conn: Connection, conversation_id: str, *, head_message_id: str | None = None) -> None:
-    """Insert a conversation. ``head_message_id``: of the message that this transaction appends to it; None: it is empty."""
-    row = {"id": conversation_id, "head_message_id": head_message_id, "created_at": as_text(now())}
-    await conn.execute(_CREATE, row)
+async def create_conversation(conn: Connection, conversation_id: str) -> None:
+    """Insert an empty conversation."""
+    await conn.execute(_CREATE, {"id": conversation_id, "created_at": as_text(now())})
 
 
 async def head_of(conn: Connection, conversation_id: str) -> str | None:
@@ -119,8 +118,13 @@ async def create_with_past(conn: Connection, conversation_id: str, past: Sequenc
 
 async def append(conn: Connection, new: NewMessage) -> None:
     """Insert one immutable message. Raises sqlalchemy's IntegrityError when its id was used."""
+    await conn.execute(_INSERT, row_of(new))
+
+
+def row_of(new: NewMessage) -> dict[str, Any]:
+    """Return the row of a new message."""
     message = new.message
-    row = {
+    return {
         "id": new.id,
         "parent_id": new.parent_id,
         "conversation_id": new.conversation_id,
@@ -131,7 +135,6 @@ async def append(conn: Connection, new: NewMessage) -> None:
         "provider_options": json.dumps(message.provider_options, ensure_ascii=False, separators=(",", ":")),
         "created_at": as_text(now()),
     }
-    await conn.execute(_INSERT, row)
 
 
 def _written(message: Message) -> str:
@@ -163,7 +166,7 @@ async def root_of(conn: Connection, head_id: str) -> StoredMessage:
 async def get(conn: Connection, message_id: str) -> Message:
     """Return one message; raises sqlalchemy's NoResultFound when there is none (a bug, never a user's mistake)."""
     row = (await conn.execute(_BY_ID, {"message": message_id})).mappings().one()
-    return _from_row(row)
+    return from_row(row)
 
 
 def stored(row: RowMapping) -> StoredMessage:
@@ -174,11 +177,12 @@ def stored(row: RowMapping) -> StoredMessage:
         run_id=row["run_id"],
         step=row["step"],
         created_at=row["created_at"],
-        message=_from_row(row),
+        message=from_row(row),
     )
 
 
-def _from_row(row: RowMapping) -> Message:
+def from_row(row: Mapping[str, Any] | RowMapping) -> Message:
+    """Return the message of a row of its table, without its place."""
     return Message(
         role=row["role"],
         parts=_PARTS.validate_json(row["parts"]),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import insert
+from sqlalchemy import Table, insert
 
 from turngate.domain.conversation.messages import Message
 from turngate.domain.requests import UnattendedAsks
@@ -16,11 +16,16 @@ from turngate.store.events import events
 from turngate.store.runs import external_calls, messages
 from turngate.store.runs.external_calls import ExternalCall
 from turngate.store.runs.messages import NewMessage
-from turngate.store.runs.runs import Run
+from turngate.store.runs.runs import MOVE_CONVERSATION, Run
+from turngate.store.tables import conversations, runs
 from turngate.store.tables import messages as messages_table
-from turngate.store.tables import runs
+from turngate.store.together import Together
 
-_INSERT = insert(runs).returning(runs)
+_INSERT = insert(runs)
+_BEGIN = Together(conversations, messages_table, runs)
+_CONTINUE = Together(messages_table, runs, MOVE_CONVERSATION)
+_UNSET: Final = {"reason": "", "error_class": "", "step": 0, "event_count": 0, "event_hash": "", "ended_at": None}
+"""What a new run's row has by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +78,7 @@ async def open_run(
     external: ExternalCall | None = None,
     begins_conversation: bool = False,
 ) -> Run:
-    """Write a live run with its input and its event ``run.started``, and return it. Call it last in the transaction.
+    """Write a live run with its input and its event ``run.started``. Call it last in the transaction.
 
     Args:
         conn: a write transaction.
@@ -83,26 +88,34 @@ async def open_run(
         external: the external call that the run represents, if any; its ``run_id`` is filled in.
         begins_conversation: whether to create the run's conversation; else it exists.
 
-    Raises sqlalchemy's IntegrityError when the conversation has a live run or the idempotency key was used.
+    Returns the run as it is without that event. Raises sqlalchemy's IntegrityError when the conversation has a live run or
+    the idempotency key was used.
     """
     # From now on the input is part of the conversation, whatever happens to the run.
+    own = {"conversation": new.conversation_id, "head": new.input_message_id}
+    row = _row_of(new)
+    rows: dict[Table, list[dict[str, Any]]] = {
+        messages_table: [] if message is None else [messages.row_of(message)],
+        runs: [row],
+    }
     if begins_conversation:
-        await messages.create_conversation(conn, new.conversation_id, head_message_id=new.input_message_id)
-    if message is not None:
-        await messages.append(conn, message)
-    run = await insert_run(conn, new)
+        conversation = {"id": new.conversation_id, "head_message_id": new.input_message_id}
+        rows[conversations] = [{**conversation, "created_at": row["created_at"]}]
+    await (_BEGIN if begins_conversation else _CONTINUE).run(conn, rows, own)
     if external is not None:
         await external_calls.add(conn, replace(external, run_id=new.id))
-    if not begins_conversation:
-        await messages.set_head(conn, new.conversation_id, new.input_message_id)
     named = {"agent": new.agent, "model": new.model, "started_by": new.started_by, "by": new.started_by}
     await events.append(conn, new.id, [("run.started", {**named, **details})])
-    return run
+    return Run(**{**_UNSET, **row})
 
 
-async def insert_run(conn: Connection, new: NewRun) -> Run:
-    """Insert the row of a live run, and nothing else; returns the run. Raises as :func:`open_run` does."""
-    row = {
+async def insert_run(conn: Connection, new: NewRun) -> None:
+    """Insert the row of a live run, and nothing else. Raises as :func:`open_run` does."""
+    await conn.execute(_INSERT, _row_of(new))
+
+
+def _row_of(new: NewRun) -> dict[str, Any]:
+    return {
         **vars(new),
         "task": new.task[:500],
         "path": new.path or new.agent,
@@ -110,7 +123,6 @@ async def insert_run(conn: Connection, new: NewRun) -> Run:
         "head_message_id": new.input_message_id,
         "created_at": as_text(now()),
     }
-    return Run(**(await conn.execute(_INSERT, row)).mappings().one())
 
 
 async def remove_unstarted(conn: Connection, run_id: str) -> None:

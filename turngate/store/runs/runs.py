@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import bindparam, select, tuple_, update
 
@@ -13,6 +14,7 @@ from turngate.domain.runs.outcomes import RunOutcome, outcome_of
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import conversations, runs
+from turngate.store.together import Together
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _BY_ID = select(runs).where(runs.c.id == bindparam("run"))
@@ -21,17 +23,18 @@ _USED = {
     "tokens_used": runs.c.tokens_used + bindparam("tokens"),
     "cost_micros": runs.c.cost_micros + bindparam("cost"),
 }
-_ADVANCE = _LIVE.where(runs.c.interrupted_at.is_(None)).values(step=bindparam("at_step"), **_USED)
-_COMPLETE = _LIVE.values(
+ADVANCE: Final = _LIVE.where(runs.c.interrupted_at.is_(None)).values(step=bindparam("at_step"), **_USED)
+COMPLETE: Final = _LIVE.values(
     step=bindparam("at_step"), head_message_id=bindparam("head"), status="completed", ended_at=bindparam("at"), **_USED
 )
 _ORDERED = {"control": runs.c.control + 1}
-_MOVE_HEAD = update(runs).where(runs.c.id == bindparam("run")).values(head_message_id=bindparam("head"))
-_MOVE_CONVERSATION = (
+MOVE_HEAD: Final = update(runs).where(runs.c.id == bindparam("run")).values(head_message_id=bindparam("head"))
+MOVE_CONVERSATION: Final = (
     update(conversations)
     .where(conversations.c.id == bindparam("conversation"))
     .values(head_message_id=bindparam("head"))
 )
+_MOVE_HEADS = Together(MOVE_HEAD, MOVE_CONVERSATION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +241,7 @@ async def page(
 async def advance(conn: Connection, run_id: str, *, step: int, used: Used = NOTHING) -> bool:
     """Note that the live run works on this step, and what that took of its budgets; False when it has ended or is to."""
     noted = {"run": run_id, "at_step": step, "tokens": used.tokens, "cost": used.cost_micros}
-    return (await conn.execute(_ADVANCE, noted)).rowcount == 1
+    return (await conn.execute(ADVANCE, noted)).rowcount == 1
 
 
 async def extend(conn: Connection, run_id: str, granted: Extension) -> None:
@@ -278,8 +281,8 @@ async def fall_back(conn: Connection, run: Run, *, model: str, instead_of: str) 
 
 async def move_head(conn: Connection, run: Run, message_id: str) -> None:
     """Move the run's head, and its conversation's, to a message after which every call is answered."""
-    await conn.execute(_MOVE_HEAD, {"run": run.id, "head": message_id})
-    await conn.execute(_MOVE_CONVERSATION, {"conversation": run.conversation_id, "head": message_id})
+    values = {"run": run.id, "conversation": run.conversation_id, "head": message_id}
+    await _MOVE_HEADS.run(conn, {}, values)
 
 
 async def begin_at(conn: Connection, run: Run, message_id: str) -> None:
@@ -289,13 +292,12 @@ async def begin_at(conn: Connection, run: Run, message_id: str) -> None:
     await move_head(conn, run, message_id)
 
 
-async def complete(conn: Connection, run: Run, *, step: int, head_message_id: str, used: Used = NOTHING) -> bool:
+async def complete(conn: Connection, run: Run, *, step: int, head_message_id: str) -> bool:
     """End a live run with the model's answer as its head, and its conversation's; False when it had ended already."""
-    ended = {"run": run.id, "at_step": step, "head": head_message_id, "at": as_text(now())}
-    ended |= {"tokens": used.tokens, "cost": used.cost_micros}
-    if (await conn.execute(_COMPLETE, ended)).rowcount != 1:
+    ended = {"run": run.id, "at_step": step, "head": head_message_id, "at": as_text(now()), "tokens": 0, "cost": 0}
+    if (await conn.execute(COMPLETE, ended)).rowcount != 1:
         return False
-    await conn.execute(_MOVE_CONVERSATION, {"conversation": run.conversation_id, "head": head_message_id})
+    await conn.execute(MOVE_CONVERSATION, {"conversation": run.conversation_id, "head": head_message_id})
     return True
 
 

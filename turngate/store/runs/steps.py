@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, select, update
 
 from turngate.domain.agents.no_progress import Trail
 from turngate.domain.contract import StepPlan
@@ -18,13 +19,17 @@ from turngate.domain.tools.results import Failure
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.joined import parts
+from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, messages, queued_messages, runs, subtree_usage
+from turngate.store.tables import calls as calls_table
+from turngate.store.tables import messages as messages_table
+from turngate.store.tables import queued_messages as queued_messages_table
+from turngate.store.tables import requests, steps
 from turngate.store.tables import runs as runs_table
-from turngate.store.tables import steps
+from turngate.store.together import Together
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _THIS = (steps.c.run_id == bindparam("run")) & (steps.c.step == bindparam("at_step"))
-_INSERT = insert(steps)
 _POSITION = (
     select(runs_table, steps, queued_messages.WAITS_FOR_NEXT_STEP)
     .select_from(
@@ -41,6 +46,34 @@ _CLOSE = (
     .where(_THIS, steps.c.closed_at.is_(None))
     .values(closed_at=bindparam("at"), results_message_id=bindparam("closing"))
     .returning(steps.c.assistant_message_id, steps.c.corrective)
+)
+_RESPOND = Together(messages_table, steps, runs.ADVANCE)
+_ANSWER = Together(messages_table, steps, runs.COMPLETE, runs.MOVE_CONVERSATION)
+_RESULTS = Together(messages_table, runs.MOVE_HEAD, runs.MOVE_CONVERSATION)
+_RECORD_PLAN = Together(_PLAN, calls_table, requests)
+_ASSISTANT = (
+    select(messages_table, calls_table)
+    .select_from(
+        steps.join(messages_table, messages_table.c.id == steps.c.assistant_message_id).outerjoin(
+            calls_table, (calls_table.c.run_id == steps.c.run_id) & (calls_table.c.step == steps.c.step)
+        )
+    )
+    .where(_THIS)
+    .order_by(calls_table.c.position)
+)
+_UNPLANNED = (
+    select(steps.c.plan, queued_messages_table.c.sent_by)
+    .select_from(
+        steps.outerjoin(
+            queued_messages_table,
+            (queued_messages_table.c.run_id == steps.c.run_id)
+            & queued_messages_table.c.taken_at.is_(None)
+            & (queued_messages_table.c.while_running == "supersede"),
+        )
+    )
+    .where(_THIS)
+    .order_by(queued_messages_table.c.created_at, queued_messages_table.c.id)
+    .limit(1)
 )
 _TRAIL = select(steps.c.trail).where(_THIS)
 _SET_TRAIL = update(steps).where(_THIS).values(trail=bindparam("new_trail"))
@@ -120,6 +153,17 @@ class Position:
     has_messages: bool
 
 
+class Unplanned(NamedTuple):
+    """What a step's plan has to take into account.
+
+    ``plan``: the one that another attempt has stored; None: there is none. ``superseded_by``: who sent the first message that
+    ends what the step would ask; None: no one.
+    """
+
+    plan: StepPlan | None
+    superseded_by: str | None
+
+
 async def get(conn: Connection, run_id: str, step: int) -> Step | None:
     """Return one step, or None when its response is not stored yet."""
     query = select(steps).where(steps.c.run_id == run_id, steps.c.step == step)
@@ -159,16 +203,13 @@ async def record_response(conn: Connection, run: runs.Run, new: NewStep) -> None
     """
     step, response, final = new.number, new.response, new.final
     message_id = derived_id("msg", run.id, str(step), "assistant")
-    await messages.append(
-        conn,
-        messages.NewMessage(
-            id=message_id,
-            parent_id=run.head_message_id,
-            conversation_id=run.conversation_id,
-            run_id=run.id,
-            step=step,
-            message=response.message,
-        ),
+    message = messages.NewMessage(
+        id=message_id,
+        parent_id=run.head_message_id,
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        step=step,
+        message=response.message,
     )
     at = as_text(now())
     recorded = {
@@ -185,21 +226,39 @@ async def record_response(conn: Connection, run: runs.Run, new: NewStep) -> None
         "corrective": new.corrective,
         "model_spec": response.spec,
     }
-    await conn.execute(_INSERT, recorded)
     used = runs.Used(tokens=response.usage.input_tokens + response.usage.output_tokens, cost_micros=new.cost_micros)
-    if final is None:
-        live = await runs.advance(conn, run.id, step=step, used=used)
-    else:
-        live = await runs.complete(conn, run, step=step, head_message_id=message_id, used=used)
+    values = {"run": run.id, "at_step": step, "tokens": used.tokens, "cost": used.cost_micros}
+    values |= {"head": message_id, "at": at, "conversation": run.conversation_id}
+    rows = {messages_table: [messages.row_of(message)], steps: [recorded]}
+    _message, _step, live, *_conversation = await (_RESPOND if final is None else _ANSWER).run(conn, rows, values)
     if not live:
         raise ConflictError(f"run {run.id} has ended; its response of step {step} came too late")
     await subtree_usage.add(conn, run, subtree_usage.SubtreeUsage(tokens=used.tokens, cost_micros=used.cost_micros))
 
 
-async def record_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) -> bool:
-    """Store the plan, so that a retry returns the same one; False when another attempt stored one before."""
-    planned = {"run": run_id, "at_step": step, "planned": plan.model_dump_json()}
-    return (await conn.execute(_PLAN, planned)).rowcount == 1
+async def unplanned(conn: Connection, run_id: str, step: int) -> Unplanned:
+    """Return what a step's plan has to take into account. The caller holds the run, so that it stays as it is."""
+    row = (await conn.execute(_UNPLANNED, {"run": run_id, "at_step": step})).one_or_none()
+    if row is None:
+        raise LookupError(f"run {run_id!r} has no step {step} to plan")
+    return Unplanned(None if row.plan is None else StepPlan.model_validate_json(row.plan), row.sent_by)
+
+
+async def record_plan(
+    conn: Connection,
+    run_id: str,
+    step: int,
+    plan: StepPlan,
+    planned: Sequence[calls.Call] = (),
+    opened: Sequence[Request] = (),
+) -> bool:
+    """Store the plan with its calls and requests, so that a retry returns the same one; False: there is one already.
+
+    Raises sqlalchemy's IntegrityError in place of that if there are calls to store.
+    """
+    rows = {calls_table: [vars(each) for each in planned], requests: [vars(each) for each in opened]}
+    values = {"run": run_id, "at_step": step, "planned": plan.model_dump_json()}
+    return (await _RECORD_PLAN.run(conn, rows, values))[0] == 1
 
 
 async def replace_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) -> None:
@@ -229,26 +288,31 @@ async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure)
     closing = (await conn.execute(_CLOSE, claim)).one_or_none()
     if closing is None:
         return None
-    assistant = await messages.get(conn, closing.assistant_message_id)
-    step_calls = await calls.of_step(conn, run.id, step) if assistant.calls else []
+    assistant, step_calls = await _assistant(conn, run.id, step)
     if assistant.calls and closing.corrective is None:
         step_calls = [await _settled(conn, call, assistant, open_calls) for call in step_calls]
         message = _results(assistant, step_calls, open_calls)
     else:
         message = user_message(closing.corrective or EMPTY_RESPONSE)
-    await messages.append(
-        conn,
-        messages.NewMessage(
-            id=message_id,
-            parent_id=closing.assistant_message_id,
-            conversation_id=run.conversation_id,
-            run_id=run.id,
-            step=step,
-            message=message,
-        ),
+    results = messages.NewMessage(
+        id=message_id,
+        parent_id=closing.assistant_message_id,
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        step=step,
+        message=message,
     )
-    await runs.move_head(conn, run, message_id)
+    values = {"run": run.id, "conversation": run.conversation_id, "head": message_id}
+    await _RESULTS.run(conn, {messages_table: [messages.row_of(results)]}, values)
     return Closed(head_message_id=message_id, calls=tuple(step_calls))
+
+
+async def _assistant(conn: Connection, run_id: str, step: int) -> tuple[Message, list[calls.Call]]:
+    """Return a step's response and its calls, in one query."""
+    rows = (await conn.execute(_ASSISTANT, {"run": run_id, "at_step": step})).all()
+    pairs = [parts(row, messages_table, calls_table) for row in rows]
+    step_calls = [calls.Call(**call) for _message, call in pairs if call is not None]
+    return messages.from_row(pairs[0][0] or {}), step_calls
 
 
 async def _settled(conn: Connection, call: calls.Call, assistant: Message, open_call: Failure) -> calls.Call:

@@ -1,0 +1,60 @@
+"""Writes that go to the database together leave the same on both: rows, counts and errors."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from sqlalchemy import bindparam, select, update
+from sqlalchemy.exc import IntegrityError
+
+from turngate.store.clock import as_text, now
+from turngate.store.database import Database
+from turngate.store.runs import messages
+from turngate.store.tables import conversations, saved_views
+from turngate.store.together import MOST_ROWS, Together
+
+MOVE: Final = (
+    update(conversations)
+    .where(conversations.c.id == bindparam("conversation"), conversations.c.head_message_id.is_(None))
+    .values(head_message_id=bindparam("head"))
+)
+BOTH: Final = Together(saved_views, MOVE)
+VALUES: Final = {"conversation": "conv", "head": "m"}
+
+
+def views(count: int) -> list[dict[str, Any]]:
+    return [
+        {"owner": "ann", "name": f"view {number}", "query": "\x00\ud800", "created_at": as_text(now())}
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+async def store(database: Database) -> Database:
+    async with database.write() as conn:
+        await messages.create_conversation(conn, "conv")
+    return database
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, MOST_ROWS + 1])
+async def test_each_write_says_what_it_changed(store: Database, rows: int) -> None:
+    """Inserts and updates count their rows, however many there are; text is stored as any other column stores it."""
+    async with store.write() as conn:
+        assert await BOTH.run(conn, {saved_views: views(rows)}, VALUES) == [rows, 1]
+        assert await BOTH.run(conn, {saved_views: []}, VALUES) == [0, 0]
+    async with store.read() as conn:
+        assert list((await conn.execute(select(saved_views.c.query))).scalars()) == ["\ufffd\ufffd"] * rows
+        assert await messages.head_of(conn, "conv") == "m"
+
+
+async def test_a_row_that_is_there_already_fails_all_of_it(store: Database) -> None:
+    """The error is that of a single insert, and the transaction leaves none of the writes."""
+    async with store.write() as conn:
+        await BOTH.run(conn, {saved_views: views(1)}, {**VALUES, "conversation": "other"})
+    with pytest.raises(IntegrityError):
+        async with store.write() as conn:
+            await BOTH.run(conn, {saved_views: views(2)}, VALUES)
+    async with store.read() as conn:
+        assert len((await conn.execute(select(saved_views))).all()) == 1
+        assert await messages.head_of(conn, "conv") is None
