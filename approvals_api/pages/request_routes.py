@@ -24,7 +24,7 @@ from approvals_api.pages.templating import Frame, is_later, render
 from approvals_api.principal import Principal
 from approvals_api.requests import decide as decide_request
 from approvals_api.requests import presence
-from approvals_api.requests.eligibility import starters, why_not
+from approvals_api.requests.eligibility import why_not
 from approvals_api.requests.views import request_detail
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
@@ -223,7 +223,7 @@ async def show_request(
         following = await _next_pending(conn, detail)
         look = await presence.first_look(conn, principal, detail)
         around = Around(
-            barred=_barred(detail, principal, await starters(conn, detail)),
+            barred=_barred(detail, principal),
             may_decide=principal.may("requests:decide"),
             admin=principal.role == "admin",
             comments=await comments.of_request(conn, request_id, limit=MAX_COMMENTS),
@@ -270,11 +270,11 @@ def draw_request(
     )
 
 
-def _barred(detail: RequestDetail, principal: Principal, others: frozenset[str]) -> str | None:
-    """Return why this person may not decide the request, in words for them. ``others``: who counts as its starter."""
+def _barred(detail: RequestDetail, principal: Principal) -> str | None:
+    """Return why this person may not decide the request, in words for them."""
     if not principal.may("requests:decide"):
         return "You can't decide requests: ask an admin for the role operator."
-    reason = why_not(detail, principal, others)
+    reason = why_not(detail, principal, detail.starters)
     if reason is not None:
         return f"You can't decide this: {reason}."
     if any(each.decided_by == principal.name for each in detail.given):

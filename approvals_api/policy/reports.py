@@ -27,6 +27,7 @@ from turngate.store.policy import grants, policies, recorded_calls
 from turngate.store.policy.policies import PublishedPolicy
 from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, runs
+from turngate.store.runs.starters import starters_of
 from turngate.wire.orders import PolicyQuestion
 from turngate.wire.policy import CallPlace, Explanation, ShadowChange, ShadowReport
 
@@ -188,13 +189,14 @@ async def judge_edit(services: Services, request: Request, args: str) -> str | N
         if run is None or call is None or run.world is not None:
             return None  # its own overrides may bring other rules, which the door reads
         known = await known_call(conn, request.tool_name, request.agent, run.workspace, None)
+        starters = await starters_of(conn, run, until=request.created_at)
     edited_call = AskedCall(
         tool=known.tool.stand_in(),
         raw_input=args,
         agent=request.agent,
         workspace=run.workspace,
         run_id=run.id,
-        starter=run.started_by,
+        starters=starters,
     )
     explanation = explain(known.rules, edited_call, grants=known.grants)
     if explanation.answer == "deny":

@@ -7,6 +7,7 @@ from typing import Literal
 
 from approvals_api.lookups import existing_request, existing_run
 from approvals_api.paging import encode_cursor
+from approvals_api.requests.eligibility import starters
 from approvals_api.runs.step_views import in_part, presentation_of
 from approvals_api.runs.views import message_views, run_summary
 from turngate.domain.policy.judge import Judgement
@@ -52,6 +53,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         preview_kind=request.preview_kind,
         preview=request.preview,
         not_by=request.not_by,
+        starters=sorted(await starters(conn, request)),
         ask_terms=request.ask_terms,
         given=[ApprovalView.model_validate(each) for each in approved],
         allowed_verbs=list(request.ask_terms.verbs(request.kind)) if request.status == "pending" else [],

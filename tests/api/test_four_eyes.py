@@ -63,6 +63,8 @@ async def test_i10_who_began_and_who_continued_are_both_starters(api: Api, how: 
     else:
         answer = await ada.post(f"runs/{begun['id']}/fork", {"text": "pay_shared 5"})
     request = await api.request(await started(answer))
+    detail = (await api.operator.get(f"/api/v1/requests/{request['id']}")).json()
+    assert detail["starters"] == sorted([eve.name, ada.name])
     for barred in (eve, ada):
         assert await barred.decides(request) == (403, "not_eligible"), barred.name
         assert await barred.decides(request, "reject") == (403, "not_eligible"), barred.name

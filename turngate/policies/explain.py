@@ -7,7 +7,7 @@ matchers. Decides nothing and stores nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, partial
@@ -41,7 +41,7 @@ class PlacedRule:
 class AskedCall:
     """The call that is asked about. ``raw_input``: exact argument text. ``params``: decoded, for the tool's own ``ask``.
 
-    ``run_id`` and ``starter``: of a run, where there is one; ``unattended``: how it is answered where no one attends it.
+    ``run_id`` and ``starters``: of a run, where there is one; ``unattended``: how it is answered where no one attends it.
     """
 
     tool: Tool
@@ -50,7 +50,7 @@ class AskedCall:
     params: Any = None
     workspace: str | None = None
     run_id: str = ""
-    starter: str = ""
+    starters: Collection[str] = ()
     unattended: UnattendedAsks | None = None
 
     @property
@@ -98,7 +98,7 @@ def explain(
         facts=facts,
         run_id=call.run_id,
         grants=grants,
-        starters=(call.starter,),
+        starters=call.starters,
     )
     depends = is_ask_unknown(call.tool, verdict.rule)
     judged = always_asked(verdict, call.tool, call.known_params)
@@ -223,7 +223,7 @@ def _outranked(grant: Grant, call: AskedCall, findings: Sequence[tuple[PlacedRul
             return f"the rule {each.rule.name!r} cannot tell whether it covers the call, so a person is asked"
         if each.rule.verdict == "deny":
             return f"the rule {each.rule.name!r} denies the call"
-        if not grant_answers(grant, each.rule, starters=(call.starter,)):
+        if not grant_answers(grant, each.rule, starters=call.starters):
             return f"it does not answer the rule {each.rule.name!r}, which asks"
     if call.tool.confinement is not None and call.tool.confinement(call.known_params).always_asks:
         return "a call that runs unconfined, or asks for the network, needs a person each time"

@@ -12,6 +12,7 @@ from turngate.domain.policy.judge import Judgement
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.text.plain_text import plain_line
 from turngate.wire.calls import CallView, ResultInPart
+from turngate.wire.requests import RequestDetail
 
 Payload = Mapping[str, Any]
 """An event's payload."""
@@ -142,3 +143,10 @@ def part_words(part: ResultInPart, run_id: str, tool_call_id: str) -> str:
 
 def _plain(value: object) -> str:
     return plain_line(str(value), 200)
+
+
+def not_by(request: RequestDetail) -> str:
+    """Return who may not decide a request whose rule wants other eyes, and why."""
+    starter = f"{plain_line(request.not_by or '', 100)}, who started the run"
+    others = [plain_line(each, 100) for each in request.starters if each != request.not_by]
+    return f"{starter}; {', '.join(others)}, whose order led to this call" if others else starter

@@ -81,7 +81,8 @@ class RequestDetail(RequestItem):
     ``precondition``: exact JSON of what the call depends on, when the request was opened; None: its tool has no precondition.
     ``instead_of``: the request that this one replaces, because its precondition changed or its approval grew too old;
     ``replaced_by``: the one that replaces this; ``earlier``: the replaced approval. ``ask_terms``: who may decide it and
-    how, as of now. ``given``: the approvals so far. ``judged``: what the judge, a model, said of the call; None: it was not
+    how, as of now. ``starters``: everyone whose order led to the call, where the rule lets none of them decide; else empty.
+    ``given``: the approvals so far. ``judged``: what the judge, a model, said of the call; None: it was not
     asked. ``confinement``: how the processes that the call starts are confined; None: it starts none.
     """
 
@@ -90,6 +91,7 @@ class RequestDetail(RequestItem):
     preview_kind: str | None
     preview: str | None
     not_by: str | None
+    starters: list[str] = Field(default_factory=list)
     ask_terms: AskTerms = PLAIN_TERMS
     given: list[ApprovalView] = Field(default_factory=list)
     allowed_verbs: list[Verb]

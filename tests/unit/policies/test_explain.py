@@ -218,3 +218,11 @@ def test_what_always_asks_is_explained_as_the_engine_answers() -> None:
         params=BashParams(command="ls", network=True),
     )
     assert explain(in_order(("file", Policy(rule=[everything]))), call).rule == "network"
+
+
+def test_a_grant_by_anyone_who_led_to_the_call_answers_no_rule_for_other_eyes() -> None:
+    """The edit's check compares grants with everyone who counts as the starter, as the door does."""
+    wants_others = rule("others", "ask", starter_may_decide=False, grantable=True)
+    granted = grant(created_by="bob")
+    for starters, answer in ((("ann",), "allow"), (("ann", "bob"), "ask")):
+        assert explanation(wants_others, grants=[granted], starters=starters).answer == answer

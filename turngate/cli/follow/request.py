@@ -31,7 +31,7 @@ from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now
 from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.text.presentation import diff_lines, exact_arguments, presentation_lines
-from turngate.text.run_words import judgement_words, part_words
+from turngate.text.run_words import judgement_words, not_by, part_words
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 
@@ -122,7 +122,7 @@ def _deciding(request: RequestDetail) -> Iterator[tuple[str, str]]:
     if terms.roles or terms.people:
         yield "decided by", plain_line(", ".join([*(f"role {role}" for role in terms.roles), *terms.people]), 300)
     if request.not_by:
-        yield "not by", f"{plain_line(request.not_by, 100)}, who started the run"
+        yield "not by", not_by(request)
     if request.claimed_by and request.claimed_until and from_text(request.claimed_until) > now():
         yield "claimed by", f"{plain_line(request.claimed_by, 100)} until {request.claimed_until}"
     if request.parked_at and request.status == "pending":

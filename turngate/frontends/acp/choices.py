@@ -65,7 +65,7 @@ async def choices_of(client: TurngateClient, request: RequestDetail, me: MeView,
 
 def may_decide(request: RequestDetail, me: MeView) -> bool:
     """Tell whether this person may decide such a request at all (I10); the API has the last word."""
-    return not DECIDING.isdisjoint(me.scopes) and request.not_by != me.name
+    return not DECIDING.isdisjoint(me.scopes) and me.name not in {request.not_by, *request.starters}
 
 
 def question(request: RequestDetail, page: str, choices: list[Choice], *, forms: bool) -> list[show.Content]:

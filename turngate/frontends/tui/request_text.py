@@ -37,6 +37,7 @@ from turngate.frontends.tui.texts import (
     span,
     until,
 )
+from turngate.text.run_words import not_by
 from turngate.wire.requests import CommentView, RequestDetail, RequestItem, Viewer
 from turngate.wire.runs import MessageView
 
@@ -169,7 +170,7 @@ def _terms(request: RequestDetail) -> Iterator[Line]:
         who = ", ".join([*(f"role {role}" for role in terms.roles), *terms.people])
         yield _fact("decided by", plain_line(who, 300))
     if request.not_by:
-        yield _fact("not by", f"{plain_line(request.not_by, 100)}, who started the run")
+        yield _fact("not by", not_by(request))
     if request.status == "pending":
         yield from _ladder(request)
 
@@ -274,6 +275,8 @@ def barred(request: RequestDetail, session: Session) -> str | None:
         return None
     if request.not_by == session.me:
         return "you started this run, and its rule lets someone else decide"
+    if session.me in request.starters:
+        return "what you sent or changed led to this call, and its rule lets someone else decide"
     if any(each.decided_by == session.me for each in request.given):
         return "you approved it; one more person must approve it"
     return request.ask_terms.barred(name=session.me, role=session.who.role, machine=session.who.machine)

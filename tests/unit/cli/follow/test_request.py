@@ -5,6 +5,11 @@ import pytest
 from turngate.cli.follow.request import answer_json, edit_text, exact_arguments, preview_lines
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.tools.tool import ToolManifest
+from turngate.frontends.acp.choices import may_decide
+from turngate.frontends.tui.request_text import barred
+from turngate.frontends.tui.session import Session
+from turngate.text.run_words import not_by
+from turngate.wire.access import MeView
 from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import RunSummary
 
@@ -104,3 +109,20 @@ def test_any_other_question_takes_json():
     """A shape that one text cannot fill is typed as JSON, and the API checks it."""
     request = question({"type": "object", "properties": {"a": {"type": "integer"}}})
     assert answer_json(request, '{"a": 1}') == '{"a": 1}'
+
+
+def test_everyone_who_may_not_decide_is_named():
+    """Where a rule wants other eyes, the starter and everyone whose order led to the call, before they try."""
+    plain = question({"type": "string"})
+    request = plain.model_copy(update={"not_by": "ann", "starters": ["ann", "bob\u202e", "cy"]})
+    assert not_by(request) == "ann, who started the run; bob⟨U+202E⟩, cy, whose order led to this call"
+    assert not_by(request.model_copy(update={"starters": ["ann"]})) == "ann, who started the run"
+    for name, why in (
+        ("ann", "you started this run"),
+        ("cy", "what you sent or changed led to this call"),
+        ("dee", None),
+    ):
+        me = MeView(name=name, role="operator", scopes=["requests:decide"], via="token", machine=False, session_id=None)
+        assert may_decide(request, me) is (why is None)
+        reason = barred(request, Session(client=None, navigator=None, who=me))
+        assert reason is None if why is None else reason is not None and reason.startswith(why)
