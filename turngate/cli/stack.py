@@ -77,14 +77,16 @@ async def whole_stack(
         require_no_other_stack(settings)
         channels = configured_channels(settings)
         settings.ensure_data_dir()
-        temporal_address, ui_url = settings.temporal_address, None
-        if temporal_address is None:
-            temporal = await running.enter_async_context(
-                embedded_temporal(settings, settings.temporal_port, ui=temporal_ui)
-            )
-            temporal_address, ui_url = temporal.address, temporal.ui_url
-            settings = settings.model_copy(update={"temporal_ui_url": ui_url or settings.temporal_ui_url})
-        database = await running.enter_async_context(stores.opened_store(settings, migrate=True))
+        # Temporal's server is a process of its own, so it starts while this one opens the store.
+        starting = asyncio.create_task(running.enter_async_context(_temporal(settings, ui=temporal_ui)))
+        try:
+            database = await running.enter_async_context(stores.opened_store(settings, migrate=True))
+            temporal_address, ui_url = await starting
+        except BaseException:
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            raise
+        settings = settings.model_copy(update={"temporal_ui_url": ui_url or settings.temporal_ui_url})
         await running.enter_async_context(signing_log(settings, database))
         client = await connect_when_there(
             settings.model_copy(update={"temporal_address": temporal_address}), terminal.note
@@ -110,6 +112,16 @@ def require_no_other_stack(settings: Settings) -> None:
             f"Turngate already runs from {settings.data_dir}: process {other.pid} at {other.api_url}. "
             "Use it, stop it, or choose another directory with --data-dir"
         )
+
+
+@asynccontextmanager
+async def _temporal(settings: Settings, *, ui: bool) -> AsyncIterator[tuple[str, str | None]]:
+    """Yield the address of Temporal and of its pages: those of the settings, or of a server that runs meanwhile."""
+    if settings.temporal_address is not None:
+        yield settings.temporal_address, None
+        return
+    async with embedded_temporal(settings, settings.temporal_port, ui=ui) as server:
+        yield server.address, server.ui_url
 
 
 @asynccontextmanager
