@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from support.engine import Clock, ListModel, Stack, call, says, stack
 from support.tools import Amount, Bench
 from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
 
 from activities.execution.redemption import AskAgain
 from activities.run_tool import RunTool
@@ -211,7 +212,7 @@ async def test_i5_a_late_question_whose_answer_was_lost_is_asked_once(
     payment = Payment()
     async with held_up(client, database, bench, PAY, tools=[payment.pay()]) as (engine, run):
         await engine.store_rules(rule("closed", "ask"))
-        lost = await RunTool(engine.engine)._redeem(RunToolInput(run_id=run.id, call="p"))
+        lost = await ActivityEnvironment().run(RunTool(engine.engine)._redeem, RunToolInput(run_id=run.id, call="p"))
         assert isinstance(lost, AskAgain)
         (request,) = await all_requests(engine, run)
         assert lost.again.request_id == request.id
@@ -468,15 +469,15 @@ async def test_i2_every_error_at_the_door_ends_outside_it(
         await breaks(engine, run)
         order = RunToolInput(run_id=run.id, call="p")
         if isinstance(becomes, str):
-            await RunTool(engine.engine)._redeem(order)
+            await ActivityEnvironment().run(RunTool(engine.engine)._redeem, order)
             result = (await engine.results(run))["p"]
             assert isinstance(result, Failure)
             assert result.kind == becomes
         elif becomes is AskAgain:
-            assert isinstance(await RunTool(engine.engine)._redeem(order), AskAgain)
+            assert isinstance(await ActivityEnvironment().run(RunTool(engine.engine)._redeem, order), AskAgain)
         else:
             with pytest.raises(becomes):
-                await RunTool(engine.engine)._redeem(order)
+                await ActivityEnvironment().run(RunTool(engine.engine)._redeem, order)
         assert set(await engine.executions(run)) == {"s"}
         assert bench.paid == []
         await engine.interrupt(run)
