@@ -87,7 +87,9 @@ def build_worker(client: Client, engine: Engine, task_queue: str, options: Worke
     ``options``: None: the defaults.
     """
     options = options or WorkerOptions()
-    model, tool, closing = CallModel(engine), RunTool(engine), CloseStep(engine)
+    model, closing = CallModel(engine), CloseStep(engine)
+    # Where model requests have places of their own, no tool's place is used for one.
+    tool = RunTool(engine, model if options.model_requests_at_once is None else None)
     waiting, steering = Escalation(engine), SteerRun(engine)
     records: list[Callable[..., Any]] = [waiting.record_expiry, waiting.climb_ladder, closing.close_step]
     records += [steering.read_control, steering.interrupt_below, OpenScheduled(engine).open_scheduled]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import structlog
 from sqlalchemy.exc import IntegrityError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -20,21 +21,24 @@ from activities.engine.heartbeats import heartbeating
 from activities.engine.lost_workers import judging
 from activities.engine.run_step import RunStep
 from activities.model.fork_summary import ForkSummary
-from activities.model.model_call import ModelCall
+from activities.model.model_call import Attempt, ModelCall, failed_request, failure_of
 from activities.planning.budgets import extension_call
 from activities.planning.dry_run import DryPlanner
 from activities.planning.judge import StepJudge
 from activities.planning.planner import Planner, StepResponse
-from activities.runs.step_boundary import StepBoundary, after_step, open_next
+from activities.runs.step_boundary import StepBoundary, StepStart, after_step, open_next
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
-from turngate.domain.contract import CallModelInput, StepPlan
+from turngate.domain.contract import CallModelInput, NextStep, StepPlan
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.runs.outcomes import end_payload
 from turngate.domain.tools.external import is_external
+from turngate.store.clock import now
 from turngate.store.events import events
 from turngate.store.evidence import calls_digest
 from turngate.store.runs import calls, runs, steps, subtree_usage
+
+log = structlog.get_logger(__name__)
 
 
 class CallModel:
@@ -57,27 +61,56 @@ class CallModel:
             ApplicationError: ``model_error`` (``details[0]``: its class; retryable as the provider's answer says, with
                 its Retry-After as the next delay) or ``configuration`` (not retryable).
         """
+        info = activity.info()
+        if start.failed is not None and info.attempt == 1:
+            raise failed_request(start.failed)
         async with heartbeating():
             begin = await self._boundary.begin(start.run_id, start.step)
             if begin.stored is not None and begin.stored.stored_plan is not None:
                 return begin.stored.stored_plan
             if not begin.run.may_start:
                 return StepPlan(final=False, stopped=True)
-            step = RunStep(begin.run, await self._agent(begin.run), start.step)
-            if begin.stored is not None and begin.response is not None:
-                finish_reason, corrective = begin.stored.finish_reason, begin.stored.corrective
-                return await self._plan(StepResponse(step, begin.response, finish_reason, corrective))
-            for_budget = await extension_call(self._engine, step)
-            if for_budget is not None:
-                return StepPlan(final=False, budget=for_budget)
-            step = step.of(await self._fork_summary.begin(step))
-            answer, corrective = await self._answer(step)
-            if answer.is_final:
-                plan = await self._finish(step, answer)
-                await after_step(self._engine, step.run, step.number)
-                return plan
-            await self._store(step, answer, corrective)
-            return await self._plan(StepResponse(step, answer.message, answer.finish_reason, corrective))
+            return await self._take(begin, start.step, Attempt(info.attempt, since=info.scheduled_time))
+
+    async def next_step(self, run_id: str, step: int) -> NextStep | None:
+        """Take this step in the activity that has settled the last call of the one before (ADR 0033); None: not here.
+
+        Only the one that closes that step asks the model. So no two of them pay for an answer, and a repeat of the activity,
+        which finds the step closed, leaves the rest to ``call_model``, as any failure does that may pass.
+
+        Raises:
+            ApplicationError: not retryable, as those of ``call_model``.
+        """
+        try:
+            begin = await self._boundary.pass_on(run_id, step)
+            if isinstance(begin, StepStart):
+                return NextStep(plan=await self._take(begin, step, Attempt(1, since=now())))
+        except ApplicationError as error:
+            if error.non_retryable:
+                raise
+            return NextStep(failed=failure_of(error))
+        except Exception:
+            log.exception("the next step was not taken with the last call of the one before", run_id=run_id, step=step)
+            return NextStep()
+        return NextStep() if begin == "closed" else None
+
+    async def _take(self, begin: StepStart, number: int, attempt: Attempt) -> StepPlan:
+        """Take the step that begins here, from wherever an earlier attempt left it."""
+        step = RunStep(begin.run, await self._agent(begin.run), number)
+        if begin.stored is not None and begin.response is not None:
+            finish_reason, corrective = begin.stored.finish_reason, begin.stored.corrective
+            return await self._plan(StepResponse(step, begin.response, finish_reason, corrective))
+        for_budget = await extension_call(self._engine, step)
+        if for_budget is not None:
+            return StepPlan(final=False, budget=for_budget)
+        step = step.of(await self._fork_summary.begin(step))
+        answer, corrective = await self._answer(step, attempt)
+        if answer.is_final:
+            plan = await self._finish(step, answer)
+            await after_step(self._engine, step.run, step.number)
+            return plan
+        await self._store(step, answer, corrective)
+        return await self._plan(StepResponse(step, answer.message, answer.finish_reason, corrective))
 
     async def _agent(self, run: runs.Run) -> Agent:
         """Return the agent with the run's overrides."""
@@ -86,10 +119,10 @@ class CallModel:
         async with self._engine.database.read() as conn:
             return await self._engine.agent_of(conn, run)
 
-    async def _answer(self, step: RunStep) -> tuple[ModelResponse, str | None]:
+    async def _answer(self, step: RunStep, attempt: Attempt) -> tuple[ModelResponse, str | None]:
         """Return the model's answer, and the corrective if it is unusable; for an external call, the call itself."""
         if not is_external(step.run.agent):
-            return await self._model.ask(step)
+            return await self._model.ask(step, attempt)
         async with self._engine.database.read() as conn:
             return await external_response(conn, step.run, step.number), None
 

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.call_model import CallModel
 from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
 from activities.engine.engine import Engine
 from activities.engine.heartbeats import heartbeating
@@ -54,41 +55,50 @@ HOOK_SECONDS = 30.0
 class RunTool:
     """Runs one call: redeems it at the door, runs its handler, stores its result."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, model: CallModel | None = None) -> None:
         self._engine = engine
+        self._model = model
 
     @activity.defn(name=contract.RUN_TOOL)
     async def run_tool(self, order: RunToolInput) -> RunToolResult:
-        """Run one call and store its result; ``asks`` when a person has to answer first.
+        """Run one call and store its result; ``asks`` when a person has to answer first. It may take the next step, too.
 
         Safe to repeat, and to order at any time: the store says whether the call may run, and the execution row what a repeat
         may do.
 
         Raises:
-            ApplicationError: not retryable: ``tool_raised``, or ``configuration`` for a bug in the engine that kept coming back.
-                Anything else raised here is retried.
+            ApplicationError: not retryable: ``tool_raised``, ``configuration`` for a bug in the engine that kept coming back,
+                or what ends a run before its next step. Anything else raised here is retried.
         """
-        async with heartbeating():
-            with _bugs_end_the_run():
-                redemption = await self._redeem(order)
-            match redemption:
-                case Settled(finishes, raises):
-                    _fail_run(raises)
-                    return RunToolResult(state="settled", finishes=finishes)
-                case AskAgain(again):
-                    return RunToolResult(state="asks", again=again)
-                case Stopped():
-                    return RunToolResult(state="stopped")
-                case Waits(wait):
-                    return RunToolResult(state="waits", wait=wait)
-                case Delegated(child):
-                    return RunToolResult(state="child", child=child)
-                case Redeemed():
-                    if await self._execute(redemption):
-                        return RunToolResult(state="settled")
-                    return await self._came_too_late(order)
-                case _:
-                    assert_never(redemption)
+        async with heartbeating(seconds=_handler_seconds(order)) as heartbeat:
+            result = await self._settle(order)
+            if result.state != "settled" or order.then_step is None or self._model is None or not _has_time():
+                return result
+            heartbeat.until = None
+            return result.model_copy(update={"next": await self._model.next_step(order.run_id, order.then_step)})
+
+    async def _settle(self, order: RunToolInput) -> RunToolResult:
+        """Bring the call to its result, or to what it has to wait for."""
+        with _bugs_end_the_run():
+            redemption = await self._redeem(order)
+        match redemption:
+            case Settled(finishes, raises):
+                _fail_run(raises)
+                return RunToolResult(state="settled", finishes=finishes)
+            case AskAgain(again):
+                return RunToolResult(state="asks", again=again)
+            case Stopped():
+                return RunToolResult(state="stopped")
+            case Waits(wait):
+                return RunToolResult(state="waits", wait=wait)
+            case Delegated(child):
+                return RunToolResult(state="child", child=child)
+            case Redeemed():
+                if await self._execute(redemption):
+                    return RunToolResult(state="settled")
+                return await self._came_too_late(order)
+            case _:
+                assert_never(redemption)
 
     async def _redeem(self, order: RunToolInput) -> Decided:
         """Redeem the call; author's code that has a say is called between two transactions, never inside one."""
@@ -203,6 +213,23 @@ class RunTool:
                 return False
             await settle(conn, call, result)
         return True
+
+
+def _handler_seconds(order: RunToolInput) -> float | None:
+    """Return how long the call itself may take where the activity has more time than that; None: Temporal's bound is its own."""
+    allowed = activity.info().start_to_close_timeout
+    if order.then_step is None or allowed is None:
+        return None
+    return allowed.total_seconds() - contract.MODEL_REQUEST_SECONDS
+
+
+def _has_time() -> bool:
+    """Tell whether the activity has as much time left as an attempt to take a step has."""
+    info = activity.info()
+    if info.start_to_close_timeout is None:
+        return True
+    left = info.started_time + info.start_to_close_timeout - now()
+    return left >= timedelta(seconds=contract.MODEL_REQUEST_SECONDS)
 
 
 async def presentation_of(redeemed: Redeemed, result: Ok | Failure) -> str | None:

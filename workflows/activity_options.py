@@ -19,6 +19,8 @@ OUTAGE = timedelta(days=7)
 GRACE = timedelta(seconds=30)
 """Beyond a tool's own timeout, which its activity enforces: time to kill it and store the partial output."""
 
+MODEL_REQUEST = timedelta(seconds=contract.MODEL_REQUEST_SECONDS)
+
 
 class Options(TypedDict, total=False):
     """Keyword arguments of ``workflow.start_activity``."""
@@ -39,8 +41,8 @@ def call_model(limits: RunLimits) -> Options:
     The bound here is the outer one: waiting and one long answer together.
     """
     return {
-        "start_to_close_timeout": timedelta(minutes=15),
-        "schedule_to_close_timeout": timedelta(minutes=15) + timedelta(seconds=limits.model_retry_seconds),
+        "start_to_close_timeout": MODEL_REQUEST,
+        "schedule_to_close_timeout": MODEL_REQUEST + timedelta(seconds=limits.model_retry_seconds),
         "heartbeat_timeout": timedelta(seconds=limits.heartbeat_timeout_seconds),
         "retry_policy": RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=8)),
         # An interrupt cancels the request to the provider and waits for the activity to end, so that closing the step
@@ -49,15 +51,19 @@ def call_model(limits: RunLimits) -> Options:
     }
 
 
-def run_tool(call: PlannedCall, limits: RunLimits) -> Options:
+def run_tool(call: PlannedCall, limits: RunLimits, *, takes_next_step: bool = False) -> Options:
     """Retried for a week, because the execution row decides what a retry does, not the attempt count.
 
     A retry that finds its ``once`` call started opens an ``outcome`` request instead of starting it again; ``read`` and
     ``idempotent`` calls start again a bounded number of times. So a retry is always safe, also after a store outage.
+
+    ``takes_next_step``: it may also ask the model (ADR 0033). That gives the tool no more time: the activity stops
+    its heartbeat when the call has used up its own.
     """
+    attempt = timedelta(seconds=call.timeout_seconds) + GRACE
     return {
         "task_queue": call.queue,
-        "start_to_close_timeout": timedelta(seconds=call.timeout_seconds) + GRACE,
+        "start_to_close_timeout": attempt + MODEL_REQUEST if takes_next_step else attempt,
         "schedule_to_close_timeout": timedelta(seconds=call.timeout_seconds) + OUTAGE,
         "heartbeat_timeout": timedelta(seconds=limits.heartbeat_timeout_seconds),
         "retry_policy": RetryPolicy(

@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
         ChildRun,
         CloseStepInput,
         CloseStepResult,
+        NextStep,
         StepPlan,
     )
     from turngate.domain.runs.turn_state import TurnState
@@ -44,6 +45,7 @@ class AgentTurn:
         self._started_at_step = self._state.step
         self._in_flight = InFlight(start.run_id, self._state)
         self._control = RunControl(start.run_id, self._state, self._in_flight)
+        self._next = NextStep()
         self._step_runner = StepRunner(start.run_id, start.limits, self._state, self._in_flight, self._control)
 
     @workflow.run
@@ -71,7 +73,7 @@ class AgentTurn:
                 ending = Ending.interrupted()
             if ending is not None:
                 return await self._end(ending)
-            if self._is_long():
+            if self._next.plan is None and self._is_long(self._state.step):
                 newest = workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE  # of the worker's builds, if it has any
                 carried = start.model_copy(update={"state": self._state})
                 workflow.continue_as_new(carried, initial_versioning_behavior=newest)
@@ -80,19 +82,10 @@ class AgentTurn:
 
     async def _step(self) -> Ending | None:
         """Get one response and settle its calls; None: continue with the next step."""
-        state, limits = self._state, self._limits
-        if state.held:
-            await workflow.wait_condition(lambda: not state.held)
-        if state.interrupted:
-            return Ending.interrupted()
-        if state.step > limits.steps and not limits.budgets_ask:
-            return Ending.failed("step_cap", f"The run reached its limit of {limits.steps} steps.")
-        try:
-            plan = await self._call_model()
-        except ActivityError as error:
-            return describe_failure(error)
-        if plan is None:
-            return Ending.interrupted()
+        plan = self._next.plan or await self._plan()
+        if isinstance(plan, Ending):
+            return plan
+        self._next = NextStep()
         if plan.stopped:
             await self._control.read()
             return None
@@ -100,10 +93,30 @@ class AgentTurn:
             return await self._step_runner.settle_all(StepPlan(final=False, calls=(plan.budget,)))
         return Ending.completed(plan.next) if plan.final else await self._settle_step(plan)
 
+    async def _plan(self) -> StepPlan | Ending:
+        """Ask the model as soon as the run is not held; returns what its response asks for, or how the run ends before."""
+        state, limits = self._state, self._limits
+        if state.held:
+            await workflow.wait_condition(lambda: not state.held)
+        if state.interrupted:
+            return Ending.interrupted()
+        if self._is_beyond_limit(state.step):
+            return Ending.failed("step_cap", f"The run reached its limit of {limits.steps} steps.")
+        try:
+            plan = await self._call_model()
+        except ActivityError as error:
+            return describe_failure(error)
+        return Ending.interrupted() if plan is None else plan
+
     async def _settle_step(self, plan: StepPlan) -> Ending | None:
         """Settle the calls of a response, and close its step; None: continue with the next one."""
         state, limits = self._state, self._limits
-        failure = await self._step_runner.settle_all(plan)
+        failure = await self._step_runner.settle_all(plan, then_step=self._step_to_take(plan))
+        self._next = self._step_runner.take_next()
+        answer = self._next.plan
+        if answer is not None and answer.final:  # the run is completed in the store, whatever came since
+            state.close_step(malformed=False)
+            return Ending.completed(answer.next)
         if failure is not None or state.interrupted:
             return failure
         if state.finishing:
@@ -117,10 +130,24 @@ class AgentTurn:
             )
         return None
 
+    def _step_to_take(self, plan: StepPlan) -> int | None:
+        """Return the step that may be taken together with the last call of this plan; None: the workflow has a say first.
+
+        After a control call, at the limit of steps, and where the run continues as new: a request that was opened before
+        that would be decided by a signal to an execution that is over.
+        """
+        following = self._state.step + 1
+        if plan.signals or self._is_beyond_limit(following) or self._is_long(following):
+            return None
+        return following
+
+    def _is_beyond_limit(self, step: int) -> bool:
+        return step > self._limits.steps and not self._limits.budgets_ask
+
     async def _call_model(self) -> StepPlan | None:
         handle = workflow.start_activity(
             contract.CALL_MODEL,
-            CallModelInput(run_id=self._run_id, step=self._state.step),
+            CallModelInput(run_id=self._run_id, step=self._state.step, failed=self._next.failed),
             result_type=StepPlan,
             **activity_options.call_model(self._limits),
         )
@@ -165,10 +192,10 @@ class AgentTurn:
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             )
 
-    def _is_long(self) -> bool:
-        """Tell whether to continue as new; called only at a closed step with every handler finished (I8)."""
+    def _is_long(self, step: int) -> bool:
+        """Tell whether to continue as new before this step, at a closed step with every handler finished (I8)."""
         limit = self._limits.continue_as_new_after_steps
-        due = limit is not None and self._state.step - self._started_at_step >= limit
+        due = limit is not None and step - self._started_at_step >= limit
         return due or workflow.info().is_continue_as_new_suggested()
 
     # Handlers

@@ -6,7 +6,7 @@ neither the writing of what a run decided nor, with such places, any model. What
 first served: no timeout runs until there is a place.
 
 Where model requests share the tools' places they start without a way through the server (the SDK's eager execution,
-which only the workflow's own queue has); apart, a turn costs 7 % more processor time.
+which only the workflow's own queue has), and most are sent by the activity of the call before (docs/adr/0033).
 """
 
 from __future__ import annotations

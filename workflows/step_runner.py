@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
         AgentTurnInput,
         ChildRun,
         ClimbLadderInput,
+        NextStep,
         PlannedCall,
         RecordExpiryInput,
         RecordExpiryResult,
@@ -62,14 +63,25 @@ class StepRunner:
         self._control = control
         self._places = asyncio.Semaphore(limits.concurrency)
         self._gates: dict[str, Gate] = {}
+        self._then_step: int | None = None
+        self._next: NextStep | None = None
 
-    async def settle_all(self, plan: StepPlan) -> Ending | None:
-        """Settle every call of the step on its own task: a slow gate delays no other call."""
+    async def settle_all(self, plan: StepPlan, *, then_step: int | None = None) -> Ending | None:
+        """Settle every call of the step on its own task: a slow gate delays no other call.
+
+        ``then_step``: the step that the activity which settles the last call may take (ADR 0033); None: it may not.
+        """
         self._gates.clear()
+        self._then_step = then_step
         endings = await asyncio.gather(*(self._settle(call) for call in plan.calls))
         for gate in self._gates.values():
             self._end_notes(gate)
         return next((ending for ending in endings if ending is not None), None)
+
+    def take_next(self) -> NextStep:
+        """Return, once, what an activity has reported of the next step."""
+        following, self._next = self._next, None
+        return following or NextStep()
 
     async def _settle(self, call: PlannedCall) -> Ending | None:
         """Bring one call to its result: through its gate if it has one, then through its tool if it may run.
@@ -167,11 +179,12 @@ class StepRunner:
         async with self._place():
             if self._state.interrupted:
                 return None
+            then_step = self._then_step if call.queue is None else None  # the worker of its queue may have no models
             handle = workflow.start_activity(
                 contract.RUN_TOOL,
-                RunToolInput(run_id=self._run_id, call=call.call),
+                RunToolInput(run_id=self._run_id, call=call.call, then_step=then_step),
                 result_type=RunToolResult,
-                **activity_options.run_tool(call, self._limits),
+                **activity_options.run_tool(call, self._limits, takes_next_step=then_step is not None),
             )
             try:
                 result = await self._in_flight.wait_for_activity(handle)
@@ -187,6 +200,7 @@ class StepRunner:
         match result.state:
             case "settled":
                 self._state.finishing = self._state.finishing or result.finishes
+                self._note_next(result.next)
                 return None
             case "asks":
                 return result.again
@@ -200,6 +214,18 @@ class StepRunner:
                 return await self._run_child(call, result.child)
             case _:
                 assert_never(result.state)
+
+    def _note_next(self, following: NextStep | None) -> None:
+        """Note that the step is closed in the store. A call of it that still waits at its gate has its result, too.
+
+        It was rejected, for one, and no signal has come yet. None would be sent again: a closed step counts as noticed.
+        """
+        if following is None:
+            return
+        if self._next is None or self._next.plan is None:
+            self._next = following
+        for request_id in self._gates:
+            self._in_flight.note_news(request_id)
 
     @asynccontextmanager
     async def _place(self) -> AsyncIterator[None]:

@@ -6,11 +6,10 @@ Stores nothing of the response. Each attempt that comes this far is a request th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 import structlog
-from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.engine.author_code import await_author
@@ -23,6 +22,7 @@ from activities.model.routing import ModelRouter
 from activities.model.streaming import LiveDeltas
 from turngate.domain import contract
 from turngate.domain.agents.structured_output import checked_output, output_schema
+from turngate.domain.contract import ModelFailure
 from turngate.domain.conversation.clipping import READ_RESULT
 from turngate.domain.conversation.history import mint_call_ids, minted_id, reconcile
 from turngate.domain.conversation.malformed import corrective, without_calls
@@ -42,6 +42,14 @@ TRANSFORM_SECONDS = 300.0
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """Which attempt to take a step this is, from 1. ``since``: when the first one was due."""
+
+    number: int
+    since: datetime
+
+
 class ModelCall:
     """Asks the models of an engine on behalf of its runs."""
 
@@ -52,7 +60,7 @@ class ModelCall:
         self._router = ModelRouter(engine)
         self.live = LiveDeltas(engine.database, on=engine.streaming)
 
-    async def ask(self, step: RunStep) -> tuple[ModelResponse, str | None]:
+    async def ask(self, step: RunStep, attempt: Attempt) -> tuple[ModelResponse, str | None]:
         """Return the model's answer, and the corrective that it gets if the answer is unusable."""
         agent = step.agent
         async with self._engine.database.glance() as conn:  # messages are immutable: what is read here stays consistent
@@ -69,7 +77,7 @@ class ModelCall:
             except (ConfigurationError, ModelError) as error:
                 run = await self._router.fall_back(step, spec, error)
                 if run is None:
-                    raise await self._report(step, error) from error
+                    raise await self._report(step, attempt, error) from error
                 step = step.of(run)
         taken = {call.tool_call_id for message in history.messages for call in message.calls}
         if not history.whole and answer.message.calls:
@@ -122,34 +130,53 @@ class ModelCall:
             offered.append(reader.manifest)
         return offered
 
-    async def _report(self, step: RunStep, error: ModelError | ConfigurationError) -> ApplicationError:
+    async def _report(
+        self, step: RunStep, attempt: Attempt, error: ModelError | ConfigurationError
+    ) -> ApplicationError:
         """Write for watchers that the model failed, and return what tells Temporal whether and when to retry."""
         if isinstance(error, ConfigurationError):
             return ApplicationError(
                 error.message, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True
             )
         # Temporal's own bounds cover waiting and working together; only we know that all of it was waiting.
-        tried_for = now() - activity.info().scheduled_time
+        tried_for = now() - attempt.since
         retries = error.retryable and tried_for < step.agent.limits.model_retry
         # Ours, not the retry policy's: its interval is for lost workers, who are replaced sooner than a provider recovers.
-        attempt = activity.info().attempt
-        wait = float(min(LONGEST_WAIT_SECONDS, 2 ** min(attempt - 1, 10)))
+        wait = float(min(LONGEST_WAIT_SECONDS, 2 ** min(attempt.number - 1, 10)))
         if error.retry_after_seconds is not None:
             wait = error.retry_after_seconds
         if retries:
-            payload: dict[str, object] = {"step": step.number, "attempt": attempt, "error_class": error.error_class}
+            payload: dict[str, object] = {
+                "step": step.number,
+                "attempt": attempt.number,
+                "error_class": error.error_class,
+            }
             payload |= {"message": error.message, "retry_in_seconds": wait}
             async with self._engine.database.write() as conn:
                 if self.live.was_shown(step.run.id, step.number):
                     payload["shown"] = True
                 await events.append(conn, step.run.id, [("model.retrying", payload)])
-        return ApplicationError(
-            error.message,
-            error.error_class,
-            type=contract.ERROR_MODEL,
-            non_retryable=not retries,
-            next_retry_delay=timedelta(seconds=wait),
-        )
+        if retries:
+            return failed_request(ModelFailure(message=error.message, error_class=error.error_class, wait_seconds=wait))
+        return ApplicationError(error.message, error.error_class, type=contract.ERROR_MODEL, non_retryable=True)
+
+
+def failed_request(failure: ModelFailure) -> ApplicationError:
+    """Return what tells Temporal that a request to the model failed, and when to send it again."""
+    return ApplicationError(
+        failure.message,
+        failure.error_class,
+        type=contract.ERROR_MODEL,
+        next_retry_delay=timedelta(seconds=failure.wait_seconds),
+    )
+
+
+def failure_of(error: ApplicationError) -> ModelFailure | None:
+    """Return the failed request that this error is about; None: it is about something else."""
+    if error.type != contract.ERROR_MODEL or error.next_retry_delay is None:
+        return None
+    wait = error.next_retry_delay.total_seconds()
+    return ModelFailure(message=error.message, error_class=str(error.details[0]), wait_seconds=wait)
 
 
 def _is_allowed(tool: Tool, rules: RulesInForce | None) -> bool:

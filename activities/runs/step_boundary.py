@@ -8,12 +8,14 @@ message that still waits opens the next one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import structlog
 from temporalio.exceptions import ApplicationError
 
 from activities.engine.author_code import await_author
 from activities.engine.engine import Engine
+from activities.execution.settlement import run_failure
 from activities.planning.control_calls import carry_out
 from activities.runs.no_progress import ProgressGuard, forget
 from turngate.domain import contract
@@ -25,7 +27,7 @@ from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import derived_id
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.runs import messages, queued_messages, runs, steps
+from turngate.store.runs import calls, messages, queued_messages, runs, steps
 from turngate.store.runs.new_run import NewRun, open_run
 
 log = structlog.get_logger(__name__)
@@ -56,20 +58,13 @@ class StepBoundary:
                 ``no_progress`` as ``details[0]`` (the run goes round in circles).
         """
         async with self._engine.database.glance() as conn:
-            position = await steps.position(conn, run_id, step)
-            stored = None if position is None else position.stored
+            position = await self._position(conn, run_id, step)
+            stored = position.stored
             response = None if stored is None else await messages.get(conn, stored.assistant_message_id)
-        if position is None:
-            raise ApplicationError(
-                f"the store has no run {run_id!r}; was it taken back, or is this another database?",
-                "configuration",
-                type=contract.ERROR_CONFIGURATION,
-                non_retryable=True,
-            )
         run, previous = position.run, position.previous
         trail = Trail() if previous is None else previous.decoded_trail
         if previous is not None and previous.closed_at is None:
-            run, trail = await self._close(run, previous, position.before)
+            run, trail, _ = await self._close(run, previous, position.before)
         if stored is None and position.has_messages:
             trail = Trail()
             async with self._engine.database.write() as conn:
@@ -79,10 +74,58 @@ class StepBoundary:
             ProgressGuard.of(self._engine.agents.get(run.agent)).require_progress(trail)
         return StepStart(run, stored, response)
 
-    async def _close(self, run: runs.Run, step: steps.Step, before: Trail) -> tuple[runs.Run, Trail]:
+    async def pass_on(self, run_id: str, step: int) -> StepStart | Literal["closed", "open"]:
+        """Begin this step where the activity that settled the last call of the one before may continue with it (ADR 0033).
+
+        Closes the step before. ``closed``: it was closed already, by another attempt or activity, which continues in place of
+        this one. ``open``: something else comes first, such as another call, an order, or a message.
+
+        Raises as :meth:`begin`.
+        """
+        async with self._engine.database.glance() as conn:
+            position = await self._position(conn, run_id, step)
+            run, previous = position.run, position.previous
+            if previous is None or previous.closed_at is not None:
+                return "closed"
+            if not run.may_start or run.status != "running" or position.has_messages:
+                return "open"
+            if await self._has_more_to_settle(conn, run, previous):
+                return "open"
+        run, trail, is_first = await self._close(run, previous, position.before)
+        if not is_first:
+            return "closed"
+        ProgressGuard.of(self._engine.agents.get(run.agent)).require_progress(trail)
+        return StepStart(run, None, None)
+
+    @staticmethod
+    async def _position(conn: Connection, run_id: str, step: int) -> steps.Position:
+        position = await steps.position(conn, run_id, step)
+        if position is None:
+            raise ApplicationError(
+                f"the store has no run {run_id!r}; was it taken back, or is this another database?",
+                "configuration",
+                type=contract.ERROR_CONFIGURATION,
+                non_retryable=True,
+            )
+        return position
+
+    async def _has_more_to_settle(self, conn: Connection, run: runs.Run, step: steps.Step) -> bool:
+        """Tell whether a call of this step is open, or ends the run by its result. What has a result keeps it."""
+        plan = step.stored_plan
+        if plan is None or plan.signals:
+            return True
+        if len(plan.calls) == 1:  # the others were closed when the step was planned; this one, the caller has settled
+            return False
+        if await calls.any_open(conn, run.id, step.step):
+            return True
+        agent = await self._engine.agent_of(conn, run)
+        settled = await calls.of_step(conn, run.id, step.step)
+        return any(run_failure(self._engine.tool(agent, each.tool_name), each.settled_result) for each in settled)
+
+    async def _close(self, run: runs.Run, step: steps.Step, before: Trail) -> tuple[runs.Run, Trail, bool]:
         """Close a step whose calls are settled, and carry out its control calls. ``before``: the trail up to it.
 
-        Returns the run as it continues, and the trail with this step.
+        Returns the run as it continues, the trail with this step, and whether it was still open.
         """
         closed_by, trail = run, step.decoded_trail
         async with self._engine.database.write() as conn:
@@ -98,7 +141,7 @@ class StepBoundary:
                 guard = ProgressGuard.of(self._engine.agents.get(closed_by.agent))
                 run, trail = await guard.note(conn, run, step.step, closed.calls, before)
         await after_step(self._engine, closed_by, step.step)
-        return run, trail
+        return run, trail, closed is not None
 
 
 async def after_step(engine: Engine, run: runs.Run, step: int) -> None:

@@ -36,6 +36,7 @@ ASKS: Final = {
     "question": "{tool} waits for a person's answer",
     "outcome": "{tool} may or may not have taken effect: a person must say which",
 }
+NO_ANSWER: Final = "The model was called and has not answered yet."
 
 
 def find_stall(
@@ -56,12 +57,12 @@ def find_stall(
         now: the present instant.
     """
     if run.paused_at is not None and look.state in {"running", "away"}:
-        return [_paused(run), *_open_calls(run, calls, pending), *_model(look, now)]
+        return [_paused(run), *_open_calls(run, calls, pending), *_model(calls, look, now)]
     if look.state == "away":
         return [*_open_calls(run, calls, pending), _away()]
     if look.state != "running":
         return [] if now - from_text(run.created_at) < ON_ITS_WAY else [_gone(look)]
-    return [*_untaken(look, now), *_open_calls(run, calls, pending), *_model(look, now)]
+    return [*_untaken(look, now), *_open_calls(run, calls, pending), *_model(calls, look, now)]
 
 
 def _paused(run: RunSummary) -> WaitReason:
@@ -140,22 +141,26 @@ def _executing(call: CallView) -> WaitReason:
     return WaitReason(kind="tool", says=f"{call.tool_name} runs{again}.", **at)
 
 
-def _model(look: WorkflowLook, now: datetime) -> Iterator[WaitReason]:
+def _model(calls: Sequence[CallView], look: WorkflowLook, now: datetime) -> Iterator[WaitReason]:
     for each in look.activities:
-        if each.name != contract.CALL_MODEL:
-            continue
-        if each.taken and each.attempt <= 1:
-            yield WaitReason(
-                kind="model", says="The model was called and has not answered yet.", since=_text(each.since)
-            )
-        elif each.attempt > 1:
-            failed = f": {each.last_failure}" if each.last_failure else ""
-            if each.taken or each.since <= now:
-                says = f"The model fails and is retried, attempt {each.attempt} now{failed}"
-                yield WaitReason(kind="model_retrying", says=says, since=_text(each.since))
-            else:  # a future attempt has no start yet
-                says = f"The model fails and is retried, attempt {each.attempt} next{failed}"
-                yield WaitReason(kind="model_retrying", says=says, until=_text(each.since))
+        if each.name == contract.RUN_TOOL and each.taken and calls and all(call.result is not None for call in calls):
+            # It has settled the last call of the step, and takes the next one (ADR 0033).
+            settled_at = [call.settled_at for call in calls if call.settled_at is not None]
+            yield WaitReason(kind="model", says=NO_ANSWER, since=max(settled_at, default=None))
+        if each.name == contract.CALL_MODEL and each.attempt > 1:
+            yield _retried(each, now)
+        elif each.name == contract.CALL_MODEL and each.taken:
+            yield WaitReason(kind="model", says=NO_ANSWER, since=_text(each.since))
+
+
+def _retried(asking: PendingActivity, now: datetime) -> WaitReason:
+    failed = f": {asking.last_failure}" if asking.last_failure else ""
+    if asking.taken or asking.since <= now:
+        says = f"The model fails and is retried, attempt {asking.attempt} now{failed}"
+        return WaitReason(kind="model_retrying", says=says, since=_text(asking.since))
+    # A future attempt has no start yet.
+    says = f"The model fails and is retried, attempt {asking.attempt} next{failed}"
+    return WaitReason(kind="model_retrying", says=says, until=_text(asking.since))
 
 
 def _text(instant: datetime | None) -> str | None:
@@ -223,10 +228,11 @@ def is_stalled(waits_for: WaitReason, at: datetime, still_for: timedelta) -> boo
 
 
 async def _of(conn: Connection, run: Run) -> tuple[list[CallView], dict[str, ListedRequest]]:
-    """Return the open calls of the run's newest step, and the pending request of each that has one."""
-    open_calls = [call for call in await calls.of_step(conn, run.id, run.step) if call.result is None]
+    """Return the open calls of the run's newest step (all of them, if none is), and the pending request of each that has one."""
+    of_step = await calls.of_step(conn, run.id, run.step)
+    open_calls = [call for call in of_step if call.result is None]
     if not open_calls:
-        return [], {}
+        return [call_view(call, (), None) for call in of_step], {}
     pending = await requests.page(conn, InboxFilter(run_id=run.id), limit=PENDING_SHOWN)
     views = [call_view(call, (), await executions.get(conn, run.id, call.tool_call_id)) for call in open_calls]
     return views, {each.tool_call_id: each for each in pending}

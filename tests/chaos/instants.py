@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from temporalio import activity
 from temporalio.bridge.worker import Worker as BridgeWorker
 
 from activities.call_model import CallModel
@@ -23,8 +24,10 @@ from activities.close_step import CloseStep
 from activities.escalation import Escalation
 from activities.execution.redemption import Redeemed
 from activities.run_tool import RunTool
+from activities.runs.step_boundary import StepBoundary, StepStart
 from approvals_api.gateway.client import Gateway
 from approvals_api.requests import decide
+from turngate.domain import contract
 
 DIRECTORY: Final = "CHAOS_INSTANTS"
 TAKEN: Final = "taken-"
@@ -36,6 +39,10 @@ WORKER: Final = (
     "redeemed-not-started",
     "effect-not-recorded",
     "recorded-not-reported",
+    "fused-recorded-not-closed",
+    "fused-closed-not-asked",
+    "fused-answered-not-planned",
+    "fused-planned-not-reported",
     "expired-not-reported",
     "before-continue-as-new",
     "after-continue-as-new",
@@ -43,8 +50,9 @@ WORKER: Final = (
     "closed-not-reported",
 )
 """Where a worker can be made to end: a model's response stored and not planned; a plan stored and not reported; between
-approve and start; between effect and record; between record and answer; an expiry stored and not reported; continue-
-as-new about to be sent, and sent; a run's end stored and not reported."""
+approve and start; between effect and record; between record and answer; in an activity that takes the next step after its
+call: between record and the step's close, before the model is asked, and as above before and after the plan; an expiry stored
+and not reported; continue-as-new about to be sent, and sent; a run's end stored and not reported."""
 API: Final = ("recorded-not-begun", "offered-not-taken", "taken-not-committed", "decided-not-told", "told-not-answered")
 """Where an API can be made to end: a run stored and its workflow not begun; in the transaction of a decision, before and after
 it is written; a decision that is stored and not signalled to its run; and one that is."""
@@ -88,6 +96,15 @@ def install() -> None:
     _around(RunTool, "_redeem", before="approved-not-redeemed")
     _around(RunTool, "_redeem", after="redeemed-not-started", only_after=lambda came: isinstance(came, Redeemed))
     _around(RunTool, "_record", before="effect-not-recorded", after="recorded-not-reported")
+    _around(
+        StepBoundary,
+        "pass_on",
+        before="fused-recorded-not-closed",
+        after="fused-closed-not-asked",
+        only_after=lambda came: isinstance(came, StepStart),
+    )
+    _around(CallModel, "_store", after="fused-answered-not-planned", only_if=_is_fused)
+    _around(CallModel, "_plan", after="fused-planned-not-reported", only_if=_is_fused)
     _around(Escalation, "record_expiry", after="expired-not-reported")
     _around(CloseStep, "close_step", after="closed-not-reported")
     _around(
@@ -100,6 +117,10 @@ def install() -> None:
     _around(Gateway, "start_run", before="recorded-not-begun")
     _around(decide, "_decide", before="offered-not-taken", after="taken-not-committed")
     _around(Gateway, "_tell_quietly", before="decided-not-told", after="told-not-answered")
+
+
+def _is_fused(*_arguments: Any) -> bool:
+    return activity.info().activity_type == contract.RUN_TOOL
 
 
 def _continues(completion: Any) -> bool:

@@ -36,10 +36,12 @@ from approvals_api.schedules import service as schedule_service
 from turngate import Agent, Limits, Policy, Rule, Toolkit, interaction_tool, sub_agent, tool
 from turngate.domain.agents.schedules import Timetable
 from turngate.domain.contract import AgentTurnInput, RunLimits
+from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Ok
+from turngate.models.port import ModelRequest
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
@@ -515,6 +517,53 @@ async def marked_gates(client: Client, database: Database) -> Recording:
         return await completed(engine, run, "marked-gates")
 
 
+class Refusing(Script):
+    """A script whose model is rate-limited when it is asked for the second step, once."""
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        if len(self.seen) == 1:
+            self.seen.append(request)
+            raise ModelError("overloaded", error_class="rate_limited", retryable=True, retry_after_seconds=0.05)
+        return await super().generate(request)
+
+
+async def fused(client: Client, database: Database) -> Recording:
+    """Steps that are taken by the last call's activity: after an approval, of three calls at once, and the answer."""
+    bench = Bench()
+    steps = [says(call("pay", '{"cents": 1}')), says(*(call("look", f'{{"name": "{name}"}}') for name in "xyz"))]
+    async with stack(client, database, bench.pay, bench.look, model=ListModel(*steps, says("Done."))) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.idle(run)
+        await engine.decide(request, "approve")
+        return await completed(engine, run, "fused")
+
+
+async def fused_in_vain(client: Client, database: Database) -> Recording:
+    """The model is rate-limited when the last call's activity asks it, so its own activity asks it again."""
+    model = Refusing(says(call("pay", '{"cents": 5}')), says("Done."))
+    async with stack(client, database, Bench().pay, model=model) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "approve")
+        return await completed(engine, run, "fused-in-vain")
+
+
+async def fused_interrupted(client: Client, database: Database) -> Recording:
+    """An interrupt while the last call's activity asks the model."""
+    request_came = asyncio.Event()
+
+    async def hold(_request: ModelRequest) -> ModelResponse:
+        request_came.set()
+        await asyncio.Event().wait()
+        return says("Never.")
+
+    async with stack(client, database, Bench().look, model=Script(says(call("look", '{"name": "x"}')), hold)) as engine:
+        run = await engine.start()
+        await asyncio.wait_for(request_came.wait(), 20)
+        await engine.interrupt(run, "enough")
+        return await completed(engine, run, "fused-interrupted")
+
+
 STORIES: list[Story] = [
     approve,
     edit,
@@ -546,6 +595,9 @@ STORIES: list[Story] = [
     recovered,
     external_call,
     marked_gates,
+    fused,
+    fused_in_vain,
+    fused_interrupted,
 ]
 
 

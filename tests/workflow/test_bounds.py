@@ -68,7 +68,7 @@ async def gated_turn_bytes(engine: Stack, conversation_id: str) -> TurnBytes:
 async def test_i8_history_bytes_do_not_grow_with_the_conversation(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
-    """I8: a gated turn costs the same history at 10 and at 400 prior messages, at most 8 KiB."""
+    """I8: a gated turn costs the same history at 10 and at 400 prior messages, at most 5 KiB."""
 
     class Repeating(ListModel):
         async def generate(self, request):
@@ -84,7 +84,7 @@ async def test_i8_history_bytes_do_not_grow_with_the_conversation(
         assert sorted(short.kinds) == sorted(long.kinds)
         # Timestamps and task ids are varints: a few bytes of difference are the clock's, not the conversation's.
         assert abs(long.carried - short.carried) <= 40, (short, long)
-        assert max(short.total, long.total) <= 8 * KIB
+        assert max(short.total, long.total) <= 5 * KIB
 
 
 async def test_i8_no_conversation_content_enters_history(client: Client, sqlite: Database, bench: Bench) -> None:

@@ -85,6 +85,14 @@ CASES: dict[str, tuple[RunSummary, list[CallView], list[ListedRequest], Workflow
         [("sub_agent", "pay waits for a sub-agent's run.")],
     ),
     "model": (run(), [], [], looked(taken=True), [("model", "The model was called and has not answered yet.")]),
+    "model, asked by the activity of the last call": (
+        run(), [open_call(result=Ok(value={}), settled_at=as_text(JUST_NOW))], [], looked(name="run_tool", taken=True),
+        [("model", "The model was called and has not answered yet.")],
+    ),
+    "a call beside one that has its result": (
+        run(), [open_call(result=Ok(value={})), executing()], [], looked(name="run_tool", taken=True),
+        [("tool", "pay runs.")],
+    ),
     "model tried again": (run(), [], [], looked(attempt=4), [("model_retrying", TRIED)]),
     "model tried again now": (run(), [], [], looked(attempt=4, taken=True), [("model_retrying", TRIED)]),
     "just put in the queue": (run(), [], [], looked(since=JUST_NOW), []),

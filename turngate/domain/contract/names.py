@@ -25,6 +25,9 @@ EXTERNAL_CALL = "external_call"
 MAX_CALLS_PER_STEP = 128
 """Calls of one response beyond this are closed unexecuted, so that a plan stays far below 256 KiB (I8)."""
 
+MODEL_REQUEST_SECONDS = 15 * 60
+"""Of one attempt to take a step, whichever activity makes it: one long answer of a model, stored and planned."""
+
 # Error types: the ``type`` of an ApplicationError, the same string where it is raised and where it is matched.
 ERROR_MODEL = "model_error"
 ERROR_TOOL_RAISED = "tool_raised"

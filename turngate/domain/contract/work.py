@@ -11,11 +11,23 @@ from turngate.domain.contract.starts import ChildRun, WireValue
 from turngate.domain.requests import RequestStatus
 
 
+class ModelFailure(WireValue):
+    """A request to the model that failed and is to be sent again, after so many seconds at the earliest."""
+
+    message: str
+    error_class: str
+    wait_seconds: float
+
+
 class CallModelInput(WireValue):
-    """Close step ``step - 1`` if there is one, then get, store and plan response ``step`` (1-based)."""
+    """Close step ``step - 1`` if there is one, then get, store and plan response ``step`` (1-based).
+
+    ``failed``: the first request, which the activity that closed that step sent; it counts as the first attempt.
+    """
 
     run_id: str
     step: int
+    failed: ModelFailure | None = None
 
 
 class PlannedCall(WireValue):
@@ -58,10 +70,15 @@ class StepPlan(WireValue):
 
 
 class RunToolInput(WireValue):
-    """Redeem and run one call: whether it may run, and on whose approval, is read from the store."""
+    """Redeem and run one call: whether it may run, and on whose approval, is read from the store.
+
+    ``then_step``: the step that the activity may take after it has settled the last open call of the one before; None: it may
+    not.
+    """
 
     run_id: str
     call: str
+    then_step: int | None = None
 
 
 class Wait(WireValue):
@@ -75,12 +92,24 @@ class Wait(WireValue):
     news: bool = False
 
 
+class NextStep(WireValue):
+    """The call's step is closed in the store, or may be. ``plan``: of the step after it; None: its model was not asked.
+
+    ``failed``: why not, if the model was asked in vain.
+    """
+
+    plan: StepPlan | None = None
+    failed: ModelFailure | None = None
+
+
 class RunToolResult(WireValue):
     """What happened to one call.
 
     ``settled``: it has its result. ``asks``: a person is asked about it, and ``again`` is the call as it waits for them.
     ``waits``: it is settled once ``wait`` is over. ``child``: it is settled once the run ``child`` has ended.
     ``finishes``: settled, and the run is to be completed with this step. ``stopped``: nothing may start in the run now.
+
+    ``next``: settled, and this is what the activity knows of the run's next step; None: nothing.
     """
 
     state: Literal["settled", "asks", "waits", "child", "stopped"]
@@ -88,6 +117,7 @@ class RunToolResult(WireValue):
     wait: Wait | None = None
     child: ChildRun | None = None
     finishes: bool = False
+    next: NextStep | None = None
 
 
 class SettleCallInput(WireValue):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from pydantic_core import PydanticSerializationError
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import Select, bindparam, func, insert, select, update
 
 from turngate.domain.digest import call_digest
 from turngate.domain.runs.budgets import AFTER_THE_STEP
@@ -26,6 +26,11 @@ _OF_STEP = (
     select(calls)
     .where(calls.c.run_id == bindparam("run"), calls.c.step == bindparam("at_step"))
     .order_by(calls.c.position)
+)
+_OPEN: Select[tuple[str]] = (
+    select(calls.c.tool_call_id)
+    .where(calls.c.run_id == bindparam("run"), calls.c.step == bindparam("at_step"), calls.c.result.is_(None))
+    .limit(1)
 )
 _SETTLE = (
     update(calls)
@@ -132,6 +137,11 @@ async def of_step(conn: Connection, run_id: str, step: int) -> list[Call]:
     """Return the calls of one step in the model's order."""
     rows = (await conn.execute(_OF_STEP, {"run": run_id, "at_step": step})).mappings()
     return [Call(**row) for row in rows]
+
+
+async def any_open(conn: Connection, run_id: str, step: int) -> bool:
+    """Tell whether a call of this step has no result yet."""
+    return (await conn.execute(_OPEN, {"run": run_id, "at_step": step})).first() is not None
 
 
 async def ids_taken(conn: Connection, run_id: str, wanted: Sequence[str]) -> set[str]:

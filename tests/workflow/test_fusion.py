@@ -1,0 +1,486 @@
+"""The activity that settles the last open call of a step takes the next one, too, where nothing else comes first (ADR 0033)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from support.engine import ListModel, Script, Stack, call, person, says, stack, until
+from support.tools import Bench
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
+
+import worker as composition
+from activities.call_model import CallModel
+from activities.engine.heartbeats import heartbeating
+from activities.run_tool import RunTool
+from activities.runs.step_boundary import StepBoundary
+from approvals_api.recovery import recover
+from approvals_api.runs import control, explain, send_message
+from turngate import Limits, ToolFailure, sub_agent, tool
+from turngate.domain.agents.app import Agent
+from turngate.domain.contract import MODEL_REQUEST_SECONDS, CallModelInput, RunToolInput
+from turngate.domain.conversation.history import is_reconciled
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.errors import ModelError, UnavailableError
+from turngate.domain.tools.results import Ok
+from turngate.domain.tools.toolkit import Toolkit
+from turngate.models import ModelRequest
+from turngate.store.clock import now
+from turngate.store.database import Database
+from turngate.store.runs import calls, orders, runs
+from turngate.toolkits import control_calls
+from turngate.wire.orders import MessageOrder
+
+PERSON = person("ada")
+PAY = call("pay", '{"cents": 5}', "p")
+SLOW = call("slow", "{}", "s")
+LOOK = call("look", '{"name": "x"}', "l")
+FUSED = ["call_model", "run_tool"]
+APART = ["call_model", "run_tool", "call_model"]
+
+
+async def activities(engine: Stack, run: runs.Run) -> list[str]:
+    """The activities of the run's workflow, in order."""
+    history = await engine.workflow(run).fetch_history()
+    return [
+        event.activity_task_scheduled_event_attributes.activity_type.name
+        for event in history.events
+        if event.HasField("activity_task_scheduled_event_attributes")
+    ]
+
+
+async def completed(engine: Stack, run: runs.Run) -> list[str]:
+    """Wait until the run is completed and its workflow is over; returns its activities."""
+    assert (await engine.ended(run)).status == "completed"
+    await engine.closed(run)
+    assert is_reconciled(await engine.history(run))
+    return await activities(engine, run)
+
+
+async def approved(engine: Stack, **options: Any) -> runs.Run:
+    run = await engine.start(**options)
+    await engine.decide(await engine.request(run), "approve")
+    return run
+
+
+class HeldModel(Script):
+    """A script whose second response waits for a word."""
+
+    def __init__(self, first: ModelResponse, second: ModelResponse) -> None:
+        self.request_came = asyncio.Event()
+        self.go = asyncio.Event()
+        self.stopped = False
+
+        async def hold(_request: ModelRequest) -> ModelResponse:
+            self.request_came.set()
+            try:
+                await self.go.wait()
+            except asyncio.CancelledError:
+                self.stopped = True
+                raise
+            return second
+
+        super().__init__(first, hold)
+
+
+async def test_i8_a_gated_turn_takes_two_activities_and_21_events(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I8: the call's activity asks the model, so a gated turn leaves 21 events and at most 5 KiB, its expiry's timer apart."""
+    limits = Limits(request_expiry=None)
+    async with stack(client, sqlite, bench.pay, model=ListModel(says(PAY), says("Done.")), limits=limits) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.idle(run)
+        await engine.decide(request, "approve")
+        assert await completed(engine, run) == FUSED
+        events = (await engine.workflow(run).fetch_history()).events
+        assert len(events) == 21
+        assert sum(event.ByteSize() for event in events) <= 5 * 1024
+        assert (await engine.workflow(run).result())["steps"] == 2
+
+
+async def test_a_rejection_continues_to_the_next_step_too(client: Client, database: Database, bench: Bench) -> None:
+    """A call that was rejected has its result before its activity starts; the model reads it in the same activity."""
+    model = ListModel(says(PAY), says("Then not."))
+    async with stack(client, database, bench.pay, model=model) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "reject")
+        assert await completed(engine, run) == FUSED
+        assert (bench.paid, len(model.seen)) == ([], 2)
+
+
+async def test_of_calls_that_settle_at_once_one_asks_the_model(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """Six calls of one step that end together: the model is asked once for the next step, by one of their activities."""
+    model = Script(says(*(call("slow", "{}", f"s{number}") for number in range(6))), says("Done."))
+    async with stack(client, database, bench.slow, model=model, limits=Limits(concurrency=6)) as engine:
+        run = await engine.start()
+        await until(lambda: asyncio.sleep(0, bench.running == 6), "six running calls")
+        bench.release.set()
+        assert await completed(engine, run) == ["call_model", *["run_tool"] * 6]
+        assert len(model.seen) == 2
+
+
+async def test_a_long_run_continues_step_by_step(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Each step's call takes the next step: one activity for each, gated or not, and the limit of steps counts as before."""
+    model = ListModel(*(says(call("look", f'{{"name": "{n}"}}')) for n in range(5)), says("Done."))
+    async with stack(client, sqlite, bench.look, model=model, limits=Limits(steps=6)) as engine:
+        assert await completed(engine, await engine.start()) == ["call_model", *["run_tool"] * 5]
+        assert bench.looked == ["0", "1", "2", "3", "4"]
+    capped = ListModel(says(LOOK), says(call("look", '{"name": "y"}')), says("Too late."))
+    async with stack(client, sqlite, bench.look, model=capped, limits=Limits(steps=2)) as engine:
+        run = await engine.ended(await engine.start())
+        assert (run.status, run.error_class, len(capped.seen)) == ("failed", "step_cap", 2)
+
+
+async def test_a_sub_agents_answer_comes_by_its_own_steps(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A sub-agent's run takes its steps in the same way; its parent's step is closed by the model's own activity."""
+    helper = Agent(name="helper", instructions="Help.", toolkit=Toolkit.of(bench.look), model="scripted:test")
+    script = ListModel(says(call("helper", '{"task": "Look."}', "d")), says(LOOK), says("Seen."), says("Done."))
+    async with stack(client, sqlite, sub_agent(helper), model=script) as engine:
+        run = await engine.start()
+        child = await engine.child(run, "d")
+        assert await completed(engine, run) == ["call_model", "run_tool", "settle_call", "call_model"]
+        assert await completed(engine, child) == FUSED
+
+
+# Not where something else comes first
+
+
+async def while_slow(engine: Stack, bench: Bench, act: Callable[[runs.Run], Awaitable[Any]]) -> runs.Run:
+    """Start a run, act while its call runs, then let the call end."""
+    run = await engine.start()
+    await asyncio.wait_for(bench.started.wait(), 20)
+    await act(run)
+    bench.release.set()
+    return run
+
+
+async def test_not_in_a_paused_run(client: Client, database: Database, bench: Bench) -> None:
+    """A pause that the store has and the workflow does not know: the call ends, and no model is asked."""
+    model = ListModel(says(SLOW), says("Done."))
+    async with stack(client, database, bench.slow, model=model) as engine:
+
+        async def pause(run: runs.Run) -> None:
+            async with database.write() as conn:
+                assert await runs.pause(conn, run.id, by="ada", reason="", at=now())
+
+        run = await while_slow(engine, bench, pause)
+        await engine.event(run, "execution.finished")
+        await engine.idle(run)
+        assert await activities(engine, run) == [*APART, "read_control"]
+        assert len(model.seen) == 1
+        await control.resume(engine.services, PERSON, run.id)
+        await completed(engine, run)
+        assert len(model.seen) == 2
+
+
+async def test_not_in_an_interrupted_run(client: Client, database: Database, bench: Bench) -> None:
+    """An interrupt that the store has and the workflow does not know: no model is asked, and the run ends interrupted."""
+    model = ListModel(says(SLOW), says("Never."))
+    async with stack(client, database, bench.slow, model=model) as engine:
+
+        async def interrupt(run: runs.Run) -> None:
+            async with database.write() as conn:
+                await orders.interrupt(conn, [run.id], by="ada", reason="enough")
+
+        run = await while_slow(engine, bench, interrupt)
+        assert (await engine.ended(run)).status == "interrupted"
+        assert len(model.seen) == 1
+        assert (await engine.results(run))["s"] == Ok(value={"value": "whole"})
+
+
+@pytest.mark.parametrize("while_running", ["inject", "supersede"])
+async def test_not_where_a_message_waits(client: Client, database: Database, bench: Bench, while_running: str) -> None:
+    """A message to the live run is taken between the steps, by the model's own activity."""
+    model = ListModel(says(SLOW), says("Done."))
+    async with stack(client, database, bench.slow, model=model) as engine:
+
+        async def send(run: runs.Run) -> None:
+            order = MessageOrder.model_validate({"input": "The other one.", "while_running": while_running})
+            await send_message.send(engine.services, PERSON, run.id, order)
+
+        run = await while_slow(engine, bench, send)
+        assert await completed(engine, run) == APART
+        assert [message.role for message in await engine.history(run)] == [
+            "user", "assistant", "tool", "user", "assistant",
+        ]  # fmt: skip
+
+
+async def test_not_where_the_tool_has_a_queue_of_its_own(client: Client, sqlite: Database, bench: Bench) -> None:
+    """The worker of a tool's queue may know no model: the run's own worker asks it."""
+    elsewhere = replace(bench.look, task_queue="elsewhere")
+    async with stack(client, sqlite, elsewhere, model=ListModel(says(LOOK), says("Done."))) as engine:
+        run = await engine.start()
+        async with composition.build_worker(client, engine.engine, "elsewhere"):
+            assert await completed(engine, run) == APART
+
+
+async def test_not_where_model_requests_have_places_of_their_own(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """A worker that keeps places for model requests asks no model in a tool's place."""
+    model = ListModel(says(LOOK), says("Done."))
+    async with (
+        stack(client, sqlite, bench.look, model=model, working=False) as engine,
+        engine.worker(model_requests_at_once=3),
+    ):
+        assert await completed(engine, await engine.start()) == APART
+
+
+async def test_not_after_a_control_call(client: Client, sqlite: Database, bench: Bench) -> None:
+    """A call beside ``finish`` that ends last asks no model: the run ends with its step."""
+    model = ListModel(says(call("finish", '{"answer": "Paid."}', "f"), SLOW), says("Never."))
+    async with stack(client, sqlite, bench.slow, control_calls.finish, model=model) as engine:
+        run = await engine.start()
+        await asyncio.wait_for(bench.started.wait(), 20)
+        await until(lambda: has_result(engine, run, "f"), "result of finish")
+        bench.release.set()
+        assert await completed(engine, run) == ["call_model", "run_tool", "run_tool", "close_step"]
+        assert len(model.seen) == 1
+
+
+async def has_result(engine: Stack, run: runs.Run, call_id: str) -> bool:
+    return (await engine.results(run)).get(call_id) is not None
+
+
+class Broken(ToolFailure):
+    reason: str
+
+
+class NoParams(BaseModel):
+    pass
+
+
+async def test_not_where_a_result_ends_the_run(client: Client, database: Database, bench: Bench) -> None:
+    """A call beside one whose failure ends the run asks no model, even where no one knows of that failure yet."""
+
+    @tool(effect="read", failures=[Broken], failure_mode="raise", ask=False)
+    async def breaks(params: NoParams) -> int:
+        raise Broken(reason="broken")
+
+    model = ListModel(says(call("breaks", "{}", "b"), SLOW), says("Never."))
+    async with stack(client, database, breaks, bench.slow, model=model, working=False) as engine:
+        run = await engine.start()
+        planned = await ActivityEnvironment().run(CallModel(engine.engine).call_model, first_step(run))
+        assert len(planned.calls) == 2
+        with pytest.raises(Exception, match="broken"):
+            await ActivityEnvironment().run(RunTool(engine.engine).run_tool, RunToolInput(run_id=run.id, call="b"))
+        bench.release.set()
+        last = RunToolInput(run_id=run.id, call="s", then_step=2)
+        result = await roomy().run(RunTool(engine.engine, CallModel(engine.engine)).run_tool, last)
+        assert (result.state, result.next, len(model.seen)) == ("settled", None, 1)
+        await engine.workflow(run).terminate()
+
+
+def first_step(run: runs.Run) -> CallModelInput:
+    return CallModelInput(run_id=run.id, step=1)
+
+
+def roomy(seconds: float = 2.0 * MODEL_REQUEST_SECONDS) -> ActivityEnvironment:
+    """An activity's environment with so much time left."""
+    environment = ActivityEnvironment()
+    environment.info = replace(
+        environment.info, started_time=datetime.now(UTC), start_to_close_timeout=timedelta(seconds=seconds)
+    )
+    return environment
+
+
+@pytest.mark.parametrize(
+    ("seconds", "continues"), [(MODEL_REQUEST_SECONDS + 30, True), (MODEL_REQUEST_SECONDS - 1, False)]
+)
+async def test_not_where_too_little_time_is_left(
+    client: Client, sqlite: Database, bench: Bench, seconds: float, *, continues: bool
+) -> None:
+    """An activity that has less time left than an attempt to ask the model has leaves the next step alone."""
+    model = ListModel(says(LOOK), says("Done."))
+    async with stack(client, sqlite, bench.look, model=model, working=False) as engine:
+        run = await engine.start()
+        await ActivityEnvironment().run(CallModel(engine.engine).call_model, first_step(run))
+        order = RunToolInput(run_id=run.id, call="l", then_step=2)
+        result = await roomy(seconds).run(RunTool(engine.engine, CallModel(engine.engine)).run_tool, order)
+        assert (result.state, result.next is not None, len(model.seen)) == ("settled", continues, 1 + continues)
+        await engine.workflow(run).terminate()
+
+
+async def test_a_handler_that_does_not_end_loses_its_heartbeat() -> None:
+    """Time for the model is no time for the tool: beyond its own, the activity's heartbeat stops, as if its worker were lost."""
+    beats: list[float] = []
+
+    async def hangs() -> None:
+        async with heartbeating(seconds=0.5) as heartbeat:
+            await asyncio.sleep(1.3)
+            seen = len(beats)
+            assert 1 <= seen <= 2
+            heartbeat.until = None
+            await asyncio.sleep(0.7)
+            assert len(beats) == seen
+
+    environment = ActivityEnvironment()
+    environment.on_heartbeat = lambda *_details: beats.append(asyncio.get_running_loop().time())
+    await environment.run(hangs)
+
+
+async def test_i5_a_call_that_waits_for_its_signal_hears_that_its_step_is_closed(
+    client: Client, database: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I5: a rejection whose signal was lost, beside a call that closes the step: the run continues without a second signal."""
+    model = ListModel(says(SLOW, PAY), says("Done."))
+    async with stack(client, database, bench.slow, bench.pay, model=model) as engine:
+
+        async def reject_silently(run: runs.Run) -> None:
+            monkeypatch.setattr(engine.services.gateway, "tell_decided", lambda *_news: None)
+            await engine.decide(await engine.request(run), "reject")
+
+        run = await while_slow(engine, bench, reject_silently)
+        assert await completed(engine, run) == ["call_model", "run_tool", "run_tool"]
+        assert len(model.seen) == 2
+
+
+# The model
+
+
+async def test_an_interrupt_stops_the_request_to_the_model(client: Client, database: Database, bench: Bench) -> None:
+    """An interrupt while the call's activity asks the model cancels the request; the call keeps its result (I1)."""
+    model = HeldModel(says(PAY), says("Never."))
+    async with stack(client, database, bench.pay, model=model) as engine:
+        run = await approved(engine)
+        await asyncio.wait_for(model.request_came.wait(), 20)
+        await engine.interrupt(run)
+        assert (await engine.ended(run)).status == "interrupted"
+        assert model.stopped
+        await engine.closed(run)
+        assert await activities(engine, run) == [*FUSED, "read_control", "close_step"]
+        assert (await engine.results(run))["p"] == Ok(value={"paid": 5})
+        assert is_reconciled(await engine.history(run))
+
+
+async def test_a_run_says_that_it_waits_for_the_model(client: Client, sqlite: Database, bench: Bench) -> None:
+    """While the call's activity asks the model, the run waits for the model, since the call has its result."""
+    model = HeldModel(says(PAY), says("Done."))
+    async with stack(client, sqlite, bench.pay, model=model) as engine:
+        run = await approved(engine)
+        await asyncio.wait_for(model.request_came.wait(), 20)
+        [wait] = (await explain.explain(engine.services, run.id)).waits_for
+        async with sqlite.read() as conn:
+            settled = await calls.get(conn, run.id, "p")
+        assert settled is not None
+        assert (wait.kind, wait.since) == ("model", settled.settled_at)
+        model.go.set()
+        assert await completed(engine, run) == FUSED
+
+
+async def test_a_model_that_fails_is_asked_again_by_its_own_activity(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """The failed request counts as the first attempt: watchers read so, and the provider's Retry-After is kept."""
+    limited = ModelError("slow down", error_class="rate_limited", retryable=True, retry_after_seconds=0.3)
+    model = ListModel(says(PAY), limited, limited, says("Done."))
+    async with stack(client, database, bench.pay, model=model) as engine:
+        run = await approved(engine)
+        assert await completed(engine, run) == APART
+        retries = [event for event in await engine.events(run) if event.type == "model.retrying"]
+        assert [(event.payload["attempt"], event.payload["retry_in_seconds"]) for event in retries] == [
+            (1, 0.3),
+            (2, 0.3),
+        ]
+        answered = [event for event in await engine.events(run) if event.type == "run.ended"]
+        waited = datetime.fromisoformat(answered[0].created_at) - datetime.fromisoformat(retries[0].created_at)
+        assert waited >= timedelta(seconds=0.6)
+        assert (bench.paid, len(model.seen)) == ([5], 4)
+
+
+async def test_a_model_that_refuses_for_good_ends_the_run(client: Client, sqlite: Database, bench: Bench) -> None:
+    """An error that no repeat would change is the run's, with its class, as from the model's own activity; it is asked once."""
+    refused = ModelError("no such model", error_class="not_found", retryable=False)
+    model = ListModel(says(PAY), refused, says("Never."))
+    async with stack(client, sqlite, bench.pay, model=model) as engine:
+        run = await engine.ended(await approved(engine))
+        assert (run.status, run.error_class, run.reason) == ("failed", "not_found", "no such model")
+        assert len(model.seen) == 2
+        assert (await engine.results(run))["p"] == Ok(value={"paid": 5})
+
+
+# Lost workers
+
+INSTANTS: dict[str, tuple[type[Any], str, bool]] = {
+    "recorded, not closed": (StepBoundary, "pass_on", True),
+    "closed, not asked": (StepBoundary, "pass_on", False),
+    "answered, not planned": (CallModel, "_plan", True),
+    "planned, not reported": (CallModel, "_plan", False),
+    "completed, not reported": (CallModel, "_finish", False),
+}
+"""The method whose first call for a step that is taken so is stopped: before it (True), or after it."""
+
+
+@pytest.mark.parametrize("instant", INSTANTS)
+async def test_i3_i5_a_lost_worker_leaves_the_rest_to_the_next(
+    client: Client, database: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch, instant: str
+) -> None:
+    """I3, I5: wherever its worker is lost after the result, the handler is not started again and no answer is paid for twice."""
+    owner, name, is_before = INSTANTS[instant]
+    wrapped, reached = getattr(owner, name), asyncio.Event()
+
+    async def stops(self: Any, *arguments: Any) -> Any:
+        if reached.is_set() or activity.info().activity_type == "call_model":
+            return await wrapped(self, *arguments)
+        if not is_before:
+            await wrapped(self, *arguments)
+        reached.set()
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr(owner, name, stops)
+    model = ListModel(says(PAY), says(LOOK), says("Done."))
+    async with stack(client, database, bench.pay, bench.look, model=model, working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await approved(engine)
+            await asyncio.wait_for(reached.wait(), 20)
+        async with engine.worker():
+            await completed(engine, run)
+        assert (bench.paid, bench.looked, len(model.seen)) == ([5], ["x"], 3)
+        assert [message.role for message in await engine.history(run)] == [
+            "user", "assistant", "tool", "assistant", "tool", "assistant",
+        ]  # fmt: skip
+
+
+async def test_what_may_pass_is_left_to_the_models_own_activity(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is away when the step is to be closed fails nothing, and starts no handler again."""
+    wrapped, failures = StepBoundary._close, iter([UnavailableError("the database is away")])
+
+    async def closes(self: StepBoundary, *arguments: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return await wrapped(self, *arguments)
+
+    monkeypatch.setattr(StepBoundary, "_close", closes)
+    async with stack(client, sqlite, bench.pay, model=ListModel(says(PAY), says("Done."))) as engine:
+        assert await completed(engine, await approved(engine)) == APART
+        assert bench.paid == [5]
+
+
+async def test_a_recovered_run_continues_with_the_step_that_was_being_taken(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """A workflow that is lost while its call's activity asks the model continues after the step that was closed."""
+    model = HeldModel(says(PAY), says("Done."))
+    async with stack(client, sqlite, bench.pay, model=model) as engine:
+        run = await approved(engine)
+        await asyncio.wait_for(model.request_came.wait(), 20)
+        await engine.workflow(run).terminate()
+        await until(lambda: asyncio.sleep(0, model.stopped), "end of the request")
+        model.go.set()
+        [report] = await recover.recover(engine.services, [run.id], by="cli:me")
+        assert (report.outcome, report.step) == ("recovered", 2)
+        assert await completed(engine, run) == ["call_model"]
+        assert bench.paid == [5]
