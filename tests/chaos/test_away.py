@@ -13,15 +13,23 @@ from run import cluster_for, migrated
 from scene import Scene, order, scene
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-async def on(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
-    with cluster_for(request.param) as cluster:
+@pytest.fixture
+async def on(tmp_path: Path, store: str) -> AsyncIterator[Scene]:
+    with cluster_for(store) as cluster:
         url = None if cluster is None else await migrated(cluster)
         async with scene(tmp_path, heartbeat_seconds=2, database_url=url) as staged:
             yield staged
 
 
-@pytest.mark.parametrize("api_too", [False, True])
+@pytest.mark.parametrize(
+    ("store", "api_too"),
+    [
+        ("sqlite", False),
+        ("postgres", True),
+        pytest.param("sqlite", True, marks=pytest.mark.exhaustive),
+        pytest.param("postgres", False, marks=pytest.mark.exhaustive),
+    ],
+)
 async def test_i5_decisions_are_final_while_worker_and_temporal_are_killed(on: Scene, *, api_too: bool) -> None:
     """I4, I5: 200 for an approval, an edit and a rejection, 409 for who comes later; each takes effect once, after both are back.
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
@@ -33,7 +34,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel, ModelRequest
 from turngate.runtime.app_loader import check_app
-from turngate.runtime.embedded_temporal import TUNING, temporal_binary
+from turngate.runtime.embedded_temporal import PASSING_ENVIRONMENT, TUNING, temporal_binary
 from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.worker_group import WorkerGroup
 from turngate.store import agents as store_agents
@@ -155,12 +156,15 @@ class Clock:
 async def frozen_clock() -> AsyncIterator[Clock]:
     """The real dev server with its time skipping, which is experimental and off by default."""
     switches = [*TUNING, *TIME_SKIPPING]
-    environment = await WorkflowEnvironment.start_time_skipping_v2(
-        ts_config=TimeSkippingConfig(enabled=False),
-        data_converter=data_converter(),
-        dev_server_existing_path=str(temporal_binary()),
-        dev_server_extra_args=[word for switch in switches for word in ("--dynamic-config-value", switch)],
-    )
+    with pytest.MonkeyPatch.context() as inherited:
+        for name, value in PASSING_ENVIRONMENT.items():
+            inherited.setenv(name, value)
+        environment = await WorkflowEnvironment.start_time_skipping_v2(
+            ts_config=TimeSkippingConfig(enabled=False),
+            data_converter=data_converter(),
+            dev_server_existing_path=str(temporal_binary()),
+            dev_server_extra_args=[word for switch in switches for word in ("--dynamic-config-value", switch)],
+        )
     async with environment:
         yield Clock(environment)
 
