@@ -22,12 +22,11 @@ from turngate.store.requests import requests
 
 @pytest.fixture(scope="module")
 async def api(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
-    """The API with a worker that caches workflows: without a cache, many at once evict each other forever."""
+    """The API with a worker and an inbox of its own."""
     database = Database(f"sqlite:///{tmp_path_factory.mktemp('bulk')}/turngate.db")
     await database.migrate()
     async with (
-        stack(client, database, *TOOLS, model=TextScript(), policy=POLICY, working=False) as engine,
-        engine.worker(max_cached_workflows=100),
+        stack(client, database, *TOOLS, model=TextScript(), policy=POLICY) as engine,
         api_on(engine, Gateway(client)) as api,
     ):
         yield api

@@ -477,7 +477,7 @@ async def house(client: Client, sqlite: Database) -> AsyncIterator[House]:
     ask = interaction_tool(name="ask_person", description="Ask.", params=Question, answer=Reply)
     async with AsyncExitStack() as opened:
         engine = await opened.enter_async_context(stack(client, sqlite, pay, ask, model=Asking(), working=False))
-        await opened.enter_async_context(engine.worker(max_cached_workflows=100))
+        await opened.enter_async_context(engine.worker())
         gateway = Gateway(client)
         app = create_api_app(database=sqlite, gateway=gateway, settings=ApiSettings(heartbeat_timeout_seconds=2))
         url = await opened.enter_async_context(serving(app))

@@ -645,6 +645,7 @@ async def record(client: Client, story: Story) -> None:
 async def main(names: list[str]) -> None:
     """Record the named stories; all when none is named, replacing every file of this version."""
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)  # activities fail and are lost: that is in the stories
+    Stack.cached_workflows = 0  # a cache would put sticky queues into the histories
     if not names:
         shutil.rmtree(HISTORIES, ignore_errors=True)
     HISTORIES.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
@@ -170,11 +170,15 @@ async def frozen_clock() -> AsyncIterator[Clock]:
 
 
 class Stack(EngineHarness):
-    """One engine under test, and what the store has of its runs."""
+    """One engine under test, and what the store has of its runs.
+
+    ``cached_workflows``: of its workers; 0 in ``tests/workflow``, so that every workflow task replays.
+    """
+
+    cached_workflows: ClassVar = 500
 
     def worker(self, **options: Any) -> WorkerGroup:
-        """A worker with the cache off, so that every workflow task replays."""
-        return super().worker(**{"max_cached_workflows": 0, **options})
+        return super().worker(**{"max_cached_workflows": self.cached_workflows, **options})
 
     async def start(self, text: str = "go", **options: Any) -> runs.Run:
         by, key = options.pop("by", STARTER), options.pop("idempotency_key", None)

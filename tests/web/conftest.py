@@ -280,8 +280,7 @@ async def site(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Asyn
     await database.migrate()
     ran = Ran([])
     async with (
-        stack(client, database, *tools_of(ran), model=WrittenModel(), policy=POLICY, working=False) as engine,
-        engine.worker(max_cached_workflows=500),  # replaying is other tests' business
+        stack(client, database, *tools_of(ran), model=WrittenModel(), policy=POLICY) as engine,
         site_on(engine, ran, Gateway(client)) as site,
     ):
         yield site
@@ -310,8 +309,7 @@ async def limited_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
             conn, Profiles({"quick": Profile(name="quick", model="scripted:q")}), ["scripted"]
         )
     async with (
-        stack(client, sqlite, *tools_of(ran), model=models, working=False) as engine,
-        engine.worker(max_cached_workflows=500),
+        stack(client, sqlite, *tools_of(ran), model=models) as engine,
         site_on(engine, ran, Gateway(client)) as site,
     ):
         yield site
@@ -324,8 +322,7 @@ async def office(client: Client, tmp_path_factory: pytest.TempPathFactory) -> As
     await database.migrate()
     world = World()
     async with (
-        stack(client, database, *world.tools(), model=Acting(), limits=LIMITS, working=False) as engine,
-        engine.worker(max_cached_workflows=500),
+        stack(client, database, *world.tools(), model=Acting(), limits=LIMITS) as engine,
         site_on(engine, Ran([]), Gateway(client)) as site,
     ):
         yield replace(site, world=world)

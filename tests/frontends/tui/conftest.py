@@ -18,9 +18,7 @@ from turngate.store.database import Database
 async def api(client: Client, sqlite: Database) -> AsyncIterator[Api]:
     """The API with a worker, an inbox of the test's own, and a model that streams."""
     async with (
-        stack(client, sqlite, *TOOLS, model=Talker(), policy=POLICY, working=False) as engine,
-        # With a cache: without one, two decisions at once on a worker wait for the time-out of a workflow task.
-        engine.worker(max_cached_workflows=50),
+        stack(client, sqlite, *TOOLS, model=Talker(), policy=POLICY) as engine,
         api_on(engine, Gateway(client)) as api,
     ):
         yield api
