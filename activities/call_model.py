@@ -171,8 +171,9 @@ class CallModel:
                 planned.supersede(by=unplanned.superseded_by)
             await subtree_usage.add(conn, run, subtree_usage.SubtreeUsage(tool_calls=len(planned.calls)))
             await self._model.live.forget(conn, run.id, number)
-            await steps.record_plan(conn, run.id, number, planned.plan, planned.calls, planned.requests)
-            await events.append(conn, run.id, [_responded(response, planned.calls), *planned.events])
+            writes = steps.plan_writes(run.id, number, planned.plan, planned.calls, planned.requests)
+            new_events = [_responded(response, planned.calls), *planned.events]
+            await events.append(conn, run.id, new_events, writes=writes)
         return planned.plan
 
 

@@ -20,7 +20,7 @@ from activities.execution import delegation, external_calls, lost_calls
 from activities.execution.door import Door, not_run
 from activities.execution.preflight import Findings
 from activities.execution.redemption import Redeemed, Redemption, Settled, Stopped
-from activities.execution.settlement import run_failure, tell_started
+from activities.execution.settlement import run_failure
 from activities.planning.control_calls import is_finish
 from turngate.domain.contract import RunToolInput
 from turngate.domain.policy.judged_verdict import with_judgement
@@ -260,15 +260,14 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 async def let_through(door: Door) -> Redemption:
     """Open the door, and let what answers the call take over."""
-    begun = await door.open()
     match door.tool.kind:
         case "signal":
-            return await delegation.take_control_call(door, begun)
+            return await delegation.take_control_call(door, await door.open())
         case "agent":
-            return await delegation.delegate(door, begun)
+            return await delegation.delegate(door, await door.open())
         case "external":
-            return await external_calls.hand_out(door, begun)
-    await tell_started(door.conn, door.call, begun)
+            return await external_calls.hand_out(door, await door.open())
+    await door.open_to_handler()
     key = idempotency_key(door.run.id, door.call.tool_call_id)
     return Redeemed(door.tool, door.run, door.call, door.call.running_input, key)
 

@@ -240,20 +240,27 @@ class Door:
 
     async def open(self) -> Start:
         """Redeem: write the execution row, unique by call and by decision. From now on the call counts as started."""
+        start, new = self._opening()
+        await executions.begin(self.conn, new)
+        return start
+
+    async def open_to_handler(self) -> None:
+        """Redeem as :meth:`open`, with the event of the handler's start."""
+        start, new = self._opening()
+        await settlement.tell_started(self.conn, self.call, start, writes=executions.begin_writes(new))
+
+    def _opening(self) -> tuple[Start, executions.NewExecution]:
         permission = self.permission
         decision_id = None if permission.approval is None else permission.approval.decision_id
-        await executions.begin(
-            self.conn,
-            executions.NewExecution(
-                run_id=self.run.id,
-                tool_call_id=self.call.tool_call_id,
-                digest=permission.digest,
-                decision_id=decision_id,
-                idempotency_key=idempotency_key(self.run.id, self.call.tool_call_id),
-            ),
+        new = executions.NewExecution(
+            run_id=self.run.id,
+            tool_call_id=self.call.tool_call_id,
+            digest=permission.digest,
+            decision_id=decision_id,
+            idempotency_key=idempotency_key(self.run.id, self.call.tool_call_id),
         )
         by = None if permission.approval is None else permission.approval.decided_by
-        return Start(attempt=1, decision_id=decision_id, by=by, digest=permission.digest)
+        return Start(attempt=1, decision_id=decision_id, by=by, digest=permission.digest), new
 
     async def end_previous_start(self, state: ExecutionState, *, partial_output: str = "") -> None:
         """End the start of an earlier attempt; raises LookupError when it is no longer as it was read.

@@ -14,6 +14,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.runs import calls, runs, whole_results
+from turngate.store.together import NO_WRITES, Writes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +45,15 @@ class CallResult:
         return cls(for_model=for_model, whole=whole, presentation=presentation)
 
 
-async def tell_started(conn: Connection, call: calls.Call, start: Start, **more: str) -> None:
-    """Append the event of a start: of a handler, a control call or a sub-agent. ``more``: further fields."""
+async def tell_started(
+    conn: Connection, call: calls.Call, start: Start, *, writes: Writes = NO_WRITES, **more: str
+) -> None:
+    """Append the event of a start: of a handler, a control call or a sub-agent. ``more``: further fields.
+
+    ``writes``: what goes to the database with it.
+    """
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, **vars(start), **more}
-    await events.append(conn, call.run_id, [("execution.started", payload)])
+    await events.append(conn, call.run_id, [("execution.started", payload)], writes=writes)
 
 
 async def settle(conn: Connection, call: calls.Call, result: CallResult, *, by: str | None = None) -> None:

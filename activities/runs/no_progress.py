@@ -36,23 +36,20 @@ class ProgressGuard:
         """Return the guard for an agent's steps; one without a limit if this worker has no such agent."""
         return cls(None if agent is None else agent.limits.no_progress)
 
-    async def note(
-        self, conn: Connection, run: runs.Run, step: int, closed: Sequence[calls.Call], before: Trail
-    ) -> tuple[runs.Run, Trail]:
-        """Store whether a step that this transaction closed repeats others, and nudge the model when it is time to.
+    def trail(self, closed: Sequence[calls.Call], before: Trail) -> Trail | None:
+        """Return the trail with a step that is closed; None: the run is not checked for progress.
 
-        ``closed``: its calls with their results. ``before``: the trail up to it. Returns the run with its head, and the
-        trail. Runs once for each step.
+        ``closed``: its calls with their results. ``before``: the trail up to it.
         """
-        if self.limit is None:
-            return run, Trail()
-        by_model = [each for each in closed if each.position < AFTER_THE_STEP]
-        trail = before.then(_digest(by_model, self.limit))
-        await steps.record_trail(conn, run.id, step, trail)
-        if trail.in_a_row == self.limit.steps:
-            text = nudge(trail.in_a_row, [each.tool_name for each in by_model])
-            run = await _append_nudge(conn, run, step, text, trail.in_a_row)
-        return run, trail
+        return None if self.limit is None else before.then(_digest(_by_model(closed), self.limit))
+
+    async def nudge(self, conn: Connection, run: runs.Run, step: int, closed: steps.Closed) -> runs.Run:
+        """Nudge the model when it is time to, in the transaction that closed the step; returns the run with its head."""
+        if self.limit is None or closed.trail is None or closed.trail.in_a_row != self.limit.steps:
+            return run
+        in_a_row = closed.trail.in_a_row
+        text = nudge(in_a_row, [each.tool_name for each in _by_model(closed.calls)])
+        return await _append_nudge(conn, run, step, text, in_a_row)
 
     def require_progress(self, trail: Trail) -> None:
         """Refuse the next step of a run that was nudged and still repeats itself.
@@ -88,6 +85,11 @@ async def _append_nudge(conn: Connection, run: runs.Run, step: int, text: str, i
     await runs.move_head(conn, run, message_id)
     await events.append(conn, run.id, [("run.nudged", {"step": step, "in_a_row": in_a_row})])
     return replace(run, head_message_id=message_id)
+
+
+def _by_model(closed: Sequence[calls.Call]) -> list[calls.Call]:
+    """Return the calls that the model itself made."""
+    return [each for each in closed if each.position < AFTER_THE_STEP]
 
 
 def _digest(by_model: list[calls.Call], limit: NoProgress) -> str | None:

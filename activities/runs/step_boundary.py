@@ -127,9 +127,11 @@ class StepBoundary:
 
         Returns the run as it continues, the trail with this step, and whether it was still open.
         """
-        closed_by, trail = run, step.decoded_trail
+        closed_by, guard = run, ProgressGuard.of(self._engine.agents.get(run.agent))
         async with self._engine.database.write() as conn:
-            closed = await steps.close(conn, run, step.step, CLOSED_BY_REPAIR)
+            closed = await steps.close(
+                conn, run, step.step, CLOSED_BY_REPAIR, trail_of=lambda settled: guard.trail(settled, before)
+            )
             if closed is None:  # another attempt has closed it
                 run = await runs.get(conn, run.id) or run
                 trail = await steps.trail(conn, run.id, step.step)
@@ -138,8 +140,7 @@ class StepBoundary:
                 signals = step.stored_plan is not None and step.stored_plan.signals
                 if signals and await carry_out(self._engine, conn, run, step.step):
                     run = await runs.get(conn, run.id) or run
-                guard = ProgressGuard.of(self._engine.agents.get(closed_by.agent))
-                run, trail = await guard.note(conn, run, step.step, closed.calls, before)
+                run, trail = await guard.nudge(conn, run, step.step, closed), closed.trail or Trail()
         await after_step(self._engine, closed_by, step.step)
         return run, trail, closed is not None
 

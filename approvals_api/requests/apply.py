@@ -69,11 +69,12 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
         by=decision.decided_by,
     )
     is_stored = request.quorum > 1 and decision.verb == "approve"
-    if not await requests.settle(conn, request.id, ending, decision=None if is_stored else decision):
-        raise LookupError(f"request {request.id!r} has ended in this very transaction")
-    payload = _payload(request, principal, decision, status)
+    writes = requests.decision_writes(request.id, ending, None if is_stored else decision)
     granted = await _grant(conn, request, principal, decision)
-    await events.append(conn, request.run_id, [("request.decided", payload), *granted])
+    decided = ("request.decided", _payload(request, principal, decision, status))
+    *_stored, settled = await events.append(conn, request.run_id, [decided, *granted], writes=writes)
+    if not settled:
+        raise LookupError(f"request {request.id!r} has ended in this very transaction")
     return status
 
 

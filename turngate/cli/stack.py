@@ -93,7 +93,7 @@ async def whole_stack(
         )
         await stores.ensure_cli_token(database, settings.data_dir)
         worker = await running.enter_async_context(serving_worker(settings, app, client, database))
-        api = await running.enter_async_context(serving_api(settings, client, database, listener, channels, eager=True))
+        api = await running.enter_async_context(serving_api(settings, client, database, listener, channels))
         await running.enter_async_context(announced(settings, temporal_address))
         yield Stack(
             settings=settings,
@@ -216,7 +216,7 @@ def confine_tools(settings: Settings) -> None:
 def tool_confinement(settings: Settings) -> machine.Confinement:
     """Find out how this machine confines tools' processes, as the settings want it."""
     return machine.find(
-        hidden=[settings.data_dir, *signing_files(settings), *settings.database_files],
+        hidden=[settings.data_dir, *signing_files(settings)],
         readable=settings.tool_paths,
         tool_user=settings.tool_user,
         allow_unconfined=settings.allow_unconfined,
@@ -250,17 +250,13 @@ async def serving_api(
     database: Database,
     listener: socket.socket,
     channels: tuple[Channel, ...] = (),
-    *,
-    eager: bool = False,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Serve API and pages on ``listener``, and notify ``channels``. Yields the task, which ends with the server.
-
-    ``eager``: as of :class:`approvals_api.gateway.client.Gateway`.
 
     The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.app``).
     """
     of_api = api_settings(settings, channels, workspaces_of(settings))
-    gateway = Gateway(client, eager=eager)
+    gateway = Gateway(client)
     server = ApiServer(
         create_app(database=database, gateway=gateway, settings=of_api),
         listener,

@@ -6,15 +6,29 @@ The parts of such a statement see the database as it was before it, so no part m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import Insert, Select, Table, Update, bindparam, func, insert, literal_column, select
+from sqlalchemy import CTE, Insert, Select, Table, Update, bindparam, func, insert, literal_column, select
 
 from turngate.store.database import Connection
 
 MOST_ROWS: Final = 8
 """Of one statement. A statement is built and prepared for each number of rows."""
 Rows: TypeAlias = Mapping[Table, Sequence[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Writes:
+    """Writes with what they write. ``rows``, ``values``: as :meth:`Together.run` takes them."""
+
+    together: Together
+    rows: Rows
+    values: Mapping[str, Any]
+
+    async def run(self, conn: Connection) -> list[int]:
+        """Write. As :meth:`Together.run`."""
+        return await self.together.run(conn, self.rows, self.values)
 
 
 class Together:
@@ -27,7 +41,7 @@ class Together:
         self._writes = writes
         self._names = {write: _parameters(write) for write in writes if isinstance(write, Update)}
         self._inserts = {write: insert(write) for write in writes if isinstance(write, Table)}
-        self._joined: dict[tuple[int, ...], Select[Any]] = {}
+        self._joined: dict[tuple[Any, ...], Select[Any]] = {}
 
     async def run(self, conn: Connection, rows: Rows, values: Mapping[str, Any]) -> list[int]:
         """Write, and return how many rows each write inserted or changed.
@@ -35,8 +49,8 @@ class Together:
         ``rows``: table → the rows to insert, all with the same columns. ``values``: parameters of the updates. Raises
         sqlalchemy's IntegrityError, and then nothing is written.
         """
-        if conn.dialect.name == "postgresql" and sum(len(each) for each in rows.values()) <= MOST_ROWS:
-            return await self._run_joined(conn, rows, values)
+        if joins(conn, rows):
+            return await self.run_joined(conn, rows, values)
         counts: list[int] = []
         for write in self._writes:
             if isinstance(write, Update):
@@ -48,17 +62,21 @@ class Together:
             counts.append(len(rows[write]))
         return counts
 
-    async def _run_joined(self, conn: Connection, rows: Rows, values: Mapping[str, Any]) -> list[int]:
-        shape = tuple(1 if isinstance(write, Update) else len(rows[write]) for write in self._writes)
+    async def run_joined(
+        self, conn: Connection, rows: Rows, values: Mapping[str, Any], last: Sequence[CTE] = ()
+    ) -> list[int]:
+        """As :meth:`run`, as one statement. ``last``: more parts of it; the count of the last one is added."""
+        counts = tuple(1 if isinstance(write, Update) else len(rows[write]) for write in self._writes)
+        shape = (*counts, last)
         if shape not in self._joined:
-            self._joined[shape] = self._join(rows)
+            self._joined[shape] = self._join(rows, last)
         parameters = dict(values)
         for table, inserted in rows.items():
             for place, row in enumerate(inserted):
                 parameters.update({_name(table, column, place): value for column, value in row.items()})
         return [int(count) for count in (await conn.execute(self._joined[shape], parameters)).one()]
 
-    def _join(self, rows: Rows) -> Select[Any]:
+    def _join(self, rows: Rows, last: Sequence[CTE]) -> Select[Any]:
         """Return the statement for as many rows as these."""
         counts: list[Any] = []
         for place, write in enumerate(self._writes):
@@ -68,7 +86,14 @@ class Together:
             part = write if isinstance(write, Update) else _insert(write, rows[write])
             written = part.returning(literal_column("1").label("one")).cte(f"write_{place}")
             counts.append(select(func.count()).select_from(written).scalar_subquery())
-        return select(*counts)
+        if last:
+            counts.append(select(func.count()).select_from(last[-1]).scalar_subquery())
+        return select(*counts).add_cte(*last)
+
+
+def joins(conn: Connection, rows: Rows) -> bool:
+    """Tell whether writes of so many rows are one statement on this database."""
+    return conn.dialect.name == "postgresql" and sum(len(each) for each in rows.values()) <= MOST_ROWS
 
 
 def _parameters(write: Update) -> list[str]:
@@ -85,3 +110,6 @@ def _insert(table: Table, rows: Sequence[Mapping[str, Any]]) -> Insert:
 
 def _name(table: Table, column: str, place: int) -> str:
     return f"{table.name}_{column}_{place}"
+
+
+NO_WRITES: Final = Writes(Together(), {}, {})

@@ -55,7 +55,7 @@ async def respond(database: Database, run: runs.Run, answer: ModelResponse, *, s
         await steps.record_response(conn, run, steps.NewStep(number=step, response=answer))
         rows = [planned(run, call.tool_call_id, place, step=step) for place, call in enumerate(answer.message.calls)]
         await calls.insert_planned(conn, rows)
-        assert await steps.record_plan(conn, run.id, step, StepPlan(final=False))
+        assert await steps.plan_writes(run.id, step, StepPlan(final=False)).run(conn) == [1, 0, 0]
 
 
 async def history(conn: Connection, run_id: str) -> list[Message]:
@@ -144,9 +144,10 @@ async def test_the_first_plan_counts(database: Database, run: runs.Run) -> None:
     """A second plan for a step changes nothing, and its writer learns so."""
     async with database.write() as conn:
         await steps.record_response(conn, run, steps.NewStep(number=1, response=response("c1")))
-        assert await steps.record_plan(conn, run.id, 1, StepPlan(final=False, malformed=True))
-        assert not await steps.record_plan(conn, run.id, 1, StepPlan(final=False))
-        assert not await steps.record_plan(conn, run.id, 2, StepPlan(final=False))
+        malformed = StepPlan(final=False, malformed=True)
+        assert await steps.plan_writes(run.id, 1, malformed).run(conn) == [1, 0, 0]
+        assert await steps.plan_writes(run.id, 1, StepPlan(final=False)).run(conn) == [0, 0, 0]
+        assert await steps.plan_writes(run.id, 2, StepPlan(final=False)).run(conn) == [0, 0, 0]
         step = await steps.get(conn, run.id, 1)
     assert step is not None
     assert step.stored_plan == StepPlan(final=False, malformed=True)

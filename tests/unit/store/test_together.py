@@ -10,9 +10,10 @@ from sqlalchemy.exc import IntegrityError
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
+from turngate.store.events import events
 from turngate.store.runs import messages
 from turngate.store.tables import conversations, saved_views
-from turngate.store.together import MOST_ROWS, Together
+from turngate.store.together import MOST_ROWS, Together, Writes
 
 MOVE: Final = (
     update(conversations)
@@ -58,3 +59,24 @@ async def test_a_row_that_is_there_already_fails_all_of_it(store: Database) -> N
     async with store.read() as conn:
         assert len((await conn.execute(select(saved_views))).all()) == 1
         assert await messages.head_of(conn, "conv") is None
+
+
+@pytest.mark.parametrize("rows", [0, 2, MOST_ROWS + 1])
+@pytest.mark.parametrize("count", [1, 3])
+async def test_events_go_with_the_writes_before_them(store: Database, rows: int, count: int) -> None:
+    """An append takes writes along: they count as alone, and the chain is intact after several such transactions."""
+    for turn in range(3):
+        async with store.write() as conn:
+            writes = Writes(BOTH, {saved_views: [{**each, "owner": f"ann {turn}"} for each in views(rows)]}, VALUES)
+            new = [("user.noted", {"n": number}) for number in range(count)]
+            assert await events.append(conn, events.SYSTEM, new, writes=writes) == [rows, 1 if turn == 0 else 0]
+    async with store.read() as conn:
+        assert [each.payload["n"] for each in await events.after(conn, 0)] == [*range(count)] * 3
+        assert await events.chain_break(conn, events.SYSTEM) is None
+        assert len((await conn.execute(select(saved_views))).all()) == 3 * rows
+
+
+async def test_writes_go_without_events_too(store: Database) -> None:
+    """An append of nothing still writes what it takes along."""
+    async with store.write() as conn:
+        assert await events.append(conn, "no run", [], writes=Writes(BOTH, {saved_views: views(1)}, VALUES)) == [1, 1]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import bindparam, insert, select, text, update
+from sqlalchemy import CTE, bindparam, column, insert, select, text, update
 
 from turngate.domain.digest import framed
 from turngate.domain.runs.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash
@@ -17,6 +17,7 @@ from turngate.store.database import Connection
 from turngate.store.sequences import NEWEST_EVENT, Numbered
 from turngate.store.storable import storable
 from turngate.store.tables import event_chains, events, runs
+from turngate.store.together import NO_WRITES, Writes, joins
 
 NewEvent = tuple[str, Mapping[str, Any]]
 """Type (``noun.past_participle``) and JSON payload: ids and short words, never conversation content."""
@@ -47,34 +48,73 @@ _SET_END = {
 # PostgreSQL: all of it in one statement, because each is a trip to a server. So the server makes the hashes, from the end of
 # the chain: as `chain_hash` does, with the frames of what is known here. The counter is locked first, then the chain, and
 # `FOR UPDATE` reads the newest end, whatever was committed while this waited.
-_APPEND = """
-WITH RECURSIVE taken AS (
-    UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence RETURNING last_seq
-), prior AS (
-    SELECT taken.last_seq - :more AS seq, chain.event_count AS run_seq, chain.event_hash AS hash
-    FROM taken, {chain} AS chain WHERE chain.id = :run FOR UPDATE OF chain
-), new AS (
-    SELECT n, type, payload, frames
-    FROM unnest(CAST(:types AS text[]), CAST(:payloads AS text[]), CAST(:frames AS bytea[]))
-    WITH ORDINALITY AS each (type, payload, frames, n)
-), chained AS (
-    SELECT CAST(0 AS bigint) AS n, CAST('' AS text) AS previous, CAST(hash AS text) AS hash FROM prior
-    UNION ALL
-    SELECT new.n, chained.hash, encode(sha256(
-        int8send(octet_length(chained.hash)) || convert_to(chained.hash, 'UTF8') || :run_frame
-        || int8send(octet_length(CAST(prior.run_seq + new.n AS text))) || convert_to(CAST(prior.run_seq + new.n AS text), 'UTF8')
-        || new.frames
-    ), 'hex')
-    FROM chained JOIN new ON new.n = chained.n + 1 CROSS JOIN prior
-), moved AS (
-    UPDATE {chain} SET event_count = event_count + :more, event_hash = newest.hash
-    FROM (SELECT hash FROM chained WHERE n = :more) AS newest WHERE {chain}.id = :run
+_APPEND: Final = (
+    (
+        "taken",
+        ("last_seq",),
+        "UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence RETURNING last_seq",
+    ),
+    (
+        "prior",
+        ("seq", "run_seq", "hash"),
+        (
+            "SELECT taken.last_seq - :more AS seq, chain.event_count AS run_seq, chain.event_hash AS hash "
+            "FROM taken, {chain} AS chain WHERE chain.id = :chain_id FOR UPDATE OF chain"
+        ),
+    ),
+    (
+        "new",
+        ("n", "type", "payload", "frames"),
+        (
+            "SELECT n, type, payload, frames "
+            "FROM unnest(CAST(:types AS text[]), CAST(:payloads AS text[]), CAST(:frames AS bytea[])) "
+            "WITH ORDINALITY AS each (type, payload, frames, n)"
+        ),
+    ),
+    (
+        "chained",
+        ("n", "previous", "hash"),
+        (
+            "SELECT CAST(0 AS bigint), CAST('' AS text), CAST(hash AS text) FROM prior "
+            "UNION ALL "
+            "SELECT new.n, chained.hash, encode(sha256("
+            "int8send(octet_length(chained.hash)) || convert_to(chained.hash, 'UTF8') || :chain_frame"
+            " || int8send(octet_length(CAST(prior.run_seq + new.n AS text)))"
+            " || convert_to(CAST(prior.run_seq + new.n AS text), 'UTF8') || new.frames), 'hex') "
+            "FROM chained JOIN new ON new.n = chained.n + 1 CROSS JOIN prior"
+        ),
+    ),
+    (
+        "moved",
+        ("one",),
+        (
+            "UPDATE {chain} SET event_count = event_count + :more, event_hash = newest.hash "
+            "FROM (SELECT hash FROM chained WHERE n = :more) AS newest WHERE {chain}.id = :chain_id RETURNING 1"
+        ),
+    ),
+    (
+        "appended",
+        ("one",),
+        (
+            "INSERT INTO events (seq, run_id, run_seq, type, payload, created_at, previous_hash, hash) "
+            "SELECT prior.seq + n, :chain_id, prior.run_seq + n, new.type, new.payload, :appended_at, "
+            "chained.previous, chained.hash FROM prior, chained JOIN new USING (n) RETURNING 1"
+        ),
+    ),
 )
-INSERT INTO events (seq, run_id, run_seq, type, payload, created_at, previous_hash, hash)
-SELECT prior.seq + n, :run, prior.run_seq + n, new.type, new.payload, :at, chained.previous, chained.hash
-FROM prior, chained JOIN new USING (n)
-"""
-_APPEND_TO = {chain.name: text(_APPEND.format(chain=chain.name)) for chain in (runs, event_chains)}
+"""Name, columns and SQL of each part."""
+
+
+def _append_parts(chain: str) -> tuple[CTE, ...]:
+    return tuple(
+        text(sql.format(chain=chain))
+        .columns(*(column(each) for each in columns))
+        .cte(name, recursive=name == "chained")
+        for name, columns, sql in _APPEND
+    )
+
+
+_APPEND_TO = {chain.name: _append_parts(chain.name) for chain in (runs, event_chains)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,46 +131,60 @@ class Event:
     hash: str
 
 
-async def append(conn: Connection, run_id: str, new: Sequence[NewEvent]) -> None:
+async def append(conn: Connection, run_id: str, new: Sequence[NewEvent], *, writes: Writes = NO_WRITES) -> list[int]:
     """Append events to a run's chain (or that of :data:`SYSTEM`), in order, within the caller's write transaction.
 
     Call it last in the transaction: the counter row is one lock for all writers, which is what lets a reader trust that
     no smaller sequence number appears after a larger one.
+
+    ``writes``: what goes to the database just before them, and on PostgreSQL with them. They don't touch the chain's own row.
+    Returns what :meth:`turngate.store.together.Writes.run` does.
     """
     if not new:
-        return
+        return await writes.run(conn)
     # Made storable here, not by the column: the hash is over what is stored.
     written = [
         (kind, storable(json.dumps(payload, ensure_ascii=False, sort_keys=True, separators=(",", ":"))))
         for kind, payload in new
     ]
-    append_in = _append_in_one if conn.dialect.name == "postgresql" else _append_in_turn
-    if not await append_in(conn, event_chains.name if run_id == SYSTEM else runs.name, run_id, written):
+    chain = event_chains.name if run_id == SYSTEM else runs.name
+    counts: list[int] = []
+    if not joins(conn, writes.rows):
+        counts, writes = await writes.run(conn), NO_WRITES
+    if conn.dialect.name == "postgresql":
+        *joined, appended = await _append_in_one(conn, chain, run_id, written, writes)
+        counts += joined
+    else:
+        appended = await _append_in_turn(conn, chain, run_id, written)
+    if appended != len(new):
         raise LookupError(f"there is no chain of events {run_id!r}")
+    return counts
 
 
-async def _append_in_one(conn: Connection, chain: str, run_id: str, new: Sequence[tuple[str, str]]) -> bool:
-    """Append on PostgreSQL; False if there is no such chain. ``new``: type and stored payload of each."""
+async def _append_in_one(
+    conn: Connection, chain: str, run_id: str, new: Sequence[tuple[str, str]], writes: Writes
+) -> list[int]:
+    """Append on PostgreSQL. ``new``: type and stored payload of each. Returns the writes' counts, then that of the events."""
     at = as_text(now())
-    row = {
+    values = {
         "sequence": Numbered.EVENTS.value,
         "more": len(new),
-        "run": run_id,
-        "run_frame": framed(run_id),
+        "chain_id": run_id,
+        "chain_frame": framed(run_id),
         "types": [kind for kind, _payload in new],
         "payloads": [payload for _kind, payload in new],
         "frames": [framed(kind, payload, at) for kind, payload in new],
-        "at": at,
+        "appended_at": at,
     }
-    return (await conn.execute(_APPEND_TO[chain], row)).rowcount == len(new)
+    return await writes.together.run_joined(conn, writes.rows, {**writes.values, **values}, _APPEND_TO[chain])
 
 
-async def _append_in_turn(conn: Connection, chain: str, run_id: str, new: Sequence[tuple[str, str]]) -> bool:
-    """Append on SQLite. As :func:`_append_in_one`."""
+async def _append_in_turn(conn: Connection, chain: str, run_id: str, new: Sequence[tuple[str, str]]) -> int:
+    """Append on SQLite, and return how many."""
     wanted = {"sequence": Numbered.EVENTS.value, "run": run_id, "more": len(new)}
     row = (await conn.execute(_TAKE_OF[chain], wanted)).one_or_none()
     if row is None or row.run_seq is None:
-        return False
+        return 0
     seq, run_seq, previous = int(row.last_seq) - len(new), int(row.run_seq), str(row.previous)
     created_at = as_text(now())
     rows = []
@@ -152,7 +206,7 @@ async def _append_in_turn(conn: Connection, chain: str, run_id: str, new: Sequen
         previous = digest
     await conn.execute(_INSERT, rows)
     await conn.execute(_SET_END[chain], {"run": run_id, "run_seq": run_seq, "last_hash": previous})
-    return True
+    return len(rows)
 
 
 async def after(

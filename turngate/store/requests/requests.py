@@ -34,7 +34,7 @@ from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.joined import parts
 from turngate.store.tables import approvals, decisions, requests, runs
-from turngate.store.together import Together
+from turngate.store.together import Together, Writes
 from turngate.wire.orders import DecisionOrder
 
 # The inbox's SQL: which rows a filter means, in which order, and where the next page begins.
@@ -360,13 +360,23 @@ async def ended_in_live_runs(conn: Connection) -> list[str]:
     return list((await conn.execute(query)).scalars())
 
 
-async def settle(conn: Connection, request_id: str, ending: Ending, *, decision: Decision | None = None) -> bool:
-    """End a pending request; False if it has ended already. Every ending goes through this one compare-and-set.
+async def settle(conn: Connection, request_id: str, ending: Ending) -> bool:
+    """End a pending request; False if it has ended already. Every ending goes through this one compare-and-set."""
+    return (await conn.execute(_SETTLE, _ended(request_id, ending))).rowcount == 1
 
-    ``decision``: the one that ends it, to be stored with it; None: it is stored, or none does. With one, the caller rolls
-    back if this is False. Raises IntegrityError when its id was used.
+
+def decision_writes(request_id: str, ending: Ending, decision: Decision | None) -> Writes:
+    """Return what ends a request as :func:`settle` does, and stores the decision that ends it; None: that is stored.
+
+    The last of their counts is 0 where the request has ended already; the caller then rolls back. They raise IntegrityError
+    when the decision's id was used.
     """
-    values = {
+    stored = [] if decision is None else [vars(decision)]
+    return Writes(_DECIDE, {decisions: stored}, _ended(request_id, ending))
+
+
+def _ended(request_id: str, ending: Ending) -> dict[str, str | None]:
+    return {
         "request": request_id,
         "to": ending.status,
         "at": as_text(ending.at),
@@ -374,9 +384,6 @@ async def settle(conn: Connection, request_id: str, ending: Ending, *, decision:
         "how": ending.verb,
         "who": ending.by,
     }
-    if decision is not None:
-        return (await _DECIDE.run(conn, {decisions: [vars(decision)]}, values))[1] == 1
-    return (await conn.execute(_SETTLE, values)).rowcount == 1
 
 
 async def set_precondition(conn: Connection, request_id: str, precondition: str) -> None:

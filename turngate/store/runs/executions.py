@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, select, update
 
 from turngate.domain.requests import ExecutionState
 from turngate.store.clock import as_text, now
@@ -16,9 +16,10 @@ from turngate.store.requests.requests import Request
 from turngate.store.runs.calls import Call
 from turngate.store.runs.runs import Run
 from turngate.store.tables import calls, executions, requests, runs
+from turngate.store.together import Together, Writes
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
-_INSERT = insert(executions)
+_BEGIN = Together(executions)
 _FINISH = (
     update(executions)
     .where(
@@ -129,7 +130,13 @@ async def of_run(conn: Connection, run_id: str) -> list[Execution]:
 
 async def begin(conn: Connection, new: NewExecution) -> None:
     """Redeem: insert the row that lets the handler start. Raises IntegrityError on a second one for call or decision."""
-    await conn.execute(_INSERT, {**vars(new), "state": "executing", "attempts": 1, "started_at": as_text(now())})
+    await begin_writes(new).run(conn)
+
+
+def begin_writes(new: NewExecution) -> Writes:
+    """Return what :func:`begin` writes."""
+    row = {**vars(new), "state": "executing", "attempts": 1, "started_at": as_text(now())}
+    return Writes(_BEGIN, {executions: [row]}, {})
 
 
 async def begin_again(

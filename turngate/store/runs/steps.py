@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, select, update
 
@@ -26,7 +26,7 @@ from turngate.store.tables import messages as messages_table
 from turngate.store.tables import queued_messages as queued_messages_table
 from turngate.store.tables import requests, steps
 from turngate.store.tables import runs as runs_table
-from turngate.store.together import Together
+from turngate.store.together import Together, Writes
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _THIS = (steps.c.run_id == bindparam("run")) & (steps.c.step == bindparam("at_step"))
@@ -44,22 +44,23 @@ _PLAN = update(steps).where(_THIS, steps.c.plan.is_(None)).values(plan=bindparam
 _CLOSE = (
     update(steps)
     .where(_THIS, steps.c.closed_at.is_(None))
-    .values(closed_at=bindparam("at"), results_message_id=bindparam("closing"))
-    .returning(steps.c.assistant_message_id, steps.c.corrective)
+    .values(closed_at=bindparam("at"), results_message_id=bindparam("head"), trail=bindparam("new_trail"))
 )
 _RESPOND = Together(messages_table, steps, runs.ADVANCE)
 _ANSWER = Together(messages_table, steps, runs.COMPLETE, runs.MOVE_CONVERSATION)
-_RESULTS = Together(messages_table, runs.MOVE_HEAD, runs.MOVE_CONVERSATION)
+_RESULTS = Together(_CLOSE, messages_table, runs.MOVE_HEAD, runs.MOVE_CONVERSATION)
 _RECORD_PLAN = Together(_PLAN, calls_table, requests)
-_ASSISTANT = (
-    select(messages_table, calls_table)
+# Locked: of two that close a step, one waits here, and then finds it closed.
+_OPEN = (
+    select(messages_table, calls_table, steps.c.corrective)
     .select_from(
         steps.join(messages_table, messages_table.c.id == steps.c.assistant_message_id).outerjoin(
             calls_table, (calls_table.c.run_id == steps.c.run_id) & (calls_table.c.step == steps.c.step)
         )
     )
-    .where(_THIS)
+    .where(_THIS, steps.c.closed_at.is_(None))
     .order_by(calls_table.c.position)
+    .with_for_update(of=steps)
 )
 _UNPLANNED = (
     select(steps.c.plan, queued_messages_table.c.sent_by)
@@ -97,10 +98,14 @@ class NewStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Closed:
-    """A step that was just closed: the message that closes it, and its calls with their results, in the model's order."""
+    """A step that was just closed: the message that closes it, and its calls with their results, in the model's order.
+
+    ``trail``: as it was stored with it.
+    """
 
     head_message_id: str
     calls: tuple[calls.Call, ...]
+    trail: Trail | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,21 +249,15 @@ async def unplanned(conn: Connection, run_id: str, step: int) -> Unplanned:
     return Unplanned(None if row.plan is None else StepPlan.model_validate_json(row.plan), row.sent_by)
 
 
-async def record_plan(
-    conn: Connection,
-    run_id: str,
-    step: int,
-    plan: StepPlan,
-    planned: Sequence[calls.Call] = (),
-    opened: Sequence[Request] = (),
-) -> bool:
-    """Store the plan with its calls and requests, so that a retry returns the same one; False: there is one already.
+def plan_writes(
+    run_id: str, step: int, plan: StepPlan, planned: Sequence[calls.Call] = (), opened: Sequence[Request] = ()
+) -> Writes:
+    """Return what stores the plan with its calls and requests, so that a retry returns the same one.
 
-    Raises sqlalchemy's IntegrityError in place of that if there are calls to store.
+    The first of their counts is 0 where there is a plan already.
     """
     rows = {calls_table: [vars(each) for each in planned], requests: [vars(each) for each in opened]}
-    values = {"run": run_id, "at_step": step, "planned": plan.model_dump_json()}
-    return (await _RECORD_PLAN.run(conn, rows, values))[0] == 1
+    return Writes(_RECORD_PLAN, rows, {"run": run_id, "at_step": step, "planned": plan.model_dump_json()})
 
 
 async def replace_plan(conn: Connection, run_id: str, step: int, plan: StepPlan) -> None:
@@ -278,41 +277,50 @@ async def record_trail(conn: Connection, run_id: str, step: int, new_trail: Trai
     await conn.execute(_SET_TRAIL, {"run": run_id, "at_step": step, "new_trail": new_trail.model_dump_json()})
 
 
-async def close(conn: Connection, run: runs.Run, step: int, open_calls: Failure) -> Closed | None:
+async def close(
+    conn: Connection,
+    run: runs.Run,
+    step: int,
+    open_calls: Failure,
+    *,
+    trail_of: Callable[[Sequence[calls.Call]], Trail | None] | None = None,
+) -> Closed | None:
     """Write the one message that closes a step and move the head to it; calls without a result get ``open_calls``.
 
-    Returns None when there was nothing to close. Safe to repeat: a closed step stays as it is.
+    ``trail_of``: what returns the step's trail, from its calls with their results; None: it has none. Returns None when
+    there was nothing to close. Safe to repeat: a closed step stays as it is.
     """
-    message_id = derived_id("msg", run.id, str(step), "results")
-    claim = {"run": run.id, "at_step": step, "at": as_text(now()), "closing": message_id}
-    closing = (await conn.execute(_CLOSE, claim)).one_or_none()
-    if closing is None:
+    rows: Any = (await conn.execute(_OPEN, {"run": run.id, "at_step": step})).all()
+    if not rows:
         return None
-    assistant, step_calls = await _assistant(conn, run.id, step)
-    if assistant.calls and closing.corrective is None:
+    pairs = [parts(row, messages_table, calls_table) for row in rows]
+    response, corrective = pairs[0][0] or {}, rows[0][-1]
+    assistant = messages.from_row(response)
+    step_calls = [calls.Call(**call) for _response, call in pairs if call is not None]
+    if assistant.calls and corrective is None:
         step_calls = [await _settled(conn, call, assistant, open_calls) for call in step_calls]
         message = _results(assistant, step_calls, open_calls)
     else:
-        message = user_message(closing.corrective or EMPTY_RESPONSE)
+        message = user_message(corrective or EMPTY_RESPONSE)
     results = messages.NewMessage(
-        id=message_id,
-        parent_id=closing.assistant_message_id,
+        id=derived_id("msg", run.id, str(step), "results"),
+        parent_id=response["id"],
         conversation_id=run.conversation_id,
         run_id=run.id,
         step=step,
         message=message,
     )
-    values = {"run": run.id, "conversation": run.conversation_id, "head": message_id}
+    new_trail = None if trail_of is None else trail_of(step_calls)
+    values = {
+        "run": run.id,
+        "at_step": step,
+        "at": as_text(now()),
+        "head": results.id,
+        "conversation": run.conversation_id,
+        "new_trail": None if new_trail is None else new_trail.model_dump_json(),
+    }
     await _RESULTS.run(conn, {messages_table: [messages.row_of(results)]}, values)
-    return Closed(head_message_id=message_id, calls=tuple(step_calls))
-
-
-async def _assistant(conn: Connection, run_id: str, step: int) -> tuple[Message, list[calls.Call]]:
-    """Return a step's response and its calls, in one query."""
-    rows = (await conn.execute(_ASSISTANT, {"run": run_id, "at_step": step})).all()
-    pairs = [parts(row, messages_table, calls_table) for row in rows]
-    step_calls = [calls.Call(**call) for _message, call in pairs if call is not None]
-    return messages.from_row(pairs[0][0] or {}), step_calls
+    return Closed(head_message_id=results.id, calls=tuple(step_calls), trail=new_trail)
 
 
 async def _settled(conn: Connection, call: calls.Call, assistant: Message, open_call: Failure) -> calls.Call:
