@@ -7,7 +7,8 @@ Turngate's own files are refused under any name: also when the workspace is or l
 hard link or bind mount (:mod:`turngate.toolkits.private_files`).
 
 What is left: a hard link or bind mount made inside the workspace leads to any other place that it leads to, and a directory
-that is moved out while it is open is still written to. The ``bash`` tool is not confined at all; its gate is the person.
+that is moved out while it is open is still written to. Processes have their own confinement
+(:mod:`turngate.toolkits.confinement`).
 """
 
 from __future__ import annotations
