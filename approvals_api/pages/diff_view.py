@@ -8,7 +8,7 @@ from typing import Literal
 
 LineKind = Literal["file", "hunk", "added", "removed", "context", "note"]
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 
 
 @dataclass(frozen=True, kw_only=True)

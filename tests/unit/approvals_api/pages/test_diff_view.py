@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from approvals_api.pages.diff_view import read_diff
+from turngate.frontends.acp.diffs import hunks
 
 DIFF = """--- a/notes.txt
 +++ b/notes.txt
@@ -60,3 +61,11 @@ def test_no_line_is_lost_and_sums_agree(before, after):
     body = lines[2:]
     assert view.added - view.removed == len(after) - len(before)
     assert view.added + view.removed + sum(line.kind in {"context", "hunk"} for line in view.lines) == len(body)
+
+
+def test_i14_a_header_with_a_number_that_nothing_can_hold_is_a_line() -> None:
+    """Python refuses integers of more than 4,300 digits; a page must not fail over a preview's text."""
+    many = "9" * 5_000
+    for header in (f"@@ -{many} +1 @@", f"@@ -1 +1,{many} @@"):
+        assert [line.text for line in read_diff(f"{header}\n+x").lines] == [header, "+x"]
+        assert hunks(f"--- a/x\n+++ b/x\n{header}\n+x\n") is None
