@@ -63,11 +63,11 @@ async def settle(conn: Connection, call: calls.Call, result: CallResult, *, by: 
     """
     digest = None if result.whole is None else await whole_results.keep(conn, result.whole)
     view = calls.ResultView(presentation=result.presentation, whole_result=digest)
-    await calls.settle(conn, call.run_id, call.tool_call_id, result.for_model, view)
+    writes = calls.settle_writes(call.run_id, call.tool_call_id, result.for_model, view)
     payload = end_payload(call, result.for_model)
     if by is not None:
         payload["by"] = by
-    await events.append(conn, call.run_id, [("execution.finished", payload)])
+    await events.append(conn, call.run_id, [("execution.finished", payload)], writes=writes)
 
 
 async def refuse(conn: Connection, call: calls.Call, failure: Failure) -> None:

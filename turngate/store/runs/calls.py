@@ -17,6 +17,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.tables import calls
+from turngate.store.together import Together, Writes
 
 Disposition = Literal["run", "ask", "closed"]
 
@@ -42,6 +43,7 @@ _SETTLE = (
         whole_result=bindparam("whole"),
     )
 )
+_SETTLE_ALONE = Together(_SETTLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +196,11 @@ async def settle(
     view: ResultView = PLAIN_VIEW,
 ) -> bool:
     """Store the one result of a call; False if it has one already (the first stays)."""
+    return await settle_writes(run_id, tool_call_id, result, view).run(conn) == [1]
+
+
+def settle_writes(run_id: str, tool_call_id: str, result: Ok | Failure, view: ResultView = PLAIN_VIEW) -> Writes:
+    """Return what :func:`settle` writes."""
     settled = {
         "run": run_id,
         "call": tool_call_id,
@@ -202,7 +209,7 @@ async def settle(
         "shown": view.presentation,
         "whole": view.whole_result,
     }
-    return (await conn.execute(_SETTLE, settled)).rowcount == 1
+    return Writes(_SETTLE_ALONE, {}, settled)
 
 
 def _written(result: Ok | Failure) -> str:
