@@ -40,7 +40,7 @@ test: setup-dev ## Run everything CI runs: lint, types, import contracts, all te
 	@scripts/system-packages
 	@scripts/check
 
-test-all: setup-dev ## The same with every test, which takes three times as long
+test-all: setup-dev ## The same with every test, which takes twice as long
 	@scripts/system-packages
 	@scripts/check --all
 
