@@ -35,8 +35,8 @@ from turngate.domain.runs.outcomes import end_payload
 from turngate.domain.tools.external import is_external
 from turngate.store.clock import now
 from turngate.store.events import events
-from turngate.store.evidence import calls_digest
-from turngate.store.runs import calls, runs, steps, subtree_usage
+from turngate.store.evidence import call_row_digest, text_digest
+from turngate.store.runs import calls, messages, runs, steps, subtree_usage
 
 log = structlog.get_logger(__name__)
 
@@ -139,7 +139,7 @@ class CallModel:
         """Store the final answer and end the run, in one transaction."""
         run, plan = step.run, StepPlan(final=True)
         cost = cost_micros(self._engine, answer.spec or run.model, answer.usage)
-        responded = _responded(StepResponse(step, answer.message, answer.finish_reason))
+        responded = _responded(StepResponse(step, answer.message, answer.finish_reason), final=True)
         async with _first_attempt_counts(), self._engine.database.write() as conn:
             await steps.record_response(
                 conn, run, steps.NewStep(number=step.number, response=answer, final=plan, cost_micros=cost)
@@ -177,11 +177,23 @@ class CallModel:
         return planned.plan
 
 
-def _responded(response: StepResponse, planned: Sequence[calls.Call] = ()) -> events.NewEvent:
-    """Return the event of a response, with a digest of the calls that were planned for it."""
-    payload = {"step": response.step.number, "finish_reason": response.finish_reason}
-    evidence = {"planned": calls_digest(planned)} if planned else {}
-    return "step.responded", {**payload, "calls": len(response.message.calls), **evidence}
+def _responded(response: StepResponse, planned: Sequence[calls.Call] = (), *, final: bool = False) -> events.NewEvent:
+    """Return the event of a response, with digests of its message and of the calls that were planned for it.
+
+    ``final``: no message closes the step.
+    """
+    run, number, message = response.step.run, response.step.number, response.message
+    written = [steps.response_message(run, number, message)]
+    if not final and (response.corrective is not None or not message.calls):
+        written.append(steps.correction_message(run, number, response.corrective))
+    digests = events.digests(
+        message={each.id: messages.digest(each) for each in written},
+        call={each.tool_call_id: call_row_digest(each) for each in planned},
+        control={each.tool_call_id: text_digest(each.signal) for each in planned if each.signal is not None},
+        result={each.tool_call_id: calls.result_digest(each) for each in planned if each.result is not None},
+    )
+    payload = {"step": number, "finish_reason": response.finish_reason, "calls": len(message.calls)}
+    return "step.responded", {**payload, **digests}
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from turngate.domain import contract
 from turngate.domain.contract import ClimbLadderInput, RecordExpiryInput, RecordExpiryResult
 from turngate.domain.tools import results
 from turngate.store.events import events
-from turngate.store.evidence import terms_digest
+from turngate.store.evidence import text_digest
 from turngate.store.requests import requests
 from turngate.store.runs import calls
 
@@ -44,7 +44,7 @@ class Escalation:
                 terms = terms.climbed(rung)
                 to = {"rung": number, "roles": rung.roles, "people": rung.people}
                 written = terms.model_dump_json(exclude_defaults=True)
-                climbed.append((CLIMBED[rung.do], {**payload, **to, "terms": terms_digest(written)}))
+                climbed.append((CLIMBED[rung.do], {**payload, **to, "terms": text_digest(written)}))
             if not await requests.climb(conn, request, rungs=order.rung + 1, terms=written):
                 raise LookupError(f"request {request.id!r} moved on while it climbed; looking again")
             await events.append(conn, order.run_id, climbed)
@@ -63,8 +63,9 @@ class Escalation:
                 if await requests.park(conn, request.id, at=order.at):
                     await events.append(conn, order.run_id, [("request.parked", {"request_id": request.id})])
             elif await requests.settle(conn, request.id, requests.Ending(status="expired", at=order.at)):
-                await calls.settle(conn, order.run_id, request.tool_call_id, results.expired())
-                await events.append(conn, order.run_id, [("request.expired", {"request_id": request.id})])
+                digest = await calls.settle(conn, order.run_id, request.tool_call_id, results.expired())
+                payload = {"request_id": request.id, **events.digests(result={request.tool_call_id: digest})}
+                await events.append(conn, order.run_id, [("request.expired", payload)])
                 return RecordExpiryResult(status="expired")
             current = await requests.get(conn, request.id)
         return RecordExpiryResult(status=request.status if current is None else current.status)

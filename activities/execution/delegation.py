@@ -22,6 +22,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.evidence import text_digest
 from turngate.store.runs import calls, executions, messages, recovery, runs
 from turngate.store.runs.new_run import NewRun, open_run
 
@@ -122,14 +123,17 @@ async def take_control_call(door: Door, start: Start) -> Settled | Waits:
         control_call = read_control_call(door.engine, door.tool, door.tool.decode(call.running_input))
     except InvalidToolInput as invalid:
         return await _refuse_started(door, results.invalid_input(str(invalid), invalid.problem))
-    await calls.set_control_call(door.conn, run.id, call.tool_call_id, control_call.model_dump_json())
-    await tell_started(door.conn, call, start, signal=control_call.signal)
+    stored = control_call.model_dump_json()
+    await calls.set_control_call(door.conn, run.id, call.tool_call_id, stored)
+    digests = events.digests(control={call.tool_call_id: text_digest(stored)})
+    await tell_started(door.conn, call, start, signal=control_call.signal, **digests)
     if isinstance(control_call, WaitUntil):
         return Waits(wait_of(control_call))
     await executions.finish(door.conn, run_id=run.id, tool_call_id=call.tool_call_id, state="succeeded")
-    await calls.settle(door.conn, run.id, call.tool_call_id, result_of(control_call))
+    settled = await calls.settle(door.conn, run.id, call.tool_call_id, result_of(control_call))
     payload = {"tool_call_id": call.tool_call_id, "tool": door.tool.name, "ok": True, "signal": control_call.signal}
-    await events.append(door.conn, run.id, [("execution.finished", payload)])
+    digests = events.digests(result={call.tool_call_id: settled})
+    await events.append(door.conn, run.id, [("execution.finished", {**payload, **digests})])
     return Settled(finishes=isinstance(control_call, Finish))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Self
+from typing import Any, Self
 
 from activities.engine.engine import Engine
 from activities.engine.preconditions import idempotency_key
@@ -33,6 +33,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.store.clock import from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.evidence import call_row_digest
 from turngate.store.policy import grants
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
@@ -303,14 +304,14 @@ class Door:
         if edited is None:
             raise LookupError(f"no one edited call {self.call.tool_call_id!r}")
         stored = verdict.model_dump_json(exclude_defaults=True)
-        await calls.set_disposition(self.conn, self.run.id, self.call.tool_call_id, "ask", stored)
+        digests = await self._set_verdict(stored)
         question = replace(
             self._question(f"{why} {verdict.reason}".strip(), verdict),
             digest=self.call.digest_with(self.tool, self.call.running_input),
             agent_words=edited.agent_words,
             replaces=edited,
         )
-        return AskAgain(await question.ask(self.conn))
+        return AskAgain(await question.ask(self.conn, **digests))
 
     async def ask_about_original(self, problem: Failure) -> AskAgain:
         """Open another request for the model's own arguments: those that a person put in their place do not fit the tool.
@@ -357,8 +358,13 @@ class Door:
         reason = f"It was allowed by {rule!r} when the model asked for it, and is not any more. {verdict.reason}"
         question = self._question(reason, verdict)
         stored = verdict.model_dump_json(exclude_defaults=True)
-        await calls.set_disposition(self.conn, self.run.id, self.call.tool_call_id, "ask", stored)
-        return AskAgain(await question.ask(self.conn))
+        return AskAgain(await question.ask(self.conn, **await self._set_verdict(stored)))
+
+    async def _set_verdict(self, verdict: str) -> dict[str, Any]:
+        """Store that the call waits for a person, by this verdict (JSON); returns the digests for the log."""
+        await calls.set_disposition(self.conn, self.run.id, self.call.tool_call_id, "ask", verdict)
+        changed = replace(self.call, disposition="ask", verdict=verdict)
+        return events.digests(call={changed.tool_call_id: call_row_digest(changed)})
 
     def _question(self, reason: str, verdict: Verdict | None = None) -> Question:
         """Return a question about the call, with what author's code was found to say of it; ``verdict`` None: as planned."""

@@ -46,7 +46,7 @@ class CallResult:
 
 
 async def tell_started(
-    conn: Connection, call: calls.Call, start: Start, *, writes: Writes = NO_WRITES, **more: str
+    conn: Connection, call: calls.Call, start: Start, *, writes: Writes = NO_WRITES, **more: object
 ) -> None:
     """Append the event of a start: of a handler, a control call or a sub-agent. ``more``: further fields.
 
@@ -64,7 +64,8 @@ async def settle(conn: Connection, call: calls.Call, result: CallResult, *, by: 
     digest = None if result.whole is None else await whole_results.keep(conn, result.whole)
     view = calls.ResultView(presentation=result.presentation, whole_result=digest)
     writes = calls.settle_writes(call.run_id, call.tool_call_id, result.for_model, view)
-    payload = end_payload(call, result.for_model)
+    digests = events.digests(result={call.tool_call_id: calls.written_digest(writes)})
+    payload = {**end_payload(call, result.for_model), **digests}
     if by is not None:
         payload["by"] = by
     await events.append(conn, call.run_id, [("execution.finished", payload)], writes=writes)
@@ -72,9 +73,10 @@ async def settle(conn: Connection, call: calls.Call, result: CallResult, *, by: 
 
 async def refuse(conn: Connection, call: calls.Call, failure: Failure) -> None:
     """Settle a call with a failure in place of running it."""
-    await calls.settle(conn, call.run_id, call.tool_call_id, failure)
+    settled = await calls.settle(conn, call.run_id, call.tool_call_id, failure)
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": failure.kind}
-    await events.append(conn, call.run_id, [("call.closed", payload)])
+    digests = events.digests(result={call.tool_call_id: settled})
+    await events.append(conn, call.run_id, [("call.closed", {**payload, **digests})])
 
 
 def end_payload(call: calls.Call, result: Ok | Failure) -> dict[str, object]:

@@ -67,23 +67,21 @@ class ForkSummary:
             return await runs.get(conn, run.id) or run
         of, model = str(run.forked_from_run_id), summary.answer.model
         text = carried_over_text(summary.text, run_id=of, step=run.forked_from_step or 0, model=model)
-        parent_id = None
+        parent_id, digests = None, {}
         for name, message in (("carried-over", user_message(text)), ("said", newest.message)):
-            message_id = derived_id("msg", run.id, name)
-            await messages.append(
-                conn,
-                messages.NewMessage(
-                    id=message_id,
-                    parent_id=parent_id,
-                    conversation_id=run.conversation_id,
-                    run_id=run.id,
-                    step=None,
-                    message=message,
-                ),
+            first = messages.NewMessage(
+                id=derived_id("msg", run.id, name),
+                parent_id=parent_id,
+                conversation_id=run.conversation_id,
+                run_id=run.id,
+                step=None,
+                message=message,
             )
-            parent_id = message_id
+            await messages.append(conn, first)
+            parent_id, digests[first.id] = first.id, messages.digest(first)
         assert parent_id is not None  # noqa: S101 - two messages were appended
         await runs.begin_at(conn, run, parent_id)
         payload = {"from_run_id": of, "step": run.forked_from_step, "messages": covered, "model": model}
-        await events.append(conn, run.id, [("context.carried_over", payload)])
+        carried_over = {**payload, **events.digests(message=digests)}
+        await events.append(conn, run.id, [("context.carried_over", carried_over)])
         return replace(run, input_message_id=parent_id, head_message_id=parent_id)

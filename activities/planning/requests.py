@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,7 +21,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.evidence import request_digest, terms_digest
+from turngate.store.evidence import request_digest, text_digest
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, runs
@@ -99,19 +99,21 @@ class Question:
             parked_at=as_text(created_at) if is_parked(self.run) else None,
         )
 
-    async def ask(self, conn: Connection, *, after: Sequence[events.NewEvent] = ()) -> PlannedCall:
+    async def ask(
+        self, conn: Connection, *, after: Sequence[events.NewEvent] = (), **more: Mapping[str, Any]
+    ) -> PlannedCall:
         """Open its request in the caller's transaction, and return the call as it waits for the answer.
 
-        ``after``: events of the same transaction that come before the request's own.
+        ``after``: events of the same transaction that come before the request's own. ``more``: further fields of that.
         """
         request = self.request()
-        more = {} if self.replaces is None else {"instead_of": self.replaces.id}
-        await open_request(conn, request, after=after, **more)
+        replaced = {} if self.replaces is None else {"instead_of": self.replaces.id}
+        await open_request(conn, request, after=after, **replaced, **more)
         return waiting_call(self.run, self.agent, self.tool, request)
 
 
 async def open_request(
-    conn: Connection, request: Request, *, after: Sequence[events.NewEvent] = (), **more: str
+    conn: Connection, request: Request, *, after: Sequence[events.NewEvent] = (), **more: object
 ) -> None:
     """Insert a request and append the event of its opening. ``more``: further fields of the event.
 
@@ -121,14 +123,14 @@ async def open_request(
     await events.append(conn, request.run_id, [*after, opening_event(request, **more)])
 
 
-def opening_event(request: Request, **more: str) -> events.NewEvent:
+def opening_event(request: Request, **more: object) -> events.NewEvent:
     """Return the event of a request's opening: which call asks for what, by which rule, and a digest of what is shown.
 
     ``more``: further fields.
     """
     of_call = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
     of_question = {"kind": request.kind, "rule": request.rule, "digest": request.digest}
-    evidence = {"content": request_digest(request), "terms": terms_digest(request.terms)}
+    evidence = {"content": request_digest(request), "terms": text_digest(request.terms)}
     return "request.opened", {**of_call, **of_question, **evidence, **more}
 
 

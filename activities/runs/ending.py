@@ -32,16 +32,19 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
         for request_id in await requests.cancel_pending(conn, run.id, at=order.at)
     ]
     answer = await _answer(conn, run) if order.status == "completed" else None
-    await _close_calls(conn, run, order)
+    results = await _close_calls(conn, run, order)
     closed = await steps.close(conn, run, run.step, _closure(order, started=False))
+    written = [] if closed is None else [*closed.messages]
     if answer is None:
         by = (order.by or None) if order.status == "interrupted" else None
         ending = runs.Ending(status=order.status, reason=order.reason, error_class=order.error_class, by=by)
         await runs.end(conn, run.id, ending)
     else:
-        await _complete(conn, run, run.head_message_id if closed is None else closed.head_message_id, answer)
+        head = run.head_message_id if closed is None else closed.head_message_id
+        written.append(await _complete(conn, run, head, answer))
+    digests = events.digests(result=results, message={each.id: messages.digest(each) for each in written})
     ended = end_payload(status=order.status, reason=order.reason, error_class=order.error_class, by=order.by)
-    await events.append(conn, run.id, [*new, ("run.ended", ended)])
+    await events.append(conn, run.id, [*new, ("run.ended", {**ended, **digests})])
     return run
 
 
@@ -61,25 +64,24 @@ async def _answer(conn: Connection, run: runs.Run) -> str:
     raise LookupError(f"no call of step {run.step} of run {run.id!r} finishes it")
 
 
-async def _complete(conn: Connection, run: runs.Run, head: str, answer: str) -> None:
+async def _complete(conn: Connection, run: runs.Run, head: str, answer: str) -> messages.NewMessage:
     """Complete the run with a ``finish`` call's answer as the model's last message, as if there had been no call."""
-    message_id = derived_id("msg", run.id, str(run.step), "answer")
-    await messages.append(
-        conn,
-        messages.NewMessage(
-            id=message_id,
-            parent_id=head,
-            conversation_id=run.conversation_id,
-            run_id=run.id,
-            step=run.step,
-            message=Message(role="assistant", parts=(TextPart(text=answer),)),
-        ),
+    message = messages.NewMessage(
+        id=derived_id("msg", run.id, str(run.step), "answer"),
+        parent_id=head,
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        step=run.step,
+        message=Message(role="assistant", parts=(TextPart(text=answer),)),
     )
-    await runs.complete(conn, run, step=run.step, head_message_id=message_id)
+    await messages.append(conn, message)
+    await runs.complete(conn, run, step=run.step, head_message_id=message.id)
+    return message
 
 
-async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -> None:
-    """Settle each open call of the current step; each result says whether its handler had started."""
+async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -> dict[str, str | None]:
+    """Settle each open call of the current step; each result says whether its handler had started. Returns their digests."""
+    settled: dict[str, str | None] = {}
     started = {execution.tool_call_id: execution for execution in await executions.of_run(conn, run.id)}
     for call in await calls.of_step(conn, run.id, run.step):
         if call.result is not None:
@@ -100,7 +102,8 @@ async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -
             await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="unknown")
         partial = execution.partial_output if execution else ""
         closure = _closure(order, started=execution is not None, partial=partial)
-        await calls.settle(conn, run.id, call.tool_call_id, closure)
+        settled[call.tool_call_id] = await calls.settle(conn, run.id, call.tool_call_id, closure)
+    return settled
 
 
 def _closure(order: CloseStepInput, *, started: bool, partial: str = "") -> Failure:

@@ -70,21 +70,19 @@ async def forget(conn: Connection, run_id: str, step: int) -> None:
 
 async def _append_nudge(conn: Connection, run: runs.Run, step: int, text: str, in_a_row: int) -> runs.Run:
     """Append the nudge after the results of the step."""
-    message_id = derived_id("msg", run.id, str(step), "nudge")
-    await messages.append(
-        conn,
-        messages.NewMessage(
-            id=message_id,
-            parent_id=run.head_message_id,
-            conversation_id=run.conversation_id,
-            run_id=run.id,
-            step=step,
-            message=user_message(text),
-        ),
+    message = messages.NewMessage(
+        id=derived_id("msg", run.id, str(step), "nudge"),
+        parent_id=run.head_message_id,
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        step=step,
+        message=user_message(text),
     )
-    await runs.move_head(conn, run, message_id)
-    await events.append(conn, run.id, [("run.nudged", {"step": step, "in_a_row": in_a_row})])
-    return replace(run, head_message_id=message_id)
+    await messages.append(conn, message)
+    await runs.move_head(conn, run, message.id)
+    digests = events.digests(message={message.id: messages.digest(message)})
+    await events.append(conn, run.id, [("run.nudged", {"step": step, "in_a_row": in_a_row, **digests})])
+    return replace(run, head_message_id=message.id)
 
 
 def _by_model(closed: Sequence[calls.Call]) -> list[calls.Call]:

@@ -171,20 +171,20 @@ async def take_messages(conn: Connection, run: runs.Run) -> runs.Run:
     for message in await queued_messages.waiting(conn, run.id):
         if message.while_running == "queue":
             continue
-        await messages.append(
-            conn,
-            messages.NewMessage(
-                id=message.id,
-                parent_id=run.head_message_id,
-                conversation_id=run.conversation_id,
-                run_id=run.id,
-                step=None,
-                message=user_message(message.text),
-            ),
+        taken = messages.NewMessage(
+            id=message.id,
+            parent_id=run.head_message_id,
+            conversation_id=run.conversation_id,
+            run_id=run.id,
+            step=None,
+            message=user_message(message.text),
         )
+        await messages.append(conn, taken)
         await runs.move_head(conn, run, message.id)
         await queued_messages.take(conn, message.id, run_id=run.id)
-        await events.append(conn, run.id, [("message.taken", {"message_id": message.id, "sent_by": message.sent_by})])
+        payload = {"message_id": message.id, "sent_by": message.sent_by}
+        digests = events.digests(message={taken.id: messages.digest(taken)})
+        await events.append(conn, run.id, [("message.taken", {**payload, **digests})])
         run = replace(run, head_message_id=message.id)
     return run
 

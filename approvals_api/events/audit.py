@@ -52,7 +52,7 @@ async def page(
 
 
 async def chain_state(database: Database, principal: Principal, run_id: str) -> ChainState:
-    """Compute a chain again, and compare the run's requests, calls and decisions with it.
+    """Compute a chain again, and compare what is stored of the run with it.
 
     Raises NotFoundError when there is no such chain, ForbiddenError without the scope.
     """

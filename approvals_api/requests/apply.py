@@ -60,7 +60,7 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
     status = STATUS_OF_VERB[decision.verb]
     if decision.verb == "edit":
         decision = await _edit(conn, request, decision)
-    await _apply(conn, request, decision)
+    result = await _apply(conn, request, decision)
     ending = requests.Ending(
         status=status,
         at=from_text(max(decision.created_at, request.created_at)),
@@ -71,7 +71,8 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
     is_stored = request.quorum > 1 and decision.verb == "approve"
     writes = requests.decision_writes(request.id, ending, None if is_stored else decision)
     granted = await _grant(conn, request, principal, decision)
-    decided = ("request.decided", _payload(request, principal, decision, status))
+    digests = events.digests(result={request.tool_call_id: result})
+    decided = ("request.decided", {**_payload(request, principal, decision, status), **digests})
     *_stored, settled = await events.append(conn, request.run_id, [decided, *granted], writes=writes)
     if not settled:
         raise LookupError(f"request {request.id!r} has ended in this very transaction")
@@ -81,26 +82,31 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
 async def replace_by_edit(conn: Connection, request: Request, decision: Decision) -> None:
     """End a request that was edited into a call which needs other terms; the edited bytes wait for the door.
 
+    The edit is stored as it was sent, though it decides nothing.
+
     The caller holds the request, which is pending.
     """
     edit = await _edit(conn, request, decision)
+    await requests.add_decision(conn, edit)
     if not await requests.settle(conn, request.id, requests.Ending(status="superseded", at=now())):
         raise LookupError(f"request {request.id!r} has ended in this very transaction")
-    payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "by": decision.decided_by}
-    await events.append(conn, request.run_id, [("request.superseded", {**payload, "edited_digest": edit.digest})])
+    payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "edited_digest": edit.digest}
+    sent = {"decision_id": edit.id, "by": edit.decided_by, "content": decision_digest(edit)}
+    await events.append(conn, request.run_id, [("request.superseded", {**payload, **sent})])
 
 
-async def _apply(conn: Connection, request: Request, decision: Decision) -> None:
-    """Write the call's result, if the decision is one."""
+async def _apply(conn: Connection, request: Request, decision: Decision) -> str | None:
+    """Write the call's result, if the decision is one, and return its digest."""
     run_id, call_id = request.run_id, request.tool_call_id
     if decision.verb == "reject":
-        await calls.settle(conn, run_id, call_id, results.rejected(decision.decided_by, decision.message))
-    elif decision.verb == "respond" and request.kind == "outcome":
-        await _resolve(conn, request, decision)
-    elif decision.verb == "respond" and decision.args is None:
-        await calls.settle(conn, run_id, call_id, Ok(value={"operator_response": decision.message}))
-    elif decision.verb == "respond":
+        return await calls.settle(conn, run_id, call_id, results.rejected(decision.decided_by, decision.message))
+    if decision.verb == "respond" and request.kind == "outcome":
+        return await _resolve(conn, request, decision)
+    if decision.verb == "respond" and decision.args is None:
+        return await calls.settle(conn, run_id, call_id, Ok(value={"operator_response": decision.message}))
+    if decision.verb == "respond":
         _parsed(decision.args or "")  # the answer to a question: the door settles the call, by the tool's own type
+    return None
 
 
 async def _edit(conn: Connection, request: Request, decision: Decision) -> Decision:
@@ -120,16 +126,20 @@ async def _edit(conn: Connection, request: Request, decision: Decision) -> Decis
     return replace(decision, digest=digest)
 
 
-async def _resolve(conn: Connection, request: Request, decision: Decision) -> None:
-    """Write a person's answer about a call whose worker was lost; ``did_not_happen`` lets the door start it once more."""
+async def _resolve(conn: Connection, request: Request, decision: Decision) -> str | None:
+    """Write a person's answer about a call whose worker was lost, and return the digest of the call's result.
+
+    None: ``did_not_happen``, which lets the door start it once more.
+    """
     run_id, call_id = request.run_id, request.tool_call_id
     if decision.outcome == "happened":
         await executions.resolve_unknown(conn, run_id=run_id, tool_call_id=call_id, state="succeeded")
         note = {"note": "An operator confirmed that this took effect."}
         value = as_object(_parsed(decision.args)) if decision.args else note
-        await calls.settle(conn, run_id, call_id, Ok(value=value))
-    elif decision.outcome == "tell_model":
-        await calls.settle(conn, run_id, call_id, results.outcome_unknown(request.tool_name))
+        return await calls.settle(conn, run_id, call_id, Ok(value=value))
+    if decision.outcome == "tell_model":
+        return await calls.settle(conn, run_id, call_id, results.outcome_unknown(request.tool_name))
+    return None
 
 
 async def _grant(conn: Connection, request: Request, principal: Principal, decision: Decision) -> list[events.NewEvent]:

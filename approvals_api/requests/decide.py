@@ -84,14 +84,10 @@ async def submit(
     check(request, principal, order, others)
     check_content(request, order)
     stricter = await judge_edit(services, request, order.args or "") if order.verb == "edit" else None
-    if stricter is not None:
-        async with services.database.write() as conn:
-            await _replace(conn, principal, order, decision)
-        services.gateway.tell_decided(request.run_id, request.id)
-        raise _asked_again(request, f"of the edited call, {stricter}")
     try:
         async with services.database.write() as conn:
-            answer = await _decide(conn, principal, order, decision, seen=request)
+            take = _decide if stricter is None else _replace
+            answer = await take(conn, principal, order, decision, seen=request)
     except IntegrityError:  # the same id at the same moment, for this request or another one
         async with services.database.read() as conn:
             own, first = await _sent_before(conn, decision, await requests.decision(conn, decision.id))
@@ -99,6 +95,8 @@ async def submit(
             raise
         return first or await submit(services, principal, request_id, order, decision_id=decision_id)
     services.gateway.tell_decided(request.run_id, request.id)
+    if stricter is not None:
+        raise _asked_again(request, f"of the edited call, {stricter}")
     return answer
 
 
@@ -149,16 +147,21 @@ async def _decide(
     return DecisionAnswer(decision_id=decision.id, status=status)
 
 
-async def _replace(conn: Connection, principal: Principal, order: DecisionOrder, decision: Decision) -> None:
+async def _replace(
+    conn: Connection, principal: Principal, order: DecisionOrder, decision: Decision, *, seen: Request
+) -> DecisionAnswer:
     """End a request without a decision, because the edited call needs other terms. The door opens another one about it.
 
-    Only the door can: the request's preview and precondition come from the tool's own code.
+    ``seen``: as in :func:`_decide`. Only the door can: the request's preview and precondition come from the tool's own code.
     """
     request = await requests.hold(conn, decision.request_id)
     if request is None:
         raise NotFoundError(f"there is no request {decision.request_id!r}")
+    if request != seen:
+        decision, _ = await _sent_before(conn, decision, await requests.decision(conn, decision.id))
     check(request, principal, order, await starters(conn, request))
     await apply.replace_by_edit(conn, request, decision)
+    return DecisionAnswer(decision_id=decision.id, status="superseded")
 
 
 async def _require_no_other(services: Services, request: Request) -> None:
@@ -200,6 +203,8 @@ async def _sent_before(
             f"the decision id {decision.id!r} was used for another decision: send this one under a new id",
             code="idempotency_key_reused",
         )
+    if request.status == "superseded" and stored.verb == "edit":
+        return decision, None  # it was edited, and the answer is what that led to
     won = await requests.by_decision(conn, decision.id)
     return decision, DecisionAnswer(decision_id=decision.id, status="pending" if won is None else won.status)
 

@@ -106,9 +106,11 @@ async def supersede(services: Services, message: QueuedMessage) -> None:
     async with services.database.write() as conn:
         ended = await requests.supersede(conn, message.run_id, at=now())
         for request in ended:
-            await calls.settle(conn, message.run_id, request.tool_call_id, results.superseded(message.sent_by))
+            closing = results.superseded(message.sent_by)
+            digest = await calls.settle(conn, message.run_id, request.tool_call_id, closing)
             payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "by": message.sent_by}
-            await events.append(conn, message.run_id, [("request.superseded", payload)])
+            digests = events.digests(result={request.tool_call_id: digest})
+            await events.append(conn, message.run_id, [("request.superseded", {**payload, **digests})])
     for request in ended:
         services.gateway.tell_decided(message.run_id, request.id)
 
@@ -148,19 +150,18 @@ async def _queue(
                 code="run_live",
                 run_id=live.id,
             )
-        await queued_messages.add(
-            conn,
-            QueuedMessage(
-                id=message_id,
-                run_id=live.id,
-                text=order.text,
-                while_running=mode,
-                sent_by=principal.name,
-                fingerprint=_fingerprint(order, while_running),
-            ),
+        queued = QueuedMessage(
+            id=message_id,
+            run_id=live.id,
+            text=order.text,
+            while_running=mode,
+            sent_by=principal.name,
+            fingerprint=_fingerprint(order, while_running),
         )
+        await queued_messages.add(conn, queued)
         payload = {"message_id": message_id, "while_running": mode, "by": principal.name}
-        await events.append(conn, live.id, [("message.queued", payload)])
+        digests = events.digests(queued={message_id: queued_messages.digest(queued)})
+        await events.append(conn, live.id, [("message.queued", {**payload, **digests})])
         return Sent(run=live, message=await queued_messages.get(conn, message_id))
 
 

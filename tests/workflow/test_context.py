@@ -146,8 +146,9 @@ async def ended(engine: Stack, status: str = "completed", *, agent: str = "keepe
 
 
 async def context_events(engine: Stack, run: runs.Run) -> list[tuple[str, dict[str, Any]]]:
-    stored = [(event.type, event.payload) for event in await engine.events(run)]
-    return [(kind.removeprefix("context."), payload) for kind, payload in stored if kind.startswith("context.")]
+    happened = [event for event in await engine.events(run) if event.type.startswith("context.")]
+    payloads = [{name: value for name, value in event.payload.items() if name != "digests"} for event in happened]
+    return [(event.type.removeprefix("context."), payload) for event, payload in zip(happened, payloads, strict=True)]
 
 
 def cut_of(request: Sequence[Message]) -> str | None:

@@ -9,16 +9,42 @@ from typing import Any
 
 import pytest
 from sqlalchemy import delete, insert, update
-from support.engine import OPERATOR, ListModel, call, says, stack
-from support.tools import Bench
+from support.engine import OPERATOR, Cast, ListModel, Script, call, says, stack
+from support.tools import Amount, Bench, Name
 from temporalio.client import Client
 
-from turngate import Policy, Rule
+from approvals_api.runs import send_message
+from turngate import (
+    Agent,
+    Failure,
+    Limits,
+    Ok,
+    Policy,
+    Presentation,
+    Rule,
+    TextBlock,
+    Toolkit,
+    interaction_tool,
+    sub_agent,
+    tool,
+)
 from turngate.domain.errors import ConflictError
 from turngate.store import evidence
 from turngate.store.database import Database
 from turngate.store.runs.runs import Run
-from turngate.store.tables import approvals, calls, decisions, executions, published_policies, requests
+from turngate.store.tables import (
+    approvals,
+    calls,
+    decisions,
+    executions,
+    messages,
+    published_policies,
+    queued_messages,
+    requests,
+    whole_results,
+)
+from turngate.toolkits.control_calls import finish
+from turngate.wire.orders import MessageOrder
 
 CHANGES: list[tuple[Any, dict[str, Any], str]] = [
     (requests, {"input": '{"cents": 5}'}, "not as it was shown"),
@@ -36,10 +62,23 @@ CHANGES: list[tuple[Any, dict[str, Any], str]] = [
     (requests, {"decided_by": "eve"}, "its by is 'eve'"),
     (requests, {"verb": "approve"}, "its verb is 'approve'"),
     (requests, {"decision_id": "another"}, "its decision_id is 'another'"),
-    (calls, {"input": '{"cents": 5}'}, "not as they were planned"),
-    (calls, {"tool_name": "look"}, "not as they were planned"),
-    (calls, {"policy_version": "another"}, "not as they were planned"),
-    (calls, {"effect": "read"}, "not as they were planned"),
+    (calls, {"input": '{"cents": 5}'}, "call c5000 is not as it was stored"),
+    (calls, {"tool_name": "look"}, "call c5000 is not as it was stored"),
+    (calls, {"policy_version": "another"}, "call c5000 is not as it was stored"),
+    (calls, {"effect": "read"}, "call c5000 is not as it was stored"),
+    (calls, {"disposition": "run"}, "call c5000 is not as it was stored"),
+    (calls, {"verdict": '{"answer":"allow","rule":"mine"}'}, "call c5000 is not as it was stored"),
+    (calls, {"recorded_call_id": "another"}, "call c5000 is not as it was stored"),
+    (
+        calls,
+        {"signal": '{"signal":"finish","answer":"Paid."}'},
+        "no event accounts for what call c5000 asks of its run",
+    ),
+    (calls, {"child_run_id": "run_another"}, "the run that answers call c5000"),
+    (calls, {"result": '{"tag":"ok","value":{"paid":9000}}'}, "the result of call c5000 is not as it was stored"),
+    (calls, {"result": None}, "the result of call c5000 is missing"),
+    (calls, {"presentation": "[]"}, "the result of call c5000 is not as it was stored"),
+    (calls, {"whole_result": "0" * 64}, "the result of call c5000 is not as it was stored"),
     (calls, {"edited_input": '{"cents": 9000}'}, "is not the one that was edited"),
     (decisions, {"args": '{"cents": 9000}'}, "the digest of the edit of request"),
     (decisions, {"digest": "0" * 64}, "is not the one that was decided"),
@@ -52,6 +91,41 @@ CHANGES: list[tuple[Any, dict[str, Any], str]] = [
     (executions, {"digest": "0" * 64}, "the digest of the execution"),
     (executions, {"decision_id": None}, "the decision_id of the execution"),
 ]
+
+
+STORY: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
+    (messages, {"role": "user", "step": None}, {"parts": '[{"type":"text","text":"Do more."}]'}, "message msg_"),
+    (messages, {"role": "assistant", "step": 1}, {"parts": '[{"type":"text","text":"I look."}]'}, "message msg_"),
+    (messages, {"role": "assistant", "step": 1}, {"provider_options": '{"a":1}'}, "message msg_"),
+    (messages, {"role": "assistant", "step": 2}, {"parent_id": None}, "message msg_"),
+    (messages, {"role": "assistant", "step": 2}, {"step": 9}, "message msg_"),
+    (messages, {"role": "assistant", "step": 2}, {"role": "user"}, "message msg_"),
+    (messages, {"role": "tool", "step": 1}, {"parts": "[]"}, "the results of step 1 are not those of its calls"),
+    (messages, {"role": "tool", "step": 1}, {"parts": "no JSON"}, "the results of step 1 are not those of its calls"),
+    (messages, {"role": "tool", "step": 1}, {"parent_id": None}, "the results of step 1 are not those of its calls"),
+    (messages, {"role": "user", "step": 3}, {"parts": '[{"type":"text","text":"Pay."}]'}, "message msg_"),
+    (
+        messages,
+        {"role": "assistant", "step": 5},
+        {"parts": '[{"type":"text","text":"Nothing is paid."}]'},
+        "message msg_",
+    ),
+    (queued_messages, {}, {"text": "Pay twice."}, "the queued message msg_"),
+    (queued_messages, {}, {"sent_by": "eve"}, "the queued message msg_"),
+    (queued_messages, {}, {"while_running": "queue"}, "the queued message msg_"),
+    (whole_results, {}, {"text": "All is well."}, "the whole result of call r is not the one that was stored"),
+    (calls, {"tool_call_id": "r"}, {"whole_result": None}, "the result of call r is not as it was stored"),
+    (calls, {"tool_call_id": "r"}, {"presentation": None}, "the result of call r is not as it was stored"),
+    (
+        calls,
+        {"tool_call_id": "h"},
+        {"child_run_id": None},
+        "the run that answers call h is not the one that was started",
+    ),
+    (calls, {"tool_call_id": "f"}, {"signal": '{"signal":"finish","answer":"No."}'}, "what call f asks of its run"),
+    (calls, {"tool_call_id": "q"}, {"result": '{"tag":"ok","value":{"cents":9}}'}, "the result of call q is not what"),
+]
+"""Table, row, change, problem: in a run with a message, a large result, a correction, a question, a sub-agent and an answer."""
 
 
 async def difference(database: Database, run: Run) -> str:
@@ -85,6 +159,57 @@ async def test_i15_every_change_of_an_edited_call_is_found(client: Client, datab
         assert await difference(database, run) == ""
 
 
+async def test_i15_every_change_of_messages_and_results_is_found(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I15: what the run was asked, what its model and people answered, and what its calls returned, are compared."""
+
+    def present(params: Name, result: Ok | Failure) -> Presentation:
+        del result
+        return (TextBlock(text=params.name),)
+
+    @tool(effect="read", ask=False, present=present)
+    async def report(params: Name) -> str:
+        """Write a report."""
+        return params.name * 4_000
+
+    choose = interaction_tool(name="choose", description="Ask how much.", params=Name, answer=Amount)
+    helper = Agent(name="helper", instructions="Help.", toolkit=Toolkit.of(), model="scripted:helper")
+    parent = ListModel(
+        says("I pay.", call("pay", '{"cents": 5}', "p")),
+        says("I report.", call("report", '{"name": "long"}', "r")),
+        says("I…").model_copy(update={"malformed": "it ended in the middle of a word"}),
+        says(call("helper", '{"task": "Help."}', "h"), call("choose", '{"name": "How much?"}', "q")),
+        says(call("finish", '{"answer": "All is paid."}', "f")),
+    )
+    models = Cast(test=parent, helper=Script(says("Gladly.")))
+    tools = bench.pay, report, choose, sub_agent(helper), finish
+    async with stack(client, database, *tools, model=models, limits=Limits(result_chars=1_000)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        order = MessageOrder(input="And report.", while_running="inject")
+        await send_message.send(engine.services, OPERATOR, run.id, order)
+        await engine.decide(request, "approve")
+        await engine.decide(await engine.request(run, kind="question"), "respond", args='{"cents": 5}')
+        assert (await engine.ended(run)).status == "completed"
+    for table, row, changed, problem in STORY:
+        only = [table.c[name] == value for name, value in row.items()]
+        only += [table.c.run_id == run.id] if "run_id" in table.c else []
+        async with database.write() as conn:
+            before = (await conn.execute(table.select().where(*only))).mappings().first()
+            assert before is not None, row
+            this = [column == before[column.name] for column in table.primary_key]
+            await conn.execute(update(table).where(*this).values(**changed))
+        assert problem in await difference(database, run), (row, changed)
+        async with database.write() as conn:
+            await conn.execute(update(table).where(*this).values(**before))
+        assert await difference(database, run) == ""
+    async with database.write() as conn:
+        row = dict((await conn.execute(messages.select().where(messages.c.run_id == run.id))).mappings().first() or {})
+        await conn.execute(insert(messages).values(**{**row, "id": "msg_planted"}))
+    assert "no event accounts for message msg_planted" in await difference(database, run)
+
+
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_i15_an_edit_that_was_asked_about_again_agrees(
     client: Client, sqlite: Database, bench: Bench, *, is_known: bool
@@ -104,7 +229,14 @@ async def test_i15_an_edit_that_was_asked_about_again_agrees(
             async with sqlite.write() as conn:
                 await conn.execute(delete(published_policies))
         with pytest.raises(ConflictError) if is_known else nullcontext():
-            await engine.decide(await engine.request(run), "edit", args=json.dumps({"cents": 5_000}))
+            await engine.decide(await engine.request(run), "edit", args='{"cents": 5000}', message="Five more.")
+        assert await difference(sqlite, run) == ""
+        for name, value in {"message": "Five more.", "decided_by": "operator", "args": '{"cents": 5000}'}.items():
+            async with sqlite.write() as conn:
+                await conn.execute(update(decisions).values({name: "another"}))
+            assert await difference(sqlite, run) != "", name
+            async with sqlite.write() as conn:
+                await conn.execute(update(decisions).values({name: value}))
         assert await difference(sqlite, run) == ""
         again = await engine.request(run)
         assert await difference(sqlite, run) == ""

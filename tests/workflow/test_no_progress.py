@@ -88,7 +88,7 @@ async def test_a_run_that_goes_round_in_circles_is_nudged_and_then_ends(
         assert await nudges(engine, run) == [nudged_at]
         assert is_reconciled(await engine.history(run))
         nudge = await engine.event(run, "run.nudged")
-        assert nudge.payload == {"step": requests - 2, "in_a_row": 3}
+        assert (nudge.payload["step"], nudge.payload["in_a_row"]) == (requests - 2, 3)
         assert "5 steps" in run.reason
 
 

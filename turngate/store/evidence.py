@@ -1,32 +1,43 @@
 """Evidence (I15): what the log says of the stored rows, so that a row that was changed after the fact is found.
 
-The chain of events cannot be changed unseen, but people decide by the rows: requests, calls, decisions. Each event that
-opens, plans or decides one therefore carries a digest of its bytes, and :func:`first_difference` compares. A row's digest is
-over what the database returns, so text that the columns had to change (``turngate.store.storable``) is hashed as it is stored.
+The chain of events cannot be changed unseen, but people decide by the rows: requests, calls, messages, decisions. Each event
+that writes one therefore carries a digest of its bytes, and :func:`first_difference` compares. A row's digest is over what
+the database returns, so text that the columns had to change (``turngate.store.storable``) is hashed as it is stored.
+
+An event's ``digests`` (:func:`turngate.store.events.events.digests`) are by :data:`KINDS`. The results message of a step has
+none: it holds nothing but the results of its calls, and is compared with them. Logs of 0.1.0 have no ``digests``; what they do
+not have is not compared.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from sqlalchemy import select
+from sqlalchemy.engine import RowMapping
 
-from turngate.domain.digest import call_digest, framed_sha256
+from turngate.domain.conversation.clipping import result_digest
+from turngate.domain.conversation.history import CLOSED_BY_REPAIR
+from turngate.domain.digest import call_digest, derived_id, framed_sha256
 from turngate.domain.runs.budgets import AFTER_THE_STEP
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent
+from turngate.domain.tools.results import Failure, Ok, as_object
 from turngate.domain.tools.tool import ToolManifest
 from turngate.store.database import Connection
 from turngate.store.events import audit
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Approval, Decision, Request
-from turngate.store.runs import calls, executions
+from turngate.store.runs import calls, executions, messages, queued_messages, steps, whole_results
 from turngate.store.runs.calls import Call
 from turngate.store.runs.executions import Execution
-from turngate.store.storable import storable
+from turngate.store.runs.queued_messages import QueuedMessage
+from turngate.store.runs.steps import Step
+from turngate.store.storable import storable, stored_digest
 from turngate.store.tables import approvals as approvals_table
 from turngate.store.tables import decisions as decisions_table
 from turngate.store.tables import runs as runs_table
@@ -41,10 +52,20 @@ REQUEST_FIELDS: Final = (
 CALL_FIELDS: Final = (
     "run_id", "tool_call_id", "step", "position", "tool_name", "input", "repeat_key", "digest", "policy_version", "effect",
 )  # fmt: skip
-"""What never changes in a call once it is planned."""
+"""What never changes in a call once it is planned. Its disposition and verdict do, where policy judges it again."""
 DECISION_FIELDS: Final = (
     "id", "request_id", "verb", "digest", "args", "message", "outcome", "decided_by", "created_at", "grant_wanted", "credential",
 )  # fmt: skip
+KINDS: Final = {
+    "call": "call {}",
+    "control": "what call {} asks of its run",
+    "result": "the result of call {}",
+    "message": "message {}",
+    "queued": "the queued message {}",
+}
+"""What an event's ``digests`` are of, by the id of the call or message, in words."""
+MAY_CHANGE: Final = frozenset({"call", "control"})
+"""Kinds of which the newest digest counts; what the others are of is written once."""
 ENDINGS: Final = ("expired", "cancelled", "superseded")
 CLIMBS: Final = ("request.reminded", "request.escalated", "request.delegated")
 
@@ -54,8 +75,13 @@ def request_digest(request: Request) -> str:
     return _digest(request, REQUEST_FIELDS)
 
 
+def call_row_digest(call: Call) -> str:
+    """Return the digest of a call as it was planned, with what policy says of it."""
+    return _digest(call, (*CALL_FIELDS, "disposition", "verdict", "recorded_call_id"))
+
+
 def calls_digest(planned: Iterable[Call]) -> str:
-    """Return the digest of the calls of one step, as planned, in the model's order."""
+    """Return the digest of the calls of one step, as planned, in the model's order; logs of earlier releases have it."""
     return framed_sha256(*(_digest(each, CALL_FIELDS) for each in planned))
 
 
@@ -64,9 +90,9 @@ def decision_digest(decision: Decision) -> str:
     return _digest(decision, DECISION_FIELDS)
 
 
-def terms_digest(terms: str) -> str:
-    """Return the digest of a request's terms (JSON)."""
-    return framed_sha256(storable(terms))
+def text_digest(text: str) -> str:
+    """Return the digest of a request's terms, or of what a call asks of its run (both JSON)."""
+    return framed_sha256(storable(text))
 
 
 async def first_difference(conn: Connection, run_id: str) -> ChainBreak | None:
@@ -76,6 +102,11 @@ async def first_difference(conn: Connection, run_id: str) -> ChainBreak | None:
     """
     run = await _RunEvidence.read(conn, run_id)
     return next(run.differences(), None)
+
+
+def is_complete(started: ChainedEvent) -> bool:
+    """Tell from its first event whether a run's messages, results and verdicts all have digests in the log."""
+    return "digests" in _logged(started).payload
 
 
 async def run_ids(conn: Connection) -> AsyncIterator[str]:
@@ -92,6 +123,12 @@ class _LoggedEvent:
     run_seq: int
     type: str
     payload: Mapping[str, Any]
+
+    @property
+    def digests(self) -> Mapping[str, Mapping[str, str]]:
+        """Kind → id → digest, of the rows that were written with it."""
+        by_kind: Mapping[str, Mapping[str, str]] = self.payload.get("digests", {})
+        return by_kind
 
 
 @dataclass
@@ -115,6 +152,10 @@ class _RunEvidence:
     decisions: Mapping[str, Decision]
     approvals: Mapping[str, Approval]
     executions: Mapping[str, Execution]
+    messages: Mapping[str, RowMapping]
+    queued: Mapping[str, QueuedMessage]
+    steps: Sequence[Step]
+    whole_results: Mapping[str, str]
 
     @classmethod
     async def read(cls, conn: Connection, run_id: str) -> _RunEvidence:
@@ -123,25 +164,50 @@ class _RunEvidence:
         ids = [each.id for each in opened]
         decided = await conn.execute(select(decisions_table).where(decisions_table.c.request_id.in_(ids)))
         approved = await conn.execute(select(approvals_table).where(approvals_table.c.request_id.in_(ids)))
+        planned = await calls.of_run(conn, run_id)
+        wholes = [each.whole_result or "" for each in planned]
+        sent = [row_id for event in logged for row_id in event.digests.get("queued", {})]
         return cls(
             run_id=run_id,
             events=logged,
             requests={each.id: each for each in opened},
-            calls={each.tool_call_id: each for each in await calls.of_run(conn, run_id)},
+            calls={each.tool_call_id: each for each in planned},
             decisions={row["id"]: Decision(**row) for row in decided.mappings()},
             approvals={row["decision_id"]: Approval(**row) for row in approved.mappings()},
             executions={each.tool_call_id: each for each in await executions.of_run(conn, run_id)},
+            messages={row["id"]: row for row in await messages.rows_of_run(conn, run_id)},
+            queued={each.id: each for each in await queued_messages.of_ids(conn, sent)},
+            steps=await steps.of_run(conn, run_id),
+            whole_results=await whole_results.of_digests(conn, wholes),
         )
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether every row of the run must have a digest in the log."""
+        return any(event.type == "run.started" and "digests" in event.payload for event in self.events)
+
+    @cached_property
+    def digests(self) -> Mapping[str, Mapping[str, tuple[_LoggedEvent, str]]]:
+        """Kind → id → the event that counts, with its digest."""
+        logged: dict[str, dict[str, tuple[_LoggedEvent, str]]] = {kind: {} for kind in KINDS}
+        for event in self.events:
+            for kind, of_rows in event.digests.items():
+                new = {row_id: (event, digest) for row_id, digest in of_rows.items()}
+                logged[kind] = {**logged[kind], **new} if kind in MAY_CHANGE else {**new, **logged[kind]}
+        return logged
 
     def differences(self) -> Iterator[ChainBreak]:
         """Yield what differs, in the order of events; rows that no event accounts for come last."""
         logs = self._request_logs()
         yield from self._planned()
+        yield from self._rows("call", {each.tool_call_id: call_row_digest(each) for each in self.calls.values()})
         for request_id, log in logs.items():
             yield from self._request(request_id, log)
         yield from self._edits(logs)
         for call_id, started in self._starts().items():
             yield from self._execution(call_id, started)
+        yield from self._settled()
+        yield from self._messages()
         for request_id in self.requests:
             if request_id not in logs or logs[request_id].opened is None:
                 yield self._differs(None, f"no event opened request {request_id}")
@@ -173,6 +239,88 @@ class _RunEvidence:
             if calls_digest(sorted(of_model, key=lambda each: each.position)) != event.payload["planned"]:
                 yield self._differs(event, f"the calls of step {step} are not as they were planned")
 
+    def _rows(self, kind: str, stored: Mapping[str, str], *, without: Container[str] = ()) -> Iterator[ChainBreak]:
+        """Compare rows of one kind with their digests. ``without``: ids that may be in the log or the store only."""
+        logged = self.digests[kind]
+        for row_id in sorted(logged.keys() | stored.keys()):
+            event, digest = logged.get(row_id, (None, None))
+            name = KINDS[kind].format(row_id)
+            if row_id in without and (event is None or row_id not in stored):
+                continue
+            if event is None and self.is_complete:
+                yield self._differs(None, f"no event accounts for {name}")
+            elif event is not None and row_id not in stored:
+                yield self._differs(event, f"{name} is missing")
+            elif event is not None and stored[row_id] != digest:
+                yield self._differs(event, f"{name} is not as it was stored")
+
+    def _settled(self) -> Iterator[ChainBreak]:
+        """Compare what calls ask of the run, who answers them, and their results."""
+        by_id = self.calls.values()
+        control = {each.tool_call_id: text_digest(each.signal) for each in by_id if each.signal is not None}
+        yield from self._rows("control", control)
+        yield from self._children()
+        results = {each.tool_call_id: calls.result_digest(each) for each in by_id if each.result is not None}
+        yield from self._rows("result", results, without=self._answers())
+        for call in by_id:
+            answer = self._answers().get(call.tool_call_id)
+            if answer is not None and call.result is not None and _result(call) != answer:
+                yield self._differs(None, f"the result of call {call.tool_call_id} is not what a person answered")
+            whole = None if call.whole_result is None else self.whole_results.get(call.whole_result, "")
+            # Text that could not be stored as it was (U+FFFD) has the digest of what came.
+            if whole is not None and "\ufffd" not in whole and result_digest(whole) != call.whole_result:
+                yield self._differs(
+                    None, f"the whole result of call {call.tool_call_id} is not the one that was stored"
+                )
+
+    def _answers(self) -> dict[str, Ok]:
+        """Return the results of questions by call: a person's answers, which the log has as their decisions."""
+        decided = (
+            (each.tool_call_id, self.decisions.get(each.decision_id or ""))
+            for each in self.requests.values()
+            if each.kind == "question" and each.status == "responded"
+        )
+        with_value = ((call_id, _decoded(stored.args or "")) for call_id, stored in decided if stored is not None)
+        return {call_id: Ok(value=as_object(value)) for call_id, value in with_value if value is not None}
+
+    def _children(self) -> Iterator[ChainBreak]:
+        """Compare which runs answer for sub-agents."""
+        started = {call_id: event for call_id, event in self._starts().items() if "child_run_id" in event.payload}
+        for call in self.calls.values():
+            event = started.get(call.tool_call_id)
+            child = None if event is None else event.payload["child_run_id"]
+            if call.child_run_id != child and (self.is_complete or event is not None):
+                yield self._differs(
+                    event, f"the run that answers call {call.tool_call_id} is not the one that was started"
+                )
+
+    def _messages(self) -> Iterator[ChainBreak]:
+        """Compare what was sent to the run, and the messages that it wrote; results messages with the results of calls."""
+        yield from self._rows("queued", {each.id: queued_messages.digest(each) for each in self.queued.values()})
+        ends = {derived_id("msg", self.run_id, str(each.step), "results"): each for each in self.steps}
+        unplanned = [
+            each.assistant_message_id for each in self.steps if each.plan is None
+        ]  # its event comes with the plan
+        stored = {message_id: messages.digest_of_row(row) for message_id, row in self.messages.items()}
+        yield from self._rows("message", stored, without={*ends, *unplanned})
+        for message_id, step in ends.items():
+            if self.is_complete and self._is_other_end(message_id, step):
+                yield self._differs(None, f"the results of step {step.step} are not those of its calls")
+
+    def _is_other_end(self, message_id: str, step: Step) -> bool:
+        """Tell whether the message that closed a step is not the one of its calls. One with a digest was compared by that."""
+        end, response = self.messages.get(message_id), self.messages.get(step.assistant_message_id)
+        if end is None or message_id in self.digests["message"]:
+            return end is None and step.results_message_id is not None
+        if response is None or end["parent_id"] != response["id"]:
+            return True
+        of_step = [each for each in self.calls.values() if each.step == step.step]
+        expected = steps.results_message(messages.stored(response).message, of_step, CLOSED_BY_REPAIR)
+        try:
+            return messages.stored(end).message != expected
+        except ValueError:  # it cannot be read
+            return True
+
     def _request(self, request_id: str, log: _RequestLog) -> Iterator[ChainBreak]:
         request, opened = self.requests.get(request_id), log.opened
         if opened is None:
@@ -194,7 +342,7 @@ class _RunEvidence:
 
     def _terms(self, request: Request, log: _RequestLog, opened: _LoggedEvent) -> Iterator[ChainBreak]:
         newest = next((each for each in reversed((opened, *log.climbs)) if "terms" in each.payload), None)
-        if newest is not None and newest.payload["terms"] != terms_digest(request.terms):
+        if newest is not None and newest.payload["terms"] != text_digest(request.terms):
             yield self._differs(newest, f"the terms of request {request.id} are not those it was asked on")
         rungs = [each.payload.get("rung") for each in log.climbs]
         if "content" in opened.payload and request.rungs_climbed != (rungs[-1] if rungs else 0):
@@ -231,6 +379,8 @@ class _RunEvidence:
             ended = last.type.removeprefix("request.")
             if request.status != ended or request.decided_by is not None or request.decision_id is not None:
                 yield self._differs(last, f"request {request.id} is {request.status}; the log says {ended}")
+            if self._is_other(last):
+                yield self._differs(last, f"the edit that ended request {request.id} is not the one that was sent")
             return
         pairs = (
             ("status", request.status),
@@ -294,15 +444,15 @@ class _RunEvidence:
 
     def _edit(self, request: Request, last: _LoggedEvent) -> tuple[_LoggedEvent, str | None] | None:
         """Return the event of a request's edit, with the bytes that were to run; None: it was not edited."""
-        if last.type == "request.superseded" and "edited_digest" in last.payload:
+        if "edited_digest" not in last.payload:
+            return None
+        if "decision_id" not in last.payload:  # a log of 0.1.0, where an edit that led to another request has no row
             call = self.calls.get(request.tool_call_id)
             text = None if call is None else call.running_input
             is_edit = self._recomputed(request, text) in {None, last.payload["edited_digest"]}
             return last, text if is_edit else None
-        if last.type == "request.decided" and last.payload.get("verb") == "edit":
-            decision = self.decisions.get(str(last.payload.get("decision_id")))
-            return last, None if decision is None else decision.args
-        return None
+        decision = self.decisions.get(str(last.payload["decision_id"]))
+        return last, None if decision is None else decision.args
 
     def _starts(self) -> dict[str, _LoggedEvent]:
         """Return each call's newest start."""
@@ -355,7 +505,20 @@ def _logged(event: ChainedEvent) -> _LoggedEvent:
     return _LoggedEvent(run_seq=event.run_seq, type=event.type, payload=payload if isinstance(payload, dict) else {})
 
 
+def _result(call: Call) -> Ok | Failure | None:
+    try:
+        return call.settled_result
+    except ValidationError:
+        return None
+
+
+def _decoded(text: str) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
 def _digest(row: Request | Call | Decision, names: Sequence[str]) -> str:
-    values = {name: getattr(row, name) for name in names}
-    stored = {name: storable(value) if isinstance(value, str) else value for name, value in values.items()}
-    return framed_sha256(json.dumps(stored, sort_keys=True, separators=(",", ":")))
+    return stored_digest({name: getattr(row, name) for name in names})

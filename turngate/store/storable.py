@@ -8,8 +8,13 @@ never match its digest, so what runs is still what was shown (I6).
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
 from sqlalchemy import Dialect, String, Text
 from sqlalchemy.types import TypeDecorator
+
+from turngate.domain.digest import framed_sha256
 
 
 def storable(text: str) -> str:
@@ -17,6 +22,12 @@ def storable(text: str) -> str:
     if text.isascii() and "\x00" not in text:
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\x00", "\ufffd")
+
+
+def stored_digest(values: Mapping[str, object]) -> str:
+    """Return the digest of a row's columns, as the database returns them. ``values``: text, numbers, booleans and None."""
+    stored = {name: storable(value) if isinstance(value, str) else value for name, value in values.items()}
+    return framed_sha256(json.dumps(stored, sort_keys=True, separators=(",", ":")))
 
 
 class StorableText(TypeDecorator[str]):

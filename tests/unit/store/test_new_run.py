@@ -30,12 +30,13 @@ def new(run_id: str = "r", conversation_id: str = "conv", message_id: str = "m")
 
 
 async def test_a_run_begins_with_its_message_and_its_event(database: Database) -> None:
-    """The input follows earlier messages, the conversation continues from it, and the event has agent, model and starter."""
+    """The input follows earlier messages, the conversation continues from it, and the event has who, what and its digest."""
     async with database.write() as conn:
         await messages.create_with_past(conn, "conv", [user_message("before")])
         before = await messages.head_of(conn, "conv")
         details = {"by": "bob", "unattended": "park"}
-        await open_run(conn, new(), new().input_after(before, user_message("go")), details=details)
+        message = new().input_after(before, user_message("go"))
+        await open_run(conn, new(), message, details=details)
     async with database.read() as conn:
         run = await runs.get(conn, "r")
         path = await messages.path_to(conn, await messages.head_of(conn, "conv"))
@@ -44,7 +45,9 @@ async def test_a_run_begins_with_its_message_and_its_event(database: Database) -
     assert (run.status, run.path, run.head_message_id) == ("running", "agent", "m")
     assert [(each.run_id, each.message.text) for each in path] == [(None, "before"), ("r", "go")]
     named = {"agent": "agent", "model": "scripted:test", "started_by": "ann"}
-    assert [(event.type, event.payload) for event in happened] == [("run.started", {**named, **details})]
+    digests = {"message": {"m": messages.digest(message)}}
+    payload = {**named, **details, "digests": digests}
+    assert [(event.type, event.payload) for event in happened] == [("run.started", payload)]
 
 
 async def test_a_run_may_begin_without_a_new_message(database: Database) -> None:

@@ -131,6 +131,18 @@ class Event:
     hash: str
 
 
+def digests(**of_rows: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the field of an event that holds digests of the rows written with it: kind → id → digest; None: not written.
+
+    ``turngate.store.evidence`` says which kinds there are, and compares.
+    """
+    written = {
+        kind: {row_id: digest for row_id, digest in rows.items() if digest is not None}
+        for kind, rows in of_rows.items()
+    }
+    return {"digests": written}
+
+
 async def append(conn: Connection, run_id: str, new: Sequence[NewEvent], *, writes: Writes = NO_WRITES) -> list[int]:
     """Append events to a run's chain (or that of :data:`SYSTEM`), in order, within the caller's write transaction.
 

@@ -16,6 +16,7 @@ from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.storable import stored_digest
 from turngate.store.tables import calls
 from turngate.store.together import Together, Writes
 
@@ -194,9 +195,10 @@ async def settle(
     tool_call_id: str,
     result: Ok | Failure,
     view: ResultView = PLAIN_VIEW,
-) -> bool:
-    """Store the one result of a call; False if it has one already (the first stays)."""
-    return await settle_writes(run_id, tool_call_id, result, view).run(conn) == [1]
+) -> str | None:
+    """Store the one result of a call, and return its digest for the log; None if it has one already (the first stays)."""
+    writes = settle_writes(run_id, tool_call_id, result, view)
+    return written_digest(writes) if await writes.run(conn) == [1] else None
 
 
 def settle_writes(run_id: str, tool_call_id: str, result: Ok | Failure, view: ResultView = PLAIN_VIEW) -> Writes:
@@ -210,6 +212,21 @@ def settle_writes(run_id: str, tool_call_id: str, result: Ok | Failure, view: Re
         "whole": view.whole_result,
     }
     return Writes(_SETTLE_ALONE, {}, settled)
+
+
+def written_digest(writes: Writes) -> str:
+    """Return the digest of the result that :func:`settle_writes` stores. If the call has one already, the first digest counts."""
+    values = writes.values
+    return _result_digest(values["written"], values["shown"], values["whole"])
+
+
+def result_digest(call: Call) -> str:
+    """Return the digest of a call's result, with what people are shown of it."""
+    return _result_digest(call.result, call.presentation, call.whole_result)
+
+
+def _result_digest(result: str | None, presentation: str | None, whole_result: str | None) -> str:
+    return stored_digest({"result": result, "presentation": presentation, "whole_result": whole_result})
 
 
 def _written(result: Ok | Failure) -> str:

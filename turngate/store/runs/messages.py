@@ -16,6 +16,7 @@ from turngate.domain.conversation.messages import Message, Part
 from turngate.domain.digest import derived_id
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.storable import stored_digest
 from turngate.store.tables import conversations, messages
 
 _PARTS: TypeAdapter[tuple[Part, ...]] = TypeAdapter(tuple[Part, ...])
@@ -121,6 +122,16 @@ async def append(conn: Connection, new: NewMessage) -> None:
     await conn.execute(_INSERT, row_of(new))
 
 
+def digest(new: NewMessage) -> str:
+    """Return the digest of a message for the log."""
+    return digest_of_row(row_of(new))
+
+
+def digest_of_row(row: RowMapping | Mapping[str, Any]) -> str:
+    """Return the digest of a message as it is stored; equal to that of the same message when it was appended."""
+    return stored_digest({name: value for name, value in row.items() if name != "created_at"})
+
+
 def row_of(new: NewMessage) -> dict[str, Any]:
     """Return the row of a new message."""
     message = new.message
@@ -143,6 +154,11 @@ def _written(message: Message) -> str:
         return _PARTS.dump_json(message.parts).decode()
     except PydanticSerializationError:
         return json.dumps(_PARTS.dump_python(message.parts, mode="json"), ensure_ascii=False, separators=(",", ":"))
+
+
+async def rows_of_run(conn: Connection, run_id: str) -> list[RowMapping]:
+    """Return the rows of the messages that this run wrote."""
+    return list((await conn.execute(select(messages).where(messages.c.run_id == run_id))).mappings())
 
 
 async def path_to(conn: Connection, head_id: str | None) -> list[StoredMessage]:

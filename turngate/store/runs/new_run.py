@@ -105,7 +105,8 @@ async def open_run(
     if external is not None:
         await external_calls.add(conn, replace(external, run_id=new.id))
     named = {"agent": new.agent, "model": new.model, "started_by": new.started_by, "by": new.started_by}
-    await events.append(conn, new.id, [("run.started", {**named, **details})])
+    digests = events.digests(message={} if message is None else {message.id: messages.digest(message)})
+    await events.append(conn, new.id, [("run.started", {**named, **details, **digests})])
     return Run(**{**_UNSET, **row})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,7 @@ from sqlalchemy import bindparam, exists, insert, select, update
 from turngate.domain.requests import WhileRunning
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.storable import stored_digest
 from turngate.store.tables import queued_messages, runs
 
 _WAITING = (
@@ -43,6 +45,12 @@ class QueuedMessage:
     taken_at: str | None = None
 
 
+def digest(message: QueuedMessage) -> str:
+    """Return the digest for the log of what was sent; not of which run takes it, and when."""
+    sent = "id", "text", "while_running", "sent_by", "fingerprint"
+    return stored_digest({name: getattr(message, name) for name in sent})
+
+
 async def add(conn: Connection, message: QueuedMessage) -> None:
     """Store a message for a live run; the caller holds the run (:func:`turngate.store.runs.runs.hold_live`)."""
     await conn.execute(insert(queued_messages).values(**{**vars(message), "created_at": as_text(now())}))
@@ -54,6 +62,12 @@ async def get(conn: Connection, message_id: str) -> QueuedMessage | None:
         (await conn.execute(select(queued_messages).where(queued_messages.c.id == message_id))).mappings().one_or_none()
     )
     return QueuedMessage(**row) if row else None
+
+
+async def of_ids(conn: Connection, message_ids: Sequence[str]) -> list[QueuedMessage]:
+    """Return those of these messages that there are."""
+    query = select(queued_messages).where(queued_messages.c.id.in_(message_ids))
+    return [QueuedMessage(**row) for row in (await conn.execute(query)).mappings()]
 
 
 async def waiting(conn: Connection, run_id: str) -> list[QueuedMessage]:

@@ -18,6 +18,7 @@ from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.events import events
 from turngate.store.joined import parts
 from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, messages, queued_messages, runs, subtree_usage
@@ -98,14 +99,20 @@ class NewStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Closed:
-    """A step that was just closed: the message that closes it, and its calls with their results, in the model's order.
+    """A step that was just closed.
 
+    ``messages``: its response, and the message that closes it. ``calls``: with their results, in the model's order.
     ``trail``: as it was stored with it.
     """
 
-    head_message_id: str
+    messages: tuple[messages.NewMessage, messages.NewMessage]
     calls: tuple[calls.Call, ...]
     trail: Trail | None
+
+    @property
+    def head_message_id(self) -> str:
+        """The message that closes it."""
+        return self.messages[-1].id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,20 +214,12 @@ async def record_response(conn: Connection, run: runs.Run, new: NewStep) -> None
         ConflictError: the run has ended. An attempt that was thought lost must not move a conversation that continued.
     """
     step, response, final = new.number, new.response, new.final
-    message_id = derived_id("msg", run.id, str(step), "assistant")
-    message = messages.NewMessage(
-        id=message_id,
-        parent_id=run.head_message_id,
-        conversation_id=run.conversation_id,
-        run_id=run.id,
-        step=step,
-        message=response.message,
-    )
+    message = response_message(run, step, response.message)
     at = as_text(now())
     recorded = {
         "run_id": run.id,
         "step": step,
-        "assistant_message_id": message_id,
+        "assistant_message_id": message.id,
         "model": response.model,
         "finish_reason": response.finish_reason,
         "input_tokens": response.usage.input_tokens,
@@ -233,12 +232,34 @@ async def record_response(conn: Connection, run: runs.Run, new: NewStep) -> None
     }
     used = runs.Used(tokens=response.usage.input_tokens + response.usage.output_tokens, cost_micros=new.cost_micros)
     values = {"run": run.id, "at_step": step, "tokens": used.tokens, "cost": used.cost_micros}
-    values |= {"head": message_id, "at": at, "conversation": run.conversation_id}
+    values |= {"head": message.id, "at": at, "conversation": run.conversation_id}
     rows = {messages_table: [messages.row_of(message)], steps: [recorded]}
-    _message, _step, live, *_conversation = await (_RESPOND if final is None else _ANSWER).run(conn, rows, values)
+    _appended, _step, live, *_conversation = await (_RESPOND if final is None else _ANSWER).run(conn, rows, values)
     if not live:
         raise ConflictError(f"run {run.id} has ended; its response of step {step} came too late")
     await subtree_usage.add(conn, run, subtree_usage.SubtreeUsage(tokens=used.tokens, cost_micros=used.cost_micros))
+
+
+def response_message(run: runs.Run, step: int, message: Message) -> messages.NewMessage:
+    """Return the message of a response. ``run``: as it was when its model was asked."""
+    return _message(run, step, "assistant", run.head_message_id, message)
+
+
+def correction_message(run: runs.Run, step: int, corrective: str | None) -> messages.NewMessage:
+    """Return the message that closes a step without usable calls."""
+    parent_id = derived_id("msg", run.id, str(step), "assistant")
+    return _message(run, step, "results", parent_id, user_message(corrective or EMPTY_RESPONSE))
+
+
+def _message(run: runs.Run, step: int, name: str, parent_id: str, message: Message) -> messages.NewMessage:
+    return messages.NewMessage(
+        id=derived_id("msg", run.id, str(step), name),
+        parent_id=parent_id,
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        step=step,
+        message=message,
+    )
 
 
 async def unplanned(conn: Connection, run_id: str, step: int) -> Unplanned:
@@ -299,43 +320,40 @@ async def close(
     step_calls = [calls.Call(**call) for _response, call in pairs if call is not None]
     if assistant.calls and corrective is None:
         step_calls = [await _settled(conn, call, assistant, open_calls) for call in step_calls]
-        message = _results(assistant, step_calls, open_calls)
+        content = results_message(assistant, step_calls, open_calls)
+        message = _message(run, step, "results", response["id"], content)
     else:
-        message = user_message(corrective or EMPTY_RESPONSE)
-    results = messages.NewMessage(
-        id=derived_id("msg", run.id, str(step), "results"),
-        parent_id=response["id"],
-        conversation_id=run.conversation_id,
-        run_id=run.id,
-        step=step,
-        message=message,
-    )
+        message = correction_message(run, step, corrective)
     new_trail = None if trail_of is None else trail_of(step_calls)
     values = {
         "run": run.id,
         "at_step": step,
         "at": as_text(now()),
-        "head": results.id,
+        "head": message.id,
         "conversation": run.conversation_id,
         "new_trail": None if new_trail is None else new_trail.model_dump_json(),
     }
-    await _RESULTS.run(conn, {messages_table: [messages.row_of(results)]}, values)
-    return Closed(head_message_id=results.id, calls=tuple(step_calls), trail=new_trail)
+    await _RESULTS.run(conn, {messages_table: [messages.row_of(message)]}, values)
+    return Closed(messages=(response_message(run, step, assistant), message), calls=tuple(step_calls), trail=new_trail)
 
 
 async def _settled(conn: Connection, call: calls.Call, assistant: Message, open_call: Failure) -> calls.Call:
     """Return the call with its result; one that the model left open is settled."""
     if call.result is not None or all(part.tool_call_id != call.tool_call_id for part in assistant.calls):
         return call
-    if await calls.settle(conn, call.run_id, call.tool_call_id, open_call):
+    digest = await calls.settle(conn, call.run_id, call.tool_call_id, open_call)
+    if digest is not None:
+        payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": open_call.kind}
+        closed = {**payload, **events.digests(result={call.tool_call_id: digest})}
+        await events.append(conn, call.run_id, [("call.closed", closed)])
         return replace(call, result=open_call.model_dump_json())
     return (
         await calls.get(conn, call.run_id, call.tool_call_id) or call
     )  # settled since it was read: that result counts
 
 
-def _results(assistant: Message, step_calls: Sequence[calls.Call], open_calls: Failure) -> Message:
-    """Return the results of the step's calls, in the model's order."""
+def results_message(assistant: Message, step_calls: Sequence[calls.Call], open_calls: Failure) -> Message:
+    """Return the results of the step's calls, in the model's order. ``open_calls``: the result of those that are not there."""
     stored = {call.tool_call_id: call for call in step_calls}
     parts: list[ToolResultPart] = []
     for part in closures(assistant.calls, open_calls):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import bindparam, select, text
 
 from turngate.domain.conversation.clipping import result_digest
@@ -21,6 +23,12 @@ async def keep(conn: Connection, whole: str) -> str:
     digest = result_digest(whole)
     await conn.execute(_KEEP, {"digest": digest, "whole": whole, "at": as_text(now())})
     return digest
+
+
+async def of_digests(conn: Connection, digests: Sequence[str]) -> dict[str, str]:
+    """Return digest → stored text, of those that there are."""
+    query = select(whole_results.c.digest, whole_results.c.text).where(whole_results.c.digest.in_(digests))
+    return {row.digest: row.text for row in await conn.execute(query)}
 
 
 async def text_of(conn: Connection, digest: str) -> str | None:

@@ -12,7 +12,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -100,8 +100,8 @@ def verify(
 ) -> None:
     """Compute every hash again, look for gaps, repeats, swapped and cut-off events, and compare the store with the log.
 
-    Of the store, the digests of requests, calls and edits are computed from their bytes, and each decision's person, status
-    and edit must be those of its event. An export is checked without a store, so for its chains only.
+    Of the store, the digests of requests, calls, results, messages and decisions are computed from their bytes, and each
+    decision's person, status and edit must be those of its event. An export is checked without a store, so for its chains only.
 
     With `--against`, a log that was rewritten as a whole is found, too: it is not the one that was signed.
 
@@ -120,6 +120,10 @@ def verify(
             terminal.raw(f"{plain(head.run_id)}\t{head.length}\t{head.hash}")
     for each in signed:
         terminal.note(each.summary(checked.last_seq))
+    if checked.older_runs:
+        terminal.note(
+            f"{checked.older_runs:,} run(s) began before the log had digests of results and messages; theirs were not compared"
+        )
     terminal.note(f"the log is intact: {checked.events:,} event(s) in {len(checked.heads):,} chain(s)")
 
 
@@ -263,10 +267,12 @@ def _check_file(name: str, signed: Sequence[_SignedFile]) -> Checked:
 
 
 async def _check_store(settings: Settings, signed: Sequence[_SignedFile]) -> Checked:
-    check = LogCheck()
+    check, older_runs = LogCheck(), 0
 
     async def first_problem(conn: Connection, last_seq: int) -> ChainBreak | str | None:
+        nonlocal older_runs
         async for event in audit.every(conn):
+            older_runs += event.type == "run.started" and not evidence.is_complete(event)
             broken = check.add(event) or _first(each.add(event) for each in signed)
             if broken is not None:
                 return broken
@@ -281,7 +287,7 @@ async def _check_store(settings: Settings, signed: Sequence[_SignedFile]) -> Che
     async with stores.opened_store(settings) as database, database.read() as conn:
         last_seq = await events.last_seq(conn)
         broken = await first_problem(conn, last_seq)
-    return Checked.of(check, broken, last_seq)
+    return replace(Checked.of(check, broken, last_seq), older_runs=older_runs)
 
 
 def _first(problems: Iterable[str | None]) -> str | None:
@@ -289,7 +295,7 @@ def _first(problems: Iterable[str | None]) -> str | None:
 
 
 async def _first_difference(conn: Connection) -> ChainBreak | None:
-    """Compare the stored requests, calls and decisions of every run with its events."""
+    """Compare what is stored of every run with its events."""
     async for run_id in evidence.run_ids(conn):
         different = await evidence.first_difference(conn, run_id)
         if different is not None:
@@ -347,12 +353,16 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """The result of a check. ``broken``: the first thing that is wrong, in a sentence; None when nothing is."""
+    """The result of a check. ``broken``: the first thing that is wrong, in a sentence; None when nothing is.
+
+    ``older_runs``: whose rows of the store were compared in part, because their events lack digests.
+    """
 
     events: int
     heads: list[ChainHead]
     broken: str | None
     last_seq: int
+    older_runs: int = 0
 
     @classmethod
     def of(cls, check: LogCheck, broken: ChainBreak | str | None, last_seq: int) -> Checked:

@@ -15,12 +15,13 @@ from support.audit_store import in_store, turngate
 from support.event_guards import take_guards_away
 from support.stored_requests import live_run, request_row
 
+from turngate.domain.conversation.messages import user_message
 from turngate.domain.runs.event_chain import ChainedEvent, chain_hash
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import audit, events
 from turngate.store.requests import requests
-from turngate.store.runs import new_run, runs
+from turngate.store.runs import messages, new_run, runs
 
 RUNS = ("run_a", "run_b", "run_c")
 
@@ -289,3 +290,29 @@ def test_i15_a_row_without_an_event_is_found(store: Path, tmp_path: Path) -> Non
 
     in_store(copied, plant)
     assert "no event opened request rq_planted" in turngate("verify", store=copied, code=1)[1]
+
+
+def test_i15_a_rewritten_message_is_found_and_older_runs_are_counted(store: Path, tmp_path: Path) -> None:
+    """I15: the input of a run is compared with the log; of a run whose events have no digests, the report says so."""
+    copied = Path(shutil.copytree(store, tmp_path / "copy"))
+
+    async def begin(conn: Connection) -> None:
+        for run_id in ("new", "old"):
+            names = dict.fromkeys(("id", "conversation_id", "agent", "agent_version", "model", "task"), run_id)
+            new = new_run.NewRun(**names, input_message_id=f"msg_{run_id}", started_by="ann")
+            await messages.create_conversation(conn, run_id)
+            message = new.input_after(None, user_message("Pay 5."))
+            if run_id == "new":
+                await new_run.open_run(conn, new, message, details={})
+                continue
+            await messages.append(conn, message)
+            await new_run.insert_run(conn, new)
+            await events.append(conn, run_id, [("run.started", {"agent": "old"})])
+
+    async def rewrite(conn: Connection) -> None:
+        await conn.execute(text("UPDATE messages SET parts = replace(parts, '5', '5000')"))
+
+    in_store(copied, begin)
+    assert "1 run(s) began before the log had digests" in turngate("verify", store=copied)[1]
+    in_store(copied, rewrite)
+    assert "chain new, event 1: message msg_new is not as it was stored" in turngate("verify", store=copied, code=1)[1]
