@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import update
 from support.api_server import POLICY, TOOLS, Api, TextScript, api_on, token_for
+from support.changed_rows import changed
 from support.engine import stack
 from temporalio.client import Client
 
@@ -98,23 +98,23 @@ async def test_each_item_may_have_its_own_decision_id(api: Api) -> None:
 async def test_what_one_look_cannot_cover_is_refused_whole(api: Api) -> None:
     """Two tools, two rules, high risk, a request twice, none, too many: 422, and every request still waits."""
     one, two, shared, risky = await gated(api, "pay 1", "pay 2", "pay_shared 3", "pay 4")
-    async with api.stack.database.write() as conn:
-        rows = tables.requests
-        await conn.execute(update(rows).where(rows.c.id == risky["id"]).values(risk="high"))
-        await conn.execute(update(rows).where(rows.c.id == two["id"]).values(rule="another"))
     too_many = [{"id": f"rq_{number}", "digest": "0"} for number in range(101)]
-    for targets, pointer in (
-        ([one, shared], "/items/1"),
-        ([one, two], "/items/1"),
-        ([risky], "/items/0"),
-        ([{"id": "rq_none", "digest": "0"}, one, risky], "/items/2"),
-        ([one, one], "/items/1/request_id"),
-        ([], "/items"),
-        (too_many, "/items"),
+    async with (
+        changed(api.stack.database, tables.requests, {"id": risky["id"]}, risk="high"),
+        changed(api.stack.database, tables.requests, {"id": two["id"]}, rule="another"),
     ):
-        refused = await bulk(api, *targets)
-        assert refused.status_code == 422, refused.text
-        assert [each["pointer"] for each in refused.json()["errors"]] == [pointer]
+        for targets, pointer in (
+            ([one, shared], "/items/1"),
+            ([one, two], "/items/1"),
+            ([risky], "/items/0"),
+            ([{"id": "rq_none", "digest": "0"}, one, risky], "/items/2"),
+            ([one, one], "/items/1/request_id"),
+            ([], "/items"),
+            (too_many, "/items"),
+        ):
+            refused = await bulk(api, *targets)
+            assert refused.status_code == 422, refused.text
+            assert [each["pointer"] for each in refused.json()["errors"]] == [pointer]
     assert await statuses(api, one, two, shared, risky) == ["pending"] * 4
 
 
@@ -123,10 +123,8 @@ async def test_i10_an_agent_decides_none_of_many(api: Api) -> None:
     (request,) = await gated(api, "pay_shared 5")
     refused = await bulk(api, request, by=api.agent)
     assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
-    async with api.stack.database.write() as conn:
-        rows = tables.requests
-        await conn.execute(update(rows).where(rows.c.id == request["id"]).values(not_by=f"ada-{api.name}"))
-    barred = (await bulk(api, request)).json()["items"][0]
+    async with changed(api.stack.database, tables.requests, {"id": request["id"]}, not_by=f"ada-{api.name}"):
+        barred = (await bulk(api, request)).json()["items"][0]
     assert (barred["status"], barred["problem"]["code"]) == (403, "not_eligible")
     assert await statuses(api, request) == ["pending"]
 

@@ -11,6 +11,7 @@ import pytest
 from api.test_fork import approved, finished, forked, request_of
 from sqlalchemy import select, update
 from support.api_server import Api, token_for
+from support.changed_rows import changed
 from support.sub_agent_app import step, task
 from typer.testing import CliRunner
 
@@ -172,11 +173,10 @@ async def test_unrelated_runs_are_compared_step_by_step(office: Api, printed: Ca
     assert (comparison["shared"], comparison["differs"], comparison["parts_at"]) == (None, ["task"], 1)
     assert outline(comparison) == [(1, 1, [["arguments", "result"], []]), (2, 2, [])]
     assert all(pair["run"]["in_part"] for pair in comparison["steps"][0]["calls"])
-    async with office.stack.database.write() as conn:  # another whole result with the very same part
-        logs = select(calls.c.whole_result).where(calls.c.run_id == other["id"], calls.c.tool_name == "read_log")
-        rows = (calls.c.run_id == other["id"]) & (calls.c.tool_name == "list_rows")
-        await conn.execute(update(calls).where(rows).values(whole_result=logs.scalar_subquery()))
-    assert outline(await compared(office, run, other))[0] == (1, 1, [["arguments", "result"], ["result"]])
+    logs = select(calls.c.whole_result).where(calls.c.run_id == other["id"], calls.c.tool_name == "read_log")
+    rows = {"run_id": other["id"], "tool_name": "list_rows"}
+    async with changed(office.stack.database, calls, rows, whole_result=logs.scalar_subquery()):  # with the same part
+        assert outline(await compared(office, run, other))[0] == (1, 1, [["arguments", "result"], ["result"]])
     same = await office.start(first["task"])
     assert (await compared(office, run, await finished(office, same["id"])))["parts_at"] is None
     assert "no step differs" in await printed(run["id"], same["id"])

@@ -10,8 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import select
 from support.api_server import TOOLS, Api, TextScript, api_on, session_for, token_for
+from support.changed_rows import changed
 from support.engine import stack, until
 from temporalio.client import Client
 
@@ -361,13 +362,11 @@ async def test_bodies_are_strict(api: Api) -> None:
 async def test_no_one_decides_after_the_expiry(api: Api) -> None:
     """410 from the instant of the expiry on, also while no worker is there to write it; one that parks waits on."""
     request = await api.gated()
-    past = update(requests_table).where(requests_table.c.id == request["id"]).values(expires_at="2026-01-01T00:00:00Z")
-    async with api.stack.database.write() as conn:
-        await conn.execute(past)
-    await refused(api, request, 410, "request_expired")
-    async with api.stack.database.write() as conn:
-        await conn.execute(past.values(terms='{"on_expiry":"park"}'))
-    assert (await api.decide(request)).status_code == 200
+    database, this, past = api.stack.database, {"id": request["id"]}, {"expires_at": "2026-01-01T00:00:00Z"}
+    async with changed(database, requests_table, this, **past):
+        await refused(api, request, 410, "request_expired")
+    async with changed(database, requests_table, this, **past, terms='{"on_expiry":"park"}'):
+        assert (await api.decide(request)).status_code == 200
 
 
 async def test_an_unknown_request_is_404(api: Api) -> None:

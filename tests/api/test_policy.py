@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from support.api_server import Api, token_for
+from support.changed_rows import planted_calls
 from support.engine import stack
 from support.tools import Bench
 from temporalio.client import Client
@@ -249,22 +250,23 @@ async def test_shadow_rules_are_reported(idle: Api) -> None:
         )
         for place, verdict in enumerate(verdicts)
     ]  # fmt: skip
-    async with idle.stack.database.write() as conn:
-        await calls.insert_planned(conn, rows)
-    report = (await idle.operator.get("/api/v1/policy/shadow")).json()
-    assert (report["looked_at"], report["whole"]) == (32, True)
-    assert [(each["rule"], each["was"], each["would_be"], each["calls"]) for each in report["changes"]] == [
-        ("soon", "allow", "deny", 30),
-        ("later", "allow", "ask", 1),
-    ]
-    assert [each["tool_call_id"] for each in report["changes"][0]["examples"]] == [f"c{n:02}" for n in range(29, 9, -1)]
-    one = (await idle.operator.get("/api/v1/policy/shadow?rule=later")).json()
-    assert [each["rule"] for each in one["changes"]] == ["later"]
-    begun = from_text((await stored_run(idle, run["id"])).created_at)
-    for moved, number in ((timedelta(0), 32), (timedelta(microseconds=1), 0)):
-        since = {"since": (begun + moved).isoformat()}
-        assert (await idle.operator.get("/api/v1/policy/shadow", params=since)).json()["looked_at"] == number
-    assert (await idle.operator.get("/api/v1/policy/shadow?since=0001-01-01T00:00:00%2B14:00")).status_code == 422
+    async with planted_calls(idle.stack.database, rows):
+        report = (await idle.operator.get("/api/v1/policy/shadow")).json()
+        assert (report["looked_at"], report["whole"]) == (32, True)
+        assert [(each["rule"], each["was"], each["would_be"], each["calls"]) for each in report["changes"]] == [
+            ("soon", "allow", "deny", 30),
+            ("later", "allow", "ask", 1),
+        ]
+        assert [each["tool_call_id"] for each in report["changes"][0]["examples"]] == [
+            f"c{n:02}" for n in range(29, 9, -1)
+        ]
+        one = (await idle.operator.get("/api/v1/policy/shadow?rule=later")).json()
+        assert [each["rule"] for each in one["changes"]] == ["later"]
+        begun = from_text((await stored_run(idle, run["id"])).created_at)
+        for moved, number in ((timedelta(0), 32), (timedelta(microseconds=1), 0)):
+            since = {"since": (begun + moved).isoformat()}
+            assert (await idle.operator.get("/api/v1/policy/shadow", params=since)).json()["looked_at"] == number
+        assert (await idle.operator.get("/api/v1/policy/shadow?since=0001-01-01T00:00:00%2B14:00")).status_code == 422
 
 
 async def stored_run(api: Api, run_id: str) -> runs.Run:

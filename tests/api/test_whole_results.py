@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.api_server import Api, token_for
+from support.changed_rows import planted_calls
 from support.sub_agent_app import LIMITS, log_of, step, task
 from typer.testing import CliRunner
 
@@ -89,17 +90,17 @@ async def test_any_id_of_a_provider_leads_to_its_call(office: Api, call_id: str)
     """Slashes, question marks, percent signs and letters of any kind in a call's id lead to its result."""
     run_id, (call,) = await made_calls(office, ("read_log", {"chars": 20}))
     failed = Failure(kind="busy", reason="Later.", fields={"tried": 3})
-    async with office.stack.database.write() as conn:
+    async with office.stack.database.read() as conn:
         first = await calls.get(conn, run_id, call["tool_call_id"])
-        assert first is not None
-        row = {**vars(first), "tool_call_id": call_id, "position": 1, "result": failed.model_dump_json()}
-        await calls.insert_planned(conn, [calls.Call(**row)])
+    assert first is not None
+    row = {**vars(first), "tool_call_id": call_id, "position": 1, "result": failed.model_dump_json()}
     token = (await token_for(office.stack.database, "cli", "requests:read"))["Authorization"]
-    with SyncTurngateClient(office.url, token=token.removeprefix("Bearer ")) as reader:
-        document = await asyncio.to_thread(reader.get_result_text, run_id, call_id)
-        assert TOOL_RESULT.validate_python(json.loads(document)["result"]) == failed
-        with pytest.raises(NotFoundError):
-            await asyncio.to_thread(reader.get_result_text, run_id, f"{call_id}x")
+    async with planted_calls(office.stack.database, [calls.Call(**row)]):
+        with SyncTurngateClient(office.url, token=token.removeprefix("Bearer ")) as reader:
+            document = await asyncio.to_thread(reader.get_result_text, run_id, call_id)
+            assert TOOL_RESULT.validate_python(json.loads(document)["result"]) == failed
+            with pytest.raises(NotFoundError):
+                await asyncio.to_thread(reader.get_result_text, run_id, f"{call_id}x")
 
 
 @pytest.mark.exhaustive

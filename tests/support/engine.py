@@ -6,7 +6,7 @@ Only the model is a script, which is also what a user may choose.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,6 +38,7 @@ from turngate.runtime.embedded_temporal import PASSING_ENVIRONMENT, TUNING, temp
 from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.worker_group import WorkerGroup
 from turngate.store import agents as store_agents
+from turngate.store import evidence
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.policy import policies
@@ -318,10 +319,12 @@ async def stack(
     fallback: Sequence[str] = (),
     profiles: Profiles | None = None,
     judge: Judge | None = None,
+    tampered: str = "",
 ) -> AsyncIterator[Stack]:
     """An engine with one agent named ``agent``, and more ``agents``; ``working``: a worker runs inside the block.
 
-    ``model``: of every agent, or a :class:`Cast` of them, where ``agent`` has ``scripted:test``.
+    ``model``: of every agent, or a :class:`Cast` of them, where ``agent`` has ``scripted:test``. After the worker has stopped,
+    what the store has of the runs must be what the log says (I15). ``tampered``: why it is not, in a test that changes it.
     """
     agent = Agent(
         name="agent",
@@ -342,8 +345,18 @@ async def stack(
     async with database.write() as conn:
         await store_agents.publish_model_names(conn, Profiles(), (), declared=declared)
     engine = Stack(client, database, built.engine, built.task_queue)
-    if not working:
+    async with AsyncExitStack() as at_work:
+        if working:
+            await at_work.enter_async_context(engine.worker())
         yield engine
-        return
-    async with engine.worker():
-        yield engine
+    if not tampered:
+        await require_no_difference(database)
+
+
+async def require_no_difference(database: Database) -> None:
+    """Raise AssertionError, with the first difference, when what is stored of runs is not what the log says."""
+    async with database.read() as conn:
+        async for run_id in evidence.run_ids(conn):
+            different = await evidence.first_difference(conn, run_id)
+            if different is not None:
+                raise AssertionError(str(different))

@@ -215,7 +215,8 @@ async def test_i2_a_model_cannot_extend_its_budget(client: Client, sqlite: Datab
 async def test_i5_a_lost_run_still_asks_for_more(client: Client, sqlite: Database, bench: Bench, decided: bool) -> None:
     """I5: a recovered run waits at the same request; one approved meanwhile is carried out, once."""
     limits = Limits(steps=2, when_used_up="ask")
-    async with stack(client, sqlite, bench.look, model=spends(), limits=limits) as engine:
+    tampered = "a decision is written past the API" if decided else ""
+    async with stack(client, sqlite, bench.look, model=spends(), limits=limits, tampered=tampered) as engine:
         run = await engine.start()
         request = await engine.request(run, tool="extend_budget")
         await engine.workflow(run).terminate("lost")

@@ -200,7 +200,8 @@ async def test_i2_redemption_refuses_every_call_of_a_dry_run(
     """I2: if a call of a dry run reaches the door, allowed or approved, its handler does not start."""
     model = Script(says(pay(5)), says("Done."))
     rules = Policy(rule=[Rule(name="open", verdict="allow", tools=["pay"])]) if disposition == "run" else None
-    async with stack(client, sqlite, bench.pay, model=model, policy=rules, working=False) as engine:
+    tampered = "a run becomes a dry one"
+    async with stack(client, sqlite, bench.pay, model=model, policy=rules, working=False, tampered=tampered) as engine:
         run = await engine.start()
         async with engine.worker():
             if disposition == "ask":

@@ -239,7 +239,8 @@ async def test_i6_an_old_edit_is_asked_about_as_it_was_edited(client: Client, sq
 async def test_an_approval_is_as_old_as_the_person_who_gave_it_says_it(client: Client, database: Database) -> None:
     """Decided on Friday while no worker ran, seen by one on Monday: its age counts from Friday."""
     world = World(100)
-    async with paying(client, database, world.tool(depends=False), working=False) as engine:
+    tampered = "the request becomes older"
+    async with paying(client, database, world.tool(depends=False), working=False, tampered=tampered) as engine:
         async with engine.worker():
             run = await engine.start()
             first = await engine.request(run)

@@ -54,7 +54,8 @@ async def test_i2_bytes_changed_after_the_approval_do_not_run(
     client: Client, sqlite: Database, bench: Bench, tampering: str
 ) -> None:
     """I2, I6: if the stored arguments change after the approval, the digest differs and nothing runs."""
-    async with stack(client, sqlite, bench.pay, model=paying(), working=False) as engine:
+    tampered = "the stored arguments change"
+    async with stack(client, sqlite, bench.pay, model=paying(), working=False, tampered=tampered) as engine:
         async with engine.worker():
             run = await engine.start()
             request = await engine.request(run)
@@ -192,7 +193,8 @@ async def test_i4_the_store_names_the_winner_when_a_crash_ate_its_answer(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I4: a decision recorded just before a crash wins; a later one learns that, and the run follows the first."""
-    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
+    tampered = "a decision is written without its event"
+    async with stack(client, sqlite, bench.pay, model=paying(), tampered=tampered) as engine:
         run = await engine.start()
         request = await engine.request(run)
         # What an API leaves that dies between the record and the signal: the store knows, the workflow does not.

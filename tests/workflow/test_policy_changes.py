@@ -461,7 +461,8 @@ async def test_i2_every_error_at_the_door_ends_outside_it(
 
     ASKS.broken = False
     policy = Policy(rule=[Rule(name="ok", verdict="allow", tools=["slow"])])
-    async with held_up(client, sqlite, bench, PAY, tools=[pay], policy=policy) as (engine, run):
+    tampered = "a row is changed past the API" if breaks in {other_bytes, other_version, verdict_cannot_be_read} else ""
+    async with held_up(client, sqlite, bench, PAY, tools=[pay], policy=policy, tampered=tampered) as (engine, run):
         async with sqlite.read() as conn:
             planned = await calls.get(conn, run.id, "p")
         assert planned is not None

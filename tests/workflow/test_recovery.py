@@ -206,7 +206,8 @@ async def test_i3_an_answer_to_an_unknown_outcome_counts_after_the_loss(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """I3: a person's word that it did not happen starts the call again once, though the workflow was lost with the word."""
-    async with stack(client, sqlite, working(bench), model=ListModel(says(WORK), DONE), working=False) as engine:
+    model, tampered = ListModel(says(WORK), DONE), "a decision is written past the API"
+    async with stack(client, sqlite, working(bench), model=model, working=False, tampered=tampered) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
             run = await engine.start()
             await bench.started.wait()

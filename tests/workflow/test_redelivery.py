@@ -19,6 +19,8 @@ from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.store.tables import requests as requests_table
 
+PAST_THE_API = "a decision is written past the API"
+
 
 def paying() -> ListModel:
     return ListModel(says(call("pay", '{"cents": 5}', "c1")), says("Done."))
@@ -45,7 +47,7 @@ async def test_i5_a_decision_whose_update_was_lost_is_sent_again(
     client: Client, database: Database, bench: Bench
 ) -> None:
     """I5: a run that waits for a decision the store already has gets it when the API starts; sent twice, it runs once."""
-    async with stack(client, database, bench.pay, model=paying()) as engine:
+    async with stack(client, database, bench.pay, model=paying(), tampered=PAST_THE_API) as engine:
         run = await engine.start()
         await lose_the_update(engine, run, "approve")
         await redelivery.redeliver_earlier(engine.services)
@@ -59,7 +61,7 @@ async def test_i5_decisions_are_looked_at_once_a_few_seconds_after_they_were_mad
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """I5: a running API follows the decisions: none before its time, none twice."""
-    async with stack(client, sqlite, bench.pay, model=paying()) as engine:
+    async with stack(client, sqlite, bench.pay, model=paying(), tampered=PAST_THE_API) as engine:
         seq = await redelivery.redeliver_earlier(engine.services)
         run = await engine.start()
         request = await lose_the_update(engine, run, "approve")
