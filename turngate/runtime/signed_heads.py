@@ -40,7 +40,7 @@ from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent
 from turngate.runtime.settings import Settings
 from turngate.store.clock import as_text, now
-from turngate.store.database import Database
+from turngate.store.database import Connection, Database
 from turngate.store.events import audit, events
 
 logger = logging.getLogger(__name__)
@@ -333,6 +333,51 @@ class SigningOptions:
         return key
 
 
+async def newest_head(settings: Settings, conn: Connection) -> SignedHead | None:
+    """Return the newest signed line, after comparing it with the log; None: nothing is signed yet. Writes nothing.
+
+    Raises ConfigurationError when the key or the file cannot be used, or the settings name none, and SignedHeadsError when
+    the line is not about this log.
+    """
+    if settings.audit_key_file is None or settings.audit_heads is None:
+        raise ConfigurationError("TURNGATE_AUDIT_KEY_FILE and TURNGATE_AUDIT_HEADS are not set")
+    file = settings.audit_heads
+    signing = SigningOptions(
+        keys=read_keys(settings.audit_key_file, apart_from=settings.data_dir), file=file, command=(), every=0
+    )
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigurationError(
+            f"TURNGATE_AUDIT_HEADS={file} cannot be written: let the user who runs the API do that"
+        )
+    if not file.exists():
+        return None
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        head = _HeadsFile(descriptor).newest(repair=False)
+    finally:
+        os.close(descriptor)
+    signing.key_after(head)
+    if head is None:
+        return None
+    last = await events.last_seq(conn)
+    if last < head.last_seq:
+        raise _cut_off(file, head.last_seq, last)
+    hashes = await audit.hashes(conn, head.first_seq, head.last_seq) if head.first_seq <= head.last_seq else []
+    if _sha256("".join(hashes)) != head.events:
+        raise SignedHeadsError(
+            f"the events numbered {head.first_seq} to {head.last_seq} are not those that {file} signed at {as_text(head.at)}: "
+            f"run `turngate audit verify --against {file}`"
+        )
+    return head
+
+
+def _cut_off(file: Path, signed: int, last: int) -> SignedHeadsError:
+    return SignedHeadsError(
+        f"{file} was signed up to event {signed}, and the log ends with event {last}: it was cut, or set back. After a backup "
+        "was restored, move the file away and keep it"
+    )
+
+
 @asynccontextmanager
 async def signing_log(settings: Settings, database: Database) -> AsyncIterator[None]:
     """Sign the log while this runs, and once more at its end, if the settings name a key.
@@ -419,10 +464,7 @@ class _Signer:
         async with self._database.read() as conn:
             last = await events.last_seq(conn)
             if last < first - 1:
-                raise SignedHeadsError(
-                    f"{self._signing.file} was signed up to event {first - 1}, and the log ends with event {last}: it was "
-                    "cut, or set back. After a backup was restored, move the file away and keep it"
-                )
+                raise _cut_off(self._signing.file, first - 1, last)
             last = first - 1 if hands_over else min(last, first + SIGNED_AT_ONCE - 1)
             hashes = [] if last < first else await audit.hashes(conn, first, last)
         if last < first and not hands_over:
@@ -488,15 +530,15 @@ class _HeadsFile:
         finally:
             os.close(descriptor)
 
-    def newest(self) -> SignedHead | None:
-        """Return the last line, after removing what a crash left of one after it; None when there is none.
+    def newest(self, *, repair: bool = True) -> SignedHead | None:
+        """Return the last line, after removing what a crash left of one after it (``repair``); None when there is none.
 
         Raises SignedHeadsError when the file ends with something else.
         """
         size = os.fstat(self._descriptor).st_size
         tail = os.pread(self._descriptor, 2 * MAX_LINE_BYTES, max(size - 2 * MAX_LINE_BYTES, 0))
         whole = tail[: tail.rfind(b"\n") + 1]
-        if len(whole) < len(tail):
+        if repair and len(whole) < len(tail):
             os.ftruncate(self._descriptor, size - len(tail) + len(whole))
         if not whole:
             return None

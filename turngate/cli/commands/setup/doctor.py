@@ -25,7 +25,7 @@ from turngate.cli.stack import tool_confinement, unconfined_warning
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, TurngateError, UnknownSchemaError
 from turngate.models.port import ModelRequest
-from turngate.runtime import temporal_client
+from turngate.runtime import signed_heads, temporal_client
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.embedded_temporal import temporal_binary
 from turngate.runtime.locations import RunningStack, open_to_others
@@ -33,6 +33,7 @@ from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.workspaces import Workspaces
 from turngate.store import schema
 from turngate.store.database import Database
+from turngate.store.events import events
 from turngate.text.plain_text import plain
 from turngate.toolkits.private_files import PrivateFiles
 
@@ -72,6 +73,7 @@ async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIte
     yield await asyncio.to_thread(_confinement, settings)
     yield await asyncio.to_thread(_workspaces, settings)
     yield await _database(settings)
+    yield await _signed_log(settings)
     yield await _temporal(settings)
     yield await _api_port(settings)
     yield _notifications(settings)
@@ -175,6 +177,38 @@ async def _database(settings: Settings) -> Finding:
     if settings.database_url is None:
         return Finding(what, f"its schema is at {revision or 'nothing'}; the next start upgrades it to {newest}")
     return Finding(what, f"its schema is at {revision or 'nothing'}, not {newest}: run `turngate migrate`", good=False)
+
+
+async def _signed_log(settings: Settings) -> Finding:
+    what = "signed audit log"
+    if settings.audit_key_file is None or settings.audit_heads is None:
+        text = (
+            "off, so who can write the database can rewrite the whole log. `turngate audit keygen FILE` makes a key; set "
+            "TURNGATE_AUDIT_KEY_FILE to its file and TURNGATE_AUDIT_HEADS to the file of the signed lines"
+        )
+        return Finding(what, text)
+    if settings.database_url is None and not _embedded_database(settings).exists():
+        return Finding(what, "there is no log yet; the first `turngate up` begins to sign it")
+    try:
+        database = Database(settings.resolved_database_url)
+        try:
+            async with database.read() as conn:
+                head, last = await signed_heads.newest_head(settings, conn), await events.last_seq(conn)
+        finally:
+            await database.close()
+    except SQLAlchemyError:
+        return Finding(what, "not compared: the database has another schema", warns=True)
+    except TurngateError as error:
+        return Finding(what, str(error), good=False)
+    signed = 0 if head is None else head.last_seq
+    text = f"{settings.audit_heads} signs it up to event {signed:,} of {last:,}"
+    if last - signed > settings.audit_every:
+        return Finding(
+            what,
+            f"{text}: the rest is signed while `turngate api` or `turngate up` runs with these settings",
+            warns=True,
+        )
+    return Finding(what, text)
 
 
 def _embedded_database(settings: Settings) -> Path:

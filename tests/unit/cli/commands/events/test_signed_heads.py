@@ -19,9 +19,11 @@ from support.event_guards import take_guards_away
 from support.stored_requests import live_run
 
 from turngate.cli import stores
+from turngate.cli.commands.setup.doctor import Finding, examine
+from turngate.cli.options import DEFAULT_APP
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.event_chain import chain_hash
-from turngate.runtime import signed_heads
+from turngate.runtime import embedded_temporal, signed_heads
 from turngate.runtime.settings import load_settings
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
@@ -411,3 +413,51 @@ def test_an_export_may_be_older_than_the_newest_signature(store: Path, key: Path
     later = json.loads(header) | {"exported_at": "2999-01-01T00:00:00+00:00"}
     export.write_text(json.dumps(later) + "\n" + rest)
     assert "the log ends with event 6; events up to 7" in turngate("verify", str(export), *trusted, code=1)[1]
+
+
+def examined(store: Path, **more: Any) -> Finding:
+    """What ``turngate doctor`` says of the signed log."""
+    settings = load_settings(api_port=embedded_temporal.choose_port(), data_dir=store, **more)
+    findings = asyncio.run(examine(settings, DEFAULT_APP, probe=False, show=lambda _: None))
+    (finding,) = (each for each in findings if each.what == "signed audit log")
+    return finding
+
+
+def test_i15_the_doctor_compares_the_newest_line_with_the_log(store: Path, key: Path, heads: Path) -> None:
+    """I15: it says how far the log is signed, writes nothing, and fails for a log that is not the one that was signed."""
+    off = examined(store)
+    assert off.good
+    assert "TURNGATE_AUDIT_KEY_FILE" in off.text
+    settings = {"audit_key_file": key, "audit_heads": heads}
+    assert "up to event 0 of 6" in examined(store, **settings).text
+    assert not heads.exists()
+    unsigned = examined(store, **settings, audit_every=5)
+    assert (unsigned.good, unsigned.warns) == (True, True)
+    signing(store, key, heads)
+    with heads.open("a") as file:
+        file.write("{")  # a crash, or a line that is being written
+    before = heads.read_bytes()
+    signed = examined(store, **settings)
+    assert (signed.good, signed.warns, heads.read_bytes()) == (True, False, before)
+    assert "up to event 6 of 6" in signed.text
+    in_store(store, lambda conn: rewrite(conn, changed))
+    assert "turngate audit verify --against" in examined(store, **settings).text
+    in_store(store, lambda conn: conn.execute(text("UPDATE event_counter SET last_seq = 5")))
+    cut = examined(store, **settings)
+    assert not cut.good
+    assert "the log ends with event 5" in cut.text
+
+
+def test_the_doctor_says_what_keeps_the_log_from_being_signed(store: Path, key: Path, heads: Path) -> None:
+    """A key that others can read, another key, no key, and a file that is none: each with what to do."""
+    signing(store, key, heads)
+    turngate("keygen", str(key.with_name("other")))
+    for audit_key_file, fix in ((key.with_name("other"), "Put that key first"), (key.with_name("none"), "keygen")):
+        finding = examined(store, audit_key_file=audit_key_file, audit_heads=heads)
+        assert not finding.good
+        assert fix in finding.text
+    key.chmod(0o644)
+    assert "chmod 600" in examined(store, audit_key_file=key, audit_heads=heads).text
+    key.chmod(0o600)
+    heads.write_text("something else\n")
+    assert "move it away" in examined(store, audit_key_file=key, audit_heads=heads).text
