@@ -10,6 +10,7 @@ from fastapi import Request
 from approvals_api.http.authentication import form_token, session_secret
 from approvals_api.pages.templating import Frame
 from approvals_api.principal import Principal
+from turngate.domain.errors import InvalidInputError
 from turngate.store import badges
 from turngate.store.database import Connection
 
@@ -34,6 +35,13 @@ async def frame_of(conn: Connection, request: Request, principal: Principal) -> 
 
 
 async def typed_of(request: Request) -> Mapping[str, str]:
-    """Return what a form sent: control name → text; files and repeats of a name are left out."""
-    form = await request.form(max_fields=MAX_FIELDS)
-    return {name: text for name, text in form.items() if isinstance(text, str)}
+    """Return what a form sent: control name → text; files are left out.
+
+    Raises InvalidInputError when a name is there twice: no form of these pages sends that, and readers disagree which counts.
+    """
+    sent = (await request.form(max_fields=MAX_FIELDS)).multi_items()
+    typed = {name: text for name, text in sent if isinstance(text, str)}
+    if len({name for name, _ in sent}) != len(sent):
+        message = "the form sends a name twice: reload the page and send it again"
+        raise InvalidInputError(message, errors=[{"pointer": "", "message": message}])
+    return typed

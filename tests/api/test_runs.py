@@ -96,6 +96,23 @@ async def test_a_key_belongs_to_the_credential_that_sent_it(api: Api) -> None:
     await finished(api, third.json()["id"])
 
 
+async def test_a_key_of_a_queued_message_belongs_to_its_credential(api: Api) -> None:
+    """Two tokens of one name send under one key to a live run: two messages; each one's repeat is its own first one."""
+    request = await api.gated()
+    path, key = f"/api/v1/runs/{request['run_id']}/messages", {"Idempotency-Key": secrets.token_hex(8)}
+    starter = (await api.operator.get(f"/api/v1/runs/{request['run_id']}")).json()["started_by"]
+    twin = await token_for(api.stack.database, starter, "runs:write", "requests:read")
+    message = {"input": "and then?", "while_running": "inject"}
+    for client, more in ((api.agent, {}), (api.stranger, twin), (api.agent, {}), (api.stranger, twin)):
+        assert (await client.post(path, json=message, headers={**key, **more})).status_code in {200, 201, 202}
+    run = (await api.operator.get(f"/api/v1/runs/{request['run_id']}")).json()
+    assert [each["text"] for each in run["waiting_messages"]] == ["and then?"] * 2
+    other = await api.stranger.post(path, json={**message, "input": "or else?"}, headers={**key, **twin})
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency_key_reused")
+    assert (await api.decide(request)).status_code == 200
+    await finished(api, request["run_id"])
+
+
 async def test_a_conversation_continues(api: Api) -> None:
     """The next run of a conversation reads the first one's messages; while one is live, another is 409 run_live."""
     request = await api.gated()

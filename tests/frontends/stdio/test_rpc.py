@@ -47,6 +47,7 @@ async def rpc(driven_api: Api, tmp_path_factory: pytest.TempPathFactory) -> Asyn
     [
         ('{"jsonrpc": "2.0", "id": 1, "method"', -32700, None),
         ('{"jsonrpc": "2.0", "id": NaN, "method": "agents.list"}', -32700, None),
+        ('{"jsonrpc": "2.0", "id": 1, "id": 2, "method": "agents.list"}', -32700, None),
         ("[" * 100_000, -32700, None),
         ("3", -32600, None),
         ("[]", -32600, None),

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 
@@ -14,6 +14,7 @@ from approvals_api.app import documented_app
 from approvals_api.http.exact_routes import ExactRoute
 from approvals_api.http.openapi import new_app
 from approvals_api.http.problems import install_problems
+from approvals_api.pages.frames import typed_of
 
 router = APIRouter(route_class=ExactRoute)
 
@@ -29,12 +30,18 @@ async def choose(body: Choice) -> Choice:
     return body
 
 
-async def send(body: bytes, content_type: str = "application/json") -> httpx.Response:
+@router.post("/form")
+async def fill(request: Request) -> dict[str, str]:
+    """Return what was typed."""
+    return dict(await typed_of(request))
+
+
+async def send(body: bytes, content_type: str = "application/json", *, path: str = "/api/v1/choice") -> httpx.Response:
     """Post a body to a route that returns what it read."""
     app = new_app(routers=(router,))
     install_problems(app, None)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-        return await client.post("/api/v1/choice", content=body, headers={"Content-Type": content_type})
+        return await client.post(path, content=body, headers={"Content-Type": content_type})
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", "application/x+json"])
@@ -76,3 +83,12 @@ def test_every_route_that_takes_a_body_reads_it_exactly() -> None:
     with_body = [each for each in routes if isinstance(each, APIRoute) and each.body_field is not None]
     assert len(with_body) > 20
     assert [each.path for each in with_body if not isinstance(each, ExactRoute)] == []
+
+
+async def test_a_form_that_names_a_control_twice_is_refused() -> None:
+    """A form is a body, too: of two decisions none is taken."""
+    form = "application/x-www-form-urlencoded"
+    taken = await send(b"action=reject&message=", form, path="/form")
+    assert taken.json() == {"action": "reject", "message": ""}
+    refused = await send(b"action=reject&action=approve", form, path="/form")
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")

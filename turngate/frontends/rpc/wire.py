@@ -117,9 +117,16 @@ def application_error(error: TurngateError, *, of: Id = None) -> RpcError:
 
 def _decoded(line: bytes) -> Any:
     try:
-        return json.loads(line, parse_constant=_refused, parse_float=_finite)
+        return json.loads(line, parse_constant=_refused, parse_float=_finite, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise RpcError(PARSE_ERROR, f"this line is no JSON: {error}") from None
+
+
+def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    by_name = dict(members)
+    if len(by_name) != len(members):
+        raise ValueError("a name is there twice in one object")
+    return by_name
 
 
 def _refused(word: str) -> float:
