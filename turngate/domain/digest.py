@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from turngate.domain.text.json_text import MAX_CHARS
+from turngate.domain.text.json_text import MAX_ARGUMENT_CHARS
 
 
 def framed_sha256(*fields: str) -> str:
@@ -44,7 +44,7 @@ def repeat_key(tool_name: str, raw_input: str) -> str:
     Text that is not JSON, or nests too deep to be read, keys as itself: this runs before a call is known to be valid,
     so the model's text must never make it raise (I9). Used to close a repeat of a refused call without asking again (I12).
     """
-    if len(raw_input) > MAX_CHARS:
+    if len(raw_input) > MAX_ARGUMENT_CHARS:
         return framed_sha256(tool_name, raw_input)
     try:
         # ASCII: half a surrogate pair is valid as a JSON escape, and cannot be encoded as a character.

@@ -36,7 +36,7 @@ BOMBS = {
     "small number": '{"x":-1e-999999999999999999999}',
     "float": '{"x":1e400}',
     "long": '{"x":[' + "1," * 1_040_000 + "1]}",
-    "longer": '{"x":"' + "a" * json_text.MAX_CHARS + '"}',
+    "longer": '{"x":"' + "a" * json_text.MAX_ARGUMENT_CHARS + '"}',
     "one name": "{" + ",".join(['"x":1'] * 250_000) + "}",
     "surrogate": '{"x":"\\ud800"}',
 }
@@ -90,8 +90,8 @@ def test_i14_json_bombs_are_read_soon_or_refused(bomb: str) -> None:
 
 
 def test_i14_arguments_have_a_size() -> None:
-    """A call whose arguments have more than two million characters is closed as malformed, whatever they are."""
+    """A call whose arguments have more than sixteen million characters is closed as malformed, whatever they are."""
     for tool in (TOOL, BY_SCHEMA):
-        with pytest.raises(InvalidToolInput, match="more than 2,097,152 characters") as refused:
+        with pytest.raises(InvalidToolInput, match="more than 16,777,216 characters") as refused:
             tool.decode(BOMBS["longer"])
         assert refused.value.problem == "malformed_json"

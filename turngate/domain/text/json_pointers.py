@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from turngate.domain.text.json_text import MAX_CHARS
+from turngate.domain.text.json_text import MAX_ARGUMENT_CHARS
 
 _POINTER = re.compile(r"(/([^~/]|~[01])*)*")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -38,8 +38,8 @@ def decode_arguments(raw: str) -> JsonValue:
         ValueError: too long, not JSON, ``NaN`` or ``Infinity``, nested too deep, or with an exponent that nothing can hold.
             The caller asks or denies.
     """
-    if len(raw) > MAX_CHARS:
-        raise ValueError(f"the arguments have more than {MAX_CHARS:,} characters")
+    if len(raw) > MAX_ARGUMENT_CHARS:
+        raise ValueError(f"the arguments have more than {MAX_ARGUMENT_CHARS:,} characters")
     try:
         decoded: JsonValue = json.loads(
             raw, object_pairs_hook=_object, parse_float=Decimal, parse_constant=_no_constant

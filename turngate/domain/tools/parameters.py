@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from turngate.domain.text.json_text import MAX_CHARS
+from turngate.domain.text.json_text import MAX_ARGUMENT_CHARS
 from turngate.domain.tools.failures import InputProblem, InvalidToolInput, describe_validation
 
 NO_PROPERTIES: dict[str, JsonValue] = {"type": "object", "properties": {}}
@@ -82,8 +82,8 @@ def object_text(raw_input: str) -> str:
     Raises InvalidToolInput (``malformed_json``) for text that is too long, not JSON, or JSON and no object. ``NaN`` is not JSON:
     pydantic reads it as a number, and one that no predicate compares (``p.cents > 5_000``) would gate.
     """
-    if len(raw_input) > MAX_CHARS:
-        raise InvalidToolInput(f"arguments have more than {MAX_CHARS:,} characters", "malformed_json")
+    if len(raw_input) > MAX_ARGUMENT_CHARS:
+        raise InvalidToolInput(f"arguments have more than {MAX_ARGUMENT_CHARS:,} characters", "malformed_json")
     text = raw_input.strip() or "{}"
     try:
         loaded = json.loads(text, parse_constant=_no_constant)
