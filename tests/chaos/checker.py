@@ -272,7 +272,11 @@ def workflows_agree(evidence: Evidence) -> Iterator[Violation]:
         if workflow.replay_error:
             yield Violation("workflow", run_id, f"its history does not replay: {workflow.replay_error}")
         # Of an interrupted run's decisions some may never have had to arrive; a run may learn of one by an expiry's timer, too.
-        decided = {each.id for each in recorded.requests if each.decision_id is not None and each.expires_at is None}
+        decided = {
+            each.id
+            for each in recorded.requests
+            if each.decision_id is not None and each.expires_at is None and not _seen_beside(recorded, each)
+        }
         for missing in decided - workflow.received if recorded.run.status == "completed" else ():
             yield Violation("workflow", missing, "it is decided, and its run never got a signal")
 
@@ -306,6 +310,19 @@ def _ended_unstarted(recorded: Recorded) -> bool:
     """Tell whether this is a sub-agent's run that its parent's interrupt ended before its workflow was started."""
     run = recorded.run
     return run.parent_run_id is not None and run.status == "interrupted" and run.step == 0 and not recorded.calls
+
+
+def _seen_beside(recorded: Recorded, request: Request) -> bool:
+    """Tell whether the run may have learned of a decision by the end of another call.
+
+    The decision gave its call a result, so an activity of the same step may have been the one to close the step, and then
+    the workflow looks at what waits in it, and no signal is sent any more (docs/adr/0033).
+    """
+    if request.verb not in {"reject", "respond"} or _outcome(recorded, request) == "did_not_happen":
+        return False
+    step_of = {call.tool_call_id: call.step for call in recorded.calls}
+    started = {each.tool_call_id for each in recorded.executions} - {request.tool_call_id}
+    return step_of.get(request.tool_call_id) in {step_of.get(call_id) for call_id in started}
 
 
 def _closed_unplanned(recorded: Recorded) -> int:

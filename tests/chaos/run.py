@@ -67,9 +67,11 @@ def main() -> int:
         return 2
     databases = DATABASES if chosen == "both" else (chosen,)
     print(f"CHAOS_SEED={seed}", flush=True)
-    outcomes = [asyncio.run(one(each, seed, -(-calls // len(databases)), seconds)) for each in databases]
-    report.write_text(written(outcomes))
-    print(f"\n{written(outcomes)}\nwritten to {report}")
+    outcomes = []
+    for each in databases:
+        outcomes.append(asyncio.run(one(each, seed, -(-calls // len(databases)), seconds)))
+        report.write_text(written(outcomes))
+        print(f"\n{written(outcomes)}\nwritten to {report}", flush=True)
     return 0 if all(each.good for each in outcomes) else 1
 
 

@@ -209,6 +209,20 @@ def test_an_interrupt_may_come_before_a_plan_and_before_a_sub_agents_workflow() 
     assert [each.kind for each in violations(unstarted(interrupted(whole()), parent_run_id=None, status="completed"))]
 
 
+def test_a_decision_that_settles_its_call_may_be_seen_without_a_signal() -> None:
+    """Beside a call that runs in the same step; one that starts its call again is never seen without a signal."""
+    beside = whole()
+    beside.workflows[RUN].received.discard("rq-refused-approval")
+    assert violations(beside) == []
+    alone = whole()
+    alone.workflows[RUN].received.discard("rq-refused-approval")
+    change(alone.runs[RUN].calls, of_call(alone, "refused"), step=2)
+    assert [each.kind for each in violations(alone)] == ["workflow"]
+    again = whole()
+    again.workflows[RUN].received.discard("rq-lost-outcome")
+    assert [each.kind for each in violations(again)] == ["workflow"]
+
+
 def of_call(evidence: Evidence, call: str) -> int:
     return next(at for at, each in enumerate(evidence.runs[RUN].calls) if each.tool_call_id == call)
 
