@@ -184,6 +184,8 @@ async def test_a_run_is_paused_gets_a_message_and_is_stopped(rpc: Driver) -> Non
     """Pause, resume, send and interrupt are the API's own, and so are their refusals: problem documents."""
     run = (await rpc.ask("run.start", agent="agent", input="pay 6"))["result"]
     watch = (await rpc.ask("run.watch", run_id=run["id"], deltas=False))["result"]
+    # Else a paused run could read the message in place of "pay 6", and complete.
+    await rpc.until(_event("request.opened", watch["watch_id"]))
     for method, params, event in [
         ("run.pause", {"reason": "tea"}, "run.paused"),
         ("run.resume", {}, "run.resumed"),
