@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from approvals_api.lookups import existing_run
@@ -60,9 +61,7 @@ async def require_known_model(conn: Connection, spec: str) -> None:
 
     A known provider is not enough: a name decides what a request costs and, for ``scripted:FILE``, which file a worker reads.
     """
-    names = await agents.every_model_name(conn)
-    known = [each.name for each in names if each.kind in {"profile", "declared"}]
-    known = list(dict.fromkeys((*known, *(agent.model for agent in await agents.every(conn)))))
+    known = _choosable(await agents.every_model_name(conn))
     if spec in known:
         return
     message = (
@@ -84,14 +83,20 @@ async def offered_models(conn: Connection) -> list[str]:
 
 async def model_choices(conn: Connection) -> list[ModelChoice]:
     """Return the models to choose from: the profiles with their models, then the agents' own models, each once."""
+    names = await agents.every_model_name(conn)
     choices = {
-        each.name: ModelChoice(name=each.name, stands_for=each.model)
-        for each in await agents.every_model_name(conn)
-        if each.kind == "profile"
+        each.name: ModelChoice(name=each.name, stands_for=each.model) for each in names if each.kind == "profile"
     }
+    known = _choosable(names)
     for agent in await agents.every(conn):
-        choices.setdefault(agent.model, ModelChoice(name=agent.model))
+        if agent.model in known:  # that of an agent that no app has any more isn't
+            choices.setdefault(agent.model, ModelChoice(name=agent.model))
     return list(choices.values())
+
+
+def _choosable(names: Sequence[agents.ModelName]) -> list[str]:
+    """Return what the apps and models.toml declare: a provider's name alone is none."""
+    return [each.name for each in names if each.kind != "provider"]
 
 
 def _ended(run: Run) -> ConflictError:

@@ -113,7 +113,7 @@ class Scene:
         while True:
             try:
                 async with self._store.write() as conn:
-                    await agents.publish_model_names(conn, Profiles(), (), declared=[spec])
+                    await agents.publish_model_names(conn, Profiles(), (), task_queue=spec[-200:], declared=[spec])
             except (UnavailableError, SQLAlchemyError, OSError):
                 if time.monotonic() > deadline:
                     raise

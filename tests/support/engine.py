@@ -343,7 +343,7 @@ async def stack(
     built = await build_harness(app, client, database, models, profiles=profiles)
     declared = [*DECLARED, *(models.declared if isinstance(models, Cast) else ())]
     async with database.write() as conn:
-        await store_agents.publish_model_names(conn, Profiles(), (), declared=declared)
+        await store_agents.publish_model_names(conn, Profiles(), (), task_queue="of the test", declared=declared)
     engine = Stack(client, database, built.engine, built.task_queue)
     async with AsyncExitStack() as at_work:
         if working:

@@ -306,7 +306,7 @@ async def limited_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
     models = Cast(test=limited, quick=ListModel(says("Done.")))
     async with sqlite.write() as conn:
         await agents.publish_model_names(
-            conn, Profiles({"quick": Profile(name="quick", model="scripted:q")}), ["scripted"]
+            conn, Profiles({"quick": Profile(name="quick", model="scripted:q")}), ["scripted"], task_queue="of quick"
         )
     async with (
         stack(client, sqlite, *tools_of(ran), model=models) as engine,

@@ -101,7 +101,7 @@ async def test_who_may_switch_and_to_what(client: Client, sqlite: Database, benc
             await model_switch.switch_model(engine.services, ADA, run.id, model="any:thing")  # no profile is there yet
         async with sqlite.write() as conn:
             profiles = Profiles({"fast": Profile(name="fast", model="openai:a")})
-            await agents.publish_model_names(conn, profiles, ["openai"], declared=["openai:b"])
+            await agents.publish_model_names(conn, profiles, ["openai"], task_queue="more", declared=["openai:b"])
         for wrong in ("slow", "nosuch:model", "openai:c", "scripted:/etc/shadow"):
             with pytest.raises(InvalidInputError, match="fast") as refused:
                 await model_switch.switch_model(engine.services, ADA, run.id, model=wrong)

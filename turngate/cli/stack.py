@@ -184,7 +184,9 @@ async def serving_worker(
     await publish_agents(app, database, task_queue=settings.task_queue)
     async with database.write() as conn:
         declared = declared_models(app.app, models.profiles)
-        await agents.publish_model_names(conn, models.profiles, models.providers, declared=declared)
+        await agents.publish_model_names(
+            conn, models.profiles, models.providers, task_queue=settings.task_queue, declared=declared
+        )
     task = asyncio.create_task(worker.run(), name="worker")
     try:
         async with LoopWatch("the worker", file=settings.health_file):

@@ -38,6 +38,7 @@ from worker import WorkerOptions, build_engine, build_worker, publish_agents
 
 STOP_SECONDS: Final = 0.5
 WORKSPACES: Final = "workspaces"
+TASK_QUEUE: Final = "turngate"
 """Where in the directory each attempt gets its copy of a case's workspace."""
 
 
@@ -144,10 +145,12 @@ async def staged(
             client = await Client.connect(temporal.address, data_converter=data_converter())
             skipper = TimeSkipper(client, config=TimeSkippingConfig(enabled=False)) if clock else None
             client = client if skipper is None else skipper.client
-            await publish_agents(app, database, task_queue="turngate")
+            await publish_agents(app, database, task_queue=TASK_QUEUE)
             async with database.write() as conn:
                 declared = dict.fromkeys([*declared_models(app.app, models.profiles), *specs])
-                await agents.publish_model_names(conn, models.profiles, models.providers, declared=declared)
+                await agents.publish_model_names(
+                    conn, models.profiles, models.providers, task_queue=TASK_QUEUE, declared=declared
+                )
             stage = Stage(app, models, database, client, skipper, directory / WORKSPACES)
             try:
                 yield stage

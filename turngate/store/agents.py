@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
-from sqlalchemy import bindparam, select, text, update
+from sqlalchemy import bindparam, delete, select, text, update
 
 from turngate.domain.agents.app import App, Limits
 from turngate.domain.agents.model_profiles import Profiles
@@ -101,9 +101,12 @@ NameKind = Literal["profile", "declared", "provider"]
 
 # Both databases know this form, and SQLAlchemy has it only per dialect.
 _PUT = text(
-    "INSERT INTO model_names (name, kind, model, published_at) VALUES (:name, :kind, :model, :published_at) "
-    "ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, model = excluded.model, published_at = excluded.published_at"
+    "INSERT INTO model_names (task_queue, name, kind, model, published_at) "
+    "VALUES (:task_queue, :name, :kind, :model, :published_at) ON CONFLICT (task_queue, name) "
+    "DO UPDATE SET kind = excluded.kind, model = excluded.model, published_at = excluded.published_at"
 )
+UNKNOWN_QUEUE = ""
+"""Of names that were published before each had its task queue. The next worker that publishes removes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +120,14 @@ class ModelName:
 
 
 async def publish_model_names(
-    conn: Connection, profiles: Profiles, providers: Iterable[str], *, declared: Iterable[str] = ()
+    conn: Connection,
+    profiles: Profiles,
+    providers: Iterable[str],
+    *,
+    task_queue: str,
+    declared: Iterable[str] = (),
 ) -> None:
-    """Add these names, or replace their models. Several workers may do so at once: each adds its own.
+    """Replace the names that workers of this task queue published. Several workers may do so at once.
 
     ``declared``: what the app and the profiles name, as ``provider:name``; runs may be started with these alone.
     """
@@ -127,11 +135,16 @@ async def publish_model_names(
     rows += [(spec, "declared", spec) for spec in declared if spec not in profiles]
     rows += [(name, "provider", "") for name in providers if name not in profiles]
     for name, kind, model in sorted(rows):  # in one order, or two workers could wait for each other
-        put = {"name": name, "kind": kind, "model": model, "published_at": as_text(now())}
+        put = {"task_queue": task_queue, "name": name, "kind": kind, "model": model, "published_at": as_text(now())}
         await conn.execute(_PUT, put)
+    own = model_names.c.task_queue.in_([task_queue, UNKNOWN_QUEUE])
+    is_named = (model_names.c.task_queue == task_queue) & model_names.c.name.in_([name for name, _kind, _model in rows])
+    await conn.execute(delete(model_names).where(own, ~is_named))
 
 
 async def every_model_name(conn: Connection) -> list[ModelName]:
-    """Return all of them, profiles first, by name."""
-    query = select(model_names).order_by(model_names.c.kind, model_names.c.name)
-    return [ModelName(**row) for row in (await conn.execute(query)).mappings()]
+    """Return all of them by kind and name, each once, as it was published last."""
+    columns = [model_names.c[each.name] for each in fields(ModelName)]
+    rows = (await conn.execute(select(*columns).order_by(model_names.c.published_at))).mappings()
+    newest = {row["name"]: ModelName(**row) for row in rows}
+    return sorted(newest.values(), key=lambda each: (each.kind, each.name))

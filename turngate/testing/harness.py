@@ -105,6 +105,7 @@ async def build_harness(
     await publish_agents(app, database, task_queue=task_queue)
     named = Profiles() if profiles is None else profiles
     async with database.write() as conn:
-        await agents.publish_model_names(conn, named, (), declared=declared_models(app.app, named))
+        declared = declared_models(app.app, named)
+        await agents.publish_model_names(conn, named, (), task_queue=task_queue, declared=declared)
     engine = build_engine(app, database, models, profiles, workspaces=ANYWHERE)
     return EngineHarness(client, database, engine, task_queue)

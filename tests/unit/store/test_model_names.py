@@ -13,19 +13,32 @@ def named(*names: str, model: str = "p:m") -> Profiles:
     return Profiles({name: Profile(name=name, model=model) for name in names})
 
 
-async def test_each_worker_adds_its_names_and_replaces_their_models(database: Database) -> None:
-    """Profiles first; each name once, with its latest model; a profile hides a provider of its name."""
-    async with database.write() as conn:
-        await agents.publish_model_names(conn, named("slow", "fast"), ["openai", "fast"])
-        await agents.publish_model_names(conn, named("fast", model="p:new"), ["groq"])
+async def published(database: Database) -> list[tuple[str, str, str]]:
     async with database.read() as conn:
-        names = [(each.kind, each.name, each.model) for each in await agents.every_model_name(conn)]
-    assert names == [
+        return [(each.kind, each.name, each.model) for each in await agents.every_model_name(conn)]
+
+
+async def test_a_task_queues_workers_replace_its_names(database: Database) -> None:
+    """Each name once, with its latest model; a profile hides a provider of its name; other queues keep their own."""
+    async with database.write() as conn:
+        await agents.publish_model_names(conn, named("slow"), ["openai"], task_queue="other")
+        await agents.publish_model_names(conn, named("old", "fast"), ["openai", "fast"], task_queue="own")
+        await agents.publish_model_names(conn, named("fast", model="p:new"), ["groq"], task_queue="own")
+    assert await published(database) == [
         ("profile", "fast", "p:new"),
         ("profile", "slow", "p:m"),
         ("provider", "groq", ""),
         ("provider", "openai", ""),
     ]
+
+
+async def test_i13_a_model_that_is_no_longer_declared_is_gone(database: Database) -> None:
+    """I13: also one that was published before names had task queues."""
+    async with database.write() as conn:
+        await agents.publish_model_names(conn, named(), (), task_queue="", declared=["p:former"])
+        await agents.publish_model_names(conn, named(), (), task_queue="own", declared=["p:dear", "p:cheap"])
+        await agents.publish_model_names(conn, named(), (), task_queue="own", declared=["p:cheap"])
+    assert await published(database) == [("declared", "p:cheap", "p:cheap")]
 
 
 async def test_a_fallback_yields_to_a_person_and_to_the_end(database: Database, run: Run) -> None:

@@ -24,10 +24,11 @@ agents = Table(
     Column("while_running", StorableString(16), nullable=False, server_default="queue"),
 )
 
-# What a model may be called, as workers published it: kind is profile or provider.
+# What a model may be called, as the workers of each task queue published it: kind is profile, declared or provider.
 model_names = Table(
     "model_names",
     metadata,
+    Column("task_queue", StorableString(200), primary_key=True),
     Column("name", StorableString(200), primary_key=True),
     Column("kind", StorableString(16), nullable=False),
     Column("model", StorableText, nullable=False),
