@@ -16,7 +16,7 @@ from turngate.domain.agents.model_profiles import PROFILE_NAME
 from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import framed_sha256
-from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.runs.outcomes import end_payload
 from turngate.store.agents import PublishedAgent
@@ -200,14 +200,28 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
     )
 
 
-async def take_back(conn: Connection, run: Run, order: CheckedOrder) -> None:
-    """Remove a run that did not start. Its events stay: the log is append-only, and it says how the run ended.
+async def keep(conn: Connection, run: Run) -> None:
+    """Note that a run which was recorded before has been started by a repeat of its order: it isn't taken back any more.
 
-    If the workflow did start, it finds no run in the store, and no call can run for it.
+    The first attempt may still wait for Temporal, and give up after the repeat has succeeded. Raises UnavailableError when it
+    has given up before.
     """
-    now = await runs.get(conn, run.id)
-    if now is None or now.step > 0:
-        return
+    now = await runs.hold(conn, run.id)
+    if now is None:
+        raise UnavailableError("Temporal was away, and the run was taken back. Send it again.")
+    if not _has_begun(now):
+        await events.append(conn, run.id, [("run.start_repeated", {})])
+
+
+async def take_back(conn: Connection, run: Run, order: CheckedOrder) -> bool:
+    """Remove a run that did not start; False, and nothing is removed, if anything has happened to it since.
+
+    Its events stay: the log is append-only, and it says how the run ended. If the workflow did start, it finds no run in the
+    store, and no call can run for it.
+    """
+    now = await runs.hold(conn, run.id)
+    if now is None or _has_begun(now):
+        return False
     parent_id = (await messages.path_to(conn, run.input_message_id))[-1].parent_id
     why = "Temporal was away; the run did not start"
     ended = end_payload(status="failed", reason=why, error_class="not_started")
@@ -216,11 +230,17 @@ async def take_back(conn: Connection, run: Run, order: CheckedOrder) -> None:
     await external_calls.remove(conn, run.id)
     await new_run.remove_unstarted(conn, run.id)
     if order.continues:
-        return
+        return True
     if order.conversation_id is None:
         await conn.execute(conversations.delete().where(conversations.c.id == run.conversation_id))
     elif parent_id is not None:
         await messages.set_head(conn, run.conversation_id, parent_id)
+    return True
+
+
+def _has_begun(run: Run) -> bool:
+    """Tell whether anything has happened to a run since it was recorded, with its one event."""
+    return run.step > 0 or run.event_count > 1
 
 
 def run_live(run: Run) -> ConflictError:

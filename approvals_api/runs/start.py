@@ -6,7 +6,7 @@ from sqlalchemy.exc import IntegrityError
 
 from approvals_api.gateway.client import BUSY_WAIT
 from approvals_api.principal import Principal
-from approvals_api.runs.order import CheckedOrder, checked_order, record, require_workspace, run_live, take_back
+from approvals_api.runs.order import CheckedOrder, checked_order, keep, record, require_workspace, run_live, take_back
 from approvals_api.runs.ownership import require_bounds
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
@@ -77,8 +77,8 @@ async def start_ordered(services: Services, principal: Principal, agent: str, or
         await services.gateway.start_run(turn_input(services, run, published), published.task_queue)
     except UnavailableError:
         async with services.database.write() as conn:
-            await take_back(conn, run, order)
-        raise
+            if await take_back(conn, run, order):
+                raise
     return run
 
 
@@ -113,6 +113,8 @@ async def _again(services: Services, first: Run, agent: PublishedAgent) -> Run:
     """
     if first.status == "running" and first.step == 0:
         await services.gateway.start_run(turn_input(services, first, agent), agent.task_queue)
+        async with services.database.write() as conn:
+            await keep(conn, first)
     return first
 
 

@@ -14,7 +14,8 @@ from support.engine import until
 
 from approvals_api.principal import OPERATOR_SCOPES, Principal
 from approvals_api.runs import start
-from approvals_api.runs.order import record, take_back
+from approvals_api.runs.order import keep, record, take_back
+from turngate.domain.errors import UnavailableError
 from turngate.store import agents
 from turngate.store.runs import messages, runs
 from turngate.store.tables import conversations
@@ -256,6 +257,39 @@ async def test_a_start_that_fails_halfway_is_undone(api: Api, cut_off: Api) -> N
     assert await counts(api) == before
     async with api.stack.database.read() as conn:
         assert await messages.head_of(conn, run["conversation_id"]) == head
+
+
+async def test_i5_a_run_that_a_repeat_has_started_stays(idle: Api) -> None:
+    """I5: the first attempt waits for Temporal, a repeat of its key is answered 201, and then the first one gives up."""
+    principal = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
+    wanted = StartOrder(agent="agent", input="pay 5")
+    order = await start.checked_order(wanted, principal, idempotency_key="repeated")
+    async with idle.stack.database.write() as conn:
+        published = await agents.get(conn, "agent")
+        assert published is not None
+        first = await record(conn, principal, published, order)
+    again = await start.start(idle.stack.services, principal, wanted, idempotency_key="repeated")
+    assert again.id == first.id
+    async with idle.stack.database.write() as conn:
+        assert not await take_back(conn, first, order)
+    async with idle.stack.worker():
+        assert (await idle.decide(await idle.request({"id": first.id}))).status_code == 200
+        assert (await finished(idle, first.id))["status"] == "completed"
+
+
+async def test_a_repeat_of_a_run_that_was_taken_back_says_so(api: Api) -> None:
+    """The other order: nothing is there to keep, so the repeat isn't answered with a run that is gone."""
+    principal = Principal(name="ada", via="session", scopes=OPERATOR_SCOPES)
+    order = await start.checked_order(StartOrder(agent="agent", input="x"), principal)
+    async with api.stack.database.write() as conn:
+        published = await agents.get(conn, "agent")
+        assert published is not None
+        first = await record(conn, principal, published, order)
+    async with api.stack.database.write() as conn:
+        assert await take_back(conn, first, order)
+    with pytest.raises(UnavailableError, match="taken back"):
+        async with api.stack.database.write() as conn:
+            await keep(conn, first)
 
 
 async def test_i5_a_run_that_was_only_recorded_is_started_later(api: Api) -> None:

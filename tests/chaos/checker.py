@@ -275,7 +275,7 @@ def workflows_agree(evidence: Evidence) -> Iterator[Violation]:
         decided = {
             each.id
             for each in recorded.requests
-            if each.decision_id is not None and each.expires_at is None and not _seen_beside(recorded, each)
+            if each.decision_id is not None and each.expires_at is None and not _seen_without_signal(recorded, each)
         }
         for missing in decided - workflow.received if recorded.run.status == "completed" else ():
             yield Violation("workflow", missing, "it is decided, and its run never got a signal")
@@ -312,13 +312,16 @@ def _ended_unstarted(recorded: Recorded) -> bool:
     return run.parent_run_id is not None and run.status == "interrupted" and run.step == 0 and not recorded.calls
 
 
-def _seen_beside(recorded: Recorded, request: Request) -> bool:
-    """Tell whether the run may have learned of a decision by the end of another call.
+def _seen_without_signal(recorded: Recorded, request: Request) -> bool:
+    """Tell whether the run may have learned of a decision without a signal.
 
-    The decision gave its call a result, so an activity of the same step may have been the one to close the step, and then
-    the workflow looks at what waits in it, and no signal is sent any more (docs/adr/0033).
+    The activity that asks about a lost call may be repeated, because its own worker was lost before it could report that
+    it asks; the repeat acts on the answer. And a decision that gave its call a result may be followed by the activity that
+    closes the step, after which the workflow looks at what waits in it, and no signal is sent any more (docs/adr/0033).
     """
-    if request.verb not in {"reject", "respond"} or _outcome(recorded, request) == "did_not_happen":
+    if request.kind == "outcome":
+        return True
+    if request.verb not in {"reject", "respond"}:
         return False
     step_of = {call.tool_call_id: call.step for call in recorded.calls}
     started = {each.tool_call_id for each in recorded.executions} - {request.tool_call_id}

@@ -210,7 +210,7 @@ def test_an_interrupt_may_come_before_a_plan_and_before_a_sub_agents_workflow() 
 
 
 def test_a_decision_that_settles_its_call_may_be_seen_without_a_signal() -> None:
-    """Beside a call that runs in the same step; one that starts its call again is never seen without a signal."""
+    """Beside a call that runs in the same step, and where the activity that asked may be repeated; an approval never is."""
     beside = whole()
     beside.workflows[RUN].received.discard("rq-refused-approval")
     assert violations(beside) == []
@@ -218,9 +218,12 @@ def test_a_decision_that_settles_its_call_may_be_seen_without_a_signal() -> None
     alone.workflows[RUN].received.discard("rq-refused-approval")
     change(alone.runs[RUN].calls, of_call(alone, "refused"), step=2)
     assert [each.kind for each in violations(alone)] == ["workflow"]
-    again = whole()
-    again.workflows[RUN].received.discard("rq-lost-outcome")
-    assert [each.kind for each in violations(again)] == ["workflow"]
+    repeated = whole()
+    repeated.workflows[RUN].received.discard("rq-lost-outcome")
+    assert violations(repeated) == []
+    approved = whole()
+    approved.workflows[RUN].received.discard("rq-paid-approval")
+    assert [each.kind for each in violations(approved)] == ["workflow"]
 
 
 def of_call(evidence: Evidence, call: str) -> int:

@@ -18,6 +18,7 @@ from turngate.store.together import Together
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _BY_ID = select(runs).where(runs.c.id == bindparam("run"))
+_HOLD = _BY_ID.with_for_update()
 _LIVE = update(runs).where(runs.c.id == bindparam("run"), runs.c.status == "running")
 _USED = {
     "tokens_used": runs.c.tokens_used + bindparam("tokens"),
@@ -150,6 +151,12 @@ class Run:
     def is_dry(self) -> bool:
         """Whether no call of it may ever run."""
         return self.replay_of_run_id is not None
+
+
+async def hold(conn: Connection, run_id: str) -> Run | None:
+    """Return one run, or None, and let no one else change it until this transaction ends."""
+    row = (await conn.execute(_HOLD, {"run": run_id})).mappings().one_or_none()
+    return None if row is None else Run(**row)
 
 
 async def get(conn: Connection, run_id: str) -> Run | None:
