@@ -37,8 +37,8 @@ from turngate.testing.harness import TIME_SKIPPING
 from worker import WorkerOptions, build_engine, build_worker, publish_agents
 
 STOP_SECONDS: Final = 0.5
-WORKSPACES: Final = "workspaces"
 TASK_QUEUE: Final = "turngate"
+WORKSPACES: Final = "workspaces"
 """Where in the directory each attempt gets its copy of a case's workspace."""
 
 
