@@ -141,24 +141,19 @@ class ModelCall:
         # Temporal's own bounds cover waiting and working together; only we know that all of it was waiting.
         tried_for = now() - attempt.since
         retries = error.retryable and tried_for < step.agent.limits.model_retry
+        if not retries:
+            return ApplicationError(error.message, error.error_class, type=contract.ERROR_MODEL, non_retryable=True)
         # Ours, not the retry policy's: its interval is for lost workers, who are replaced sooner than a provider recovers.
         wait = float(min(LONGEST_WAIT_SECONDS, 2 ** min(attempt.number - 1, 10)))
         if error.retry_after_seconds is not None:
             wait = error.retry_after_seconds
-        if retries:
-            payload: dict[str, object] = {
-                "step": step.number,
-                "attempt": attempt.number,
-                "error_class": error.error_class,
-            }
-            payload |= {"message": error.message, "retry_in_seconds": wait}
-            async with self._engine.database.write() as conn:
-                if self.live.was_shown(step.run.id, step.number):
-                    payload["shown"] = True
-                await events.append(conn, step.run.id, [("model.retrying", payload)])
-        if retries:
-            return failed_request(ModelFailure(message=error.message, error_class=error.error_class, wait_seconds=wait))
-        return ApplicationError(error.message, error.error_class, type=contract.ERROR_MODEL, non_retryable=True)
+        payload: dict[str, object] = {"step": step.number, "attempt": attempt.number, "error_class": error.error_class}
+        payload |= {"message": error.message, "retry_in_seconds": wait}
+        async with self._engine.database.write() as conn:
+            if self.live.was_shown(step.run.id, step.number):
+                payload["shown"] = True
+            await events.append(conn, step.run.id, [("model.retrying", payload)])
+        return failed_request(ModelFailure(message=error.message, error_class=error.error_class, wait_seconds=wait))
 
 
 def failed_request(failure: ModelFailure) -> ApplicationError:
