@@ -85,11 +85,6 @@ async def taken_by(conn: Connection, run_id: str) -> list[QueuedMessage]:
     return [QueuedMessage(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def superseding(conn: Connection, run_id: str) -> QueuedMessage | None:
-    """Return the first message that waits for this run and ends what it asks, or None."""
-    return next((each for each in await waiting(conn, run_id) if each.while_running == "supersede"), None)
-
-
 async def take(conn: Connection, message_id: str, *, run_id: str) -> None:
     """Mark a message as taken by this run."""
     query = update(queued_messages).where(queued_messages.c.id == message_id)
