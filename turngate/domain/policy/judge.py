@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from turngate.domain.conversation.messages import Message, ModelResponse, ReasoningPart, TextPart
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.text.json_text import without_repeats
 from turngate.domain.tools.tool import ToolManifest
 
 JudgeMode = Literal["shadow", "enforce"]
@@ -173,7 +174,7 @@ def read_answer(response: ModelResponse) -> tuple[JudgeVerdict, str]:
     if any(not isinstance(part, TextPart | ReasoningPart) for part in parts):
         raise UnusableResponseError("it is more than a text")
     try:
-        answer = json.loads(response.message.text, object_pairs_hook=_once_each)
+        answer = json.loads(response.message.text, object_pairs_hook=without_repeats)
     except (ValueError, RecursionError):
         raise UnusableResponseError("it is not one JSON object") from None
     if not isinstance(answer, dict) or set(answer) != {"verdict", "reason"}:
@@ -186,11 +187,3 @@ def read_answer(response: ModelResponse) -> tuple[JudgeVerdict, str]:
     if verdict == "ask":
         return "ask", reason
     raise UnusableResponseError("its verdict is neither allow nor ask")
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of an object; readers differ on which of two alike counts."""
-    names = [name for name, _value in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError("a member occurs twice")
-    return dict(pairs)

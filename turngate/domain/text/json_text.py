@@ -41,6 +41,17 @@ class Parsed:
     doubled: tuple[str, ...] = ()
 
 
+def without_repeats(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's members, as the ``object_pairs_hook`` of ``json``: readers differ on which of two alike counts.
+
+    Raises ValueError when a name is there twice.
+    """
+    by_name = dict(members)
+    if len(by_name) != len(members):
+        raise ValueError("a name is there twice in one object")
+    return by_name
+
+
 def parse(text: str) -> Parsed | None:
     """Return the parts of a JSON text; None when it is not JSON, nests too deeply, or has more than ``MAX_CHARS``.
 

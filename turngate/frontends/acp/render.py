@@ -23,6 +23,7 @@ from acp.schema import (
 )
 
 from turngate.domain.text.hidden_text import pieces
+from turngate.domain.text.json_text import without_repeats
 from turngate.domain.tools.presentation import (
     Block,
     CommandBlock,
@@ -101,7 +102,7 @@ def arguments(raw_input: str) -> Content:
 def as_json(raw_input: str) -> Any:
     """Return the arguments decoded, or as their text where decoding would lose something: a digit, a doubled member."""
     try:
-        return json.loads(raw_input, parse_float=_lossy, parse_constant=_lossy, object_pairs_hook=_once)
+        return json.loads(raw_input, parse_float=_lossy, parse_constant=_lossy, object_pairs_hook=without_repeats)
     except (ValueError, RecursionError):
         return raw_input
 
@@ -182,13 +183,6 @@ def _rows(table: TableBlock) -> Iterator[str]:
 
 def _lossy(digits: str) -> float:
     raise ValueError(digits)
-
-
-def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    rest = dict(members)
-    if len(rest) != len(members):
-        raise ValueError("a member is given twice")
-    return rest
 
 
 def _indented(text: str) -> str:

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from turngate.domain.errors import TurngateError
+from turngate.domain.text.json_text import without_repeats
 from turngate.wire.problems import problem_of, status_of
 
 PARSE_ERROR: Final = -32700
@@ -117,16 +118,9 @@ def application_error(error: TurngateError, *, of: Id = None) -> RpcError:
 
 def _decoded(line: bytes) -> Any:
     try:
-        return json.loads(line, parse_constant=_refused, parse_float=_finite, object_pairs_hook=_once)
+        return json.loads(line, parse_constant=_refused, parse_float=_finite, object_pairs_hook=without_repeats)
     except (ValueError, RecursionError) as error:
         raise RpcError(PARSE_ERROR, f"this line is no JSON: {error}") from None
-
-
-def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    by_name = dict(members)
-    if len(by_name) != len(members):
-        raise ValueError("a name is there twice in one object")
-    return by_name
 
 
 def _refused(word: str) -> float:

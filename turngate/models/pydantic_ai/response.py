@@ -42,6 +42,7 @@ from turngate.domain.conversation.messages import (
     ToolCallPart,
     Usage,
 )
+from turngate.domain.text.json_text import without_repeats
 from turngate.domain.tools.results import MAX_DEPTH, is_deeper
 from turngate.models.openai.malformed import raw_call, unread_finish
 from turngate.models.openai.response import CALL_IS_MISSING
@@ -204,7 +205,7 @@ def _canonical_text(raw: str) -> str:
     It would lose digits that a float does not keep, or a key that is there twice, or it is not an object.
     """
     try:
-        exact = json.loads(raw, parse_float=Decimal, parse_int=Decimal, object_pairs_hook=_each_key_once)
+        exact = json.loads(raw, parse_float=Decimal, parse_int=Decimal, object_pairs_hook=without_repeats)
         read = json.loads(raw)
         again = json.dumps(read, ensure_ascii=False)
         if isinstance(read, dict) and json.loads(again, parse_float=Decimal, parse_int=Decimal) == exact:
@@ -212,13 +213,6 @@ def _canonical_text(raw: str) -> str:
     except (ValueError, RecursionError, ArithmeticError):
         pass
     return raw
-
-
-def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    unique = dict(pairs)
-    if len(unique) < len(pairs):
-        raise ValueError("an object has a key twice")
-    return unique
 
 
 def _details(response: TheirResponse) -> dict[str, Any]:

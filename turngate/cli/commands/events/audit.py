@@ -25,6 +25,7 @@ from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DataDir
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent, ChainHead, LogCheck
+from turngate.domain.text.json_text import without_repeats
 from turngate.runtime import signed_heads
 from turngate.runtime.locations import write_atomically
 from turngate.runtime.settings import Settings, load_settings
@@ -425,7 +426,7 @@ class _FileCheck:
         if not line.endswith("\n"):
             return f"{where}: the file is cut off in the middle of this line"
         try:
-            read = json.loads(line, object_pairs_hook=_without_repeats)
+            read = json.loads(line, object_pairs_hook=without_repeats)
         except (ValueError, RecursionError):
             return f"{where}: this is not JSON, or has a member twice"
         if not isinstance(read, dict):
@@ -502,11 +503,3 @@ def _instant(text: object) -> datetime | None:
     except ValueError:
         return None
     return instant if instant is not None and instant.tzinfo is not None else None
-
-
-def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse JSON that two readers could read in two ways."""
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("a member is there twice")
-    return members
