@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Self
 import sqlalchemy
 from sqlalchemy import Executable
 from sqlalchemy.engine import CursorResult, Dialect
+from sqlalchemy.engine.interfaces import CacheStats
 
 from turngate.store.connection import Connection, Parameters, Result
 from turngate.store.database import Database
@@ -29,12 +30,16 @@ Kind = Literal["read", "glance", "write"]
 
 @dataclass
 class Transaction:
-    """One transaction, or glance. ``began_at``, ``ended_at``: ``time.perf_counter()``; ``end_seconds``: of its end."""
+    """One transaction, or glance. ``compiled``: its statements that SQLAlchemy compiles each time they run.
+
+    ``began_at``, ``ended_at``: ``time.perf_counter()``; ``end_seconds``: of its end.
+    """
 
     owner: str
     kind: Kind
     began_at: float
     statements: list[str] = field(default_factory=list)
+    compiled: list[str] = field(default_factory=list)
     sql_seconds: float = 0.0
     end_seconds: float = 0.0
     ended_at: float = 0.0
@@ -53,11 +58,15 @@ class _CountedConnection:
 
     async def execute(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
         began_at = time.perf_counter()
+        text = " ".join(str(statement).split())
         try:
-            return await self.inner.execute(statement, parameters)
+            result = await self.inner.execute(statement, parameters)
         finally:
-            self.transaction.statements.append(" ".join(str(statement).split()))
+            self.transaction.statements.append(text)
             self.transaction.sql_seconds += time.perf_counter() - began_at
+        if result.context.cache_hit is CacheStats.NO_CACHE_KEY:
+            self.transaction.compiled.append(text)
+        return result
 
     async def run_sync(self, action: Callable[[sqlalchemy.Connection], Result], /) -> Result:
         return await self.inner.run_sync(action)

@@ -19,7 +19,10 @@ MOST_WRITES: Final = 8
 
 
 async def test_a_gated_turn_stays_within_its_round_trips(client: Client, database: Database, bench: Bench) -> None:
-    """Start, request, approval, a ``once`` tool and the answer take no more statements and write transactions than these."""
+    """Start, request, approval, a ``once`` tool and the answer take no more statements and write transactions than these.
+
+    None of them is compiled each time it runs.
+    """
     model = Script(says("I will pay.", call("pay", '{"cents": 5}', "c1")), says("Done."))
     async with stack(client, database, bench.pay, model=model) as engine:
         warm = await engine.start()  # the first turn of a process looks up what later ones keep in memory
@@ -35,3 +38,4 @@ async def test_a_gated_turn_stays_within_its_round_trips(client: Client, databas
     kind = make_url(database.url).get_backend_name()
     assert statements <= MOST_STATEMENTS[kind], census.listing()
     assert writes <= MOST_WRITES, census.listing()
+    assert [each.compiled for each in census.of_product if each.compiled] == []  # that takes milliseconds
