@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Literal
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
@@ -19,13 +19,14 @@ from approvals_api.events.feed import EventFeed
 from approvals_api.events.notifier import keep_notifying
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.dependencies import ServicesDep
+from approvals_api.http.exact_routes import api_router
 from approvals_api.http.guards import Guards
 from approvals_api.http.openapi import ApiApp, new_app
 from approvals_api.http.problems import RenderPage, install_problems, problem_response, problems
 from approvals_api.http.rate_limits import RateLimits
 from approvals_api.pages import STATIC_DIR
 from approvals_api.pages.routes import render_error
-from approvals_api.pages.routes import router as pages_router
+from approvals_api.pages.routes import routers as page_routers
 from approvals_api.recovery.redelivery import keep_redelivering
 from approvals_api.runs.start import start_recorded
 from approvals_api.schedules.sync import keep_schedules
@@ -44,13 +45,13 @@ logger = logging.getLogger(__name__)
 
 SWEEP_RETRY_SECONDS: Final = 5.0
 
-health = APIRouter(tags=["health"])
+health = api_router("health", prefix="")
 
 
 def create_app(*, database: Database, gateway: Gateway, settings: ApiSettings) -> FastAPI:
     """Return the app. The caller opens and closes database and Temporal client; the app's lifespan runs the rest."""
     app = create_api_app(database=database, gateway=gateway, settings=settings, render_page=render_error)
-    app.include_router(pages_router)
+    app.router.routes.extend(route for router in page_routers for route in router.routes)
     app.mount("/static", StaticFiles(directory=STATIC_DIR), name="static")
     return app
 
@@ -82,7 +83,7 @@ def create_api_app(
             await asyncio.gather(*loops, return_exceptions=True)
             await feed.close()
 
-    app = new_app(routers=(v1.router, health), lifespan=lifespan)
+    app = new_app(routers=(*v1.routers, health), lifespan=lifespan)
     app.state.services = services
     app.state.loop_watch = None  # until the app runs
     app.state.limits = RateLimits(settings.rate_limits)
@@ -100,7 +101,7 @@ def _oidc_provider(settings: OidcSettings) -> OidcProvider:
 
 def documented_app() -> ApiApp:
     """Return the JSON API's routes without anything to serve them from, for the OpenAPI document."""
-    return new_app(routers=(v1.router, health))
+    return new_app(routers=(*v1.routers, health))
 
 
 async def _start_recorded(services: Services) -> None:

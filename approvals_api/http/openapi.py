@@ -108,7 +108,7 @@ class ApiApp(FastAPI):
 def new_app(*, routers: Iterable[APIRouter], **options: Any) -> ApiApp:
     """Return an app with these routes and their document; ``options`` are FastAPI's."""
     # FastAPI's own documentation pages load scripts from a CDN, which our policy forbids.
-    app = ApiApp(
+    return ApiApp(
         title="Turngate",
         version=version("turngate"),
         description=DESCRIPTION,
@@ -118,12 +118,9 @@ def new_app(*, routers: Iterable[APIRouter], **options: Any) -> ApiApp:
         redoc_url=None,
         # A trailing slash is another path, and 404: a redirect would send the credential and the body again.
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,
+        routes=[route for router in routers for route in router.routes],
         **options,
     )
-    for router in routers:
-        app.include_router(router)
-    return app
 
 
 def exported(document: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse
 
 from approvals_api.pages import (
@@ -24,20 +24,21 @@ from approvals_api.pages import (
 )
 from approvals_api.pages.templating import Frame, render
 
-router = APIRouter(include_in_schema=False)
-router.include_router(account_routes.router)
-router.include_router(inbox_routes.router)
-# After the inbox: its "bulk" is no request's id.
-router.include_router(request_routes.router)
-router.include_router(claim_routes.router)
-router.include_router(grant_routes.router)
-router.include_router(policy_routes.router)
-router.include_router(run_routes.router)
-router.include_router(fork_routes.router)
-router.include_router(schedule_routes.router)
-router.include_router(conversation_routes.router)
-router.include_router(notification_routes.router)
-router.include_router(audit_routes.router)
+routers = (
+    account_routes.router,
+    inbox_routes.router,
+    # After the inbox: its "bulk" is no request's id.
+    request_routes.router,
+    claim_routes.router,
+    grant_routes.router,
+    policy_routes.router,
+    run_routes.router,
+    fork_routes.router,
+    schedule_routes.router,
+    conversation_routes.router,
+    notification_routes.router,
+    audit_routes.router,
+)
 
 
 # The HTML error page: the same words as the API's problem, for a person.

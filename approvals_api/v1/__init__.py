@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from approvals_api.v1 import (
     agents,
     audit,
@@ -19,17 +17,18 @@ from approvals_api.v1 import (
     schedules,
 )
 
-router = APIRouter(prefix="/api/v1")
-router.include_router(runs.router)
-router.include_router(runs.conversations)
-router.include_router(forks.router)
-router.include_router(external_calls.router)
-router.include_router(schedules.router)
-router.include_router(events.router)
-router.include_router(requests.router)
-router.include_router(agents.router)
-router.include_router(notifications.router)
-router.include_router(people.router)
-router.include_router(audit.router)
-router.include_router(policy.router)
-router.include_router(grants.router)
+routers = (
+    runs.router,
+    runs.conversations,
+    forks.router,
+    external_calls.router,
+    schedules.router,
+    events.router,
+    requests.router,
+    agents.router,
+    notifications.router,
+    people.router,
+    audit.router,
+    policy.router,
+    grants.router,
+)

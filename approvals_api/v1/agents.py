@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep
-from approvals_api.http.exact_routes import ExactRoute
+from approvals_api.http.exact_routes import api_router
 from approvals_api.runs import switch_model
 from approvals_api.runs import views as run_views
 from turngate.wire.agents import AgentView, ModelChoice
 from turngate.wire.view import Page
 
-router = APIRouter(route_class=ExactRoute, tags=["agents"])
+router = api_router("agents")
 
 
 @router.get("/agents")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 
 from approvals_api.events import audit
 from approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
 from approvals_api.http.dependencies import ReaderDep, ServicesDep
-from approvals_api.http.exact_routes import ExactRoute
+from approvals_api.http.exact_routes import api_router
 from approvals_api.v1.parameters import Instant, Limit, RunId
 from approvals_api.validation.text import STORABLE
 from turngate.wire.events import AuditFilter, AuditItem, ChainState
 from turngate.wire.view import Page
 
-router = APIRouter(route_class=ExactRoute, tags=["audit"])
+router = api_router("audit")
 
 
 def audit_filter(

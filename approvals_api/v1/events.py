@@ -20,11 +20,11 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import anyio
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from approvals_api.http.dependencies import ReaderDep, RunReaderDep, ServicesDep
-from approvals_api.http.exact_routes import ExactRoute
+from approvals_api.http.exact_routes import api_router
 from approvals_api.lookups import existing_run
 from approvals_api.runs.views import delta_view, event_view, progress_view
 from approvals_api.services import Services
@@ -36,7 +36,7 @@ from turngate.store.events.events import Event
 from turngate.store.live.deltas import Deltas
 from turngate.store.live.watch import EVERY_RUN, StreamItem
 
-router = APIRouter(route_class=ExactRoute, tags=["events"])
+router = api_router("events")
 
 RUN_ENDED = "run.ended"
 PROGRESS = "progress"

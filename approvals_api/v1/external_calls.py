@@ -5,12 +5,12 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from approvals_api.external_calls import service as external_service
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.http.exact_routes import ExactRoute
+from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.requests.answer_check import MAX_ARGS_CHARS
 from approvals_api.v1.parameters import Cursor, Limit
@@ -108,7 +108,7 @@ class ReportBody(_Body):
         return ReportOrder(attempt=self.attempt, result=result)
 
 
-router = APIRouter(route_class=ExactRoute, tags=["external calls"])
+router = api_router("external calls")
 
 CallId = Annotated[str, Path(description="The call's `id`, such as `run_4f1c…`.", max_length=255, pattern=STORABLE)]
 Wait = Annotated[

@@ -5,10 +5,10 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.http.exact_routes import ExactRoute
+from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.runs import dry_run
 from approvals_api.runs import plan as run_plan
@@ -21,7 +21,7 @@ from turngate.wire.orders import DryRunOrder, ForkOrder
 from turngate.wire.plans import ForkPlan
 from turngate.wire.runs import RunSummary
 
-router = APIRouter(route_class=ExactRoute, tags=["runs"])
+router = api_router("runs")
 
 NO_STEP = problems({422: "`no_such_step`, `unknown_agent`, `unknown_tool`: the message lists those there are"})
 DRY_RUN_STARTED = {**STARTED, **problems({409: "`dry_replay`: it is one itself; or `idempotency_key_reused`"})}

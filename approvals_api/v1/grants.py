@@ -5,11 +5,11 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.http.exact_routes import ExactRoute
+from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.policy import grants
@@ -23,7 +23,7 @@ from turngate.wire.orders import GrantOrder
 from turngate.wire.policy import GrantDetail, GrantPreview, GrantView
 from turngate.wire.view import Page
 
-router = APIRouter(route_class=ExactRoute, tags=["grants"])
+router = api_router("grants")
 
 GrantId = Annotated[str, Path(description="The grant's id, such as `grant_5d0e…`.", max_length=255, pattern=STORABLE)]
 ArgumentName = Annotated[str, Field(max_length=255, pattern=STORABLE)]

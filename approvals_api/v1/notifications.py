@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from approvals_api.events import deliveries
 from approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
-from approvals_api.http.exact_routes import ExactRoute
+from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.v1.parameters import Cursor, Limit
@@ -17,7 +17,7 @@ from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.wire.notifications import DeliveryView
 from turngate.wire.view import Page
 
-router = APIRouter(route_class=ExactRoute, tags=["notifications"])
+router = api_router("notifications")
 
 DeliveryId = Annotated[
     str,

@@ -6,10 +6,10 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from approvals_api.http.dependencies import AdminDep, AnyoneDep, ServicesDep
-from approvals_api.http.exact_routes import ExactRoute
+from approvals_api.http.exact_routes import api_router
 from approvals_api.paging import page_after
 from approvals_api.principal import Principal
 from approvals_api.v1.bodies import NewTokenBody
@@ -23,7 +23,7 @@ from turngate.store.clock import now
 from turngate.wire.access import MeView, NewTokenView, SessionView, TokenView
 from turngate.wire.view import Page
 
-router = APIRouter(route_class=ExactRoute, tags=["people"])
+router = api_router("people")
 
 
 @router.get("/me")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
-from approvals_api.http.exact_routes import ExactRoute
+from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.policy import reports as policy_reports
@@ -24,7 +24,7 @@ from turngate.wire.orders import PolicyQuestion
 from turngate.wire.policy import Explanation, PolicyVersion, PolicyVersionDetail, PolicyView, ShadowReport
 from turngate.wire.view import Page
 
-router = APIRouter(route_class=ExactRoute, tags=["policy"])
+router = api_router("policy")
 
 Source = Annotated[str, Field(max_length=MAX_SOURCE_CHARS, description="TOML: `[[rule]]` tables.")]
 Comment = Annotated[str, Field(max_length=MAX_COMMENT_CHARS, pattern=STORABLE)]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Body, Depends, Path, Query, Request
+from fastapi import Body, Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.http.exact_routes import ExactRoute
+from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.requests import bulk, claim, comments, decide, presence, saved_views
@@ -41,7 +41,7 @@ from turngate.wire.requests import (
 )
 from turngate.wire.view import Page
 
-router = APIRouter(route_class=ExactRoute, tags=["requests"])
+router = api_router("requests")
 
 
 # The inbox's filter as query parameters, the same for the list and its count.

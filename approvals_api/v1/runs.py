@@ -6,10 +6,10 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.http.exact_routes import ExactRoute
+from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.runs import explain, fork, retry, stalled, start
@@ -31,10 +31,10 @@ from turngate.wire.explanation import Explanation, StuckRun
 from turngate.wire.runs import MessageView, RunDetail, RunSummary
 from turngate.wire.view import Page
 
-router = APIRouter(route_class=ExactRoute, tags=["runs"])
+router = api_router("runs")
 
 
-conversations = APIRouter(route_class=ExactRoute, tags=["conversations"])
+conversations = api_router("conversations")
 
 
 @router.post("/runs", status_code=HTTPStatus.CREATED, responses=STARTED)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Path, Response
+from fastapi import Path, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
-from approvals_api.http.exact_routes import ExactRoute
+from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.runs.ownership import starter_filter
@@ -35,7 +35,7 @@ from turngate.wire.runs import RunSummary
 from turngate.wire.schedules import ScheduleDetail, ScheduleView
 from turngate.wire.view import Page
 
-router = APIRouter(route_class=ExactRoute, tags=["schedules"])
+router = api_router("schedules")
 
 ScheduleId = Annotated[
     str,
