@@ -79,7 +79,7 @@ async def test_a_client_learns_that_the_tools_changed(
         calling = asyncio.create_task(client.session.call_tool("grow", {}))
         await sender.decide()
         await calling
-        await asyncio.wait_for(changed.wait(), 10)
+        await asyncio.wait_for(changed.wait(), 60)
         assert "grown_3" in [tool.name for tool in (await client.session.list_tools()).tools]
         if listening is not None:
             listening.cancel()
@@ -112,15 +112,18 @@ async def test_i3_a_call_outlives_the_patience_of_its_client(sender: Sender, tmp
 
     async with growing(sender, tmp_path) as client:
         calling = asyncio.create_task(
-            client.session.call_tool("nap", {}, read_timeout_seconds=4, progress_callback=on_progress)
+            client.session.call_tool("nap", {}, read_timeout_seconds=6, progress_callback=on_progress)
         )
         request = await sender.decide()
         await until(lambda: asyncio.sleep(0, "1 of 2: half asleep" in messages), "progress of the server")
         with pytest.raises(MCPError, match="timed out"):
             await calling
         if over:
+            (tmp_path / "awake").touch()
             await until(lambda: done(sender, request), "end of the call")
-        again = await client.session.call_tool("nap", {}, read_timeout_seconds=20)
+        calling = asyncio.create_task(client.session.call_tool("nap", {}, read_timeout_seconds=60))
+        (tmp_path / "awake").touch()
+        again = await calling
         assert text_of(again) == "did nap"
         assert await done(sender, request)
         assert await sender.none_pending()

@@ -34,7 +34,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel, ModelRequest
 from turngate.runtime.app_loader import check_app
-from turngate.runtime.embedded_temporal import PASSING_ENVIRONMENT, TUNING, temporal_binary
+from turngate.runtime.embedded_temporal import PASSING_ENVIRONMENT, TUNING, choose_port, temporal_binary
 from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.worker_group import WorkerGroup
 from turngate.store import agents as store_agents
@@ -163,6 +163,7 @@ async def frozen_clock() -> AsyncIterator[Clock]:
         environment = await WorkflowEnvironment.start_time_skipping_v2(
             ts_config=TimeSkippingConfig(enabled=False),
             data_converter=data_converter(),
+            port=choose_port(),  # not one that an outgoing connection may take first
             dev_server_existing_path=str(temporal_binary()),
             dev_server_extra_args=[word for switch in switches for word in ("--dynamic-config-value", switch)],
         )
@@ -186,8 +187,10 @@ class Stack(EngineHarness):
         order = StartOrder(input=text, **{"agent": "agent", **options})
         return await start_run.start(self.services, by, order, idempotency_key=key)
 
-    async def request(self, run: runs.Run, *, kind: str | None = None, tool: str | None = None) -> requests.Request:
-        """The run's pending request, once there is one."""
+    async def request(
+        self, run: runs.Run, *, kind: str | None = None, tool: str | None = None, pending: bool = True
+    ) -> requests.Request:
+        """The run's pending request, once there is one. ``pending`` False: in any state, as one that may have expired."""
 
         async def look() -> requests.Request | None:
             async with self.database.read() as conn:
@@ -196,7 +199,9 @@ class Stack(EngineHarness):
                 (
                     each
                     for each in stored
-                    if each.status == "pending" and kind in {None, each.kind} and tool in {None, each.tool_name}
+                    if (each.status == "pending" or not pending)
+                    and kind in {None, each.kind}
+                    and tool in {None, each.tool_name}
                 ),
                 None,
             )

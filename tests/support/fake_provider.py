@@ -25,7 +25,7 @@ from typing import Any
 
 import uvicorn
 
-DEADLINE_SECONDS = 10
+DEADLINE_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class FakeProvider:
         self.client_left.clear()
 
     def wait_for_requests(self, count: int) -> bool:
-        """Block until this many requests have come since the reset; False when they do not come in ten seconds."""
+        """Block until this many requests have come since the reset; False when they do not come in a minute."""
         with self._came:
             return self._came.wait_for(lambda: len(self.requests) >= count, DEADLINE_SECONDS)
 
@@ -159,9 +159,14 @@ def serving_provider() -> Iterator[FakeProvider]:
 
 
 def closed_port() -> int:
-    """Return a loopback port on which no process listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """Return a loopback port on which no process listens, or will: it is ours until this process ends."""
+    reserved = socket.socket()
+    reserved.bind(("127.0.0.1", 0))
+    _RESERVED.append(reserved)
+    return int(reserved.getsockname()[1])
+
+
+_RESERVED: list[socket.socket] = []
 
 
 def tool_call(name: str, arguments: Any, *, call_id: str | None = "c1", **more: Any) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -19,6 +18,8 @@ from mcp.types import CallToolResult, RequestParamsMeta
 from support.engine import until
 from support.gate_client import Sender
 from support.mcp_calls import children
+
+from turngate.runtime.embedded_temporal import choose_port
 
 TURNGATE = [sys.executable, "-c", "from turngate.cli.main import main; main()"]
 CALL_SECONDS = 60
@@ -93,9 +94,7 @@ def on_stdio(sender: Sender, directory: Path) -> AbstractAsyncContextManager[Cli
 
 @asynccontextmanager
 async def on_http(sender: Sender, directory: Path) -> AsyncIterator[Client]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = choose_port()
     words = command(sender, "--http", str(port))
     process = await asyncio.create_subprocess_exec(*words, env=environment(sender), cwd=directory)
 

@@ -19,6 +19,7 @@ import svcs
 
 from activities.execution.executor import execute
 from turngate import Failure, Ok, ToolContext, Toolkit
+from turngate.runtime.embedded_temporal import choose_port
 from turngate.toolkits.mcp import HttpServer, StdioServer, mcp_toolkit
 
 SERVER = Path(__file__).with_name("mcp_server.py")
@@ -76,7 +77,7 @@ class McpBench:
             mark.unlink()
         self.emitted.clear()
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 10) -> Any:
+    async def until(self, condition: Callable[[], Any], seconds: float = 60) -> Any:
         async with asyncio.timeout(seconds):
             while not (value := condition()):  # noqa: ASYNC110 - another process cannot set our Event
                 await asyncio.sleep(0.01)
@@ -117,7 +118,7 @@ class WebServer:
 
     def start(self) -> None:
         self.process = subprocess.Popen(command(self.marks, "--port", str(self.port), *self.options))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port)).close()
@@ -139,10 +140,7 @@ class WebServer:
 
 @contextmanager
 def on_http(marks: Path, *options: str) -> Iterator[WebServer]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = WebServer(marks, options, port)
+    server = WebServer(marks, options, choose_port())
     server.start()
     yield server
     server.kill()

@@ -7,7 +7,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+
+from turngate.runtime.embedded_temporal import choose_port
 
 RESTART_SECONDS = 30.0
 MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp makes the name
@@ -31,7 +32,7 @@ class PostgresServer:
 
     def _connect(self) -> psycopg.Connection:
         return psycopg.connect(
-            host="127.0.0.1", port=self._port, user="turngate", dbname="postgres", autocommit=True, connect_timeout=2
+            host="127.0.0.1", port=self._port, user="turngate", dbname="postgres", autocommit=True, connect_timeout=10
         )
 
     def fresh_url(self, *, template: str = "template1") -> str:
@@ -74,9 +75,8 @@ class Cluster:
             os.chown(self.home, account.pw_uid, account.pw_gid)
             wish = ["--pdeathsig", "KILL"] if dies_with_us else []
             self._as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *wish]
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        # Not one of the kernel's choice: until the server listens, any outgoing connection may take such a port.
+        self._port = choose_port()
         self.server = PostgresServer(self._port)
         initdb = [_program("initdb"), "-D", str(self._cluster), "-U", "turngate", "-A", "trust", "--no-sync"]
         subprocess.run([*self._as_user, *initdb], check=True, capture_output=True, cwd=self.home)

@@ -130,7 +130,7 @@ async def test_a_refused_extension_ends_the_run(client: Client, sqlite: Database
     limits = Limits(tokens=1_000, when_used_up="ask", request_expiry=expiry)
     async with stack(client, sqlite, bench.look, model=spends(), limits=limits) as engine:
         run = await engine.start()
-        request = await engine.request(run, tool="extend_budget")
+        request = await engine.request(run, tool="extend_budget", pending=verb == "reject")
         if verb == "reject":
             await engine.decide(request, "reject", message="too dear")
         ended = await engine.ended(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from temporalio.testing import ActivityEnvironment
 
 import worker as composition
 from activities.call_model import CallModel
-from activities.engine.heartbeats import heartbeating
+from activities.engine.heartbeats import INTERVAL_SECONDS, heartbeating
 from activities.run_tool import RunTool
 from activities.runs.step_boundary import StepBoundary
 from approvals_api.recovery import recover
@@ -159,7 +160,7 @@ async def test_a_sub_agents_answer_comes_by_its_own_steps(client: Client, sqlite
 async def while_slow(engine: Stack, bench: Bench, act: Callable[[runs.Run], Awaitable[Any]]) -> runs.Run:
     """Start a run, act while its call runs, then let the call end."""
     run = await engine.start()
-    await asyncio.wait_for(bench.started.wait(), 20)
+    await asyncio.wait_for(bench.started.wait(), 60)
     await act(run)
     bench.release.set()
     return run
@@ -242,7 +243,7 @@ async def test_not_after_a_control_call(client: Client, sqlite: Database, bench:
     model = ListModel(says(call("finish", '{"answer": "Paid."}', "f"), SLOW), says("Never."))
     async with stack(client, sqlite, bench.slow, control_calls.finish, model=model) as engine:
         run = await engine.start()
-        await asyncio.wait_for(bench.started.wait(), 20)
+        await asyncio.wait_for(bench.started.wait(), 60)
         await until(lambda: has_result(engine, run, "f"), "result of finish")
         bench.release.set()
         assert await completed(engine, run) == ["call_model", "run_tool", "run_tool", "close_step"]
@@ -317,16 +318,19 @@ async def test_a_handler_that_does_not_end_loses_its_heartbeat() -> None:
     beats: list[float] = []
 
     async def hangs() -> None:
-        async with heartbeating(seconds=0.5) as heartbeat:
-            await asyncio.sleep(1.3)
+        async with heartbeating(seconds=2) as heartbeat:
+            over_at = heartbeat.until
+            assert over_at is not None
+            await asyncio.sleep(over_at - time.monotonic() + 2 * INTERVAL_SECONDS)
             seen = len(beats)
-            assert 1 <= seen <= 2
+            assert seen >= 1
+            assert max(beats) < over_at + INTERVAL_SECONDS
             heartbeat.until = None
-            await asyncio.sleep(0.7)
+            await asyncio.sleep(2 * INTERVAL_SECONDS)
             assert len(beats) == seen
 
     environment = ActivityEnvironment()
-    environment.on_heartbeat = lambda *_details: beats.append(asyncio.get_running_loop().time())
+    environment.on_heartbeat = lambda *_details: beats.append(time.monotonic())
     await environment.run(hangs)
 
 
@@ -354,7 +358,7 @@ async def test_an_interrupt_stops_the_request_to_the_model(client: Client, datab
     model = HeldModel(says(PAY), says("Never."))
     async with stack(client, database, bench.pay, model=model) as engine:
         run = await approved(engine)
-        await asyncio.wait_for(model.request_came.wait(), 20)
+        await asyncio.wait_for(model.request_came.wait(), 60)
         await engine.interrupt(run)
         assert (await engine.ended(run)).status == "interrupted"
         assert model.stopped
@@ -369,7 +373,7 @@ async def test_a_run_says_that_it_waits_for_the_model(client: Client, sqlite: Da
     model = HeldModel(says(PAY), says("Done."))
     async with stack(client, sqlite, bench.pay, model=model) as engine:
         run = await approved(engine)
-        await asyncio.wait_for(model.request_came.wait(), 20)
+        await asyncio.wait_for(model.request_came.wait(), 60)
         [wait] = (await explain.explain(engine.services, run.id)).waits_for
         async with sqlite.read() as conn:
             settled = await calls.get(conn, run.id, "p")
@@ -443,7 +447,7 @@ async def test_i3_i5_a_lost_worker_leaves_the_rest_to_the_next(
     async with stack(client, database, bench.pay, bench.look, model=model, working=False) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
             run = await approved(engine)
-            await asyncio.wait_for(reached.wait(), 20)
+            await asyncio.wait_for(reached.wait(), 60)
         async with engine.worker():
             await completed(engine, run)
         assert (bench.paid, bench.looked, len(model.seen)) == ([5], ["x"], 3)
@@ -476,7 +480,7 @@ async def test_a_recovered_run_continues_with_the_step_that_was_being_taken(
     model = HeldModel(says(PAY), says("Done."))
     async with stack(client, sqlite, bench.pay, model=model) as engine:
         run = await approved(engine)
-        await asyncio.wait_for(model.request_came.wait(), 20)
+        await asyncio.wait_for(model.request_came.wait(), 60)
         await engine.workflow(run).terminate()
         await until(lambda: asyncio.sleep(0, model.stopped), "end of the request")
         model.go.set()

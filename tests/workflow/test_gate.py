@@ -279,7 +279,7 @@ async def test_an_expired_request_refuses(client: Client, sqlite: Database, benc
     policy = Policy(rule=[Rule(name="soon", verdict="ask", tools=["pay"], expires_after_seconds=1)])
     async with stack(client, sqlite, bench.pay, model=paying(), policy=policy) as engine:
         run = await engine.start()
-        request = await engine.request(run)
+        request = await engine.request(run, pending=False)
         assert (await engine.ended(run)).status == "completed"
         result = (await engine.results(run))["c1"]
         assert isinstance(result, Failure)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from support.engine import until
 
 from activities.engine.author_code import OverdueError, in_own_thread
 from activities.planning import requests
@@ -31,7 +32,7 @@ async def threads_ended() -> None:
     """Wait until no author's code runs in a thread, and the event loop knows it."""
     for thread in threading.enumerate():
         if thread.name == "author's code":
-            await asyncio.to_thread(thread.join, 5)
+            await asyncio.to_thread(thread.join, 60)
     await asyncio.sleep(0)
 
 
@@ -48,17 +49,18 @@ async def test_wedged_previews_hold_up_no_other(monkeypatch: pytest.MonkeyPatch)
     wedged = tool_with(hang)
     first = await asyncio.gather(*(take_preview(wedged, Params(), None) for _ in range(30)))
     assert {each.text for each in first if each} == {"No preview: TimeoutError: "}
-    assert len(begun) == 30
+    await until(lambda: asyncio.sleep(0, len(begun) == 30), "start of the threads")
     refused = await take_preview(wedged, Params(), None)
     assert refused is not None
     assert "earlier calls of it still run" in refused.text
     assert len(begun) == 30
+    monkeypatch.setattr(requests, "PREVIEW_SECONDS", 60)
     fine = await take_preview(
         tool_with(lambda params, _workspace: Preview(kind="text", text=params.name)), Params(name="ann"), None
     )
     assert fine is not None
     assert fine.text == "ann"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await asyncio.to_thread(lambda: 1) == 1
     released.set()
     await threads_ended()

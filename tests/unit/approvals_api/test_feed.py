@@ -18,21 +18,26 @@ from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.live import deltas
 from turngate.store.live.watch import EVERY_RUN, StreamItem
+from turngate.store.sequences import Numbered
 
 NEVER = timedelta(hours=1)
 """Between two looks of a feed that has to learn of every commit."""
 
 
 class Counting(Database):
-    """A database that counts how often watchers read."""
+    """A database that counts how often watchers read. ``reading``: how many do now."""
 
-    reads = 0
+    reads = reading = 0
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Connection]:
         self.reads += 1
-        async with super().read() as conn:
-            yield conn
+        self.reading += 1
+        try:
+            async with super().read() as conn:
+                yield conn
+        finally:
+            self.reading -= 1
 
 
 @pytest.fixture
@@ -91,6 +96,17 @@ async def tell(database: Database, run_id: str, kind: str = "step.closed") -> No
         await events.append(conn, run_id, [(kind, {})])
 
 
+async def at_rest(feed: EventFeed, here: Counting) -> None:
+    """Wait until the feed has seen every commit, and its watchers have read what they were woken for."""
+
+    async def look() -> bool:
+        newest = await feed.last_seq()
+        has_seen = feed._seen is not None and feed._seen[Numbered.EVENTS] == newest
+        return has_seen and here.reading == 0 and not any(each.changed.is_set() for each in feed._watchers)
+
+    await until(look, "rest")
+
+
 async def test_a_commit_is_seen_at_once(writer: Database, feed: EventFeed) -> None:
     """An event comes without a look in between, on PostgreSQL from another process too; so do a model's words."""
     async with writer.write() as conn:
@@ -122,6 +138,7 @@ async def test_only_watchers_of_the_run_or_of_one_above_it_are_woken(
             await tell(writer, grandchild.id)
             await of_tree.has(count)
             await everything.has(count + 1)
+        await at_rest(feed, here)
         reads = here.reads
         await tell(writer, other.id)
         await everything.has(12)

@@ -447,9 +447,9 @@ def test_i14_a_diff_of_lines_that_repeat_takes_bounded_time():
     """I14: two lines in turn take difflib seconds, whatever their number; beyond the bound all of it is one block."""
     before = "".join("ab"[line % 2] + "\n" for line in range(5000)) + "z\n"
     after = "y\n" + "".join("ba"[line % 3 % 2] + "\n" for line in range(197))
-    started = time.monotonic()
+    started = time.thread_time()
     diff = unified_diff("a", before, after, max_chars=1_000_000)
-    assert time.monotonic() - started < 1
+    assert time.thread_time() - started < 1
     assert diff.count("@@ -") == 1
     assert [diff.count(f"\n{sign}") for sign in "-+ "] == [5001, 1 + 198, 0]  # and the header
 

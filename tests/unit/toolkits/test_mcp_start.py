@@ -74,18 +74,18 @@ def test_a_schema_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("argv", "seconds", "says"),
     [
-        (["no-such-program", "--token=secret"], "there is no program 'no-such-program': install it"),
-        ([sys.executable, "-c", "import sys; sys.exit('no api key')"], "Its stderr ends with:\nno api key"),
-        (["cat"], "Method not found"),
-        ([sys.executable, "-c", STAYS_SILENT], "gave no answer within 1 s"),
+        (["no-such-program", "--token=secret"], 60, "there is no program 'no-such-program': install it"),
+        ([sys.executable, "-c", "import sys; sys.exit('no api key')"], 60, "Its stderr ends with:\nno api key"),
+        (["cat"], 60, "Method not found"),
+        ([sys.executable, "-c", STAYS_SILENT], 1, "gave no answer within 1 s"),
     ],
 )
-def test_servers_that_do_not_answer(argv: list[str], says: str) -> None:
+def test_servers_that_do_not_answer(argv: list[str], seconds: int, says: str) -> None:
     """A program that is missing, ends, or talks nonsense stops the start; the message names the server and why."""
     others = children()
-    message = refused(StdioServer(command=argv), connect_timeout=timedelta(seconds=1))
+    message = refused(StdioServer(command=argv), connect_timeout=timedelta(seconds=seconds))
     assert message.startswith("MCP server 'under-test': ")
     assert says in message
     assert "secret" not in message
