@@ -185,12 +185,12 @@ async def test_a_stream_outlives_a_restart_of_the_server(api: Api, whose: str) -
             feed = started.state.services.feed
             await until(lambda: asyncio.sleep(0, bool(feed._watchers)), "watcher of all runs")
         else:
-            await asyncio.wait_for(ready.wait(), 20)
+            await asyncio.wait_for(ready.wait(), 60)
     async with api.stack.database.read() as conn:
         before = await events.after(conn, 0, run_id=request["run_id"], limit=100)
     assert (await api.decide(request)).status_code == 200
     async with serving(app(), port=int(url.rpartition(":")[2])):
-        await asyncio.wait_for(watching, 20)
+        await asyncio.wait_for(watching, 60)
     assert seen == list(range(seen[0], seen[0] + len(seen)))
     assert seen[0] == (before[-1].run_seq + 1 if run_id is None else 1)
     assert len(seen) > 3

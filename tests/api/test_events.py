@@ -104,7 +104,7 @@ async def test_the_stream_of_everything_starts_now_or_where_it_was_left(api: Api
 
 async def test_a_quiet_stream_sends_heartbeats(api: Api) -> None:
     """A comment at each interval tells proxies and clients that the connection is alive."""
-    async with asyncio.timeout(10), api.operator.stream("GET", "/api/v1/events") as response:
+    async with asyncio.timeout(60), api.operator.stream("GET", "/api/v1/events") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         async for line in response.aiter_lines():
             if line.startswith(": ping"):
@@ -128,7 +128,7 @@ async def test_each_watcher_gets_each_event_once_and_polling_stops(api: Api) -> 
 
     watchers = [asyncio.create_task(watch(None)) for _ in range(5)]
     run = await api.start("hello")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         stories = await asyncio.gather(*watchers)
     assert all(story == stories[0] for story in stories)
     assert {event.run_id for event in stories[0]} == {run["id"]}
@@ -147,5 +147,5 @@ async def test_closing_the_feed_ends_its_watchers(api: Api) -> None:
     watcher = asyncio.create_task(watch())
     await until(lambda: asyncio.sleep(0, bool(feed._watchers)), "watcher")
     await feed.close()
-    assert await asyncio.wait_for(watcher, 5) == []
+    assert await asyncio.wait_for(watcher, 60) == []
     assert feed._poller is None

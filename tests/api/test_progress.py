@@ -246,7 +246,7 @@ async def test_the_client_returns_each_word_once(talk: Talk) -> None:
     async with serving(app(), port=int(url.rpartition(":")[2])):
         await seen_up_to("three")
         talk.say["x"].put_nowait(None)
-        await asyncio.wait_for(following, 20)
+        await asyncio.wait_for(following, 60)
     assert seen == ["one", "two", "three"]
 
 
@@ -280,7 +280,7 @@ async def test_the_command_line_shows_it_under_the_call(
     await until(is_printed, "line of progress")
     for who in ("child", "parent"):
         talk.say[who].put_nowait(None)
-    await asyncio.wait_for(watcher, 20)
+    await asyncio.wait_for(watcher, 60)
     printed += capsys.readouterr().out
     lines = printed.splitlines()
     if as_json:

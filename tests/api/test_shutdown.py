@@ -42,7 +42,7 @@ async def test_sigterm_ends_the_server_with_streams_open(temporal: EmbeddedTempo
     )  # fmt: skip
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False) as client:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while True:
                     try:
                         assert (await client.get("/livez")).status_code == 200

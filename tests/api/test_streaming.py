@@ -188,7 +188,7 @@ async def test_the_client_returns_each_word_once(talk: Talk) -> None:
     async with serving(app(), port=int(url.rpartition(":")[2])):
         await seen_up_to("one two ")
         talk.say["x"].put_nowait(None)
-        types = await asyncio.wait_for(following, 20)
+        types = await asyncio.wait_for(following, 60)
     assert seen == ["one ", "two "]
     assert types == ["run.started", "step.responded", "run.ended"]
 
@@ -249,6 +249,6 @@ async def test_the_command_line_prints_words_as_they_come(
         await talk.stored(run_id, "all ")
     for last in ("the rest\n", None):  # what comes with the end need not be sent before it
         talk.say["x"].put_nowait(last)
-    await asyncio.wait_for(watcher, 20)
+    await asyncio.wait_for(watcher, 60)
     printed += capsys.readouterr().out
     assert printed.partition("model scripted:test\n")[2] == (STREAMED if live else PLAIN)

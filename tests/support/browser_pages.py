@@ -37,7 +37,7 @@ async def browse(browser: Browser, html: Mapping[str, str], **options: Any) -> A
     """Serve these pages by name to a browser context of their own."""
     pages = list(html.values())
     context = await browser.new_context(base_url=ADDRESS, reduced_motion="reduce", **options)
-    context.set_default_timeout(8_000)
+    context.set_default_timeout(30_000)
     opened = PageBrowser(await context.new_page(), html)
 
     async def answer(route: Route) -> None:

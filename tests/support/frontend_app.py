@@ -27,7 +27,7 @@ from turngate.frontends.lines import JsonLines
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.store.access import access
 
-DEADLINE_SECONDS = 15.0
+DEADLINE_SECONDS = 60.0
 GO = asyncio.Event()
 """A test sets it once it has received the first word, which proves that the word came before the rest."""
 DIFF = "--- a/notes.md\n+++ b/notes.md\n@@ -1,2 +1,2 @@\n # Notes\n-old\n+new \u202e\n"

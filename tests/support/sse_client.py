@@ -13,5 +13,5 @@ from support.api_server import Api
 @asynccontextmanager
 async def watching(api: Api, path: str, **headers: str) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
     """A stream without the empty events that httpx-sse makes of heartbeat comments; at most 20 s."""
-    async with asyncio.timeout(20), aconnect_sse(api.operator, "GET", path, headers=headers) as source:
+    async with asyncio.timeout(60), aconnect_sse(api.operator, "GET", path, headers=headers) as source:
         yield (sent async for sent in source.aiter_sse() if sent.data)

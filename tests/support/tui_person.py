@@ -79,7 +79,7 @@ async def dig(params: Address, ctx: ToolContext) -> dict[str, bool]:
     """Dig, and report the depth until it may end."""
     for depth in range(3):
         ctx.emit({"depth": depth, "said": params.street})
-    await asyncio.wait_for(DUG.wait(), 20)
+    await asyncio.wait_for(DUG.wait(), 60)
     return {"dug": True}
 
 
@@ -157,7 +157,7 @@ class Person:
     pilot: Pilot[None]
     api: Api
 
-    async def sees(self, words: str, seconds: float = 10.0) -> str:
+    async def sees(self, words: str, seconds: float = 60.0) -> str:
         """Wait until these words are on the screen; returns all of it."""
         try:
             # Not as often as it could be: to read a screen takes as long as to draw it.

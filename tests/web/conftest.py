@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 import uvicorn
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 from pydantic import BaseModel, Field
 from support.engine import Cast, ListModel, Stack, call, says, stack
 from support.sub_agent_app import LIMITS, Acting, World
@@ -37,6 +37,7 @@ from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import calls, executions, runs
 
+expect.set_options(timeout=30_000)
 CHROMIUM = shutil.which("chromium-headless-shell") or "/usr/bin/chromium"
 """The shell is the same engine without windows and menus, for half of the processor time."""
 FLAGS = [
@@ -264,7 +265,7 @@ async def site_on(engine: Stack, ran: Ran, gateway: Gateway) -> AsyncIterator[Si
     server = Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1))
     task = asyncio.create_task(server.serve())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
@@ -367,7 +368,7 @@ async def open_page(browser: Browser, contexts: dict[str, BrowserContext], site:
         if key in contexts:
             return contexts[key]
         context = await browser.new_context(base_url=at.url, **options)
-        context.set_default_timeout(8_000)
+        context.set_default_timeout(30_000)
         if operator:
             cookie = {"name": SESSION_COOKIE, "value": await at.session(operator), "url": at.url, "httpOnly": True}
             await context.add_cookies([cookie])

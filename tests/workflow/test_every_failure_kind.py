@@ -517,7 +517,7 @@ async def test_i3_unknown(client: Client, sqlite: Database, bench: Bench) -> Non
     async with stack(client, sqlite, pay, bench.look, model=model, working=False) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
             run = await engine.start()
-            await asyncio.wait_for(started.wait(), 20)
+            await asyncio.wait_for(started.wait(), 60)
 
             async def looked() -> bool:
                 return (await engine.results(run))["x"] is not None

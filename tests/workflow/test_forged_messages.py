@@ -49,7 +49,7 @@ async def send_everything(engine: Stack, run: runs.Run, request: requests.Reques
         for verb in ("approve", "edit", "respond", "reject"):
             message = forged(request, name, verb)
             with suppress(WorkflowUpdateFailedError, RPCError, TimeoutError):
-                async with asyncio.timeout(2):
+                async with asyncio.timeout(60):
                     await workflow.execute_update("decide", message)
             await workflow.signal("decide", message)
             await workflow.signal("decided", message)

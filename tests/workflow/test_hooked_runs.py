@@ -91,7 +91,7 @@ async def test_i2_a_call_does_not_start_when_the_run_was_interrupted_under_its_h
     hook = HoldsOn()
     async with stack(client, sqlite, bench.look, model=ListModel(says(LOOK)), hooks=[hook]) as engine:
         run = await engine.start()
-        await asyncio.wait_for(hook.working.wait(), timeout=20)
+        await asyncio.wait_for(hook.working.wait(), timeout=60)
         await engine.interrupt(run)
         assert (await engine.ended(run)).status == "interrupted"
         result = (await engine.results(run))["l"]

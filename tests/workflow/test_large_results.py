@@ -290,7 +290,7 @@ async def test_what_an_interrupted_call_had_done_is_bounded_too(client: Client, 
     model = ListModel(says(call("build", "", "b")), DONE)
     async with stack(client, sqlite, build, model=model, limits=LIMITS) as engine:
         run = await engine.start()
-        await asyncio.wait_for(started.wait(), 10)
+        await asyncio.wait_for(started.wait(), 60)
         await engine.interrupt(run)
         await engine.ended(run)
         result = (await engine.results(run))["b"]

@@ -99,7 +99,7 @@ async def test_runs_at_once_exceed_a_budget_by_one_response_each(
 
     async def together(request: Any) -> ModelResponse:
         del request
-        await asyncio.wait_for(both.wait(), 10)
+        await asyncio.wait_for(both.wait(), 60)
         return LOOK
 
     step = spending(says(call("leaf", '{"task": "1"}', "l1"), call("leaf", '{"task": "2"}', "l2")))

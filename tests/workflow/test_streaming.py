@@ -68,7 +68,7 @@ async def follow(
 ) -> list[StreamItem]:
     """Follow a run as a stream does, up to an event of this type."""
     items: list[StreamItem] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for item in engine.services.feed.follow(after, run.id, deltas_of=EVERY_RUN):
             items.append(item)
             hear(item)
@@ -99,10 +99,10 @@ async def test_words_come_live_once_and_make_way_for_the_message(client: Client,
 
     async def line(on_delta: OnDelta) -> ModelResponse:
         on_delta(word("One "))
-        await asyncio.wait_for(received.wait(), 15)
+        await asyncio.wait_for(received.wait(), 60)
         for each in ("two ", SECRET):
             on_delta(word(each))
-        await asyncio.wait_for(late.wait(), 15)
+        await asyncio.wait_for(late.wait(), 60)
         return says(f"One two {SECRET}")
 
     async with stack(client, database, model=Talker(line)) as engine:
@@ -149,16 +149,16 @@ async def test_a_failed_attempt_takes_its_words_back(client: Client, sqlite: Dat
 
     async def breaks(on_delta: OnDelta) -> ModelResponse:
         on_delta(word("Half a sen"))
-        await asyncio.wait_for(half.wait(), 15)
+        await asyncio.wait_for(half.wait(), 60)
         raise ModelError("the stream broke off", error_class="bad_response", retryable=True, retry_after_seconds=0.05)
 
     async def mute(_on_delta: OnDelta) -> ModelResponse:
         raise ModelError("no", error_class="server_error", retryable=True, retry_after_seconds=0.05)
 
     async def works(on_delta: OnDelta) -> ModelResponse:
-        await asyncio.wait_for(void.wait(), 15)
+        await asyncio.wait_for(void.wait(), 60)
         on_delta(word("A whole sentence."))
-        await asyncio.wait_for(whole.wait(), 15)
+        await asyncio.wait_for(whole.wait(), 60)
         return says("A whole sentence.")
 
     async with stack(client, sqlite, model=Talker(breaks, mute, works)) as engine:
@@ -189,8 +189,8 @@ async def test_an_interrupt_cuts_the_stream_at_once(client: Client, sqlite: Data
             await until_stored(sqlite, run, "think")
             began = time.monotonic()
             await engine.interrupt(run)
-            assert await asyncio.to_thread(provider.client_left.wait, 10)
-            assert time.monotonic() - began < 3
+            assert await asyncio.to_thread(provider.client_left.wait, 60)
+            assert time.monotonic() - began < 20, "not because the model's own time was over"
             assert (await engine.ended(run)).status == "interrupted"
             assert len(await engine.history(run)) == 1
             left = await stored_deltas(sqlite, run)
@@ -216,7 +216,7 @@ async def test_a_store_that_is_locked_does_not_hold_up_the_answer(
     try:
         async with stack(client, sqlite, model=Talker(line)) as engine:
             run = await engine.start()
-            await asyncio.wait_for(talked.wait(), 15)
+            await asyncio.wait_for(talked.wait(), 60)
             holder.execute("ROLLBACK")
             assert (await engine.ended(run)).status == "completed"
     finally:

@@ -211,7 +211,7 @@ async def test_i1_interrupting_the_parent_interrupts_everything_below(
         run = await engine.start()
         child = await engine.child(run, "d")
         request = await engine.request(child)
-        await asyncio.wait_for(bench.started.wait(), 10)
+        await asyncio.wait_for(bench.started.wait(), 60)
         await engine.interrupt(run, "wrong branch")
         assert (await engine.ended(run)).status == "interrupted"
         ended = await engine.ended(child)
@@ -485,7 +485,7 @@ async def test_cancelling_the_parents_workflow_is_an_interrupt_of_both(
         run = await engine.start()
         child = await engine.child(run, "d")
         await engine.request(child)
-        await asyncio.wait_for(bench.started.wait(), 10)
+        await asyncio.wait_for(bench.started.wait(), 60)
         await engine.workflow(run).cancel()
         assert [(await engine.ended(each)).status for each in (run, child)] == ["interrupted"] * 2
         assert bench.cancelled.is_set()
@@ -505,7 +505,7 @@ async def test_a_child_whose_parent_is_terminated_ends_by_itself(
         run = await engine.start()
         child = await engine.child(run, "d")
         request = await engine.request(child)
-        await asyncio.wait_for(bench.started.wait(), 10)
+        await asyncio.wait_for(bench.started.wait(), 60)
         await engine.workflow(run).terminate()
         assert (await engine.ended(child)).status == "interrupted"
         assert bench.cancelled.is_set()

@@ -228,7 +228,7 @@ async def test_i7_each_attempt_decodes_the_models_text_again(client: Client, sql
     async with stack(client, sqlite, tool, model=model, working=False) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
             run = await engine.start()
-            await asyncio.wait_for(shop.started.wait(), 10)
+            await asyncio.wait_for(shop.started.wait(), 60)
         shop.hang = False
         async with engine.worker():
             await engine.ended(run)

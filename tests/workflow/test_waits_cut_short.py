@@ -30,7 +30,7 @@ def limited() -> ModelError:
 
 async def waits_for_its_next_attempt(client: Client, run_id: str) -> None:
     """Return when a failed request of the run waits to be sent again, as Temporal knows it."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             described = await client.get_workflow_handle(run_id).describe()
             if any(each.attempt > 1 and each.state == 1 for each in described.raw_description.pending_activities):
@@ -49,7 +49,7 @@ async def test_a_switch_cuts_the_wait_for_a_retry(client: Client, sqlite: Databa
         assert wait.until is not None
         assert "attempt 2 next: slow down" in wait.says
         await switch_model.switch_model(engine.services, ADA, run.id, model="scripted:big")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             ended = await engine.ended(run)
         assert (ended.status, ended.model) == ("completed", "scripted:big")
         history = await client.get_workflow_handle(run.id).fetch_history()
@@ -66,7 +66,7 @@ async def test_the_same_choice_again_asks_again_now(client: Client, sqlite: Data
         async with engine.worker():
             await waits_for_its_next_attempt(client, run.id)
             await switch_model.switch_model(engine.services, ADA, run.id, model="scripted:big")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert (await engine.ended(run)).status == "completed"
         assert [each.type for each in await engine.events(run)].count("run.model_switched") == 1
 

@@ -83,7 +83,7 @@ async def test_a_batch_is_answered_in_one_list(driven_api: Api) -> None:
             {"jsonrpc": "2.0", "id": "c", "method": "models.list"},
         ):
             writer.write(json.dumps(line).encode() + b"\n")
-        first, second = [json.loads(await asyncio.wait_for(reader.readline(), 15)) for _ in range(2)]
+        first, second = [json.loads(await asyncio.wait_for(reader.readline(), 60)) for _ in range(2)]
         batch, single = (first, second) if isinstance(first, list) else (second, first)
     assert [(each["id"], each.get("error", {}).get("code")) for each in batch] == [
         (None, -32600), ("a", None), ("b", -32601),
@@ -103,10 +103,10 @@ async def test_a_reader_that_has_gone_ends_it_without_any_output(driven_api: Api
     )  # fmt: skip
     watch_request = {"jsonrpc": "2.0", "id": 1, "method": "run.watch", "params": {"run_id": run["id"]}}
     process.stdin.write(json.dumps(watch_request).encode() + b"\n")
-    while b"request.opened" not in await asyncio.wait_for(process.stdout.readline(), 15):
+    while b"request.opened" not in await asyncio.wait_for(process.stdout.readline(), 60):
         pass
     process._transport.get_pipe_transport(1).close()
-    assert await asyncio.wait_for(process.wait(), 15) == 0
+    assert await asyncio.wait_for(process.wait(), 60) == 0
     assert await process.stderr.read() == b""
     assert (await driven_api.request(run))["status"] == "pending"
 

@@ -28,7 +28,7 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-async def _until(condition: Callable[[], bool], seconds: float = 15) -> None:
+async def _until(condition: Callable[[], bool], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while True:
             if condition():
@@ -38,5 +38,5 @@ async def _until(condition: Callable[[], bool], seconds: float = 15) -> None:
 
 @pytest.fixture(scope="session")
 def until():
-    """Wait for a condition, at most 15 s."""
+    """Wait for a condition, at most a minute."""
     return _until

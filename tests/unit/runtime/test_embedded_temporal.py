@@ -83,7 +83,7 @@ async def test_killed_owner_takes_the_server_along(data_dir: Path, until):
     owner = await asyncio.create_subprocess_exec(
         sys.executable, "-c", OWNER, str(data_dir), stdout=asyncio.subprocess.PIPE
     )
-    pid, address = (await asyncio.wait_for(owner.stdout.readline(), 20)).decode().split()
+    pid, address = (await asyncio.wait_for(owner.stdout.readline(), 60)).decode().split()
     assert process_birth(int(pid)) is not None
     owner.kill()
     await owner.wait()
@@ -136,7 +136,7 @@ async def test_wanted_port_and_ui(data_dir: Path):
     async with EmbeddedTemporal(data_dir, port, ui=True) as server:
         assert server.address == f"127.0.0.1:{port}"
         host, ui_port = server.ui_url.removeprefix("http://").split(":")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             reader, writer = await asyncio.open_connection(host, int(ui_port))
             writer.write(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
             assert (await reader.readline()).startswith(b"HTTP/1.0 200")

