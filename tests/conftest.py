@@ -48,24 +48,23 @@ INVARIANT = re.compile(r"test(_i[0-9]+)+_")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all cases of an engine test but its first, which is on SQLite, as exhaustive: `make test` leaves them out.
+    """Mark all cases of an engine test but its first as exhaustive: `make test` leaves them out.
 
-    A test of an invariant can't be exhaustive, only single cases of it whose values others have too.
-    The store's own tests (``unit/store``) all run on both databases.
+    The first is on SQLite. A test of an invariant keeps the first on each database, and can't be exhaustive as a whole. The
+    store's own tests (``unit/store``) all run on both databases.
     """
     tests = Path(__file__).parent
-    first: set[str] = set()
+    known: set[tuple[str, bool]] = set()
     for item in items:
-        function = item.nodeid.partition("[")[0]
-        is_first = function not in first
-        first.add(function)
         is_invariant = INVARIANT.match(item.name) is not None
         if is_invariant and "exhaustive" in {mark.name for mark in getattr(item.function, "pytestmark", ())}:
             raise pytest.UsageError(
                 f"{item.nodeid}: `make test` proves every invariant; this one must not be exhaustive"
             )
-        if item.path.relative_to(tests).parts[0] in ENGINE_TESTS and not is_first and not is_invariant:
+        case = item.nodeid.partition("[")[0], is_invariant and "postgresql" in item.name
+        if case in known and item.path.relative_to(tests).parts[0] in ENGINE_TESTS:
             item.add_marker(pytest.mark.exhaustive)
+        known.add(case)
 
 
 def pytest_collection() -> None:

@@ -23,6 +23,7 @@ cat > "$env/bin/python" <<'END'
 #!/bin/bash
 [[ "$1" == -c ]] && exit 0
 here="$(cd "$(dirname "$0")/.." && pwd)"
+[[ "$2" == compileall ]] && exit
 [[ "$3" == --version ]] && { echo "pip from $here"; exit; }
 echo "${@:5}" >> "$LOG"
 sleep 0.02
@@ -36,8 +37,8 @@ END
 chmod +x "$env"/bin/*
 """
 NEW = "venv"
-RUN = "install --require-hashes -r requirements.lock"
-DEV = "install --require-hashes -r requirements.lock -r requirements-dev.lock"
+RUN = "install --no-compile --require-hashes -r requirements.lock"
+DEV = "install --no-compile --require-hashes -r requirements.lock -r requirements-dev.lock"
 PROJECT = "install --no-deps --no-build-isolation -e ."
 
 
