@@ -60,7 +60,7 @@ class Escalation:
             if request is None or request.run_id != order.run_id:
                 raise LookupError(f"run {order.run_id!r} has no request {order.request_id!r}")
             if request.ask_terms.on_expiry == "park":
-                if await requests.park(conn, request.id, at=order.at):
+                if await requests.park(conn, request, at=order.at):
                     await events.append(conn, order.run_id, [("request.parked", {"request_id": request.id})])
             elif await requests.settle(conn, request.id, requests.Ending(status="expired", at=order.at)):
                 digest = await calls.settle(conn, order.run_id, request.tool_call_id, results.expired())

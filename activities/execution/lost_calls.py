@@ -13,6 +13,7 @@ from activities.execution.door import MOVED_ON, Door, resolution_request_id
 from activities.execution.redemption import AskAgain, Redeemed, Redemption
 from activities.execution.settlement import Start, tell_started
 from activities.planning.requests import open_request, waiting_call
+from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.tools import results
 from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
 from turngate.domain.tools.results import Failure, Ok, as_object
@@ -144,6 +145,7 @@ async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:los
     """
     run, call, lost, approval = door.run, door.call, door.previous_start, door.request
     await door.end_previous_start("unknown", partial_output=lost.partial_output)
+    created_at = now()
     request = requests.Request(
         id=resolution_request_id(lost),
         run_id=run.id,
@@ -163,7 +165,8 @@ async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:los
         preview=approval.preview if approval else None,
         not_by=approval.not_by if approval else None,
         expires_at=None,
-        created_at=as_text(now()),
+        created_at=as_text(created_at),
+        urgent_at=as_text(urgent_at(created_at, None, "high")),
         path=run.path,
     )
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": request.id}

@@ -16,6 +16,7 @@ from turngate.domain.digest import derived_id
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind
+from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.tool import Tool
 from turngate.store.clock import as_text, from_text, now
@@ -71,6 +72,8 @@ class Question:
             None if self.tool.confinement is None else self.tool.confinement(self.tool.decode(self.call.running_input))
         )
         seconds = expiry_seconds(self.run, self.agent, terms)
+        expires_at = None if seconds is None else created_at + timedelta(seconds=seconds)
+        parks = is_parked(self.run)
         return Request(
             id=self.request_id,
             run_id=self.run.id,
@@ -89,14 +92,15 @@ class Question:
             preview_kind=self.preview.kind if self.preview else None,
             preview=self.preview.text if self.preview else None,
             not_by=None if terms.starter_may_decide else self.run.started_by,
-            expires_at=None if seconds is None else as_text(created_at + timedelta(seconds=seconds)),
+            expires_at=None if expires_at is None else as_text(expires_at),
             created_at=as_text(created_at),
+            urgent_at=as_text(urgent_at(created_at, None if parks else expires_at, self.verdict.risk)),
             path=self.run.path,
             precondition=self.precondition,
             confinement=None if confinement is None else confinement.model_dump_json(),
             terms=terms.model_dump_json(exclude_defaults=True),
             quorum=terms.quorum,
-            parked_at=as_text(created_at) if is_parked(self.run) else None,
+            parked_at=as_text(created_at) if parks else None,
         )
 
     async def ask(

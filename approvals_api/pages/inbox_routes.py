@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -52,7 +53,7 @@ TABS: Final[tuple[InboxStatus, ...]] = (
 
 @router.get("/")
 async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -> HTMLResponse:
-    """Show one page of the requests that the URL's filter means: pending ones oldest first, others newest first.
+    """Show one page of the requests that the URL's filter means: pending ones by urgency or age, others newest first.
 
     One filter drives list, count and badge: the badge is what the filter without conditions counts.
     """
@@ -76,7 +77,9 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
         every=TABS,
         filter=filters,
         query_of=lambda status: filters.with_status(status).query,
-        query_cleared=InboxFilter(status=filters.status).query,
+        query_cleared=InboxFilter(status=filters.status, order=filters.order).query,
+        kept=[(name, word) for name, word in parse_qsl(filters.query) if name != "search"],
+        most_searched=requests.MOST_SEARCHED,
         page=page,
         count=count,
         cursor=cursor,

@@ -26,7 +26,7 @@ from turngate.wire.view import Page
 async def request_page(
     conn: Connection, wanted: InboxFilter, *, limit: int, after: tuple[str, str] | None = None
 ) -> Page[RequestItem]:
-    """Return one page of the inbox: pending requests oldest first, others newest first."""
+    """Return one page of the inbox: pending requests in its order, others newest first."""
     rows = await requests.page(conn, wanted, limit=limit + 1, after=after)
     listed = rows[:limit]
     more = encode_cursor(*requests.key_of(wanted, listed[-1])) if len(rows) > limit else None

@@ -24,9 +24,10 @@ from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit, Reque
 from approvals_api.validation.exact_json import member_text
 from approvals_api.validation.text import STORABLE
 from turngate.domain.requests import RequestKind
-from turngate.domain.runs.inbox import InboxFilter, InboxStatus
+from turngate.domain.runs.inbox import InboxFilter, InboxOrder, InboxStatus
 from turngate.store.requests import requests
 from turngate.store.requests.presence import ActiveViewer
+from turngate.store.requests.requests import MOST_SEARCHED
 from turngate.wire import orders
 from turngate.wire.decisions import DecidedItems, DecisionResult
 from turngate.wire.requests import (
@@ -60,6 +61,13 @@ def inbox_filter(
         InboxStatus,
         Query(description="One status; `decided`: all but `pending`; `all`: any status."),
     ] = "pending",
+    search: Annotated[
+        str | None,
+        _named(
+            "Only requests in which each of these words occurs: in the tool, the arguments, the agents, an id, the run's task, "
+            f"or the name of who started it, claimed it or decided. Looks through the first {MOST_SEARCHED:,} requests."
+        ),
+    ] = None,
     kind: Annotated[RequestKind | None, Query(description="Only this kind.")] = None,
     agent: Annotated[str | None, _named("Only this agent's.")] = None,
     tool: Annotated[str | None, _named("Only calls of this tool.")] = None,
@@ -72,10 +80,15 @@ def inbox_filter(
     parked: Annotated[
         bool | None, Query(description="Whether its time ran out and it still waits, because its rule says so.")
     ] = None,
+    order: Annotated[
+        InboxOrder,
+        Query(description="Of pending requests. `urgency`: by deadline, risk and age together; `age`: oldest first."),
+    ] = "urgency",
 ) -> InboxFilter:
     """Return the filter from the view of the principal: `me` is their name."""
     return InboxFilter(
         status=status,
+        search=search,
         kind=kind,
         agent=agent,
         tool=tool,
@@ -84,6 +97,7 @@ def inbox_filter(
         run_id=run_id,
         claimed=claimed,
         parked=parked,
+        order=order,
     ).of(principal.name)
 
 
@@ -98,7 +112,7 @@ async def list_requests(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Page[RequestItem]:
-    """List requests: pending ones oldest first, ended ones by their end, newest first.
+    """List requests: pending ones by urgency or age, ended ones by their end, newest first.
 
     All conditions must match. A cursor belongs to the filter of its page.
     """

@@ -27,6 +27,7 @@ REQUEST = Request(
     id="rq_1", run_id="run_1", tool_call_id="c1", kind="approval", status="pending", agent="agent", tool_name="pay",
     manifest=pay.manifest.model_dump_json(), input='{"cents": 5}', digest="d", rule="r", reason="", risk="low",
     agent_words="", preview_kind=None, preview=None, not_by=None, expires_at=None, created_at="2025-01-01T00:00:00+00:00",
+    urgent_at="2025-01-01T00:00:00+00:00",
 )  # fmt: skip
 QUESTION = replace(REQUEST, kind="question", manifest=ask_person.manifest.model_dump_json())
 OUTCOME = replace(REQUEST, kind="outcome")

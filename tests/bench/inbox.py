@@ -23,6 +23,7 @@ from temporalio.client import Client
 
 from approvals_api.app import ApiSettings, create_app
 from approvals_api.gateway.client import Gateway
+from turngate.domain.runs.inbox import urgent_at
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.requests import requests
@@ -192,6 +193,7 @@ async def _seed(conn: Connection, pending: int) -> None:
 
 
 def _request(run_id: str, number: int, manifest: str) -> requests.Request:
+    created_at = now() - timedelta(seconds=20_000 - number)
     return requests.Request(
         id=f"rq_{secrets.token_hex(12)}",
         run_id=run_id,
@@ -211,5 +213,6 @@ def _request(run_id: str, number: int, manifest: str) -> requests.Request:
         preview=PREVIEW,
         not_by=None,
         expires_at=None,
-        created_at=as_text(now() - timedelta(seconds=20_000 - number)),
+        created_at=as_text(created_at),
+        urgent_at=as_text(urgent_at(created_at, None, "medium")),
     )

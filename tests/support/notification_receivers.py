@@ -156,6 +156,7 @@ def new_request(request_id: str, run_id: str, **fields: Any) -> requests.Request
         "not_by": None,
         "expires_at": None,
         "created_at": as_text(now()),
+        "urgent_at": as_text(now()),
     }
     return requests.Request(**(defaults | fields))
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.requests import RequestKind
-from turngate.store.clock import as_text, now
+from turngate.domain.runs.inbox import urgent_at
+from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.runs import messages, new_run, runs
@@ -36,7 +37,10 @@ def request_row(run: runs.Run, request_id: str, *, kind: RequestKind = "approval
         "expires_at": None,
         "created_at": as_text(AT),
     }
-    return requests.Request(**{**defaults, **changes})
+    row = {**defaults, **changes}
+    expires_at = None if row["expires_at"] is None else from_text(row["expires_at"])
+    urgent = urgent_at(from_text(row["created_at"]), expires_at, row["risk"])
+    return requests.Request(**{"urgent_at": as_text(urgent), **row})
 
 
 async def live_run(

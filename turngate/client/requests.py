@@ -22,7 +22,7 @@ from turngate.client.calls import (
 )
 from turngate.domain.policy.policy import Risk
 from turngate.domain.requests import RequestKind
-from turngate.domain.runs.inbox import InboxStatus
+from turngate.domain.runs.inbox import InboxOrder, InboxStatus
 from turngate.wire.decisions import DecidedItems, DecisionResult
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import (
@@ -40,12 +40,14 @@ from turngate.wire.view import Page
 class Where(TypedDict, total=False):
     """Which requests (``turngate.domain.runs.inbox.InboxFilter``), all conditions together; what is left out does not matter.
 
-    ``status``: one status, ``decided`` for every one but ``pending``, ``all``; left out, ``pending``. ``rule``: the rule
+    ``status``: one status, ``decided`` for every one but ``pending``, ``all``; left out, ``pending``. ``search``: words that
+    all occur in the request or in its run's task. ``rule``: the rule
     that asked. ``claimed``: who has claimed it, ``me`` for one's own, ``nobody`` for none. ``parked``: it ran out of time
-    and waits on.
+    and waits on. ``order``: of pending ones; left out, ``urgency``.
     """
 
     status: InboxStatus
+    search: str
     kind: RequestKind
     agent: str
     tool: str
@@ -54,10 +56,11 @@ class Where(TypedDict, total=False):
     run_id: str
     claimed: str
     parked: bool
+    order: InboxOrder
 
 
 def list_requests(*, limit: int = 50, cursor: str | None = None, **where: Unpack[Where]) -> Call[Page[RequestItem]]:
-    """Return one page of requests: pending ones oldest first, ended ones by their end, newest first.
+    """Return one page of requests: pending ones by urgency or age, ended ones by their end, newest first.
 
     ``where``: conditions, such as ``status="all"`` or ``agent="support"`` (:class:`Where`); ``status`` left out is
     ``pending``. ``limit``: 1 to 200. ``cursor``: ``next_cursor`` of the page before, under the same conditions.

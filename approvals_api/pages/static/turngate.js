@@ -566,6 +566,7 @@ const KEYS = {
   r: () => $("#reject-message")?.focus(),
   n: () => $("[data-next]")?.click(),
   u: () => $("[data-up]")?.click(),
+  "/": () => $("#search")?.select(),
   "?": () => $("#help").showModal(),
 };
 

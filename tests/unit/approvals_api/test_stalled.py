@@ -48,7 +48,7 @@ def request(**more: Any) -> ListedRequest:
         "id": "rq_1", "run_id": "run_1", "tool_call_id": "call_1", "kind": "approval", "status": "pending", "agent": "a",
         "tool_name": "pay", "input": "{}", "digest": "d", "rule": "r", "reason": "", "risk": "low", "expires_at": LATER,
         "created_at": as_text(LONG_AGO), "verb": None, "decided_by": None, "decided_at": None, "path": "a", "quorum": 1,
-        "approvals": 0, "rungs_climbed": 0, "parked_at": None, "claimed_by": None, "claimed_until": None,
+        "urgent_at": LATER, "approvals": 0, "rungs_climbed": 0, "parked_at": None, "claimed_by": None, "claimed_until": None,
     }  # fmt: skip
     return ListedRequest(**{**facts, **more})
 

@@ -148,6 +148,7 @@ async def test_a_childs_request_is_in_the_one_inbox_with_its_path(database: Data
                 not_by=None,
                 expires_at=None,
                 created_at=f"2026-01-01T00:00:0{number}.000000+00:00",
+                urgent_at=f"2026-01-01T00:00:0{number}.000000+00:00",
                 path=asking.path,
             )
             await requests.insert_all(conn, [request])

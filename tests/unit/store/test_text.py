@@ -68,6 +68,7 @@ async def test_i9_any_text_of_a_tool_can_be_stored(database: Database, run: runs
         not_by=None,
         expires_at=None,
         created_at="2026",
+        urgent_at="2026",
     )
     where = {"run_id": run.id, "tool_call_id": "c1"}
     async with database.write() as conn:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Annotated, Final, Literal
 from urllib.parse import parse_qsl, urlencode
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from turngate.domain.errors import InvalidInputError
+from turngate.domain.policy.policy import Risk
 from turngate.domain.requests import RequestKind, RequestStatus
 from turngate.domain.tools.failures import describe_validation
 
@@ -21,19 +23,29 @@ MAX_QUERY_CHARS: Final = 2_000
 STORABLE: Final = r"^[^\u0000]*$"
 """The one character that PostgreSQL does not keep: a name with it names nothing, and asking for it would be an error."""
 
+InboxOrder = Literal["urgency", "age"]
+PATIENCE: Final = timedelta(days=30)
+"""How long a request without a deadline waits before it counts as urgent as one that expires now."""
+SHARE: Final[Mapping[Risk, float]] = {"low": 1.0, "medium": 0.5, "high": 0.25}
+"""How much of its time a request may wait before it counts as urgent as one that expires now."""
+MAX_WORDS: Final = 8
+"""Of one search."""
+
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=STORABLE)]
 
 
 class InboxFilter(BaseModel):
-    """Which requests, all conditions together; None: whatever it is.
+    """Which requests, all conditions together, in which order; None: whatever it is.
 
-    ``rule``: the rule that asked. ``claimed``: the person who has claimed it, :data:`ME` (see :meth:`of`) or
-    :data:`UNCLAIMED`; a claim that has run out is no one's. ``parked``: it ran out of time and waits on.
+    ``search``: words that all occur in the request or its run's task (see :attr:`words`). ``rule``: the rule that asked.
+    ``claimed``: the person who has claimed it, :data:`ME` (see :meth:`of`) or :data:`UNCLAIMED`; a claim that has run out is
+    no one's. ``parked``: it ran out of time and waits on. ``order``: of pending requests (:func:`urgent_at`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     status: InboxStatus = "pending"
+    search: Name | None = None
     kind: RequestKind | None = None
     agent: Name | None = None
     tool: Name | None = None
@@ -42,6 +54,17 @@ class InboxFilter(BaseModel):
     run_id: Name | None = None
     claimed: Name | None = None
     parked: bool | None = None
+    order: InboxOrder = "urgency"
+
+    @property
+    def words(self) -> list[str]:
+        """What a search looks for, in order; further words than :data:`MAX_WORDS` are left out."""
+        return [] if self.search is None else self.search.split()[:MAX_WORDS]
+
+    @property
+    def narrows(self) -> bool:
+        """Tell whether it has a condition beyond the status."""
+        return self != InboxFilter(status=self.status, order=self.order)
 
     def of(self, person: str) -> InboxFilter:
         """Return the filter as this person means it: :data:`ME` is their name."""
@@ -69,6 +92,16 @@ class InboxFilter(BaseModel):
         except ValidationError as error:
             message = describe_validation(error)
             raise _not_a_filter(message) from None
+
+
+def urgent_at(created_at: datetime, expires_at: datetime | None, risk: Risk) -> datetime:
+    """Return the instant by which pending requests are ordered: the earlier, the more urgent.
+
+    It lies between a request's opening and its deadline, the nearer to the opening the higher the risk. So a near deadline, a
+    high risk and a long wait each move a request up, and its place doesn't depend on when someone looks.
+    """
+    time_left = PATIENCE if expires_at is None else expires_at - created_at
+    return created_at + time_left * SHARE[risk]
 
 
 def _pairs(query: str) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The inbox: what waits for a person, oldest first, live."""
+"""The inbox: what waits for a person, the most urgent first, live."""
 
 from __future__ import annotations
 
@@ -23,6 +23,14 @@ from turngate.wire.requests import RequestItem
 
 ANY: Final = (None, "any")
 FILTER_FORM: Final = object_form(
+    Control(
+        name="search",
+        key="search",
+        kind="line",
+        text="",
+        required=False,
+        description="words in the tool, the arguments, the task, an agent or a person",
+    ),
     Control(name="tool", key="tool", kind="line", text="", required=False),
     Control(name="agent", key="agent", kind="line", text="", required=False),
     choice_of("risk", [ANY, ("low", "low"), ("medium", "medium"), ("high", "high")]),
@@ -31,6 +39,7 @@ FILTER_FORM: Final = object_form(
     Control(
         name="claimed", key="claimed", kind="line", text="", required=False, description="`me`, `nobody` or a name"
     ),
+    choice_of("order", [(None, "the most urgent first"), ("age", "the oldest first")]),
 )
 
 
@@ -64,7 +73,7 @@ def filter_form(narrow: Callable[[Filter], None]) -> FormSpec:
 
 
 MAX_REQUESTS: Final = 200
-"""Most requests that are listed: the oldest, which come first."""
+"""Most requests that are listed: those that come first."""
 
 
 class InboxScreen(ListScreen):
@@ -93,7 +102,7 @@ class InboxScreen(ListScreen):
             self.refresher.ask()
 
     async def look(self) -> None:
-        """Read the oldest requests."""
+        """Read the first requests."""
         wanted = self.filter
         page = await self.client.list_requests(limit=MAX_REQUESTS, **wanted.where)
         total = len(page.items)
@@ -114,7 +123,7 @@ class InboxScreen(ListScreen):
     def heading(self) -> Text:
         """Return how many wait, under which filter, and who one is."""
         waits = f"{self._total:,} {'waits' if self._total == 1 else 'wait'} for a person"
-        more = f", the oldest {len(self.items)} shown" if self._total > len(self.items) else ""
+        more = f", the first {len(self.items)} shown" if self._total > len(self.items) else ""
         picked = f", {len(self.picked)} chosen" if self.picked else ""
         who = f"  {plain_line(self.session.me, 40)}" if self.session.me else ""
         narrowed = f"  only {self.filter.says}" if self.filter.where else ""

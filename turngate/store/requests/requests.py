@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -25,9 +27,10 @@ from sqlalchemy import (
 )
 
 from turngate.domain.digest import derived_id
+from turngate.domain.policy.policy import Risk
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb
-from turngate.domain.runs.inbox import UNCLAIMED, InboxFilter
+from turngate.domain.runs.inbox import UNCLAIMED, InboxFilter, urgent_at
 from turngate.domain.tools.preview import Preview, PreviewKind
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, from_text, now
@@ -45,12 +48,15 @@ _PENDING = requests.c.status == literal_column("'pending'")
 _PREVIEW_KIND: Final[TypeAdapter[PreviewKind]] = TypeAdapter(PreviewKind)
 CACHED_QUERIES: Final = 256
 """Building a query costs more than running it, and people look through the same few filters all day."""
+MOST_SEARCHED: Final = 10_000
+"""How many requests one search reads: the first in its order. It reads whole rows, on SQLite in the process that serves."""
+ESCAPE: Final = "!"
 _ENDED = requests.c.status != literal_column("'pending'")
 
 
 @lru_cache(maxsize=CACHED_QUERIES)
 def page_query(wanted: InboxFilter, columns: tuple[Column[Any], ...], *, limit: int, resumed: bool) -> Select[Any]:
-    """Return the query of one page: pending requests oldest first, ended ones by their end, newest first, ``all`` newest first.
+    """Return the query of one page: pending requests by the filter's order, ended ones by their end and ``all``, newest first.
 
     ``columns``: of each request. ``resumed``: it begins after a request seen before. Run it with :func:`values_of`.
     """
@@ -73,6 +79,9 @@ def count_query(wanted: InboxFilter) -> Select[int]:
 def values_of(wanted: InboxFilter, after: tuple[str, str] | None = None) -> dict[str, str]:
     """Return the values that the filter's queries are run with. ``after``: the :func:`key_of` the last request seen."""
     values = {} if wanted.claimed is None else {"at": as_text(now())}
+    for place, word in enumerate(wanted.words):
+        values[f"word_{place}"] = _like(word)
+        values[f"json_{place}"] = _like(json.dumps(word)[1:-1])
     return values if after is None else {**values, "seen_at": after[0], "seen_id": after[1]}
 
 
@@ -84,11 +93,41 @@ def key_of(wanted: InboxFilter, request: ListedRequest) -> tuple[str, str]:
 
 def _order(wanted: InboxFilter) -> tuple[Column[str], bool]:
     if wanted.status == "pending":
-        return requests.c.created_at, False
+        return (requests.c.urgent_at if wanted.order == "urgency" else requests.c.created_at), False
     return (requests.c.created_at if wanted.status == "all" else requests.c.decided_at), True
 
 
 def _conditions(wanted: InboxFilter) -> list[ColumnElement[bool]]:
+    conditions = _plain_conditions(wanted)
+    if not wanted.words:
+        return conditions
+    instant, newest_first = _order(wanted)
+    first = select(requests.c.id).where(*conditions).limit(MOST_SEARCHED)
+    first = first.order_by(instant.desc() if newest_first else instant)
+    return [requests.c.id.in_(first), *(_has(place) for place in range(len(wanted.words)))]
+
+
+def _has(place: int) -> ColumnElement[bool]:
+    """Return the condition that a word of the search occurs in a request or in its run's task."""
+    word: BindParameter[str] = bindparam(f"word_{place}")
+    columns = (
+        requests.c[name] for name in ("tool_name", "input", "agent", "path", "id", "run_id", "claimed_by", "decided_by")
+    )
+    of_run = (runs.c.task.ilike(word, escape=ESCAPE), runs.c.started_by.ilike(word, escape=ESCAPE))
+    return or_(
+        *(column.ilike(word, escape=ESCAPE) for column in columns),
+        requests.c.input.ilike(bindparam(f"json_{place}"), escape=ESCAPE),
+        select(runs.c.id).where(runs.c.id == requests.c.run_id, or_(*of_run)).exists(),
+    )
+
+
+def _like(word: str) -> str:
+    """Return the pattern that a word somewhere in a text matches, whatever characters it has."""
+    return f"%{re.sub(r'[%_!]', lambda special: ESCAPE + special[0], word)}%"
+
+
+def _plain_conditions(wanted: InboxFilter) -> list[ColumnElement[bool]]:
+    """Return the conditions that the inbox's indexes answer."""
     conditions = list(_status(wanted))
     exactly = {
         "kind": wanted.kind,
@@ -162,8 +201,9 @@ _DECIDE = Together(decisions, _SETTLE)
 class ListedRequest:
     """One line of the inbox: a request without what weighs most. ``input``: the exact text that would run.
 
-    ``path``: the agents from the run that a person started down to this one, joined by ``/``. ``approvals``: how many of
-    the ``quorum`` it has. ``rungs_climbed``: of its ladder. ``parked_at``: it ran out of time and waits on.
+    ``path``: the agents from the run that a person started down to this one, joined by ``/``. ``urgent_at``: its place
+    among pending ones (:func:`turngate.domain.runs.inbox.urgent_at`). ``approvals``: how many of the ``quorum`` it has.
+    ``rungs_climbed``: of its ladder. ``parked_at``: it ran out of time and waits on.
     ``claimed_by``, ``claimed_until``: who has taken it on, and until when that counts.
     """
 
@@ -178,9 +218,10 @@ class ListedRequest:
     digest: str
     rule: str
     reason: str
-    risk: str
+    risk: Risk
     expires_at: str | None
     created_at: str
+    urgent_at: str
     verb: Verb | None = None
     decided_by: str | None = None
     decided_at: str | None = None
@@ -338,7 +379,7 @@ async def of_call(
 async def page(
     conn: Connection, wanted: InboxFilter = PENDING, *, limit: int, after: tuple[str, str] | None = None
 ) -> list[ListedRequest]:
-    """Return requests: pending ones oldest first, others newest first. ``after``: ``inbox.key_of`` the last one seen."""
+    """Return requests: pending ones in the filter's order, others newest first. ``after``: :func:`key_of` the last one seen."""
     query = page_query(wanted, _LISTED, limit=limit, resumed=after is not None)
     rows = await conn.execute(query, values_of(wanted, after))
     return [ListedRequest(**row) for row in rows.mappings()]
@@ -401,10 +442,12 @@ async def climb(conn: Connection, request: Request, *, rungs: int, terms: str) -
     return (await conn.execute(query.values(rungs_climbed=rungs, terms=terms))).rowcount == 1
 
 
-async def park(conn: Connection, request_id: str, *, at: datetime) -> bool:
+async def park(conn: Connection, request: Request, *, at: datetime) -> bool:
     """Mark a pending request as one that ran out of time and waits on; False when it is not, or was."""
     waits = requests.c.status == "pending", requests.c.parked_at.is_(None)
-    query = update(requests).where(requests.c.id == request_id, *waits).values(parked_at=as_text(at))
+    urgent = urgent_at(from_text(request.created_at), None, request.risk)
+    marks = {"parked_at": as_text(at), "urgent_at": as_text(urgent)}
+    query = update(requests).where(requests.c.id == request.id, *waits).values(marks)
     return (await conn.execute(query)).rowcount == 1
 
 

@@ -29,6 +29,8 @@ requests = Table(
     Column("not_by", StorableText),
     Column("expires_at", StorableText),
     Column("created_at", StorableText, nullable=False),
+    # By which pending requests are ordered (turngate.domain.runs.inbox.urgent_at).
+    Column("urgent_at", StorableText, nullable=False, server_default=""),
     Column("decision_id", StorableString(255)),
     Column("verb", StorableString(16)),
     Column("decided_by", StorableText),
@@ -53,8 +55,9 @@ requests = Table(
     # The inbox under any filter is read from these two alone (turngate.store.requests.requests): a row of this table is wide.
     Index(
         "ix_requests_pending",
-        "created_at",
+        "urgent_at",
         "id",
+        "created_at",
         "kind",
         "agent",
         "tool_name",

@@ -16,6 +16,7 @@ from turngate.cli.api_link import find_api
 from turngate.cli.follow.request import RISK_STYLE, show_request
 from turngate.cli.options import AsJson, DataDir, Url, seconds_of
 from turngate.client import SyncTurngateClient
+from turngate.client.requests import Where
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, WantedGrant, exact_pattern
 from turngate.domain.text.json_pointers import decode_arguments
@@ -53,26 +54,38 @@ class OutcomeChoice(StrEnum):
 
 
 def requests(
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORDS",
+            help="Only requests that contain all these words: in the tool, the arguments, the task, an agent or a person.",
+            show_default=False,
+        ),
+    ] = None,
+    by_age: Annotated[bool, typer.Option("--by-age", help="The oldest first, not the most urgent.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Include decided and ended requests.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """List the requests that wait for a decision, oldest first.
+    """List the requests that wait for a decision, the most urgent first.
 
-    A sub-agent's request shows the agents above it.
+    A near deadline, a high risk and a long wait each move a request up. A sub-agent's request shows the agents above it.
     """
     link = find_api(data_dir, url)
     with link.client() as client:
-        page = client.list_requests(status="all" if every else "pending", limit=MOST_ROWS)
+        where = Where(status="all" if every else "pending", order="age" if by_age else "urgency")
+        if search:
+            where["search"] = search
+        page = client.list_requests(limit=MOST_ROWS, **where)
     if as_json:
         terminal.raw(json.dumps([item.model_dump(mode="json") for item in page.items]))
         return
     terminal.table(("REQUEST", "STATUS", "RISK", "AGENT", "TOOL", "ARGUMENTS"), [_row(item) for item in page.items])
     if page.next_cursor:
-        terminal.note(f"the oldest {MOST_ROWS}; all of them: {link.url}/")
+        terminal.note(f"the first {MOST_ROWS}; all of them: {link.url}/")
     elif not page.items:
-        terminal.note("nothing waits for a decision")
+        terminal.note("no request contains these words" if search else "nothing waits for a decision")
 
 
 def decide(
