@@ -76,8 +76,8 @@ class Database:
     async def commits(self, ring: Callable[[], None]) -> AsyncIterator[None]:
         """Call ``ring`` soon after commits, on the event loop of the caller, until the block ends.
 
-        SQLite: after each of this object. PostgreSQL: after each of any process that took a number of a sequence. A hint that
-        comes at once, and not a promise: who must not miss anything also looks now and then.
+        After each of this object; on PostgreSQL also after those of other processes that took a number of a sequence. A hint
+        that comes at once, and not a promise: who must not miss anything also looks now and then.
         """
         async with self._backend.commits(ring):
             yield

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 import sqlalchemy
@@ -27,6 +28,8 @@ class Postgresql:
     def __init__(self, url: str) -> None:
         self._engine = create_async_engine(url, pool_size=10, max_overflow=10)
         _ping_idle_connections(self._engine.sync_engine)
+        self._processes = _processes_serving(self._engine.sync_engine)
+        self._rings: set[Callable[[], None]] = set()
         # The default, READ COMMITTED, shows each statement another state: a page could list what its count leaves out.
         self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ")
         self._glancing = self._engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -48,14 +51,21 @@ class Postgresql:
         """Open one transaction; it commits at the end of the block."""
         async with self._engine.begin() as connection:
             yield connection
+        for ring in self._rings:
+            ring()
 
     @asynccontextmanager
     async def commits(self, ring: Callable[[], None]) -> AsyncIterator[None]:
-        """Call ``ring`` after each commit that took a number (migration 0006), on a connection of its own."""
+        """Call ``ring`` after each commit of this object, and of others that took a number (migration 0006).
+
+        The server announces those of others on a connection of its own, which takes longer.
+        """
         listening = asyncio.create_task(self._listen(ring), name="listen-to-commits")
+        self._rings.add(ring)
         try:
             yield
         finally:
+            self._rings.discard(ring)
             listening.cancel()
             with suppress(asyncio.CancelledError):
                 await listening
@@ -68,8 +78,9 @@ class Postgresql:
                 async with await psycopg.AsyncConnection.connect(*arguments, **options, autocommit=True) as connection:
                     await connection.execute("LISTEN turngate")
                     ring()  # for what was committed before
-                    async for _notification in connection.notifies():
-                        ring()
+                    async for notification in connection.notifies():
+                        if notification.pid not in self._processes.values():
+                            ring()
             await asyncio.sleep(LISTEN_AGAIN_SECONDS)
 
     async def close(self) -> None:
@@ -96,3 +107,15 @@ def _ping_idle_connections(engine: sqlalchemy.Engine) -> None:
 
     event.listen(engine, "checkin", note)
     event.listen(engine, "checkout", ping)
+
+
+def _processes_serving(engine: sqlalchemy.Engine) -> Mapping[Any, int]:
+    """Return the engine's open connections with the ids of the server's processes that serve them, kept up to date."""
+    processes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+    def add(connection: Any, _record: Any) -> None:
+        driver = connection.driver_connection
+        processes[driver] = driver.info.backend_pid
+
+    event.listen(engine, "connect", add)
+    return processes

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from turngate.domain.errors import UnavailableError
 from turngate.store.database import Database
+from turngate.store.events import events
 from turngate.store.runs import messages, runs
 from turngate.store.tables import conversations
 
@@ -154,6 +155,16 @@ async def test_writers_of_one_process_take_turns(database: Database, run: runs.R
     assert after.event_count == 40
 
 
+async def test_a_commit_rings_where_it_was_made_at_once(database: Database) -> None:
+    """Without a word of the server's, which announces only transactions that took a number."""
+    rings: list[str] = []
+    async with database.commits(lambda: rings.append("ring")):
+        async with database.write() as conn:
+            await messages.create_conversation(conn, "a")
+            rings.clear()
+        assert rings
+
+
 async def test_a_wrong_statement_is_a_bug_and_not_an_outage(database: Database) -> None:
     """An error that no retry can cure must not look like "try again": both databases raise the driver's own error."""
     for statement in ("SELECT * FROM nothing", "SELEKT 1"):
@@ -227,6 +238,22 @@ async def test_a_connection_that_is_lost_in_a_transaction_is_an_outage(postgresq
     await other.close()
     await add(postgresql, "c")
     assert await names(postgresql) == ["c"]
+
+
+async def test_the_server_announces_the_commits_of_others_only(postgresql: Database) -> None:
+    """A commit rings once where it was made, although the server announces it to everyone that listens."""
+    rings: asyncio.Queue[str] = asyncio.Queue()
+    other = Database(postgresql.url)
+    async with postgresql.commits(lambda: rings.put_nowait("ring")):
+        await asyncio.wait_for(rings.get(), DEADLINE_SECONDS)  # it listens
+        async with postgresql.write() as conn:
+            await events.append(conn, events.SYSTEM, [("user.noted", {})])
+        assert rings.get_nowait()
+        async with other.write() as conn:
+            await events.append(conn, events.SYSTEM, [("user.noted", {})])
+        await asyncio.wait_for(rings.get(), DEADLINE_SECONDS)  # announced after the first commit
+        assert rings.empty()
+    await other.close()
 
 
 @pytest.mark.parametrize("rest", [0.0, 60.0])
