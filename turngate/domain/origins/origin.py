@@ -1,0 +1,80 @@
+"""An argument's origin: the places that hold its value, best first, and what is doubtful about that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+SourceKind = Literal["task", "message", "answer", "edit", "instructions", "result", "call"]
+"""``task``: what the run was started with. ``message``: what a person wrote besides. ``answer``: what a person answered, or
+said when they rejected a call. ``edit``: the arguments that a person put in place of the model's. ``instructions``: the
+agent's. ``result``: a tool's. ``call``: an earlier call of the agent's own, which shows no more than that it said so before."""
+PERSONAL: Final = frozenset({"task", "message", "answer", "edit"})
+"""The kinds that a person wrote."""
+
+Doubt = Literal["untrusted", "contradicts", "nowhere"]
+"""``untrusted``: the value is only in what untrusted tools returned. ``contradicts``: a person names another of its kind, or it
+is only in records of others than the one a person names. ``nowhere``: it is in nothing that the model was sent."""
+Likeness = Literal["same", "number", "date", "url", "spacing", "pieces"]
+"""How a place holds the value. ``pieces``: it holds one of several pieces that the value is put together from."""
+
+
+class Place(BaseModel):
+    """One place that holds a value, or a piece of it.
+
+    ``tool``: of a result, an answer, an edit or a call. ``at``: where in the result (JSON pointer; JSON in a text counts as a
+    part of it). ``step``: of its run; None: no step wrote it. ``agent``: the agent above whose conversation it is in; empty: the
+    run's own. ``untrusted``: its tool declares that anyone may have written what it returns.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: SourceKind
+    like: Likeness = "same"
+    tool: str = ""
+    at: str = ""
+    step: int | None = None
+    agent: str = ""
+    message_id: str = ""
+    untrusted: bool = False
+
+
+class Origin(BaseModel):
+    """Where one argument comes from. ``at``: the argument (JSON pointer).
+
+    ``part``: the part of a longer text that this is about; empty: the whole value. ``places``: best first, at most
+    :data:`MAX_PLACES`. ``doubt``: why a person should look; None: there is no reason. ``instead``: what a person names, if the
+    value contradicts that. ``written``: the agent's own prose or another value that need not come from anywhere.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at: str
+    part: str = ""
+    places: tuple[Place, ...] = ()
+    doubt: Doubt | None = None
+    instead: str = ""
+    written: bool = False
+
+
+class Origins(BaseModel):
+    """Where the arguments of one call come from. ``complete``: all arguments, and all that the model was sent, were looked at."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    items: tuple[Origin, ...] = ()
+    complete: bool = True
+
+    @property
+    def doubtful(self) -> list[Origin]:
+        """Those that a person should look at."""
+        return [each for each in self.items if each.doubt is not None]
+
+    def under(self, pointer: str) -> Iterator[Origin]:
+        """Yield the origins of the value at this pointer and of all inside it."""
+        yield from (each for each in self.items if each.at == pointer or each.at.startswith(f"{pointer}/"))
+
+
+MAX_PLACES: Final = 3
