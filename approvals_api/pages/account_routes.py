@@ -13,6 +13,7 @@ from approvals_api.http import authentication
 from approvals_api.http.authentication import check_form_token, set_session_cookie
 from approvals_api.http.dependencies import AnyoneDep, ServicesDep, limits_of
 from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.list_place import keep_opens_next, opens_next
 from approvals_api.pages.templating import Frame, render
 from approvals_api.principal import Principal
 from approvals_api.services import Services
@@ -144,6 +145,16 @@ async def account_page(
     return await _page(request, services, principal, changed=changed == "password")
 
 
+@router.post("/account/after-decision")
+async def choose_after_decision(request: Request, _principal: AnyoneDep) -> Response:
+    """Choose what this browser shows after a decision: the request, or the next one."""
+    typed = await typed_of(request)
+    check_form_token(request, typed.get("csrf_token"))
+    response = RedirectResponse("/account", status_code=303)
+    keep_opens_next(request, response, wanted=typed.get("opens") == "next")
+    return response
+
+
 @router.post("/account/sessions/end")
 async def end_session(request: Request, services: ServicesDep, principal: AnyoneDep) -> Response:
     """End one of the person's sessions."""
@@ -206,4 +217,5 @@ async def _page(
         user=user,
         changed=changed,
         errors=errors or {},
+        opens_next=opens_next(request),
     )

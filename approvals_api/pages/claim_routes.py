@@ -12,6 +12,7 @@ from approvals_api.http.dependencies import OperatorDep, ServicesDep
 from approvals_api.pages.decision_forms import DecisionForms
 from approvals_api.pages.frames import typed_of
 from approvals_api.pages.grant_form import read_grant, seal
+from approvals_api.pages.list_place import place_of
 from approvals_api.pages.request_routes import Attempt, refused, show_request
 from approvals_api.requests import claim as claims
 from approvals_api.requests import comments, decide
@@ -38,7 +39,7 @@ async def claim(request: Request, services: ServicesDep, principal: OperatorDep,
     except TurngateError as error:
         attempt = Attempt(status=status_of(error), headline="Not claimed.", detail=error.message)
         return await show_request(request, services, principal, request_id, attempt)
-    return RedirectResponse(f"/requests/{request_id}", HTTPStatus.SEE_OTHER)
+    return RedirectResponse(f"/requests/{request_id}{place_of(request).suffix}", HTTPStatus.SEE_OTHER)
 
 
 @router.post("/requests/{request_id}/comments")
@@ -56,7 +57,7 @@ async def comment(request: Request, services: ServicesDep, principal: OperatorDe
     except TurngateError as error:
         attempt = Attempt(status=status_of(error), headline="Not sent.", errors={"comment": error.message}, typed=typed)
         return await show_request(request, services, principal, request_id, attempt)
-    return RedirectResponse(f"/requests/{request_id}#comments", HTTPStatus.SEE_OTHER)
+    return RedirectResponse(f"/requests/{request_id}{place_of(request).suffix}#comments", HTTPStatus.SEE_OTHER)
 
 
 @router.post("/requests/{request_id}/grant")
@@ -81,4 +82,4 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
     except TurngateError as error:
         attempt = refused(error, DecisionForms(), None, typed)
         return await show_request(request, services, principal, request_id, attempt)
-    return RedirectResponse(f"/requests/{request_id}", HTTPStatus.SEE_OTHER)
+    return RedirectResponse(f"/requests/{request_id}{place_of(request).suffix}", HTTPStatus.SEE_OTHER)

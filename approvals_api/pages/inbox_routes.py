@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.list_place import place_in
 from approvals_api.pages.templating import Frame, render
 from approvals_api.paging import decode_cursor
 from approvals_api.principal import Principal
@@ -38,7 +39,6 @@ router = APIRouter(include_in_schema=False)
 
 
 PAGE_SIZE: Final = 50
-MAX_CURSOR_CHARS: Final = 500
 TABS: Final[tuple[InboxStatus, ...]] = (
     "pending",
     "decided",
@@ -57,12 +57,8 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
 
     One filter drives list, count and badge: the badge is what the filter without conditions counts.
     """
-    words = dict(request.query_params)
-    cursor = words.pop("cursor", None)
-    words.pop("saved", None)
-    if cursor is not None and len(cursor) > MAX_CURSOR_CHARS:
-        raise InvalidInputError("this is no cursor of this list: go back to the first page", code="bad_cursor")
-    filters = InboxFilter.from_words(words)
+    place = place_in(dict(request.query_params))
+    filters, cursor = place.filters, place.cursor
     wanted = filters.of(principal.name)
     after = decode_cursor(cursor)
     async with services.database.read() as conn:
@@ -76,6 +72,7 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
         frame=frame,
         every=TABS,
         filter=filters,
+        place=place,
         query_of=lambda status: filters.with_status(status).query,
         query_cleared=InboxFilter(status=filters.status, order=filters.order).query,
         kept=[(name, word) for name, word in parse_qsl(filters.query) if name != "search"],

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Literal
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -19,6 +20,7 @@ from approvals_api.pages.decision_forms import DecisionForms, Submitted
 from approvals_api.pages.diff_view import read_diff
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.grant_form import LASTS, grant_form
+from approvals_api.pages.list_place import FIRST_PAGE, PARAMETER, ListPlace, opens_next, place_of
 from approvals_api.pages.result_text import what_changed
 from approvals_api.pages.templating import Frame, is_later, render
 from approvals_api.principal import Principal
@@ -31,9 +33,9 @@ from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundErr
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.tools.preview import command_words
 from turngate.forms.errors import place_errors
-from turngate.store.database import Connection
 from turngate.store.requests import comments, requests
 from turngate.store.requests import presence as views
+from turngate.store.requests.requests import ListedRequest
 from turngate.wire.problems import status_of
 from turngate.wire.requests import RequestDetail
 
@@ -44,6 +46,7 @@ RECENT_MESSAGES: Final = 40
 
 
 MAX_COMMENTS: Final = 200
+MAX_ID_CHARS: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,18 @@ class Around:
 
 
 ALONE: Final = Around()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """The way through the inbox. ``following``: the next pending request. ``decided``: the one that led here, if one did."""
+
+    place: ListPlace = FIRST_PAGE
+    following: str | None = None
+    decided: ListedRequest | None = None
+
+
+NO_WAY: Final = Way()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +126,19 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
     else:
         attempt = await _submit(request, services, principal, detail, drawn, submitted, typed)
     if attempt is None:
-        return RedirectResponse(f"/requests/{request_id}", HTTPStatus.SEE_OTHER)
+        return RedirectResponse(await _after_decision(request, services, principal, detail), HTTPStatus.SEE_OTHER)
     return await show_request(request, services, principal, request_id, attempt)
+
+
+async def _after_decision(request: Request, services: Services, principal: Principal, detail: RequestDetail) -> str:
+    """Return the URL to go to: the decided request, or the next one for a person who wants that."""
+    place = place_of(request)
+    if opens_next(request):
+        async with services.database.read() as conn:
+            following = await place.next_pending(conn, detail, principal.name)
+        if following is not None:
+            return f"/requests/{following}?{urlencode({PARAMETER: place.query, 'decided': detail.id})}"
+    return f"/requests/{detail.id}{place.suffix}"
 
 
 async def _submit(
@@ -217,10 +243,13 @@ async def show_request(
     whole: bool = False,
 ) -> HTMLResponse:
     """Return the request's page, with the reason why a decision did not win."""
+    place = place_of(request)
+    before = request.query_params.get("decided", "")[:MAX_ID_CHARS]
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         detail = await request_detail(conn, request_id)
-        following = await _next_pending(conn, detail)
+        following = await place.next_pending(conn, detail, principal.name)
+        decided = await requests.get(conn, before) if before else None
         look = await presence.first_look(conn, principal, detail)
         around = Around(
             barred=_barred(detail, principal),
@@ -231,7 +260,8 @@ async def show_request(
         )
     await presence.note(services, look)
     # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
-    return await asyncio.to_thread(draw_request, frame, detail, attempt, around, following=following, whole=whole)
+    way = Way(place=place, following=following, decided=decided)
+    return await asyncio.to_thread(draw_request, frame, detail, attempt, around, way=way, whole=whole)
 
 
 def draw_request(
@@ -240,10 +270,10 @@ def draw_request(
     attempt: Attempt,
     around: Around = ALONE,
     *,
-    following: str | None = None,
+    way: Way = NO_WAY,
     whole: bool = False,
 ) -> HTMLResponse:
-    """Return the request page. Pure but for the id of the next decision. ``following``: the next pending request."""
+    """Return the request page. Pure but for the id of the next decision."""
     drawn = decision_forms.forms_of(detail, attempt.typed)
     preview = detail.preview or ""
     changed = what_changed(detail.earlier.precondition if detail.earlier else None, detail.precondition)
@@ -265,7 +295,9 @@ def draw_request(
         grant=grant_form(detail, attempt.typed, admin=around.admin, wanted=attempt.grant),
         lasts=LASTS,
         claimed=detail.claimed_by if is_later(detail.claimed_until, frame.now) else None,
-        next_pending=following,
+        place=way.place,
+        next_pending=way.following,
+        decided=way.decided,
         state=_state_of(detail, around),
     )
 
@@ -286,9 +318,3 @@ def _barred(detail: RequestDetail, principal: Principal) -> str | None:
 def _state_of(detail: RequestDetail, around: Around) -> str:
     parts = (detail.status, detail.execution, detail.result is not None, detail.approvals, detail.rungs_climbed)
     return " ".join(map(str, (*parts, detail.claimed_by, detail.parked_at, len(around.comments))))
-
-
-async def _next_pending(conn: Connection, detail: RequestDetail) -> str | None:
-    """Return the oldest pending request besides this one."""
-    waiting = await requests.page(conn, limit=2)
-    return next((each.id for each in waiting if each.id != detail.id), None)

@@ -29,7 +29,7 @@ async def test_the_filter_is_in_the_url_and_counts_what_it_lists(site, open_page
     page = await open_page("/?tool=shell&risk=medium", **NO_SCRIPT)
     rows = page.locator("[data-rows] .row")
     assert await page.locator("[data-count]").get_attribute("data-count") == str(await rows.count())
-    await expect(rows.filter(has=page.locator(f'a[href="/requests/{request.id}"]'))).to_have_count(1)
+    await expect(rows.filter(has=page.locator(f'a[href^="/requests/{request.id}"]'))).to_have_count(1)
     assert set(await page.locator("[data-open]").all_inner_texts()) == {"shell"}
     await page.goto("/")
     badge = int(re.sub(r"\D", "", await page.locator("[data-badge]").inner_text()))
@@ -202,3 +202,43 @@ async def test_an_admin_changes_the_stored_rules(site, open_page):
     await page.get_by_role("button", name="Check and save").click()
     other = await open_page("/policy", operator="ada", **NO_SCRIPT)
     await expect(other.locator("#change")).to_have_count(0)
+
+
+async def test_a_list_survives_opening_and_deciding(site, open_page):
+    """What was searched for stays the list through which one goes: opening, deciding, the next one, and the way back."""
+    first, second = [await site.gated("refund", refund(f"walk-{number}")) for number in (1, 2)]
+    await site.gated("refund", refund("another way"))
+    page = await open_page("/?search=walk-&order=age", **NO_SCRIPT)
+    await page.locator("[data-open]").first.click()
+    await expect(page.locator("#call")).to_contain_text("walk-1")
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await page.get_by_role("link", name="Next pending request").click()
+    await expect(page.locator("#call")).to_contain_text("walk-2")
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator("#decision")).to_contain_text("No other request is pending in this list")
+    await page.locator("[data-up]").click()
+    await expect(page).to_have_url(re.compile(rf"/\?search=walk-&order=age#{second.id}$"))
+    for request in (first, second):
+        await site.ended(request)
+    answer = await page.goto(f"/requests/{first.id}?list=colour%3Dred")
+    assert answer.status == 422
+
+
+async def test_the_next_request_opens_by_itself_for_those_who_want_it(site, open_page):
+    """A setting of the browser: after a decision comes the next request, with a line about the one before."""
+    first, second = [await site.gated("refund", refund(f"queue-{number}")) for number in (1, 2)]
+    page = await open_page("/account", **NO_SCRIPT)
+    await page.get_by_role("button", name="Open the next request").click()
+    await page.goto("/?search=queue-&order=age")
+    await page.locator("[data-open]").first.click()
+    await page.get_by_role("button", name="Reject", exact=True).click()
+    await expect(page.locator("#call")).to_contain_text("queue-2")
+    await expect(page.locator(".given").first).to_contain_text("Rejected: refund, by ada")
+    await page.goto("/account")
+    await page.get_by_role("button", name="Stay on the request").click()
+    await page.goto(f"/requests/{second.id}")
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    for request in (first, second):
+        await site.ended(request)

@@ -39,6 +39,7 @@ class RequestItem(View):
     risk: str
     expires_at: str | None
     created_at: str
+    urgent_at: str
     verb: Verb | None
     decided_by: str | None
     decided_at: str | None

@@ -595,6 +595,8 @@ keysOn.addEventListener("change", () => {
   try { localStorage.setItem(KEYS_OFF, keysOn.checked ? "no" : "yes"); } catch { /* no storage: keys stay as they are */ }
 });
 
+// Back from a request, the list is where it was left.
+if (location.hash.startsWith("#rq_")) mark($("[data-open]", document.getElementById(location.hash.slice(1)) ?? document.createElement("i")));
 setInterval(tellTimes, 15_000);
 setInterval(tellPresence, PRESENCE_MS);
 void tellPresence();

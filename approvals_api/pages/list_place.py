@@ -1,0 +1,87 @@
+"""Where in the inbox a person came from: its filter and page, carried along in the URL of a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlencode
+
+from fastapi import Request, Response
+
+from approvals_api.http import authentication
+from approvals_api.paging import decode_cursor
+from turngate.domain.errors import InvalidInputError
+from turngate.domain.policy.terms import YEAR_SECONDS
+from turngate.domain.runs.inbox import MAX_QUERY_CHARS, InboxFilter
+from turngate.store.database import Connection
+from turngate.store.requests import requests
+from turngate.store.requests.requests import PENDING
+from turngate.wire.requests import RequestItem
+
+PARAMETER = "list"
+MAX_CURSOR_CHARS = 500
+OPENS_NEXT_COOKIE = "turngate_opens_next"
+"""Present in a browser whose person wants the next request after each decision."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListPlace:
+    """A page of the inbox. ``cursor``: where it begins; None: it is the first."""
+
+    filters: InboxFilter = PENDING
+    cursor: str | None = None
+
+    @property
+    def query(self) -> str:
+        """The query of its URL; empty: the inbox as it is by default."""
+        cursor = "" if self.cursor is None else urlencode({"cursor": self.cursor})
+        return "&".join(part for part in (self.filters.query, cursor) if part)
+
+    @property
+    def inbox(self) -> str:
+        """Its URL."""
+        return f"/?{self.query}" if self.query else "/"
+
+    @property
+    def suffix(self) -> str:
+        """What the URL of a request ends with, so that the way back leads here."""
+        return f"?{urlencode({PARAMETER: self.query})}" if self.query else ""
+
+    async def next_pending(self, conn: Connection, after: RequestItem, person: str) -> str | None:
+        """Return the id of the next pending request of this list, or of the first one when none follows; None: no other."""
+        wanted = self.filters.with_status("pending").of(person)
+        key = (after.created_at if wanted.order == "age" else after.urgent_at, after.id)
+        following = await requests.page(conn, wanted, limit=1, after=key) or await requests.page(conn, wanted, limit=2)
+        return next((each.id for each in following if each.id != after.id), None)
+
+
+FIRST_PAGE = ListPlace()
+
+
+def place_of(request: Request) -> ListPlace:
+    """Return where the person came from, as the request's URL says. Raises InvalidInputError."""
+    words = dict(parse_qsl(request.query_params.get(PARAMETER, "")[: MAX_QUERY_CHARS + 1]))
+    return place_in(words)
+
+
+def place_in(words: dict[str, str]) -> ListPlace:
+    """Return the page of the inbox that these names and values mean. Raises InvalidInputError."""
+    cursor = words.pop("cursor", None)
+    words.pop("saved", None)
+    if cursor is not None and len(cursor) > MAX_CURSOR_CHARS:
+        raise InvalidInputError("this is no cursor of this list: go back to the first page", code="bad_cursor")
+    decode_cursor(cursor)
+    return ListPlace(filters=InboxFilter.from_words(words), cursor=cursor)
+
+
+def opens_next(request: Request) -> bool:
+    """Tell whether this browser's person wants the next request after each decision."""
+    return authentication.cookie_name(request, OPENS_NEXT_COOKIE) in request.cookies
+
+
+def keep_opens_next(request: Request, response: Response, *, wanted: bool) -> None:
+    """Keep in the browser whether its person wants the next request after each decision."""
+    name, safe = authentication.cookie_name(request, OPENS_NEXT_COOKIE), authentication.is_https(request)
+    if wanted:
+        response.set_cookie(name, "yes", max_age=YEAR_SECONDS, path="/", httponly=True, samesite="lax", secure=safe)
+    else:
+        response.delete_cookie(name, path="/", httponly=True, samesite="lax", secure=safe)
