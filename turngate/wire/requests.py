@@ -39,10 +39,10 @@ class RequestItem(View):
     risk: str
     expires_at: str | None
     created_at: str
-    urgent_at: str
     verb: Verb | None
     decided_by: str | None
     decided_at: str | None
+    urgent_at: str = ""
     path: str = ""
     quorum: int = 1
     approvals: int = 0

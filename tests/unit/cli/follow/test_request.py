@@ -32,7 +32,7 @@ def question(success: dict) -> RequestDetail:
     )
     return RequestDetail(
         id="rq_1", run_id="run_1", tool_call_id="1", kind="question", status="pending", agent="a", tool_name="ask",
-        input="{}", digest="d", rule="r", reason="", risk="low", expires_at=None, created_at="", urgent_at="", verb=None,
+        input="{}", digest="d", rule="r", reason="", risk="low", expires_at=None, created_at="", verb=None,
         decided_by=None, decided_at=None, manifest=manifest, agent_words="", preview_kind=None, preview=None,
         not_by=None, allowed_verbs=["respond"], decision=None, execution="not_started", partial_output="",
         edited_input=None, result=None, run=run, messages=[],
