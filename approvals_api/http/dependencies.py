@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-def services_of(request: Request) -> Services:
+async def services_of(request: Request) -> Services:
     """Return the process's services."""
     services: Services = request.app.state.services
     return services

@@ -66,7 +66,7 @@ class TypedFilter:
         )
 
 
-def typed_filter(
+async def typed_filter(
     run_id: Words = "",
     event_type: Annotated[
         str, Query(alias="type", max_length=MAX_TYPE_CHARS, pattern=TYPE_PATTERN.replace("+$", "*$"))

@@ -18,7 +18,7 @@ from turngate.wire.view import Page
 router = api_router("audit")
 
 
-def audit_filter(
+async def audit_filter(
     run_id: Annotated[
         str | None, Query(description="Only this run's; `system`: events of no run.", max_length=255, pattern=STORABLE)
     ] = None,

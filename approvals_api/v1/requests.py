@@ -55,7 +55,7 @@ def _named(description: str) -> object:
     return Query(description=description, min_length=1, max_length=MAX_CHARS, pattern=STORABLE)
 
 
-def inbox_filter(
+async def inbox_filter(
     principal: ReaderDep,
     status: Annotated[
         InboxStatus,

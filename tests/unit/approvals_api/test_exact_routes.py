@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import iscoroutinefunction
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ from approvals_api.http.exact_routes import ExactRoute
 from approvals_api.http.openapi import new_app
 from approvals_api.http.problems import install_problems
 from approvals_api.pages.frames import typed_of
+from approvals_api.pages.routes import routers as page_routers
 
 router = APIRouter(route_class=ExactRoute)
 
@@ -83,6 +85,19 @@ def test_every_route_that_takes_a_body_reads_it_exactly() -> None:
     with_body = [each for each in routes if isinstance(each, APIRoute) and each.body_field is not None]
     assert len(with_body) > 20
     assert [each.path for each in with_body if not isinstance(each, ExactRoute)] == []
+
+
+def test_no_endpoint_runs_in_a_thread() -> None:
+    """An endpoint and what it depends on are coroutines: a plain function would cost each request a trip to a thread."""
+    routes = [*documented_app().routes, *(route for router in page_routers for route in router.routes)]
+    waiting = [each.dependant for each in routes if isinstance(each, APIRoute)]
+    assert len(waiting) > 100
+    plain = set()
+    while waiting:
+        each = waiting.pop()
+        waiting += each.dependencies
+        plain |= {each.call} if each.call and not iscoroutinefunction(each.call) else set()
+    assert plain == set()
 
 
 async def test_a_form_that_names_a_control_twice_is_refused() -> None:
