@@ -9,12 +9,12 @@ from turngate.domain.errors import InvalidInputError, NotFoundError
 from turngate.store import evidence
 from turngate.store.database import Database
 from turngate.store.events import audit, events
+from turngate.store.sequences import MAX_NUMBER
 from turngate.wire.events import AuditFilter, AuditItem, ChainState
 from turngate.wire.view import Page
 
 TYPE_PATTERN: Final = r"^[a-z_.*]+$"
 MAX_TYPE_CHARS: Final = 64
-MAX_SEQ: Final = 2**31 - 1
 
 
 async def page(
@@ -77,7 +77,7 @@ def _seq_of(cursor: str | None) -> int | None:
     """Return the number to read before. The cursor is opaque so that it can change: it is the last event's number."""
     if cursor is None:
         return None
-    if not (cursor.isascii() and cursor.isdecimal() and 0 < int(cursor) <= MAX_SEQ):
+    if not (cursor.isascii() and cursor.isdecimal() and 0 < int(cursor) <= MAX_NUMBER):
         message = "this is no cursor of this list: use next_cursor of the page before, or omit it for the first page"
         raise InvalidInputError(message, code="bad_cursor", errors=[{"pointer": "", "message": f"cursor: {message}"}])
     return int(cursor)

@@ -17,6 +17,8 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+import anyio
+
 from turngate.domain.errors import UnavailableError
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
@@ -35,10 +37,9 @@ STREAMS_FOR = timedelta(seconds=2)
 
 @dataclass(eq=False)
 class _Watcher:
-    """Someone who follows. ``run_id``: the run whose tree they follow; None: every run."""
+    """Someone who follows."""
 
-    run_id: str | None
-    sequences: frozenset[Numbered]
+    follower: Follower
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -81,27 +82,43 @@ class EventFeed:
         follower = Follower(
             after, run_id=run_id, with_progress=with_progress, progress_of=progress_of, deltas_of=deltas_of
         )
-        wanted = {Numbered.EVENTS: True, Numbered.PROGRESS: with_progress, Numbered.DELTAS: deltas_of is not None}
-        watcher = _Watcher(run_id, frozenset(sequence for sequence, wants in wanted.items() if wants))
-        with self._watching(watcher):
-            while not self._closed:
-                # Subscribe first, read second: what is committed in between wakes us instead of being missed.
-                watcher.changed.clear()
-                async with self._database.read() as conn:
-                    batch = await follower.read(conn)
+        async with contextlib.aclosing(self.batches(follower)) as batches:
+            async for batch in batches:
                 for entry in batch:
                     yield entry
-                if not batch and not self._closed:
+
+    async def batches(
+        self, follower: Follower, *, until: anyio.Event | None = None
+    ) -> AsyncGenerator[list[StreamItem], None]:
+        """Yield what :meth:`follow` does, in batches: what was new at each look. ``until``: ends them when it is set."""
+        watcher, newest = _Watcher(follower), None
+        # Subscribe first, read second: what is committed in between wakes us instead of being missed.
+        with self._watching(watcher, until):
+            while not self._is_over(until):
+                async with self._database.glance() as conn:
+                    newest = newest or await watch.newest(conn)
+                    batch = await follower.read(conn, newest)
+                if batch:
+                    yield batch
+                while not (self._is_over(until) or follower.lacks(newest)):
                     await watcher.changed.wait()
+                    watcher.changed.clear()
+                    newest = self._seen or newest
+
+    def _is_over(self, until: anyio.Event | None) -> bool:
+        return self._closed or (until is not None and until.is_set())
 
     @contextlib.contextmanager
-    def _watching(self, watcher: _Watcher) -> Iterator[None]:
+    def _watching(self, watcher: _Watcher, until: anyio.Event | None) -> Iterator[None]:
         self._watchers.add(watcher)
         if self._poller is None:
             self._poller = asyncio.create_task(self._poll(), name="event-feed")
+        ending = None if until is None else asyncio.create_task(_wake_at(until, watcher), name="end-of-watching")
         try:
             yield
         finally:
+            if ending is not None:
+                ending.cancel()
             self._watchers.discard(watcher)
             if not self._watchers:
                 self._stop()
@@ -134,11 +151,12 @@ class EventFeed:
                 else:
                     away = False
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._committed.wait(), self._pause())
+                    async with asyncio.timeout(self._pause()):
+                        await self._committed.wait()
 
     def _pause(self) -> float:
         streams = time.monotonic() - self._streamed_at < STREAMS_FOR.total_seconds()
-        if streams and any(Numbered.DELTAS in watcher.sequences for watcher in self._watchers):
+        if streams and any(Numbered.DELTAS in watcher.follower.sequences for watcher in self._watchers):
             return min(self._poll_seconds, POLL_WHILE_STREAMING.total_seconds())
         return self._poll_seconds
 
@@ -157,8 +175,9 @@ class EventFeed:
         if Numbered.DELTAS in news:
             self._streamed_at = time.monotonic()
         for watcher in self._watchers:
-            for sequence in watcher.sequences & news.keys():
-                if watcher.run_id is None or watcher.run_id in news[sequence]:
+            run_id = watcher.follower.run_id
+            for sequence in watcher.follower.sequences & news.keys():
+                if run_id is None or run_id in news[sequence]:
                     watcher.changed.set()
 
     def _wake_all(self) -> None:
@@ -167,6 +186,12 @@ class EventFeed:
 
     async def _changed_runs(self, conn: Connection, sequence: Numbered, seen: int, upto: int) -> set[str]:
         """Return the runs that something is new about, and those above them; nothing where no one follows single runs."""
-        if not any(watcher.run_id is not None and sequence in watcher.sequences for watcher in self._watchers):
+        followers = [watcher.follower for watcher in self._watchers]
+        if not any(each.run_id is not None and sequence in each.sequences for each in followers):
             return set()
         return await watch.runs_between(conn, sequence, seen, upto)
+
+
+async def _wake_at(until: anyio.Event, watcher: _Watcher) -> None:
+    await until.wait()
+    watcher.changed.set()

@@ -16,7 +16,7 @@ from approvals_api.runs.send_message import supersede
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, UnavailableError
 from turngate.domain.requests import runs_the_call
-from turngate.store.clock import as_text, now
+from turngate.store.clock import now
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.requests import requests
@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 GRACE = timedelta(seconds=5)
 """How long a run has to act on a decision before it gets another signal."""
 PAUSE_SECONDS = 2.0
-BATCH = 500
 ORDERED: Final = frozenset({"run.interrupted", "run.paused", "run.resumed"})
 ENDED: Final = frozenset({"request.decided", "request.superseded"})
 
@@ -70,20 +69,16 @@ async def redeliver_earlier(services: Services) -> int:
 
 async def redeliver_after(services: Services, seq: int) -> int:
     """Check the decisions after event ``seq`` that are old enough; returns the last event seen. Raises as above."""
-    while True:
-        async with services.database.read() as conn:
-            batch = await events.after(conn, seq, limit=BATCH)
-        old_enough = as_text(now() - GRACE)
-        for event in batch:
-            if event.created_at > old_enough:
-                return seq
-            if event.type in ENDED:
-                await redeliver(services, str(event.payload["request_id"]))
-            elif event.type in ORDERED:
-                await redeliver_order(services, event.run_id)
-            seq = event.seq
-        if len(batch) < BATCH:
-            return seq
+    async with services.database.glance() as conn:
+        upto = await events.before(conn, seq, now() - GRACE)
+        # Most runs have ended by then, and others' events are no decision: nothing of these is read.
+        missed = await events.of_live_runs(conn, ENDED | ORDERED, after=seq, upto=upto)
+    for event in missed:
+        if event.type in ENDED:
+            await redeliver(services, str(event.payload["request_id"]))
+        else:
+            await redeliver_order(services, event.run_id)
+    return upto
 
 
 async def redeliver(services: Services, request_id: str) -> bool:

@@ -13,15 +13,15 @@ Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
 
 import anyio
 from fastapi import Header, Query, Response
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import EventSourceResponse
 
 from approvals_api.http.dependencies import ReaderDep, RunReaderDep, ServicesDep
 from approvals_api.http.exact_routes import api_router
@@ -34,19 +34,19 @@ from turngate.domain.errors import UnavailableError
 from turngate.store.events import events
 from turngate.store.events.events import Event
 from turngate.store.live.deltas import Deltas
-from turngate.store.live.watch import EVERY_RUN, StreamItem
+from turngate.store.live.watch import EVERY_RUN, Follower, StreamItem
+from turngate.store.sequences import MAX_NUMBER
 
 router = api_router("events")
 
 RUN_ENDED = "run.ended"
 PROGRESS = "progress"
 DELTA = "delta"
-MAX_SEQ = 2**31 - 1
 GRACE_SECONDS = 1.0
 """From the order to stop until open streams are cut off."""
 
 After = Annotated[
-    int | None, Query(ge=0, le=MAX_SEQ, description="Continue after this `seq`; `Last-Event-ID` wins over it.")
+    int | None, Query(ge=0, le=MAX_NUMBER, description="Continue after this `seq`; `Last-Event-ID` wins over it.")
 ]
 LastEventId = Annotated[
     str | None,
@@ -129,17 +129,14 @@ async def follow_all_events(
     """
     position = _position(last_event_id, after)
     since = await services.feed.last_seq() if position is None else position
-    followed = services.feed.follow(
+    follower = Follower(
         since,
         with_progress=whose_progress != "none",
         progress_of=None if whose_progress in {"all", "none"} else whose_progress,
         deltas_of={"all": EVERY_RUN, "none": None}.get(whose_deltas, whose_deltas),
     )
-    return _stream(
-        services,
-        followed if principal.may("admin") else _without_people(followed),
-        starts_after=since if position is None else None,
-    )
+    sent = _Sent(people=principal.may("admin"), starts_after=since if position is None else None)
+    return _stream(services, follower, sent)
 
 
 @router.get(
@@ -175,89 +172,69 @@ async def follow_run_events(
         waiting = await events.after(conn, position, run_id=run_id, limit=1)
     if run.status != "running" and not waiting:
         return Response(status_code=HTTPStatus.NO_CONTENT)
-    followed = services.feed.follow(position, run_id, deltas_of=EVERY_RUN if with_deltas else None)
-    return _stream(services, _until_ended(followed, run_id))
+    follower = Follower(position, run_id=run_id, deltas_of=EVERY_RUN if with_deltas else None)
+    return _stream(services, follower, _Sent(run_id=run_id))
 
 
-async def _without_people(followed: AsyncGenerator[StreamItem, None]) -> AsyncGenerator[StreamItem, None]:
-    """Leave out who logged in and how, which is for admins."""
-    async with aclosing(followed):
-        async for entry in followed:
-            if (
-                not isinstance(entry, Event)
-                or entry.run_id != events.SYSTEM
-                or entry.type.startswith(events.FOR_ALL_READERS)
-            ):
-                yield entry
+@dataclass(frozen=True, kw_only=True)
+class _Sent:
+    """What a stream sends of what is followed.
+
+    ``people``: also who logged in and how, which is for admins. ``run_id``: of the run whose end is the stream's; None: it
+    has no end. ``starts_after``: a position that the client did not name. It is sent in an event without data, which no
+    browser shows to a page: without it, a client that connects again before the first event would miss the events in between.
+    """
+
+    people: bool = True
+    run_id: str | None = None
+    starts_after: int | None = None
+
+    async def frames(self, batches: AsyncGenerator[list[StreamItem], None]) -> AsyncIterator[bytes]:
+        """Yield what goes over the wire, until the events end: one chunk for what came together."""
+        async with aclosing(batches):
+            try:
+                if self.starts_after is not None:
+                    yield f"id: {self.starts_after}\r\n\r\n".encode()
+                async for batch in batches:
+                    upto = next((place for place, entry in enumerate(batch, start=1) if self._is_end(entry)), None)
+                    if chunk := b"".join(_frame(entry) for entry in batch[:upto] if self._is_shown(entry)):
+                        yield chunk
+                    if upto is not None:
+                        return
+            except UnavailableError:
+                return  # the client connects again from the last id it saw, and gets 503 until the store is back
+
+    def _is_end(self, entry: StreamItem) -> bool:
+        return isinstance(entry, Event) and entry.type == RUN_ENDED and entry.run_id == self.run_id
+
+    def _is_shown(self, entry: StreamItem) -> bool:
+        if self.people or not isinstance(entry, Event) or entry.run_id != events.SYSTEM:
+            return True
+        return entry.type.startswith(events.FOR_ALL_READERS)
 
 
-async def _until_ended(followed: AsyncGenerator[StreamItem, None], run_id: str) -> AsyncGenerator[StreamItem, None]:
-    async with aclosing(followed):
-        async for entry in followed:
-            yield entry
-            if isinstance(entry, Event) and entry.type == RUN_ENDED and entry.run_id == run_id:
-                return
-
-
-def _stream(
-    services: Services, followed: AsyncGenerator[StreamItem, None], *, starts_after: int | None = None
-) -> EventSourceResponse:
+def _stream(services: Services, follower: Follower, sent: _Sent) -> EventSourceResponse:
+    # Set when the server must stop. The body then ends as HTTP requires; being cancelled a moment later would cut it off,
+    # which clients report as a broken connection.
     closing = anyio.Event()
     return EventSourceResponse(
-        _sent(followed, closing, starts_after),
+        sent.frames(services.feed.batches(follower, until=closing)),
         ping=services.settings.sse_ping.total_seconds(),
         shutdown_event=closing,
         shutdown_grace_period=GRACE_SECONDS,
     )
 
 
-async def _sent(
-    followed: AsyncGenerator[StreamItem, None], closing: anyio.Event, starts_after: int | None
-) -> AsyncIterator[ServerSentEvent]:
-    """Yield what goes over the wire, until the events end or the server shuts down.
-
-    ``starts_after``: a position that the client did not name. It is sent in an event without data, which no browser shows to
-    a page: without it, a client that connects again before the first event would miss the events in between.
-
-    ``closing`` is set when the server must stop. Returning then ends the body as HTTP requires; being cancelled a moment
-    later would cut it off, which clients report as a broken connection.
-    """
-    stop = asyncio.ensure_future(closing.wait())
-    async with aclosing(followed):
-        try:
-            if starts_after is not None:
-                yield ServerSentEvent(id=str(starts_after))
-            while True:
-                following = asyncio.ensure_future(anext(followed))
-                try:
-                    await asyncio.wait({following, stop}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    if not following.done():
-                        following.cancel()
-                        await asyncio.wait({following})
-                    if not following.cancelled():
-                        following.exception()  # retrieved, or asyncio would log it when we are cancelled here
-                if following.cancelled():
-                    return
-                yield _on_the_wire(following.result())
-        except StopAsyncIteration:
-            return
-        except UnavailableError:
-            return  # the client connects again from the last id it saw, and gets 503 until the store is back
-        finally:
-            stop.cancel()
-
-
-def _on_the_wire(entry: StreamItem) -> ServerSentEvent:
+def _frame(entry: StreamItem) -> bytes:
     if isinstance(entry, Event):
-        return ServerSentEvent(data=event_view(entry).model_dump_json(), event=entry.type, id=str(entry.seq))
+        return f"id: {entry.seq}\r\nevent: {entry.type}\r\ndata: {event_view(entry).model_dump_json()}\r\n\r\n".encode()
     if isinstance(entry, Deltas):
-        return ServerSentEvent(data=delta_view(entry).model_dump_json(), event=DELTA)
-    return ServerSentEvent(data=progress_view(entry).model_dump_json(), event=PROGRESS)
+        return f"event: {DELTA}\r\ndata: {delta_view(entry).model_dump_json()}\r\n\r\n".encode()
+    return f"event: {PROGRESS}\r\ndata: {progress_view(entry).model_dump_json()}\r\n\r\n".encode()
 
 
 def _position(last_event_id: str | None, after: int | None) -> int | None:
     """Return where to continue. The header wins: a browser that reconnects repeats the URL with its old ``after``."""
     if last_event_id is None or last_event_id == "":
         return after
-    return min(int(last_event_id), MAX_SEQ)  # its pattern allows only digits
+    return min(int(last_event_id), MAX_NUMBER)  # its pattern allows only digits

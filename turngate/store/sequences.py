@@ -6,6 +6,7 @@ A key of the database's own promises neither. Each sequence is one row, which it
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from sqlalchemy import bindparam, select, text, update
 
@@ -20,6 +21,9 @@ class Numbered(IntEnum):
     PROGRESS = 2
     DELTAS = 3
 
+
+MAX_NUMBER: Final = 2**31 - 1
+"""The largest that the columns hold."""
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _TAKE = (

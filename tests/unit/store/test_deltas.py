@@ -59,7 +59,7 @@ async def read_all(database: Database, follower: Follower) -> list[str]:
     items: list[StreamItem] = []
     while True:
         async with database.read() as conn:
-            batch = await follower.read(conn)
+            batch = await follower.read(conn, await watch.newest(conn))
         if not batch:
             return story(items)
         items += batch

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from support.event_guards import take_guards_away
 
 from turngate.domain.runs.event_chain import chain_hash
+from turngate.store.clock import now
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.runs import new_run as opening
@@ -58,6 +59,24 @@ async def test_after_is_exclusive_and_limited(database: Database, new_run) -> No
         assert [event.type for event in await events.after(conn, 1, limit=2)] == ["b", "c"]
         assert [event.type for event in await events.after(conn, 0, run_id=two.id)] == ["c", "d"]
         assert await events.after(conn, 4) == []
+        assert [event.type for event in await events.after(conn, 1, upto=3)] == ["b", "c"]
+
+
+async def test_old_events_of_live_runs(database: Database, new_run) -> None:
+    """Up to the first event that is too young; of some types, and of no run that has ended."""
+    one, two = await new_run(), await new_run()
+    await tell(database, one, "a", "b")
+    await tell(database, two, "a")
+    between = now()
+    await tell(database, one, "a")
+    async with database.write() as conn:
+        await runs.end(conn, two.id, runs.Ending(status="completed", reason="", error_class=""))
+    async with database.read() as conn:
+        assert await events.before(conn, 0, between) == 3
+        assert await events.before(conn, 3, between) == 3
+        assert await events.before(conn, 0, now()) == 4
+        assert [event.seq for event in await events.of_live_runs(conn, {"a"}, after=0, upto=4)] == [1, 4]
+        assert [event.seq for event in await events.of_live_runs(conn, {"a"}, after=0, upto=3)] == [1]
 
 
 async def test_readers_never_see_a_smaller_number_after_a_larger_one(database: Database, new_run) -> None:

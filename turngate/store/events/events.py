@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import CTE, bindparam, column, insert, select, text, update
+from sqlalchemy import CTE, RowMapping, bindparam, column, insert, select, text, update
 
 from turngate.domain.digest import framed
 from turngate.domain.runs.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.sequences import NEWEST_EVENT, Numbered
+from turngate.store.sequences import MAX_NUMBER, NEWEST_EVENT, Numbered
 from turngate.store.storable import storable
 from turngate.store.tables import event_chains, events, runs
 from turngate.store.together import NO_WRITES, Writes, joins
@@ -32,6 +33,13 @@ CHECKED_AT_ONCE: Final = 1_000
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _INSERT = insert(events)
+_AFTER = (
+    select(events)
+    .where(events.c.seq > bindparam("after"), events.c.seq <= bindparam("upto"))
+    .order_by(events.c.seq)
+    .limit(bindparam("most"))
+)
+_AFTER_OF_RUNS = _AFTER.where(events.c.run_id.in_(bindparam("run_ids", expanding=True)))
 # SQLite: numbers and the chain's end are taken in one statement. It has one writer, so what is read next to the counter is
 # the newest.
 _TAKE = (
@@ -225,25 +233,51 @@ async def after(
     conn: Connection,
     seq: int,
     *,
+    upto: int = MAX_NUMBER,
     run_id: str | None = None,
     run_ids: Sequence[str] | None = None,
     limit: int = 500,
 ) -> list[Event]:
-    """Return events after ``seq`` (exclusive), oldest first. ``run_id``, ``run_ids``: only of this run, or of these."""
-    query = select(events).where(events.c.seq > seq).order_by(events.c.seq).limit(limit)
+    """Return events after ``seq`` (exclusive), up to ``upto``, oldest first.
+
+    ``run_id``, ``run_ids``: only of this run, or of these.
+    """
     if run_id is not None:
-        query = query.where(events.c.run_id == run_id)
-    if run_ids is not None:
-        query = query.where(events.c.run_id.in_(run_ids))
-    rows = (await conn.execute(query)).mappings()
-    return [Event(**{**row, "payload": json.loads(row["payload"])}) for row in rows]
+        run_ids = [run_id]
+    values = {"after": seq, "upto": upto, "most": limit}
+    if run_ids is None:
+        rows = await conn.execute(_AFTER, values)
+    else:
+        rows = await conn.execute(_AFTER_OF_RUNS, {**values, "run_ids": run_ids})
+    return [_loaded(row) for row in rows.mappings()]
+
+
+async def before(conn: Connection, seq: int, moment: datetime) -> int:
+    """Return the last event of those after ``seq`` that are all older than this; ``seq`` when the next one isn't."""
+    last = await last_seq(conn)
+    younger = select(events.c.seq - 1).where(
+        events.c.seq > seq, events.c.seq <= last, events.c.created_at > as_text(moment)
+    )
+    first = (await conn.execute(younger.order_by(events.c.seq).limit(1))).scalar_one_or_none()
+    return last if first is None else int(first)
+
+
+async def of_live_runs(conn: Connection, kinds: Collection[str], *, after: int, upto: int) -> list[Event]:
+    """Return the events of these types after ``after`` (exclusive), up to ``upto``, whose runs still run, oldest first."""
+    live = select(events).join(runs, runs.c.id == events.c.run_id).where(runs.c.status == "running")
+    query = live.where(events.c.seq > after, events.c.seq <= upto, events.c.type.in_(kinds)).order_by(events.c.seq)
+    return [_loaded(row) for row in (await conn.execute(query)).mappings()]
 
 
 async def newest(conn: Connection, run_id: str, kind: str, *, limit: int) -> list[Event]:
     """Return the newest events of this type of one run, newest first."""
     query = select(events).where(events.c.run_id == run_id, events.c.type == kind)
     rows = await conn.execute(query.order_by(events.c.run_seq.desc()).limit(limit))
-    return [Event(**{**row, "payload": json.loads(row["payload"])}) for row in rows.mappings()]
+    return [_loaded(row) for row in rows.mappings()]
+
+
+def _loaded(row: RowMapping) -> Event:
+    return Event(**{**row, "payload": json.loads(row["payload"])})
 
 
 async def last_seq(conn: Connection) -> int:

@@ -20,7 +20,7 @@ from turngate.store import sequences
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.live.live_rows import LiveTable
-from turngate.store.sequences import NEWEST_EVENT, Numbered
+from turngate.store.sequences import MAX_NUMBER, NEWEST_EVENT, Numbered
 from turngate.store.tables import deltas, runs, steps
 
 MAX_ROWS_PER_STEP = 2_000
@@ -149,15 +149,17 @@ async def after(
     conn: Connection,
     last: int,
     *,
+    upto: int = MAX_NUMBER,
     ended_from: int,
     run_ids: Sequence[str] | Select[tuple[str]] | None = None,
     limit: int = 500,
 ) -> list[Deltas]:
-    """Return rows after number ``last`` (exclusive), oldest first. ``run_ids``: only of these runs; ids or their query.
+    """Return rows after number ``last`` (exclusive), up to ``upto``, oldest first.
 
-    Up to number ``ended_from`` only of responses that still stream; after that, of all.
+    ``run_ids``: only of these runs; ids or their query. Up to number ``ended_from`` it has only those of responses that still
+    stream; after that, all.
     """
-    query = _LIVE.after(last, ended_from=ended_from, run_ids=run_ids, limit=limit)
+    query = _LIVE.after(last, upto=upto, ended_from=ended_from, run_ids=run_ids, limit=limit)
     return [_loaded(row) for row in (await conn.execute(query)).mappings()]
 
 

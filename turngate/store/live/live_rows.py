@@ -44,14 +44,14 @@ class LiveTable:
             await conn.execute(delete(self.table).where(columns.id.in_(first), expired))
 
     def after(
-        self, last: int, *, ended_from: int, run_ids: Sequence[str] | Select[tuple[str]] | None, limit: int
+        self, last: int, *, upto: int, ended_from: int, run_ids: Sequence[str] | Select[tuple[str]] | None, limit: int
     ) -> Select[Any]:
-        """Return the query for rows after number ``last`` (exclusive), oldest first. ``run_ids``: only of these runs.
+        """Return the query for rows after number ``last`` (exclusive), up to ``upto``, oldest first.
 
-        Up to number ``ended_from`` it has only live rows; after that, all.
+        ``run_ids``: only of these runs. Up to number ``ended_from`` it has only live rows; after that, all.
         """
         columns = self.table.c
-        query = select(self.table).where(columns.id > last).order_by(columns.id).limit(limit)
+        query = select(self.table).where(columns.id > last, columns.id <= upto).order_by(columns.id).limit(limit)
         if run_ids is not None:
             query = query.where(columns.run_id.in_(run_ids))
         if last < ended_from:

@@ -15,7 +15,7 @@ from turngate.store import sequences
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.live.live_rows import LiveTable
-from turngate.store.sequences import NEWEST_EVENT, Numbered
+from turngate.store.sequences import MAX_NUMBER, NEWEST_EVENT, Numbered
 from turngate.store.tables import executions, progress
 
 MAX_ROWS_PER_CALL = 500
@@ -118,13 +118,19 @@ async def sweep(conn: Connection) -> None:
 
 
 async def after(
-    conn: Connection, last: int, *, finished_from: int, run_ids: Sequence[str] | None = None, limit: int = 500
+    conn: Connection,
+    last: int,
+    *,
+    upto: int = MAX_NUMBER,
+    finished_from: int,
+    run_ids: Sequence[str] | None = None,
+    limit: int = 500,
 ) -> list[Progress]:
-    """Return rows after number ``last`` (exclusive), oldest first; of some runs when ``run_ids`` is given.
+    """Return rows after number ``last`` (exclusive), up to ``upto``, oldest first; of some runs when ``run_ids`` is given.
 
     Up to number ``finished_from`` only of calls that execute now; from there on of every call.
     """
-    query = _LIVE.after(last, ended_from=finished_from, run_ids=run_ids, limit=limit)
+    query = _LIVE.after(last, upto=upto, ended_from=finished_from, run_ids=run_ids, limit=limit)
     return [_loaded(row) for row in (await conn.execute(query)).mappings()]
 
 

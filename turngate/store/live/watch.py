@@ -76,13 +76,17 @@ class _LiveCursor:
         self._id = 0
         self._began_at: int | None = None
 
+    def lacks(self, newest_id: int) -> bool:
+        """Tell whether rows up to this one have not been read."""
+        return newest_id > self._id
+
     async def read(self, conn: Connection, newest_id: int) -> Sequence[LiveItem]:
-        """Return the next rows: at most a batch."""
+        """Return the next rows up to this one: at most a batch."""
         if self._began_at is None:
             self._began_at = newest_id
-        if newest_id <= self._id:
+        if not self.lacks(newest_id):
             return ()
-        return await self._read(conn, self._id, self._began_at, self._run_id)
+        return await self._read(conn, self._id, newest_id, self._began_at, self._run_id)
 
     def advance(self, rows: Sequence[LiveItem], count: int, newest_id: int) -> None:
         """Continue after the first ``count`` of the rows that were read."""
@@ -113,18 +117,33 @@ class Follower:
         deltas_of: str | None = None,
     ) -> None:
         self._seq = after
-        self._run_id = run_id
-        self._progress = _LiveCursor(progress_of or run_id, _progress) if with_progress else None
-        self._deltas = None if deltas_of is None else _LiveCursor(deltas_of or run_id, _deltas)
+        self.run_id = run_id
+        self._cursors: dict[Numbered, _LiveCursor] = {}
+        if with_progress:
+            self._cursors[Numbered.PROGRESS] = _LiveCursor(progress_of or run_id, _progress)
+        if deltas_of is not None:
+            self._cursors[Numbered.DELTAS] = _LiveCursor(deltas_of or run_id, _deltas)
 
-    async def read(self, conn: Connection) -> list[StreamItem]:
-        """Return what comes next in order: at most a batch of each kind; empty if there is nothing new."""
-        now = await newest(conn)
+    @property
+    def sequences(self) -> frozenset[Numbered]:
+        """What it reads."""
+        return frozenset({Numbered.EVENTS, *self._cursors})
+
+    def lacks(self, now: Newest) -> bool:
+        """Tell whether something up to these numbers has not been read. It may be of other runs."""
+        return now[Numbered.EVENTS] > self._seq or any(
+            cursor.lacks(now[sequence]) for sequence, cursor in self._cursors.items()
+        )
+
+    async def read(self, conn: Connection, now: Newest) -> list[StreamItem]:
+        """Return what comes next in order, up to these numbers: at most a batch of each kind.
+
+        The numbers bound what is read, so its statements need no common view.
+        """
         new_events = await self._events(conn, now)
         new_rows = [
-            (cursor, newest_id, await cursor.read(conn, newest_id))
-            for cursor, newest_id in ((self._progress, now[Numbered.PROGRESS]), (self._deltas, now[Numbered.DELTAS]))
-            if cursor is not None
+            (cursor, now[sequence], await cursor.read(conn, now[sequence]))
+            for sequence, cursor in self._cursors.items()
         ]
         # A full batch may have been cut off. Items after its end wait: the rest of that batch may belong before them.
         ends = [new_events[-1].seq] if len(new_events) == BATCH else []
@@ -141,19 +160,19 @@ class Follower:
     async def _events(self, conn: Connection, now: Newest) -> Sequence[Event]:
         if now[Numbered.EVENTS] <= self._seq:
             return ()
-        run_ids = None if self._run_id is None else await family(conn, self._run_id)
-        return await events.after(conn, self._seq, run_ids=run_ids, limit=BATCH)
+        run_ids = None if self.run_id is None else await family(conn, self.run_id)
+        return await events.after(conn, self._seq, upto=now[Numbered.EVENTS], run_ids=run_ids, limit=BATCH)
 
 
-async def _progress(conn: Connection, last: int, began_at: int, run_id: str | None) -> Sequence[LiveItem]:
+async def _progress(conn: Connection, last: int, upto: int, began_at: int, run_id: str | None) -> Sequence[LiveItem]:
     run_ids = None if run_id is None else await family(conn, run_id)
-    return await progress.after(conn, last, finished_from=began_at, run_ids=run_ids, limit=BATCH)
+    return await progress.after(conn, last, upto=upto, finished_from=began_at, run_ids=run_ids, limit=BATCH)
 
 
-async def _deltas(conn: Connection, last: int, began_at: int, run_id: str | None) -> Sequence[LiveItem]:
+async def _deltas(conn: Connection, last: int, upto: int, began_at: int, run_id: str | None) -> Sequence[LiveItem]:
     # In one statement: it runs some thirty times a second while a model streams.
     run_ids = None if run_id is None else _FAMILY.params(run=run_id)
-    return await deltas.after(conn, last, ended_from=began_at, run_ids=run_ids, limit=BATCH)
+    return await deltas.after(conn, last, upto=upto, ended_from=began_at, run_ids=run_ids, limit=BATCH)
 
 
 def _place(item: StreamItem) -> tuple[int, int, int]:
