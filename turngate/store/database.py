@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from turngate.domain.errors import UnavailableError
+from turngate.store import schema
 from turngate.store.connection import Connection
 from turngate.store.sqlite import Sqlite
 
@@ -91,8 +92,6 @@ class Database:
 
         Raises UnknownSchemaError, and changes nothing, when the database has a revision that this version doesn't know.
         """
-        from turngate.store import schema  # noqa: PLC0415 - Alembic is slow to import and needed only here
-
         async with self.write() as connection:
             if self._needs_migration_lock:
                 await connection.execute(sqlalchemy.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
@@ -103,8 +102,6 @@ class Database:
 
         Raises UnknownSchemaError when it is one that this version doesn't know.
         """
-        from turngate.store import schema  # noqa: PLC0415 - as above
-
         async with self.read() as connection:
             return await connection.run_sync(schema.known_revision)
 

@@ -1,7 +1,7 @@
 """The schema's revision: which one a database has, which one this version needs, and the way between them.
 
-Imported only where it is needed, because Alembic is slow to import. :class:`turngate.store.database.Database` opens the
-connections.
+:class:`turngate.store.database.Database` opens the connections. Alembic is slow to import, so only a store that lacks a
+migration does that.
 """
 
 from __future__ import annotations
@@ -11,10 +11,6 @@ from pathlib import Path
 from typing import Final
 
 import sqlalchemy
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 from turngate.domain.errors import UnknownSchemaError
 
@@ -24,16 +20,17 @@ UNRELEASED: Final = frozenset(f"000{n}" for n in range(1, 8))
 """Revisions of versions before 0.1.0. A released revision is the whole name of its file, so the two never meet."""
 
 
-def newest_revision() -> str | None:
+def newest_revision() -> str:
     """Return the revision that this version's migrations lead to."""
-    return _scripts().get_current_head()
+    return _revisions()[-1]
 
 
 def known_revision(connection: sqlalchemy.Connection) -> str | None:
     """Return the revision of the database's schema, None for an empty one. Raises UnknownSchemaError."""
-    revision = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in _scripts().walk_revisions()}
-    if revision is None or revision in known:
+    if not sqlalchemy.inspect(connection).has_table("alembic_version"):
+        return None
+    revision: str | None = connection.scalar(sqlalchemy.text("SELECT version_num FROM alembic_version"))
+    if revision is None or revision in _revisions():
         return revision
     database = connection.engine.url.database
     if revision in UNRELEASED:
@@ -52,12 +49,17 @@ def known_revision(connection: sqlalchemy.Connection) -> str | None:
 
 def upgrade(connection: sqlalchemy.Connection) -> None:
     """Run every migration that the database lacks. Raises UnknownSchemaError, and changes nothing then."""
-    known_revision(connection)
+    if known_revision(connection) == newest_revision():
+        return
+    from alembic import command  # noqa: PLC0415 - see above
+    from alembic.config import Config  # noqa: PLC0415 - see above
+
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 
 
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory(str(MIGRATIONS))
+def _revisions() -> list[str]:
+    """Return the revisions in their order: a revision is the name of its file, which begins with its number."""
+    return sorted(path.stem for path in MIGRATIONS.glob("versions/*.py"))
