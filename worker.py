@@ -24,9 +24,7 @@ from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.worker_group import Lane, WorkerGroup
 from turngate.runtime.workflow_code import SANDBOX
 from turngate.runtime.workspaces import Workspaces
-from turngate.store import agents
 from turngate.store.database import Database
-from turngate.store.policy import policies
 from workflows import lanes
 from workflows.agent_turn import AgentTurn
 from workflows.scheduled_start import ScheduledStart
@@ -113,16 +111,3 @@ def build_worker(client: Client, engine: Engine, task_queue: str, options: Worke
     short = Lane(task_queue=f"{task_queue}{lanes.RECORDS}", activities=records, slots=RECORD_SLOTS)
     grace = timedelta(seconds=options.graceful_shutdown_seconds)
     return WorkerGroup.of(client, [common, requests, short], grace=grace, deployment=options.deployment)
-
-
-async def publish_agents(app: LoadedApp, database: Database, *, task_queue: str) -> None:
-    """Store for the API which agents this worker runs, and under which rules."""
-    async with database.write() as conn:
-        await agents.publish(conn, app.app, task_queue=task_queue)
-        await policies.publish(
-            conn,
-            task_queue=task_queue,
-            policy=app.policy,
-            file="" if app.policy_file is None else str(app.policy_file),
-            tools=app.app.known_tools,
-        )

@@ -31,7 +31,7 @@ from turngate.bridges.mcp_gateway.results import acceptable, external_tool
 from turngate.client import Retries, TurngateClient
 from turngate.domain.tools.external import ExternalTool
 from turngate.models.registry import Models, ModelSettings
-from turngate.runtime.app_loader import load_app
+from turngate.runtime.app_loader import load_app, publish_agents
 from turngate.store.database import Database
 from turngate.wire.orders import ExternalCallOrder
 
@@ -282,7 +282,7 @@ async def test_the_example(
     monkeypatch.chdir(EXAMPLE)
     loaded = load_app("gateway_app:app")
     task_queue = f"test-{secrets.token_hex(4)}"
-    await composition.publish_agents(loaded, sqlite, task_queue=task_queue)
+    await publish_agents(loaded, sqlite, task_queue=task_queue)
     engine = Stack(
         client,
         sqlite,

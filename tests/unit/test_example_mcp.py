@@ -13,7 +13,7 @@ from temporalio.client import Client
 
 import worker as composition
 from turngate.models.registry import Models, ModelSettings
-from turngate.runtime.app_loader import load_app
+from turngate.runtime.app_loader import load_app, publish_agents
 from turngate.store.database import Database
 from turngate.toolkits.mcp import close_sessions
 
@@ -47,7 +47,7 @@ async def test_keeper(client: Client, sqlite: Database, repository: Path) -> Non
     """It reads freely, is denied one tool by rule, and commits after an approval; the request names its server."""
     loaded = load_app("mcp_app:app")
     task_queue = f"test-{secrets.token_hex(4)}"
-    await composition.publish_agents(loaded, sqlite, task_queue=task_queue)
+    await publish_agents(loaded, sqlite, task_queue=task_queue)
     engine = composition.build_engine(loaded, sqlite, Models(ModelSettings(script_base=loaded.base)))
     stack = Stack(client, sqlite, engine, task_queue)
     async with stack.worker():

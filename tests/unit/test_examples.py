@@ -14,7 +14,7 @@ from temporalio.client import Client
 import worker as composition
 from turngate.domain.errors import ForbiddenError
 from turngate.models.registry import Models, ModelSettings
-from turngate.runtime.app_loader import load_app
+from turngate.runtime.app_loader import load_app, publish_agents
 from turngate.store.database import Database
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -27,7 +27,7 @@ async def test_announce(client: Client, sqlite: Database, tmp_path: Path, monkey
     monkeypatch.chdir(EXAMPLES / "announce")
     loaded = load_app("announce_app:app")
     task_queue = f"test-{secrets.token_hex(4)}"
-    await composition.publish_agents(loaded, sqlite, task_queue=task_queue)
+    await publish_agents(loaded, sqlite, task_queue=task_queue)
     engine = composition.build_engine(loaded, sqlite, Models(ModelSettings(script_base=loaded.base)))
     stack = Stack(client, sqlite, engine, task_queue)
     async with stack.worker():

@@ -44,6 +44,18 @@ async def opened_store(settings: Settings, *, migrate: bool | None = None) -> As
         await database.close()
 
 
+@asynccontextmanager
+async def signing_log(settings: Settings, database: Database) -> AsyncIterator[None]:
+    """Sign the log if the settings name a key: from before anything writes events until nothing does any more."""
+    if settings.audit_key_file is None:
+        yield
+        return
+    from turngate.runtime import signed_heads  # noqa: PLC0415 - cryptography is slow to import, and few sign
+
+    async with signed_heads.signing_log(settings, database):
+        yield
+
+
 def close_new_database(settings: Settings) -> None:
     """Create SQLite's file so that only its owner can read it; SQLite itself goes by the umask. One that exists stays.
 

@@ -27,14 +27,14 @@ from turngate.domain.contract import AgentTurnInput
 from turngate.evals.planning import Planned, with_models
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models, declared_models
-from turngate.runtime.app_loader import LoadedApp, check_app
+from turngate.runtime.app_loader import LoadedApp, check_app, publish_agents
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.runtime.workspaces import Workspaces
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.testing.harness import TIME_SKIPPING
-from worker import WorkerOptions, build_engine, build_worker, publish_agents
+from worker import WorkerOptions, build_engine, build_worker
 
 STOP_SECONDS: Final = 0.5
 TASK_QUEUE: Final = "turngate"

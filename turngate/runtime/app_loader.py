@@ -12,6 +12,9 @@ import svcs
 from turngate.domain.agents.app import Agent, App
 from turngate.domain.errors import ConfigurationError, MissingServicesError
 from turngate.domain.policy.policy import Policy, parse_policy
+from turngate.store import agents
+from turngate.store.database import Database
+from turngate.store.policy import policies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,3 +99,16 @@ def _policy(app: App, base: Path) -> Policy:
     except OSError as error:
         raise ConfigurationError(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
     return parse_policy(text, source=repr(str(path)))
+
+
+async def publish_agents(app: LoadedApp, database: Database, *, task_queue: str) -> None:
+    """Store for the API which agents this worker runs, and under which rules."""
+    async with database.write() as conn:
+        await agents.publish(conn, app.app, task_queue=task_queue)
+        await policies.publish(
+            conn,
+            task_queue=task_queue,
+            policy=app.policy,
+            file="" if app.policy_file is None else str(app.policy_file),
+            tools=app.app.known_tools,
+        )

@@ -24,12 +24,12 @@ from approvals_api.settings import ApiSettings
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.models.port import LanguageModel
 from turngate.models.registry import declared_models
-from turngate.runtime.app_loader import LoadedApp
+from turngate.runtime.app_loader import LoadedApp, publish_agents
 from turngate.runtime.worker_group import WorkerGroup
 from turngate.runtime.workspaces import ANYWHERE
 from turngate.store import agents
 from turngate.store.database import Database
-from worker import WorkerOptions, build_engine, build_worker, publish_agents
+from worker import WorkerOptions, build_engine, build_worker
 
 Value = TypeVar("Value")
 

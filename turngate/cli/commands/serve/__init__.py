@@ -3,11 +3,11 @@
 from turngate.cli.lazy import CommandGroup
 
 app = CommandGroup(__name__, panel="Serve")
-app.add("up", "servers:up", "Run everything on this machine: Temporal, the store, a worker, the API and the pages.")
-app.add("worker", "servers:worker", "Run a worker, which calls models and runs tools. Start as many as you like.")
-app.add("api", "servers:api", "Serve the API and the operators' pages, without a worker.")
-app.add("temporal", "servers:temporal", "Run the embedded Temporal alone, for a worker and an API on this machine.")
-app.add("migrate", "servers:migrate", "Bring the database's schema to this version, before new workers and APIs start.")
+app.add("up", "up:up", "Run everything on this machine: Temporal, the store, a worker, the API and the pages.")
+app.add("worker", "worker:worker", "Run a worker, which calls models and runs tools. Start as many as you like.")
+app.add("api", "api:api", "Serve the API and the operators' pages, without a worker.")
+app.add("temporal", "temporal:temporal", "Run the embedded Temporal alone, for a worker and an API on this machine.")
+app.add("migrate", "migrate:migrate", "Bring the database's schema to this version, before new workers and APIs start.")
 app.add(
     "replay-check",
     "replay_check:replay_check",

@@ -21,7 +21,7 @@ from turngate.cli.api_settings import configured_channels, link_warning
 from turngate.cli.builders_app import build_models, load_builders_app, require_model_names
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DEFAULT_APP, ApiPort, AppArgument, DataDir
-from turngate.cli.stack import tool_confinement, unconfined_warning
+from turngate.cli.parts.confinement import tool_confinement, unconfined_warning
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, TurngateError, UnknownSchemaError
 from turngate.models.port import ModelRequest

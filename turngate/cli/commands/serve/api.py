@@ -1,0 +1,68 @@
+"""``turngate api``."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+import typer
+
+from approvals_api.settings import is_loopback
+from turngate.cli import stores, terminal
+from turngate.cli.api_server import listen
+from turngate.cli.api_settings import configured_channels
+from turngate.cli.builders_app import load_builders_app
+from turngate.cli.commands.serve.settings import server_settings
+from turngate.cli.options import ApiPort, DataDir
+from turngate.cli.parts.api import announced, serving_api
+from turngate.cli.parts.stop import until_stopped
+from turngate.cli.posix_signals import stop_on_posix_signals
+from turngate.cli.temporal_link import connect_when_there, find_address
+from turngate.runtime.app_loader import publish_agents
+from turngate.runtime.locations import RunningStack
+from turngate.runtime.settings import Settings
+
+
+def api(
+    app: Annotated[
+        str | None,
+        typer.Argument(metavar="APP", show_default=False, help="Publish this app's agents before a worker starts."),
+    ] = None,
+    port: ApiPort = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Serve the API and the operators' pages, without a worker.
+
+    Finds Temporal as `turngate worker` does. TURNGATE_API_HOST is the address to listen on; the default is loopback.
+    """
+    serve_api(server_settings(api_port=port, data_dir=data_dir), app)
+
+
+def serve_api(settings: Settings, target: str | None) -> None:
+    """Serve the API until SIGINT or SIGTERM. ``target``: an app to publish before a worker starts."""
+    loaded = None if target is None else load_builders_app(target)
+    channels = configured_channels(settings)
+    listener = listen(settings.api_host, settings.api_port)
+
+    async def serve() -> None:
+        with stop_on_posix_signals() as stop:
+            async with AsyncExitStack() as parts:
+                parts.callback(listener.close)
+                database = await parts.enter_async_context(stores.opened_store(settings))
+                await parts.enter_async_context(stores.signing_log(settings, database))
+                client = await connect_when_there(settings, terminal.note)
+                if loaded is not None:
+                    await publish_agents(loaded, database, task_queue=settings.task_queue)
+                if is_loopback(settings.api_host):
+                    # This machine's own commands may use this API as soon as it answers, as with `turngate up`.
+                    await stores.ensure_cli_token(database, settings.data_dir)
+                task = await parts.enter_async_context(serving_api(settings, client, database, listener, channels))
+                if is_loopback(settings.api_host) and RunningStack.read(settings.data_dir) is None:
+                    await parts.enter_async_context(announced(settings, find_address(settings) or ""))
+                terminal.note(f"API serves {settings.resolved_api_url} (`turngate login-link` lets a browser in)")
+                stop.running()
+                await until_stopped(stop.requested, [task])
+        terminal.note("API stopped")
+
+    asyncio.run(serve())

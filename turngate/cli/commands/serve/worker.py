@@ -1,0 +1,101 @@
+"""``turngate worker``."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turngate.cli import stores, terminal
+from turngate.cli.builders_app import load_builders_app, require_model_names
+from turngate.cli.commands.serve.settings import server_settings
+from turngate.cli.options import DEFAULT_APP, AllowUnconfined, AppArgument, DataDir
+from turngate.cli.parts.stop import until_stopped
+from turngate.cli.parts.worker import serving_worker
+from turngate.cli.posix_signals import stop_on_posix_signals
+from turngate.cli.temporal_link import connect_when_there
+from turngate.runtime.settings import Settings
+from turngate.runtime.workflow_code import deployment
+
+
+def worker(
+    app: AppArgument = DEFAULT_APP,
+    build_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BUILD",
+            help="This worker's build. A run stays with the build that began it, and new runs go to the current build: "
+            "see `turngate builds`.",
+            show_default="$TURNGATE_BUILD_ID, else none: the worker takes every run",
+        ),
+    ] = None,
+    tools: Annotated[
+        int | None,
+        typer.Option(
+            "--tools-at-once",
+            metavar="N",
+            help="How many tool calls may run here at once. Others wait in Temporal, oldest first.",
+            show_default="$TURNGATE_TOOL_CALLS_AT_ONCE, else 100",
+        ),
+    ] = None,
+    models: Annotated[
+        int | None,
+        typer.Option(
+            "--models-at-once",
+            metavar="N",
+            help="How many model requests may run besides the tool calls, so that long tools delay none.",
+            show_default="$TURNGATE_MODEL_REQUESTS_AT_ONCE, else they count as tool calls",
+        ),
+    ] = None,
+    health: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file whose time the worker sets twice a second while it works: a probe looks at its age.",
+            show_default="$TURNGATE_HEALTH_FILE, else none",
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    allow_unconfined: AllowUnconfined = False,
+) -> None:
+    """Run a worker, which calls models and runs tools. Start as many as you like.
+
+    Finds Temporal by TEMPORAL_ADDRESS, or by the data directory that `turngate up` or `turngate temporal` uses.
+    """
+    options = {"tool_calls_at_once": tools, "model_requests_at_once": models, "health_file": health}
+    serve_worker(
+        server_settings(data_dir=data_dir, build_id=build_id, allow_unconfined=allow_unconfined or None, **options), app
+    )
+
+
+def serve_worker(settings: Settings, target: str) -> None:
+    """Run a worker until SIGINT or SIGTERM."""
+    loaded = load_builders_app(target)
+    require_model_names(settings, loaded)
+
+    async def serve() -> None:
+        with stop_on_posix_signals() as stop:
+            async with AsyncExitStack() as parts:
+                database = await parts.enter_async_context(stores.opened_store(settings))
+                client = await connect_when_there(settings, terminal.note)
+                build = deployment(settings.deployment_name, settings.build_id)
+                task = await parts.enter_async_context(serving_worker(settings, loaded, client, database, build))
+                terminal.note(f"worker runs: agents {', '.join(loaded.agents)}; task queue {settings.task_queue}")
+                models = settings.model_requests_at_once
+                at_once = f"{settings.tool_calls_at_once} tool calls and {f'{models} ' if models else ''}model requests"
+                terminal.note(f"at most {at_once} at once; others wait in Temporal, oldest first")
+                if settings.workspaces is None:
+                    terminal.note(
+                        "its runs work in no directory: TURNGATE_WORKSPACES, for the worker and the API, lists some"
+                    )
+                if settings.build_id is not None:
+                    command = f"turngate builds --set-current {settings.build_id}"
+                    terminal.note(f"its build is {settings.build_id}, which gets new runs after `{command}`")
+                stop.running()
+                await until_stopped(stop.requested, [task])
+        terminal.note("worker stopped")
+
+    asyncio.run(serve())

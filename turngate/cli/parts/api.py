@@ -1,0 +1,59 @@
+"""API and pages as a part of this process, and the note by which other processes find them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from temporalio.client import Client
+
+from approvals_api.app import create_app
+from approvals_api.gateway.client import Gateway
+from turngate.cli.api_server import ApiServer
+from turngate.cli.api_settings import api_settings
+from turngate.cli.parts.confinement import workspaces_of
+from turngate.notifications.configuration import Channel
+from turngate.runtime.locations import RunningStack
+from turngate.runtime.settings import Settings
+from turngate.store.database import Database
+
+
+@asynccontextmanager
+async def serving_api(
+    settings: Settings,
+    client: Client,
+    database: Database,
+    listener: socket.socket,
+    channels: tuple[Channel, ...] = (),
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Serve API and pages on ``listener``, and notify ``channels``. Yields the task, which ends with the server.
+
+    The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.app``).
+    """
+    of_api = api_settings(settings, channels, workspaces_of(settings))
+    gateway = Gateway(client)
+    server = ApiServer(
+        create_app(database=database, gateway=gateway, settings=of_api),
+        listener,
+        access_log=settings.log_level == "debug",
+    )
+    try:
+        await server.start()
+        if server.task is None:  # pragma: no cover - start() made it
+            raise RuntimeError("the API has no task")
+        yield server.task
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def announced(settings: Settings, temporal_address: str) -> AsyncIterator[RunningStack]:
+    """Write the note by which commands and other processes find this stack, and remove it when the stack ends."""
+    note = RunningStack(temporal_address=temporal_address, api_url=settings.resolved_api_url)
+    note.write(settings.data_dir)
+    try:
+        yield note
+    finally:
+        note.remove(settings.data_dir)

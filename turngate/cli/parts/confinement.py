@@ -1,0 +1,57 @@
+"""What the tools of this process can reach: their confinement, the workspaces, and Turngate's own files."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from turngate.runtime.settings import Settings
+from turngate.runtime.workspaces import Workspaces
+from turngate.toolkits.confinement import machine
+from turngate.toolkits.private_files import PRIVATE_FILES
+
+logger = logging.getLogger(__name__)
+
+
+def workspaces_of(settings: Settings) -> Workspaces:
+    """Return where runs may work, and keep Turngate's own files from this process's file tools."""
+    PRIVATE_FILES.add(directories=[settings.data_dir], databases=settings.database_files, files=signing_files(settings))
+    return Workspaces(roots=settings.workspaces or ())
+
+
+def confine_tools(settings: Settings) -> None:
+    """Confine the processes of this process's tools, and keep other processes of its user from its memory.
+
+    Warns when this machine can't confine them.
+    """
+    machine.keep_memory_private()
+    confinement = tool_confinement(settings)
+    machine.use(confinement)
+    if confinement.backend is None:
+        logger.warning("%s", unconfined_warning(confinement))
+
+
+def tool_confinement(settings: Settings) -> machine.Confinement:
+    """Find out how this machine confines tools' processes, as the settings want it."""
+    return machine.find(
+        hidden=[settings.data_dir, *signing_files(settings)],
+        readable=settings.tool_paths,
+        tool_user=settings.tool_user,
+        allow_unconfined=settings.allow_unconfined,
+    )
+
+
+def unconfined_warning(confinement: machine.Confinement) -> str:
+    """Say that tools' processes are not confined here, what follows, and what to do."""
+    follows = "they are not started without --allow-unconfined"
+    if confinement.allow_unconfined:
+        follows = "they run unconfined, as --allow-unconfined says, and each call asks a person"
+    return (
+        f"this machine can't confine the processes of tools such as bash, so {follows} ({'; '.join(confinement.why)}). "
+        "Install bubblewrap, or use Linux 6.7 or newer, or set TURNGATE_TOOL_USER to a user of their own"
+    )
+
+
+def signing_files(settings: Settings) -> list[Path]:
+    """Return the files that the log is signed with and into, which no tool may read or change."""
+    return [path for path in (settings.audit_key_file, settings.audit_heads) if path is not None]

@@ -1,0 +1,114 @@
+"""The worker of an app as a part of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from temporalio import activity, workflow
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import WorkerDeploymentConfig
+
+from turngate.cli import builders_app
+from turngate.cli.builders_app import build_models
+from turngate.cli.parts.confinement import confine_tools, workspaces_of
+from turngate.cli.parts.stop import bounded
+from turngate.domain.errors import ConfigurationError
+from turngate.models.registry import Models, declared_models
+from turngate.runtime.app_loader import LoadedApp, publish_agents
+from turngate.runtime.loop_watch import LoopWatch
+from turngate.runtime.settings import Settings
+from turngate.store import agents
+from turngate.store.database import Database
+from worker import WorkerOptions, build_engine, build_worker
+
+logger = logging.getLogger(__name__)
+
+WORKER_STOP_SECONDS: Final = 6.0
+"""The worker gives running activities 5 s (worker.py). It needs a little more to sign off."""
+
+
+@asynccontextmanager
+async def serving_worker(
+    settings: Settings,
+    app: LoadedApp,
+    client: Client,
+    database: Database,
+    deployment: WorkerDeploymentConfig | None = None,
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Publish the app's agents and run its worker. Yields the task, which ends when the worker fails.
+
+    ``deployment``: as of :class:`worker.WorkerOptions`.
+    """
+    shorten_failures(details=settings.log_format == "json")
+    await asyncio.to_thread(confine_tools, settings)
+    models = build_models(settings, script_base=app.base)
+    _warn_of_models(app, models)
+    for warning in builders_app.warnings(app):
+        logger.warning("%s", warning)
+    engine = build_engine(
+        app, database, models, models.profiles, streaming=settings.streaming, workspaces=workspaces_of(settings)
+    )
+    options = WorkerOptions(
+        tool_calls_at_once=settings.tool_calls_at_once,
+        model_requests_at_once=settings.model_requests_at_once,
+        deployment=deployment,
+    )
+    worker = build_worker(client, engine, settings.task_queue, options)
+    await publish_agents(app, database, task_queue=settings.task_queue)
+    async with database.write() as conn:
+        declared = declared_models(app.app, models.profiles)
+        await agents.publish_model_names(
+            conn, models.profiles, models.providers, task_queue=settings.task_queue, declared=declared
+        )
+    task = asyncio.create_task(worker.run(), name="worker")
+    try:
+        async with LoopWatch("the worker", file=settings.health_file):
+            yield task
+    finally:
+        if not task.done():
+            await bounded(worker.shutdown(), WORKER_STOP_SECONDS, "the worker did not stop")
+        await models.aclose()
+
+
+def _warn_of_models(app: LoadedApp, models: Models) -> None:
+    """Warn at the start of each agent whose model cannot be used. Its runs will fail; the others still run."""
+    for agent in app.agents.values():
+        try:
+            models.resolve(agent.model)
+        except ConfigurationError as error:
+            logger.warning("runs of agent %r will fail: %s", agent.name, error.message)
+
+
+def shorten_failures(*, details: bool) -> None:
+    """Shorten the SDK's log lines about failed activities in this process. Safe to repeat.
+
+    The SDK logs every failed attempt with a traceback and all it knows about the activity: a model that is down for a minute
+    would fill the terminal. ``details``: keep the SDK's structured fields on each line (for logs that programs read).
+    """
+    activity.logger.activity_info_on_message = False
+    activity.logger.activity_info_on_extra = details
+    workflow.logger.workflow_info_on_message = False
+    workflow.logger.workflow_info_on_extra = details
+    sdk = activity.logger.base_logger
+    if not any(isinstance(present, _FailureLines) for present in sdk.filters):
+        sdk.addFilter(_FailureLines())
+
+
+class _FailureLines(logging.Filter):
+    """Says which activity failed and why. Only a bug keeps its traceback: Turngate's own failures are ApplicationErrors."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None or not activity.in_activity():
+            return True
+        info = activity.info()
+        record.msg = "%s of %s failed, attempt %s: %s"
+        record.args = (info.activity_type, info.workflow_id, info.attempt, error)
+        if isinstance(error, ApplicationError):
+            record.exc_info = None
+        return True
