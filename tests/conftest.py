@@ -27,6 +27,7 @@ from support.recycled_postgres import Recycled
 from support.statement_cache import compiled_once
 from support.tools import Bench
 
+from activities.engine import bounded_flush
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import passwords
@@ -111,6 +112,12 @@ def password_hasher() -> PasswordHasher:
     real = passwords._HASHER
     passwords._HASHER = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
     return real
+
+
+@pytest.fixture(scope="session", autouse=True)
+def last_writes() -> None:
+    """Give the last write for watchers more than a second on a busy machine, so that it isn't lost."""
+    bounded_flush.LAST_WRITE_SECONDS = 30.0
 
 
 @pytest.fixture(scope="session")

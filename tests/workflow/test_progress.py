@@ -16,7 +16,7 @@ from sqlalchemy import text
 from support.engine import ListModel, Stack, call, says, stack, until
 from temporalio.client import Client
 
-from activities.engine.bounded_flush import LAST_WRITE_SECONDS
+from activities.engine import bounded_flush
 from activities.execution.progress import reporting
 from turngate import ToolContext, tool
 from turngate.domain.tools.results import Ok
@@ -27,6 +27,7 @@ from turngate.store.live import progress, watch
 from turngate.store.live.watch import StreamItem
 from turngate.store.runs import executions, runs
 from turngate.store.sequences import Numbered
+from turngate.store.sqlite import WRITE_LOCK_SECONDS
 
 SECRET = "a word that is nowhere else 7f3a"
 
@@ -201,8 +202,11 @@ async def test_a_broken_store_of_progress_does_not_fail_the_tool(client: Client,
     assert len([line for line in logs if line["event"] == "progress of a call is lost"]) == 1
 
 
-async def test_a_locked_store_does_not_hold_up_the_tool(client: Client, sqlite: Database, tmp_path: Path) -> None:
+async def test_a_locked_store_does_not_hold_up_the_tool(
+    client: Client, sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While another connection holds the write lock, the handler emits and ends; its result is stored when the lock is free."""
+    monkeypatch.setattr(bounded_flush, "LAST_WRITE_SECONDS", 1.0)
     ended = asyncio.Event()
     holder = sqlite3.connect(tmp_path / "turngate.db", isolation_level=None, check_same_thread=False)
 
@@ -307,16 +311,17 @@ async def test_cancelled_work_tells_its_last_words(executing: tuple[CountedDatab
 
 
 async def test_leaving_is_bounded_and_late_words_are_void(
-    executing: tuple[CountedDatabase, str], tmp_path: Path
+    executing: tuple[CountedDatabase, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the store locked the block is left after about a second without an error; ``emit`` then does nothing."""
+    """With the store locked the block is left soon and without an error; ``emit`` then does nothing."""
+    monkeypatch.setattr(bounded_flush, "LAST_WRITE_SECONDS", 1.0)
     database, run_id = executing
     holder = sqlite3.connect(tmp_path / "turngate.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     began = time.monotonic()
     async with reporting(database, run_id=run_id, tool_call_id="c1") as emit:
         emit("lost")
-    assert time.monotonic() - began < LAST_WRITE_SECONDS + 3
+    assert time.monotonic() - began < WRITE_LOCK_SECONDS - 1, "not because the store gave up by itself"
     holder.close()
     emit("late")
     async with database.read() as conn:
