@@ -22,6 +22,7 @@ from temporalio.client import Client
 sys.path.insert(0, str(Path(__file__).parent))
 
 from support.ctrl_c import restore_sigint
+from support.forked_workers import ForkedWorkers
 from support.postgres_server import PostgresServer, running_postgres
 from support.recycled_postgres import Recycled
 from support.statement_cache import compiled_once
@@ -34,9 +35,15 @@ from turngate.store.access import passwords
 from turngate.store.database import Database
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--forks", type=int, help="how many workers to fork once the tests are collected")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C reach the programs that tests start, also those of the test workers, which start after this."""
     restore_sigint()
+    if config.option.forks:
+        config.pluginmanager.register(ForkedWorkers(config, config.option.forks))
 
 
 # How long an example takes depends on how busy the machine is, not on the code under test.

@@ -13,7 +13,7 @@ PROGRAM = """#!/bin/bash
 echo "$(basename "$0") $*" >> "$LOG"
 [[ "$(basename "$0") $*" != $FAILING* ]]
 """
-TESTS = "pytest -n 3 --dist loadfile --no-loadscope-reorder"
+TESTS = "pytest --forks 3"
 IN_MAKE_TEST = f"{TESTS} -m not exhaustive and not alone"
 
 

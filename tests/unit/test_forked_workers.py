@@ -1,0 +1,85 @@
+"""``pytest --forks``: what the workers run, what they report, and that none dies unseen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+CONFTEST = """
+import os
+from pathlib import Path
+import pytest
+from support.forked_workers import ForkedWorkers
+
+def pytest_configure(config):
+    config.pluginmanager.register(ForkedWorkers(config, 2))
+
+def note(line):
+    with Path(__file__).with_name("log").open("a") as log:
+        log.write(f"{line} {os.getpid()}\\n")
+
+@pytest.fixture(scope="session", autouse=True)
+def session():
+    note("begins")
+    yield
+    note("ends")
+
+@pytest.fixture(autouse=True)
+def each(request, tmp_path):
+    note(request.node.name)
+"""
+
+
+def ran(tmp_path: Path, **files: str) -> tuple[int, str, list[list[str]]]:
+    """Run these files with two workers; return the exit code, the output, and lines of a name and a pid."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    for name, content in files.items():
+        (tmp_path / f"test_{name}.py").write_text(content)
+    own = {"PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    options = ["-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/t"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
+        env=os.environ | own, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    log = tmp_path / "log"
+    return done.returncode, done.stdout, [line.split() for line in log.read_text().splitlines()]
+
+
+def test_each_test_runs_once_and_a_file_in_one_worker(tmp_path: Path) -> None:
+    """A worker's session begins and ends once, whatever the number of its files."""
+    many = "def test_{0}(): pass\ndef test_{0}_more(): pass\n"
+    code, output, log = ran(tmp_path, **{name: many.format(name) for name in "abcde"})
+    assert (code, "10 passed" in output) == (0, True)
+    names = [name for name, _pid in log]
+    assert sorted(each for each in names if each.startswith("test_")) == sorted(
+        f"test_{name}{more}" for name in "abcde" for more in ("", "_more")
+    )
+    pids = {name: pid for name, pid in log if name.startswith("test_")}
+    assert all(pids[f"test_{name}"] == pids[f"test_{name}_more"] for name in "abcde")
+    workers = set(pids.values())
+    assert str(os.getpid()) not in workers
+    for pid in workers:
+        own = [name for name, of in log if of == pid]
+        assert (own[0], own[-1], own.count("begins"), own.count("ends")) == ("begins", "ends", 1, 1)
+
+
+def test_a_failure_is_reported_with_its_output(tmp_path: Path) -> None:
+    """What a test printed in a worker is in the report, and nothing else is on the terminal."""
+    code, output, _log = ran(
+        tmp_path, a="def test_a():\n    print('said' + ' here')\n    assert 1 == 2\n", b="def test_b(): pass\n"
+    )
+    assert (code, "1 failed, 1 passed" in output, output.count("said here")) == (1, True, 1)
+    assert "assert 1 == 2" in output
+
+
+def test_a_worker_that_dies_fails_the_tests(tmp_path: Path) -> None:
+    """The test that it ran is named, and its session's fixtures are torn down in the other worker."""
+    code, output, log = ran(
+        tmp_path, a="import os\ndef test_a(): os._exit(0)\ndef test_c(): pass\n", b="def test_b(): pass\n"
+    )
+    assert code != 0
+    assert "test_a.py::test_a - worker" in output
+    assert [name for name, _pid in log].count("ends") <= 1
