@@ -21,7 +21,7 @@ from activities.engine.heartbeats import heartbeating
 from activities.engine.lost_workers import judging
 from activities.engine.run_step import RunStep
 from activities.model.fork_summary import ForkSummary
-from activities.model.model_call import Attempt, ModelCall, failed_request, failure_of
+from activities.model.model_call import Attempt, ModelAnswer, ModelCall, failed_request, failure_of
 from activities.planning.budgets import extension_call
 from activities.planning.dry_run import DryPlanner
 from activities.planning.judge import StepJudge
@@ -104,13 +104,15 @@ class CallModel:
         if for_budget is not None:
             return StepPlan(final=False, budget=for_budget)
         step = step.of(await self._fork_summary.begin(step))
-        answer, corrective = await self._answer(step, attempt)
+        answered = await self._answer(step, attempt)
+        answer, corrective = answered.response, answered.corrective
         if answer.is_final:
             plan = await self._finish(step, answer)
             await after_step(self._engine, step.run, step.number)
             return plan
         await self._store(step, answer, corrective)
-        return await self._plan(StepResponse(step, answer.message, answer.finish_reason, corrective))
+        response = StepResponse(step, answer.message, answer.finish_reason, corrective, answered.history)
+        return await self._plan(response)
 
     async def _agent(self, run: runs.Run) -> Agent:
         """Return the agent with the run's overrides."""
@@ -119,12 +121,12 @@ class CallModel:
         async with self._engine.database.read() as conn:
             return await self._engine.agent_of(conn, run)
 
-    async def _answer(self, step: RunStep, attempt: Attempt) -> tuple[ModelResponse, str | None]:
-        """Return the model's answer, and the corrective if it is unusable; for an external call, the call itself."""
+    async def _answer(self, step: RunStep, attempt: Attempt) -> ModelAnswer:
+        """Return the model's answer; for an external call, the call itself."""
         if not is_external(step.run.agent):
             return await self._model.ask(step, attempt)
         async with self._engine.database.read() as conn:
-            return await external_response(conn, step.run, step.number), None
+            return ModelAnswer(await external_response(conn, step.run, step.number))
 
     async def _store(self, step: RunStep, answer: ModelResponse, corrective: str | None) -> None:
         cost = cost_micros(self._engine, answer.spec or step.run.model, answer.usage)

@@ -18,10 +18,12 @@ from activities.execution.preflight import Findings, Inspection, Purpose
 from activities.execution.redemption import AskAgain, Settled
 from activities.execution.settlement import CallResult, Start
 from activities.planning.control_calls import read_control_call
+from activities.planning.origins import StepOrigins
 from activities.planning.requests import Question, request_id_of, still_waiting_call
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id
+from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import ExecutionState, RequestKind
 from turngate.domain.text.durations import exact_span, span
@@ -284,7 +286,7 @@ class Door:
         if approval is None:
             raise LookupError(f"no one approved call {self.call.tool_call_id!r}")
         question = replace(
-            self._question(_why_again(approval, findings.precondition)),
+            await self._question(_why_again(approval, findings.precondition)),
             digest=self.permission.digest,
             agent_words=approval.agent_words,
             replaces=approval,
@@ -306,7 +308,7 @@ class Door:
         stored = verdict.model_dump_json(exclude_defaults=True)
         digests = await self._set_verdict(stored)
         question = replace(
-            self._question(f"{why} {verdict.reason}".strip(), verdict),
+            await self._question(f"{why} {verdict.reason}".strip(), verdict),
             digest=self.call.digest_with(self.tool, self.call.running_input),
             agent_words=edited.agent_words,
             replaces=edited,
@@ -324,7 +326,9 @@ class Door:
         await calls.set_edited_input(self.conn, self.run.id, self.call.tool_call_id, None)
         self.call = replace(self.call, edited_input=None)
         question = replace(
-            self._question(f"The arguments that a person sent in their place do not fit the tool: {problem.reason}"),
+            await self._question(
+                f"The arguments that a person sent in their place do not fit the tool: {problem.reason}"
+            ),
             agent_words=edited.agent_words,
             preview=edited.shown_preview,
             precondition=edited.precondition,
@@ -338,7 +342,7 @@ class Door:
         if answered is None:
             raise LookupError(f"no one answered call {self.call.tool_call_id!r}")
         question = replace(
-            self._question(f"The answer that {answered.decided_by} gave does not fit: {problem}"),
+            await self._question(f"The answer that {answered.decided_by} gave does not fit: {problem}"),
             kind="question",
             agent_words=answered.agent_words,
             preview=answered.shown_preview,
@@ -356,7 +360,7 @@ class Door:
         rule = self._planned_verdict.rule
         verdict = verdict.model_copy(update={"overruled": rule})
         reason = f"It was allowed by {rule!r} when the model asked for it, and is not any more. {verdict.reason}"
-        question = self._question(reason, verdict)
+        question = await self._question(reason, verdict)
         stored = verdict.model_dump_json(exclude_defaults=True)
         return AskAgain(await question.ask(self.conn, **await self._set_verdict(stored)))
 
@@ -366,7 +370,7 @@ class Door:
         changed = replace(self.call, disposition="ask", verdict=verdict)
         return events.digests(call={changed.tool_call_id: call_row_digest(changed)})
 
-    def _question(self, reason: str, verdict: Verdict | None = None) -> Question:
+    async def _question(self, reason: str, verdict: Verdict | None = None) -> Question:
         """Return a question about the call, with what author's code was found to say of it; ``verdict`` None: as planned."""
         findings = self.findings or Findings()
         return Question(
@@ -378,7 +382,12 @@ class Door:
             reason=reason,
             preview=findings.preview,
             precondition=findings.precondition,
+            origins=await self._origins(),
         )
+
+    async def _origins(self) -> Origins | None:
+        """Return where the arguments that are to run come from; None: not known."""
+        return await StepOrigins(self.engine, self.run, self.agent, self.call.step).of(self.conn, self.tool, self.call)
 
     @property
     def _planned_verdict(self) -> Verdict:

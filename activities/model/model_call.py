@@ -50,6 +50,18 @@ class Attempt:
     since: datetime
 
 
+@dataclass(frozen=True)
+class ModelAnswer:
+    """A response, with the corrective that the model gets if it is unusable.
+
+    ``history``: what the step read of its conversation; None: no model was asked.
+    """
+
+    response: ModelResponse
+    corrective: str | None = None
+    history: History | None = None
+
+
 class ModelCall:
     """Asks the models of an engine on behalf of its runs."""
 
@@ -60,8 +72,8 @@ class ModelCall:
         self._router = ModelRouter(engine)
         self.live = LiveDeltas(engine.database, on=engine.streaming)
 
-    async def ask(self, step: RunStep, attempt: Attempt) -> tuple[ModelResponse, str | None]:
-        """Return the model's answer, and the corrective that it gets if the answer is unusable."""
+    async def ask(self, step: RunStep, attempt: Attempt) -> ModelAnswer:
+        """Return the model's answer."""
         agent = step.agent
         async with self._engine.database.glance() as conn:  # messages are immutable: what is read here stays consistent
             history = await self._histories.load(conn, step.run, agent)
@@ -84,7 +96,8 @@ class ModelCall:
             taken |= await self._taken_before(step, answer.message)
         message = mint_call_ids(answer.message, step=step.number, taken=taken)
         answer = answer.model_copy(update={"message": message, "spec": spec})
-        return answer, corrective(answer, [tool.name for tool in offered], as_json=agent.output is not None)
+        unusable = corrective(answer, [tool.name for tool in offered], as_json=agent.output is not None)
+        return ModelAnswer(answer, unusable, history)
 
     async def _ask_model(
         self, step: RunStep, spec: str, history: History, offered: Sequence[ToolManifest]

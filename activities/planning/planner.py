@@ -12,7 +12,9 @@ from activities.engine.external_agents import rejected_before
 from activities.engine.preconditions import precondition_or_failure
 from activities.engine.rules import RulesInForce
 from activities.engine.run_step import RunStep
+from activities.model.history import History
 from activities.planning.control_calls import read_control_call
+from activities.planning.origins import StepOrigins
 from activities.planning.requests import Question, opening_event, ready_call, take_preview, waiting_call
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.conversation.malformed import problem_in
@@ -40,12 +42,16 @@ MALFORMED_KINDS = {"unknown_tool", "input_validation_error"}
 
 @dataclass(frozen=True)
 class StepResponse:
-    """A model's response to a step, to be planned. ``corrective``: what tells the model that its response is unusable."""
+    """A model's response to a step, to be planned. ``corrective``: what tells the model that its response is unusable.
+
+    ``history``: what the model was just sent; None: an earlier attempt asked it.
+    """
 
     step: RunStep
     message: Message
     finish_reason: str
     corrective: str | None = None
+    history: History | None = None
 
 
 @dataclass
@@ -128,6 +134,7 @@ class Planner:
     async def plan(self, conn: Connection, response: StepResponse) -> PlannedStep:
         """Return everything to store for this response's calls. Reads the store, writes nothing."""
         step, planned = response.step, PlannedStep()
+        origins = StepOrigins(self.engine, step.run, step.agent, step.number, response.history)
         rules, classified = await self.classify(conn, response)
         classified = await with_judgements(conn, rules, classified)
         for each in classified:
@@ -141,7 +148,8 @@ class Planner:
             if each.verdict.answer == "allow":
                 planned.to_settle.append(ready_call(row, each.tool))
                 continue
-            request = (await self._question(step, row, each, response.message.text)).request()
+            question = await self._question(step, row, each, response.message.text)
+            request = replace(question, origins=await origins.of(conn, each.tool, row)).request()
             planned.requests.append(request)
             planned.events.append(opening_event(request))
             planned.to_settle.append(waiting_call(step.run, step.agent, each.tool, request))

@@ -13,6 +13,7 @@ from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_o
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import PlannedCall
 from turngate.domain.digest import derived_id
+from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind
@@ -36,7 +37,8 @@ class Question:
 
     ``agent``, ``tool``: of the call, as this run has them. ``verdict``: what asks, with its terms. ``digest``: of the bytes
     that are shown; None: the call's as it was planned. ``precondition``: what the call depends on now, as JSON; None: its
-    tool does not say. ``replaces``: the approval that no longer counts; None: this is the first question about the call.
+    tool does not say. ``origins``: of the arguments; None: not known. ``replaces``: the approval that no longer counts; None:
+    this is the first question about the call.
     """
 
     run: runs.Run
@@ -50,6 +52,7 @@ class Question:
     agent_words: str = ""
     preview: Preview | None = None
     precondition: str | None = None
+    origins: Origins | None = None
     replaces: Request | None = None
 
     @property
@@ -98,6 +101,7 @@ class Question:
             path=self.run.path,
             precondition=self.precondition,
             confinement=None if confinement is None else confinement.model_dump_json(),
+            origins=None if self.origins is None else self.origins.model_dump_json(exclude_defaults=True),
             terms=terms.model_dump_json(exclude_defaults=True),
             quorum=terms.quorum,
             parked_at=as_text(created_at) if parks else None,

@@ -53,6 +53,8 @@ CHANGES: list[tuple[Any, dict[str, Any], str]] = [
     (requests, {"risk": "high"}, "not as it was shown"),
     (requests, {"not_by": "eve"}, "not as it was shown"),
     (requests, {"manifest": "{}"}, "not as it was shown"),
+    (requests, {"origins": "{}"}, "not as it was shown"),
+    (requests, {"origins": None}, "not as it was shown"),
     (requests, {"digest": "0" * 64}, "the digest of request"),
     (requests, {"rule": "another"}, "the rule of request"),
     (requests, {"terms": '{"quorum":1,"starter_may_decide":false}'}, "the terms of request"),

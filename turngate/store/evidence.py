@@ -71,8 +71,8 @@ CLIMBS: Final = ("request.reminded", "request.escalated", "request.delegated")
 
 
 def request_digest(request: Request) -> str:
-    """Return the digest of what a person is shown of a request."""
-    return _digest(request, REQUEST_FIELDS)
+    """Return the digest of what a person is shown of a request. One that was opened before origins were known has none."""
+    return _digest(request, REQUEST_FIELDS if request.origins is None else (*REQUEST_FIELDS, "origins"))
 
 
 def call_row_digest(call: Call) -> str:

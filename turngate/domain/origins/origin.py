@@ -40,6 +40,29 @@ class Place(BaseModel):
     message_id: str = ""
     untrusted: bool = False
 
+    @property
+    def words(self) -> str:
+        """The place in words. It holds names that tools and results chose."""
+        words = (
+            _KINDS[self.kind].format(tool=self.tool) if self.tool or self.kind != "call" else "the agent's own words"
+        )
+        if self.agent:
+            words = f"{words} of the agent {self.agent}"
+        if self.at:
+            words = f"{words} at {self.at}"
+        return words if self.step is None else f"{words} (step {self.step})"
+
+
+_KINDS: Final[dict[SourceKind, str]] = {
+    "task": "the task",
+    "message": "a person's message",
+    "answer": "a person's answer to {tool}",
+    "edit": "a person's edit of {tool}",
+    "instructions": "the instructions",
+    "result": "the result of {tool}",
+    "call": "the agent's own call of {tool}",
+}
+
 
 class Origin(BaseModel):
     """Where one argument comes from. ``at``: the argument (JSON pointer).
@@ -58,6 +81,26 @@ class Origin(BaseModel):
     instead: str = ""
     written: bool = False
 
+    @property
+    def label(self) -> str:
+        """Which argument, or which part of one."""
+        return f"{self.at}: {self.part}" if self.part else self.at
+
+    @property
+    def words(self) -> str:
+        """Where it comes from, in words; empty: there is nothing to say. It holds names that tools and results chose."""
+        places = list(self.places)
+        joint = " and " if any(place.like == "pieces" for place in places) else ", also "
+        where = joint.join(place.words for place in places[:MAX_PLACES_IN_WORDS])
+        if self.doubt == "nowhere":
+            before = f"; only in {where}" if where else ""
+            words = f"in nothing that the model was sent{before}"
+        elif self.doubt == "untrusted":
+            words = f"only in {where}, which anyone may have written"
+        else:
+            words = where
+        return f"{words}; people name {self.instead}" if self.instead else words
+
 
 class Origins(BaseModel):
     """Where the arguments of one call come from. ``complete``: all arguments, and all that the model was sent, were looked at."""
@@ -66,6 +109,12 @@ class Origins(BaseModel):
 
     items: tuple[Origin, ...] = ()
     complete: bool = True
+
+    @property
+    def note(self) -> str:
+        """How far to trust this."""
+        rest = "" if self.complete else " Not everything could be compared."
+        return f"Found by comparing text with what the model was sent. A paraphrase isn't recognised.{rest}"
 
     @property
     def doubtful(self) -> list[Origin]:
@@ -78,3 +127,4 @@ class Origins(BaseModel):
 
 
 MAX_PLACES: Final = 3
+MAX_PLACES_IN_WORDS: Final = 2

@@ -94,7 +94,12 @@ class Tracer:
     """Finds origins of values in the same sources, for all calls of a step."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
         self._corpus = Corpus(sources)
+
+    def with_source(self, source: Source) -> Tracer:
+        """Return what finds origins in the same sources and one more."""
+        return Tracer([*self._sources, source])
 
     def trace(self, raw_input: str, *, schema: Mapping[str, JsonValue] | None = None) -> Origins:
         """Return where each argument of a call comes from; as :func:`trace`."""
@@ -312,8 +317,20 @@ class Tracer:
         for identifier in sorted(of_value):
             named = self._named.get(forms.kind_of(identifier), ())
             if named and identifier not in named:
-                return ", ".join(named[:MAX_PLACES])
+                return self._as_written(named)
         return ""
+
+    def _as_written(self, named: Sequence[str]) -> str:
+        """Return what people named, in their own letters."""
+        people = [str(source.content) for source in self._corpus.sources if source.kind in PERSONAL]
+        spellings = []
+        for each in named[:MAX_PLACES]:
+            plain = ((text, text.casefold()) for text in people)
+            holding = (text for text, folded in plain if len(text) == len(folded) and each in folded)
+            text = next(holding, None)
+            at = 0 if text is None else text.casefold().index(each)
+            spellings.append(each if text is None else text[at : at + len(each)])
+        return ", ".join(spellings)
 
     def _record_of_another(self, hit: _Hit) -> str:
         """Return what people named, where the value is only in records of others of that kind; empty: it is not so.
@@ -336,7 +353,7 @@ class Tracer:
         for identifier in sorted(forms.identifiers(record)):
             named = self._named.get(forms.kind_of(identifier), ())
             if named and not any(each in named for each in forms.identifiers(record)):
-                return ", ".join(named[:MAX_PLACES])
+                return self._as_written(named)
         return ""
 
 

@@ -45,6 +45,9 @@ class _HeldOptions(TypedDict, total=False):
     """Temporal task queue of the workers that have the handler; None is the app's own."""
     strict: bool
     """Ask the provider to hold the model to the schema."""
+    untrusted: bool
+    """Anyone may have written what the tool returns: mail, web pages, tickets. An argument of a later call that comes from
+    nowhere else is marked for the person who decides it."""
     preview: Previewer | None
     """``(params, workspace)`` → what will change; runs at planning, must not change anything."""
     present: Presenter | None

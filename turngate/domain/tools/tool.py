@@ -113,7 +113,7 @@ class Tool:
     the agent that answers, and decoded parameters → the task as the sub-agent reads it. ``brings``: that agent itself,
     unless the app has it anyway; an App resolves the name, and knows what is brought. ``confinement``: of a tool that starts
     processes: decoded parameters → how this machine confines them. ``precondition_keeps_fresh``: whether an unchanged
-    precondition lets an old approval count.
+    precondition lets an old approval count. ``untrusted``: anyone may have written what it returns.
     """
 
     name: str
@@ -129,6 +129,7 @@ class Tool:
     timeout: timedelta = DEFAULT_TIMEOUT
     task_queue: str | None = None
     strict: bool = False
+    untrusted: bool = False
     preview: Previewer | None = None
     probe: Injected | None = None
     precondition: Injected | None = None

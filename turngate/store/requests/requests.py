@@ -27,6 +27,7 @@ from sqlalchemy import (
 )
 
 from turngate.domain.digest import derived_id
+from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.policy import Risk
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb
@@ -240,7 +241,7 @@ class Request(ListedRequest):
 
     ``precondition``: JSON of what the call depended on when it was asked for; None when its tool does not say. ``terms``:
     JSON of AskTerms, as the ladder's ``rungs_climbed`` first rungs left them. ``confinement``: JSON of how the call's
-    processes are confined; None: its tool starts none.
+    processes are confined; None: its tool starts none. ``origins``: JSON of where its arguments come from; None: not known.
     """
 
     manifest: str
@@ -251,6 +252,7 @@ class Request(ListedRequest):
     decision_id: str | None = None
     precondition: str | None = None
     confinement: str | None = None
+    origins: str | None = None
     terms: str = "{}"
 
     @property
@@ -272,6 +274,11 @@ class Request(ListedRequest):
     def process_confinement(self) -> ProcessConfinement | None:
         """How the call's processes are confined; None: its tool starts none."""
         return None if self.confinement is None else ProcessConfinement.model_validate_json(self.confinement)
+
+    @property
+    def origins_of_arguments(self) -> Origins | None:
+        """Where its arguments come from, as it was found when the request was opened; None: it isn't known."""
+        return None if self.origins is None else Origins.model_validate_json(self.origins)
 
     @property
     def shown_preview(self) -> Preview | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -163,6 +164,12 @@ async def get(conn: Connection, run_id: str) -> Run | None:
     """Return one run, or None."""
     row = (await conn.execute(_BY_ID, {"run": run_id})).mappings().one_or_none()
     return Run(**row) if row else None
+
+
+async def sub_agents_among(conn: Connection, run_ids: Sequence[str]) -> set[str]:
+    """Return which of these runs answer a call of another run."""
+    query = select(runs.c.id).where(runs.c.id.in_(run_ids), runs.c.parent_run_id.is_not(None))
+    return set((await conn.execute(query)).scalars())
 
 
 async def by_idempotency_key(conn: Connection, key: str) -> Run | None:

@@ -40,6 +40,8 @@ requests = Table(
     Column("precondition", StorableText),
     # How the processes of the call are confined (JSON of ProcessConfinement), if its tool starts any.
     Column("confinement", StorableText),
+    # Where each argument comes from (JSON of Origins), as it was found when the request was opened.
+    Column("origins", StorableText),
     # Who may decide, how many, until when and what then (JSON of AskTerms), after the ladder's rungs so far.
     Column("terms", StorableText, nullable=False, server_default=""),
     Column("rungs_climbed", Integer, nullable=False, server_default="0"),

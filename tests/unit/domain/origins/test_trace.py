@@ -178,7 +178,7 @@ def test_another_of_the_kind_that_a_person_names_contradicts() -> None:
     """The task names an order, and the call has another one that a result holds."""
     sent = tool("list_orders", {}, {"orders": ["A-102", "A-113"]})
     origin = only(says("Refund A-113."), *sent, value="A-102")
-    assert (origin.doubt, origin.instead) == ("contradicts", "a-113")
+    assert (origin.doubt, origin.instead) == ("contradicts", "A-113")
     assert only(says("Refund A-113."), *sent, says("No, A-102.", "person"), value="A-102").doubt is None
 
 

@@ -39,6 +39,7 @@ def test_every_option_reaches_the_tool() -> None:
         timeout=timedelta(seconds=5),
         task_queue="elsewhere",
         strict=True,
+        untrusted=True,
         preview=None,
         probe=None,
         precondition=None,
@@ -48,7 +49,7 @@ def test_every_option_reaches_the_tool() -> None:
     )(pay)
     assert (declared.effect, declared.ask, declared.failure_mode) == ("idempotent", asks, "raise")
     assert (declared.timeout, declared.task_queue, declared.strict) == (timedelta(seconds=5), "elsewhere", True)
-    assert (declared.name, declared.description) == ("settle", "Settle.")
+    assert (declared.name, declared.description, declared.untrusted) == ("settle", "Settle.", True)
 
 
 def test_a_tool_without_options_is_once_and_has_ten_minutes() -> None:
