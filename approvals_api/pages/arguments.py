@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from turngate.domain.origins.origin import Origin, Origins
 from turngate.domain.text import json_text
 from turngate.domain.text.json_text import JsonTree, NumberToken
 
@@ -47,6 +48,16 @@ def view(raw: str) -> ArgumentsView:
     tree = parsed.tree
     rows = tuple(_row(name, value) for name, value in tree.items()) if isinstance(tree, dict) else None
     return ArgumentsView(raw=raw, rows=rows, pretty=json_text.dump(tree, indent=2), doubled=parsed.doubled)
+
+
+def origins_by_argument(origins: Origins | None) -> dict[str, list[Origin]]:
+    """Return the origins that have something to say, by the argument they are in, the doubtful ones first."""
+    by_argument: dict[str, list[Origin]] = {}
+    for each in sorted(origins.items if origins else (), key=lambda each: each.doubt is None):
+        if each.words:
+            name = each.at.split("/")[1] if each.at else ""
+            by_argument.setdefault(name.replace("~1", "/").replace("~0", "~"), []).append(each)
+    return by_argument
 
 
 def one_line(raw: str) -> str:

@@ -138,6 +138,7 @@ def _environment() -> Environment:
         "as_text": _as_text,
         "one_line": arguments.one_line,
         "arguments": arguments.view,
+        "by_argument": arguments.origins_by_argument,
         "pretty": arguments.pretty,
         "later": is_later,
         "seconds": span,

@@ -66,6 +66,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         in_part=in_part(call, result) if call else None,
         precondition=request.depends_on,
         confinement=request.process_confinement,
+        origins=request.origins_of_arguments,
         instead_of=_neighbour(request, request_ids, -1),
         replaced_by=_neighbour(request, request_ids, 1),
         earlier=await _earlier(conn, _neighbour(request, request_ids, -1)),

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Boolean, Column, Integer, Table
 
 from turngate.domain.agents.overrides import RunOverrides
+from turngate.domain.origins.origin import Origin, Origins, Place
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms, Rung
@@ -109,6 +110,7 @@ class Filling:
                 answer="ask", rule=self.text, reason=self.text, risk="high", judged=self.judged
             ).model_dump_json(),
             "confinement": ProcessConfinement(confined=False, text=self.text).model_dump_json(),
+            "origins": self.origins.model_dump_json(),
             "terms": self.terms(), "precondition": json.dumps(self.value),
             "result": json.dumps({"tag": "ok", "value": self.value}),
             "presentation": None, "progress.payload": json.dumps(self.value), "agents.sub_agent_of": self.name,
@@ -121,6 +123,12 @@ class Filling:
             ).model_dump_json(),
             "pattern": json.dumps({"tool": self.in_json, "fixed": {self.in_json: self.value}, "open": ["x"]}),
         }  # fmt: skip
+
+    @property
+    def origins(self) -> Origins:
+        place = Place(kind="result", tool=self.text, at=self.text, agent=self.text)
+        origin = Origin(at="/text", part=self.text, places=(place,), doubt="contradicts", instead=self.text)
+        return Origins(items=(origin,))
 
     def terms(self, **more: Any) -> str:
         rung = Rung(after_seconds=60, do="escalate", people=[self.text])

@@ -5,17 +5,36 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from turngate.domain.conversation.summaries import not_summarised
+from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.text.plain_text import plain_line
 from turngate.wire.calls import CallView, ResultInPart
 from turngate.wire.requests import RequestDetail
 
+MOST_ORIGINS: Final = 40
+"""In a terminal; the doubtful ones come first."""
+_NAMES: Final = {"untrusted": "UNTRUSTED", "contradicts": "CONTRADICTS", "nowhere": "NOWHERE"}
+
 Payload = Mapping[str, Any]
 """An event's payload."""
+
+
+def origin_lines(origins: Origins | None) -> list[tuple[str, str]]:
+    """Return where arguments come from, a line each with its doubt (empty: none), the doubtful ones first, and a note."""
+    if origins is None or not origins.items:
+        return []
+    ordered = sorted((each for each in origins.items if each.words), key=lambda each: each.doubt is None)
+    lines = [
+        (f"{_plain(each.label)}: {_plain(each.words)}", "" if each.doubt is None else _NAMES[each.doubt])
+        for each in ordered[:MOST_ORIGINS]
+    ]
+    if len(ordered) > MOST_ORIGINS:
+        lines.append((f"and {len(ordered) - MOST_ORIGINS} more", ""))
+    return [*lines, (origins.note, "")]
 
 
 def handed_off(payload: Payload) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
+from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
 from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb
@@ -84,7 +85,8 @@ class RequestDetail(RequestItem):
     ``replaced_by``: the one that replaces this; ``earlier``: the replaced approval. ``ask_terms``: who may decide it and
     how, as of now. ``starters``: everyone whose order led to the call, where the rule lets none of them decide; else empty.
     ``given``: the approvals so far. ``judged``: what the judge, a model, said of the call; None: it was not
-    asked. ``confinement``: how the processes that the call starts are confined; None: it starts none.
+    asked. ``confinement``: how the processes that the call starts are confined; None: it starts none. ``origins``: where
+    each argument of ``input`` comes from, found by comparing texts when the request was opened; None: not known.
     """
 
     manifest: ToolManifest
@@ -105,6 +107,7 @@ class RequestDetail(RequestItem):
     in_part: ResultInPart | None = None
     precondition: str | None = None
     confinement: ProcessConfinement | None = None
+    origins: Origins | None = None
     instead_of: str | None = None
     replaced_by: str | None = None
     earlier: EarlierApproval | None = None

@@ -116,7 +116,7 @@ async def test_a_call_is_approved_only_when_all_of_it_was_on_screen(api: Api) ->
         assert not {"\u202e", "\x1b"} & set(screen)
         await person.press("a")
         await person.until(lambda: reading.scroll_y == 0, "the call's beginning: what was jumped over was not seen")
-        for _ in range(4):
+        for _ in range(8):  # where each argument comes from is a part of it
             before = reading.scroll_y
             await person.press("space")
             await person.until(lambda before=before: reading.scroll_y > before or reading.was_read, "the next page")

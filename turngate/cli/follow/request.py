@@ -31,7 +31,7 @@ from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now
 from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.text.presentation import diff_lines, exact_arguments, presentation_lines
-from turngate.text.run_words import judgement_words, not_by, part_words
+from turngate.text.run_words import judgement_words, not_by, origin_lines, part_words
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 
@@ -49,6 +49,7 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
     terminal.line((request.tool_name, "bold"), f"  {request.kind} {request.id}, agent {request.agents}")
     for line in exact_arguments(request.input):
         terminal.line(MARGIN, line)
+    _show_origins(request)
     terminal.line(
         ("  risk ", "dim"), (risk, RISK_STYLE.get(risk, "")), ("  effect ", "dim"), request.manifest.effect,
         ("  asked by ", "dim"), plain_line(request.rule, 100), ("  ", ""), plain_line(request.reason, 300),
@@ -65,6 +66,14 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
     if with_words and request.agent_words.strip():
         terminal.line(("  the agent says", "dim"))
         terminal.line(("\n".join(AGENT_MARGIN + line for line in plain(request.agent_words).split("\n")), "cyan"))
+
+
+def _show_origins(request: RequestDetail) -> None:
+    lines = origin_lines(request.origins)
+    if lines:
+        terminal.line(("  where the arguments come from", "dim"))
+    for words, doubt in lines:
+        terminal.line(MARGIN, (f"{doubt} " if doubt else "", "bold yellow"), (words, "" if doubt else "dim"))
 
 
 def _show_preview(request: RequestDetail) -> None:

@@ -37,7 +37,7 @@ from turngate.frontends.tui.texts import (
     span,
     until,
 )
-from turngate.text.run_words import not_by
+from turngate.text.run_words import not_by, origin_lines
 from turngate.wire.requests import CommentView, RequestDetail, RequestItem, Viewer
 from turngate.wire.runs import MessageView
 
@@ -114,8 +114,17 @@ def call_text(request: RequestDetail) -> Folded:
                 (f"  {about}" if about else "", "dim"),
             ),
             *block(exact_arguments(request.input), MARGIN),
+            *_origins(request),
         ]
     )
+
+
+def _origins(request: RequestDetail) -> Iterator[Line]:
+    lines = origin_lines(request.origins)
+    if lines:
+        yield at(MARGIN, ("where the arguments come from", "dim"))
+    for words, doubt in lines:
+        yield at(MARGIN * 2, (f"{doubt} " if doubt else "", "bold yellow"), (words, "" if doubt else "dim"))
 
 
 def facts_text(request: RequestDetail) -> Folded:

@@ -1,0 +1,94 @@
+"""A request says where its arguments come from, on the page, in the terminal and in the terminal UI."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+from support.planted_pages import STATES, pages_of
+from support.planted_text import Filling
+
+from approvals_api.requests.views import request_detail
+from turngate.cli.follow.request import show_request
+from turngate.cli.terminal import out
+from turngate.domain.origins.origin import Origin, Origins, Place
+from turngate.frontends.tui.request_text import call_text
+from turngate.store.tables import requests
+
+HOSTILE = "mail\u202e<b>"
+ARGUMENTS = json.dumps({"iban": "LT12", "order": "A-102", "address": {"city": "Graz"}, "a/b": 1})
+ORIGINS = Origins(
+    items=(
+        Origin(
+            at="/iban",
+            places=(Place(kind="result", tool=HOSTILE, at="/<i>", step=2, untrusted=True),),
+            doubt="untrusted",
+        ),
+        Origin(at="/order", places=(Place(kind="result", tool="list"),), doubt="contradicts", instead="A-113"),
+        Origin(at="/address/city", places=(Place(kind="task"),)),
+        Origin(at="/a~1b", places=(Place(kind="call", tool="look", step=1),), doubt="nowhere"),
+    ),
+    complete=False,
+)
+SAYS = [
+    "only in the result of mail⟨U+202E⟩<b> at /<i> (step 2), which anyone may have written",
+    "from the result of list; people name A-113",
+    "/address/city from the task",
+    "nowhere in nothing that the model was sent; only in the agent's own call of look (step 1)",
+    "3 values need a closer look: /iban, /order, /a~1b.",
+    "A paraphrase isn't recognised. Not everything could be compared.",
+]
+
+
+class _Text(HTMLParser):
+    """The text of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text = ""
+        self.feed(html)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+async def test_each_surface_says_where_arguments_come_from(
+    sqlite_template: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each argument with its places in plain words, doubts marked, and nothing that a tool chose is taken for markup."""
+    async with pages_of(Filling("x"), sqlite_template, tmp_path / "origins") as served:
+        async with served.database.write() as conn:
+            changed = {"origins": ORIGINS.model_dump_json(exclude_defaults=True), "input": ARGUMENTS}
+            await conn.execute(update(requests).where(requests.c.id == "rq_approval").values(**changed))
+        page = await served.html(STATES["approval"])
+        async with served.database.read() as conn:
+            detail = await request_detail(conn, "rq_approval")
+    assert detail.origins == ORIGINS
+    assert "<i>" not in page
+    text = " ".join(_Text(page).text.split())
+    for words in SAYS:
+        assert words in text
+    out.cache_clear()
+    show_request(detail)
+    output = " ".join(capsys.readouterr().out.split())
+    out.cache_clear()
+    screen = " ".join(" ".join(each.text.plain for each in call_text(detail).lines).split())
+    for words in (output, screen):
+        assert "UNTRUSTED /iban: only in the result of mail" in words
+        assert "\u202e" not in words
+        assert "CONTRADICTS /order: the result of list; people name A-113" in words
+        assert "NOWHERE /a~1b: in nothing that the model was sent" in words
+        assert "/address/city: the task" in words
+
+
+async def test_a_request_from_before_says_nothing(sqlite_template: Any, tmp_path: Path) -> None:
+    """Of a request that was opened before origins were known, nothing is claimed."""
+    async with pages_of(Filling("x"), sqlite_template, tmp_path / "before") as served:
+        async with served.database.write() as conn:
+            await conn.execute(update(requests).values(origins=None))
+        page = await served.html(STATES["approval"])
+    assert "comparing text" not in page
