@@ -107,7 +107,7 @@ class RunTool:
                 redemption = await redeem(self._engine, conn, order)
             for _round in range(MAX_INSPECTIONS):
                 if not isinstance(redemption, Inspection):
-                    return redemption
+                    break
                 findings = await inspect(self._engine, redemption)
                 async with self._engine.database.write() as conn:
                     redemption = await redeem(self._engine, conn, order, findings)

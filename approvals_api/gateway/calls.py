@@ -41,10 +41,12 @@ async def start_turn(
     reuse: WorkflowIDReusePolicy,
     conflict: WorkflowIDConflictPolicy,
     wait: timedelta,
+    eager: bool = False,
 ) -> bool:
     """Start the workflow of a run; False when these policies leave an earlier one as it is.
 
-    ``wait``: for the server's answer. Raises what :func:`reported` turns into ours.
+    ``wait``: for the server's answer. ``eager``: as of :class:`approvals_api.gateway.client.Gateway`. Raises what
+    :func:`reported` turns into ours.
     """
     try:
         async with asyncio.timeout(wait.total_seconds()):
@@ -56,6 +58,7 @@ async def start_turn(
                 id_reuse_policy=reuse,
                 id_conflict_policy=conflict,
                 rpc_timeout=wait,
+                request_eager_start=eager,
             )
     except WorkflowAlreadyStartedError:
         return False

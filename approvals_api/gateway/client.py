@@ -37,11 +37,14 @@ BUSY_WAIT = timedelta(seconds=5)
 class Gateway:
     """The workflows, as the API sees them.
 
-    ``recovery`` and ``schedules``: the same for recovery and for schedules.
+    ``recovery`` and ``schedules``: the same for recovery and for schedules. ``eager``: a worker of this very client runs in
+    this process, and gets a new run's first task with the answer to its start. Not for workers with a build: the server would
+    not choose the build.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, eager: bool = False) -> None:
         self._client = client
+        self._eager = eager
         self._telling: set[asyncio.Task[None]] = set()
         """Signals on their way: asyncio itself holds a task only weakly."""
         self._answered_at = float("-inf")
@@ -90,6 +93,7 @@ class Gateway:
                 reuse=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 conflict=WorkflowIDConflictPolicy.USE_EXISTING,
                 wait=RPC_WAIT,
+                eager=self._eager,
             )
 
     def tell_decided(self, run_id: str, request_id: str) -> None:

@@ -10,7 +10,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -23,6 +22,7 @@ import httpx
 from bench import restart_app
 from bench.figures import Figure, MeasurementError
 from bench.scale import Scale
+from support.terminal_process import TURNGATE, clean_environment
 
 from turngate.cli.api_link import read_cli_token
 from turngate.client import Retries, TurngateClient
@@ -59,18 +59,14 @@ class Stack:
 
     def start(self, *names: str) -> None:
         """Start processes, as a user does."""
-        program = str(Path(sys.executable).parent / "turngate")
         where = ("--data-dir", str(self.directory / "state"))
         more = {"api": ("--port", str(self.port)), "worker": ("restart_app:app",)}
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith(("TURNGATE_", "TEMPORAL"))
-        }
         for name in names:
             with (self.directory / f"{name}.log").open("ab") as log:
                 self.alive[name] = subprocess.Popen(
-                    [program, name, *more.get(name, ()), *where],
+                    [TURNGATE, name, *more.get(name, ()), *where],
                     cwd=Path(restart_app.__file__).parent,
-                    env={**inherited, restart_app.LEDGER: str(self.ledger), "TURNGATE_RATE_LIMITS": "false"},
+                    env=clean_environment(**{restart_app.LEDGER: str(self.ledger), "TURNGATE_RATE_LIMITS": "false"}),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

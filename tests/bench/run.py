@@ -42,6 +42,7 @@ from bench.profiling import measured_runtime, profile
 from bench.scale import FULL, QUICK, Scale
 from bench.served import served_baseline, served_turngate
 from bench.turngate_side import Turngate, fresh_sqlite, turngate
+from support.error_groups import leaves
 from support.postgres_server import Cluster, running_cluster
 from temporalio.client import Client
 
@@ -82,7 +83,7 @@ def main() -> int:
                 with _postgres(options.only) as server:
                     figures = asyncio.run(_measure(Path(directory), scale, options.only, server))
         except* MeasurementError as group:
-            failures.extend(_flat(group))
+            failures.extend(leaves(group))
     if failures:
         print("\n".join(f"FAILED: {failure}" for failure in failures), file=sys.stderr)
         return 1
@@ -241,14 +242,6 @@ def _report(figures: Sequence[Figure], *, quick: bool) -> dict[str, object]:
         "quick": quick,
         "figures": [figure.as_json() for figure in figures],
     }
-
-
-def _flat(failures: BaseExceptionGroup[MeasurementError]) -> Iterator[MeasurementError]:
-    for failure in failures.exceptions:
-        if isinstance(failure, BaseExceptionGroup):
-            yield from _flat(failure)
-        else:
-            yield failure
 
 
 if __name__ == "__main__":

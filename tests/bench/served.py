@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import sys
 import time
@@ -20,6 +19,7 @@ from bench import restart_app
 from bench.baseline import Approval
 from bench.figures import MeasurementError
 from httpx_sse import aconnect_sse
+from support.terminal_process import TURNGATE, clean_environment
 from temporalio.client import Client
 
 from turngate.cli.api_link import read_cli_token
@@ -153,15 +153,11 @@ async def served_turngate(
         "TURNGATE_LOG_LEVEL": "warning",
         **({} if database_url is None else {"TURNGATE_DATABASE_URL": database_url}),
     }
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TURNGATE_", "TEMPORAL"))}
-    command = [str(Path(sys.executable).parent / "turngate"), "up", "restart_app:app", "--port", str(port)]
     with (directory / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *command,
-            "--data-dir",
-            str(data_dir),
+            *(TURNGATE, "up", "restart_app:app", "--port", str(port), "--data-dir", data_dir),
             cwd=Path(restart_app.__file__).parent,
-            env=inherited | own,
+            env=clean_environment(**own),
             stdout=log,
             stderr=log,
         )

@@ -12,14 +12,11 @@ import httpx
 from bench.figures import Figure, MeasurementError, milliseconds, percentile
 from bench.scale import Scale
 from httpx_sse import aconnect_sse
-from support.api_server import serving, token_for
+from support.api_server import reader
 from support.engine import Stack, stack
 from temporalio.client import Client
 
 import worker as composition
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
 from turngate.models import OpenAICompatibleModel
 from turngate.store.database import Database
 
@@ -44,15 +41,10 @@ async def _figure(name: str, client: Client, database: Database, runs: int, scal
         async with (
             stack(client, database, model=model, working=False) as engine,
             composition.build_worker(client, engine.engine, task_queue=engine.task_queue),
+            reader(client, database) as http,
         ):
-            app = create_app(database=database, gateway=Gateway(client), settings=ApiSettings())
-            headers = await token_for(database, f"reader-{engine.task_queue}", "requests:read")
-            async with (
-                serving(app) as url,
-                httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30) as http,
-            ):
-                await _watched(engine, http)  # the first of everything is slower
-                watched = await asyncio.gather(*(_watched(engine, http) for _ in range(runs)))
+            await _watched(engine, http)  # the first of everything is slower
+            watched = await asyncio.gather(*(_watched(engine, http) for _ in range(runs)))
         await model.aclose()
     samples = [seconds for each in watched for seconds in each]
     if len(samples) < runs * scale.chunks * 0.9:  # the last ones come with the stored message, in place of deltas

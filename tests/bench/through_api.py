@@ -6,6 +6,7 @@ The client's own processor time isn't counted, but it shares the machine with bo
 from __future__ import annotations
 
 import asyncio
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -101,25 +102,24 @@ def _used(pids: Sequence[int]) -> float:
 
 def _figures(name: str, ours: Sequence[Round], baseline: Sequence[Round]) -> list[Figure]:
     goals = GOALS[name]
-    rate = Ratio.of([each.rate for each in ours], [each.rate for each in baseline])
-    cost = Ratio.of([each.cpu for each in ours], [each.cpu for each in baseline])
+
+    def medians(
+        what: str, value: Callable[[Round], float], pattern: str, most: float = math.inf, least: float = 0
+    ) -> Figure:
+        mine, theirs = [value(each) for each in ours], [value(each) for each in baseline]
+        ratio = Ratio.of(mine, theirs)
+        return Figure(
+            name=f"{what}, {name}",
+            ours=pattern.format(statistics.median(mine)),
+            baseline=pattern.format(statistics.median(theirs)),
+            ratio=ratio,
+            goal=f">= {least} x" if least else f"<= {most} x",
+            reached=least <= ratio.median <= most,
+        )
+
     return [
-        Figure(
-            name=f"turns per second over HTTP, {name}",
-            ours=f"{statistics.median(each.rate for each in ours):.1f}/s",
-            baseline=f"{statistics.median(each.rate for each in baseline):.1f}/s",
-            ratio=rate,
-            goal=f">= {goals.rate} x",
-            reached=rate.median >= goals.rate,
-        ),
-        Figure(
-            name=f"CPU of a turn, servers and worker, {name}",
-            ours=f"{statistics.median(each.cpu for each in ours) * 1000:.0f} ms",
-            baseline=f"{statistics.median(each.cpu for each in baseline) * 1000:.0f} ms",
-            ratio=cost,
-            goal=f"<= {goals.cpu} x",
-            reached=cost.median <= goals.cpu,
-        ),
+        medians("turns per second over HTTP", lambda each: each.rate, "{:.1f}/s", least=goals.rate),
+        medians("CPU of a turn, servers and worker", lambda each: each.cpu * 1000, "{:.0f} ms", most=goals.cpu),
         _times(f"decision sent -> tool's first line, {name}", ours, baseline, lambda each: each.handled, goals.handler),
         _times(f"decision sent -> a watcher sees the end, {name}", ours, baseline, lambda each: each.seen),
         _times(f"start -> a watcher sees the request, {name}", ours, baseline, lambda each: each.waited),

@@ -14,13 +14,10 @@ from bench.figures import Figure, MeasurementError, milliseconds, percentile
 from bench.scale import Scale
 from httpx_sse import aconnect_sse
 from sqlalchemy import make_url
-from support.api_server import serving, token_for
+from support.api_server import reader
 from support.stored_requests import live_run
 from temporalio.client import Client
 
-from approvals_api.app import create_app
-from approvals_api.gateway.client import Gateway
-from approvals_api.settings import ApiSettings
 from turngate.store.database import Database
 from turngate.store.events import events
 
@@ -48,12 +45,7 @@ async def _figure(name: str, client: Client, database: Database, process: str, s
     run_id = f"run_of_{process}_process"
     async with database.write() as conn:
         await live_run(conn, run_id)
-    app = create_app(database=database, gateway=Gateway(client), settings=ApiSettings())
-    headers = await token_for(database, f"reader-{process}", "requests:read")
-    async with (
-        serving(app) as url,
-        httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30) as http,
-    ):
+    async with reader(client, database) as http:
         watching = [asyncio.create_task(_watched(http, run_id)) for _ in range(WATCHERS)]
         await asyncio.sleep(1.0)  # until all are there
         if process == "this":

@@ -35,6 +35,7 @@ from killer import Killer
 from load import Load
 from operators import Operators
 from scene import Scene, scene
+from support.error_groups import leaves
 from support.postgres_server import Cluster
 from workload import Script, scripts
 
@@ -101,7 +102,7 @@ async def one(database: str, seed: str, calls: int, seconds: float) -> Outcome:
     except TimeoutError:
         outcome.broke = f"it took longer than {seconds:.0f} s"
     except Exception as error:  # noqa: BLE001 - whatever it is, it is to be reported, with the logs kept
-        outcome.broke = "; ".join(f"{type(each).__name__}: {each}" for each in _leaves(error))
+        outcome.broke = "; ".join(f"{type(each).__name__}: {each}" for each in leaves(error))
         (directory / "broke.txt").write_text("".join(traceback.format_exception(error)))
     outcome.seconds = time.monotonic() - began
     if outcome.good:
@@ -109,15 +110,6 @@ async def one(database: str, seed: str, calls: int, seconds: float) -> Outcome:
     else:
         outcome.directory = str(directory)
     return outcome
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield what a group of errors is about."""
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _leaves(each)
-    else:
-        yield error
 
 
 async def play(on: Scene, outcome: Outcome, seed: str, wanted: Sequence[Script], cluster: Cluster | None) -> None:

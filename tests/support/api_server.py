@@ -17,8 +17,9 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import AfterValidator, BaseModel
 from support.engine import Stack, call, says, until
+from temporalio.client import Client
 
-from approvals_api.app import create_api_app
+from approvals_api.app import create_api_app, create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
@@ -113,6 +114,18 @@ async def serving(app: FastAPI, port: int = 0) -> AsyncIterator[str]:
         await app.state.services.feed.close()  # without a signal, uvicorn waits for open streams
         server.should_exit = True
         await task
+
+
+@contextlib.asynccontextmanager
+async def reader(client: Client, database: Database) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve API and pages over a store; yields a program that may read requests, and so every run."""
+    app = create_app(database=database, gateway=Gateway(client), settings=ApiSettings())
+    headers = await token_for(database, f"reader-{secrets.token_hex(4)}", "requests:read")
+    async with (
+        serving(app) as url,
+        httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=30) as http,
+    ):
+        yield http
 
 
 @dataclass

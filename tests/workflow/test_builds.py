@@ -9,6 +9,7 @@ import secrets
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.common import WorkflowIDReusePolicy
 
 import worker as composition
+from approvals_api.gateway.client import Gateway
 from turngate.cli.commands.serve import builds, replay_check
 from turngate.domain.contract import AgentTurnInput, RunLimits
 from turngate.domain.errors import NotFoundError
@@ -84,6 +86,7 @@ async def fleet(
     client: Client, database: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch, model: Script
 ) -> AsyncIterator[Fleet]:
     async with stack(client, database, bench.pay, model=model, working=False) as engine:
+        engine.services = replace(engine.services, gateway=Gateway(client))
         yield Fleet(engine, monkeypatch)
 
 

@@ -22,6 +22,7 @@ from activities.call_model import CallModel
 from activities.engine.heartbeats import INTERVAL_SECONDS, heartbeating
 from activities.run_tool import RunTool
 from activities.runs.step_boundary import StepBoundary
+from approvals_api.gateway.client import Gateway
 from approvals_api.recovery import recover
 from approvals_api.runs import control, explain, send_message
 from turngate import Limits, ToolFailure, sub_agent, tool
@@ -152,6 +153,19 @@ async def test_a_sub_agents_answer_comes_by_its_own_steps(client: Client, sqlite
         child = await engine.child(run, "d")
         assert await completed(engine, run) == ["call_model", "run_tool", "settle_call", "call_model"]
         assert await completed(engine, child) == FUSED
+
+
+@pytest.mark.parametrize("eager", [True, False])
+async def test_a_run_begins_with_the_worker_of_its_own_process(
+    client: Client, sqlite: Database, bench: Bench, *, eager: bool
+) -> None:
+    """A gateway beside a worker of its client gets a run's first task with the answer to its start; no other does."""
+    async with stack(client, sqlite, bench.look, model=ListModel(says(LOOK), says("Done."))) as engine:
+        engine.services = replace(engine.services, gateway=Gateway(client, eager=eager))
+        run = await engine.start()
+        assert await completed(engine, run) == FUSED
+        first, *_more = (await engine.workflow(run).fetch_history()).events
+        assert first.workflow_execution_started_event_attributes.eager_execution_accepted is eager
 
 
 # Not where something else comes first

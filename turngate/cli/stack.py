@@ -66,7 +66,7 @@ async def whole_stack(
         )
         await stores.ensure_cli_token(database, settings.data_dir)
         worker = await running.enter_async_context(serving_worker(settings, app, client, database))
-        api = await running.enter_async_context(serving_api(settings, client, database, listener, channels))
+        api = await running.enter_async_context(serving_api(settings, client, database, listener, channels, eager=True))
         await running.enter_async_context(announced(settings, temporal_address))
         yield Stack(
             settings=settings,

@@ -79,7 +79,7 @@ class EngineHarness:
         self.task_queue = task_queue
         self.services = Services(
             database=database,
-            gateway=Gateway(client),
+            gateway=Gateway(client, eager=True),
             feed=EventFeed(database),
             settings=ApiSettings(heartbeat_timeout_seconds=2, workspaces=ANYWHERE),
         )

@@ -49,6 +49,22 @@ async def test_numbers_have_no_gaps(database: Database, new_run) -> None:
     assert rows[0].payload == {"kind": "a", "é": 1.0}
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+async def test_an_event_waits_for_no_row_that_refers_to_its_run(database: Database, new_run) -> None:
+    """A transaction that added such a row appends an event next; each would wait for the other. SQLite has one writer."""
+    run = await new_run()
+    adds_a_row = text("SELECT 1 FROM runs WHERE id = :run FOR KEY SHARE")  # as its foreign key does
+    async with database.write() as adding:
+        await adding.execute(adds_a_row, {"run": run.id})
+        async with database.write() as interrupting:
+            await interrupting.execute(text("SET LOCAL lock_timeout = '5s'"))
+            assert await runs.interrupt(interrupting, run.id, by="ada", reason="", at=now())
+            await events.append(interrupting, run.id, [("run.interrupted", {})])
+        await events.append(adding, run.id, [("a", {})])
+    async with database.read() as conn:
+        assert [event.type for event in await events.after(conn, 0)] == ["run.interrupted", "a"]
+
+
 async def test_after_is_exclusive_and_limited(database: Database, new_run) -> None:
     """A reader continues after the last event it saw, of all runs or of one, a page at a time."""
     one, two = await new_run(), await new_run()

@@ -7,6 +7,7 @@ on loopback, on an abstract socket and on a socket in a file. Each test is a str
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
 import resource
@@ -137,6 +138,87 @@ def test_i13_files_inside_the_workspace(backend: Backend, run: Run, workspace: P
     )
     assert ended.stdout == ""
     assert held(ended)
+
+
+@ROOT_ONLY
+def test_i13_what_deployments_keep_among_programs(backend: Backend, workspace: Path, tmp_path: Path) -> None:
+    """I13: a data directory below /opt or /usr/local, and what only its owner may read there, can't be read."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    for place in system_paths.OF_DEPLOYMENTS:
+        with tempfile.TemporaryDirectory(dir=place) as folder:
+            data, application = Path(folder) / "data", Path(folder) / "app"
+            data.mkdir(mode=0o700)
+            application.mkdir(mode=0o755)
+            (data / "token").write_text(SECRET)
+            (application / ".env").touch(mode=0o600)
+            (application / ".env").write_text(SECRET)
+            (application / "program").write_text("echo runs")
+            Path(folder).chmod(0o755)
+            system_paths.open_to_all.cache_clear()
+            command = Confinement(backend=backend, hidden=(data,)).command(
+                ["bash", "-c", f"cat {data}/token {application}/.env; sh {application}/program; python3 -c 'print(1)'"],
+                Sandbox(workspace=workspace, temporary=temporary),
+                {"PATH": os.defpath},
+            )
+            ended = subprocess.run(
+                command.argv,
+                env=command.environment,
+                cwd=command.directory,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert held(ended)
+            assert ended.stdout == "runs\n1\n", ended.stderr
+    system_paths.open_to_all.cache_clear()
+
+
+def test_i13_a_hidden_place_among_programs_that_anyone_may_read(
+    backend: Backend, workspace: Path, tmp_path: Path
+) -> None:
+    """I13: whatever its permissions, what is hidden isn't seen below the system's programs: there bubblewrap covers it."""
+    hidden = Path("/usr/share")
+    confinement = Confinement(backend=backend, hidden=(hidden,))
+    sandbox = Sandbox(workspace=workspace, temporary=tmp_path)
+    if backend == "landlock":
+        with pytest.raises(UnconfinedError, match="install bubblewrap"):
+            confinement.command(["true"], sandbox, {})
+        return
+    assert ["--tmpfs", str(hidden)] in [
+        list(pair) for pair in itertools.pairwise(confinement.command(["true"], sandbox, {"PATH": os.defpath}).argv)
+    ]
+
+
+def test_i13_what_is_hidden_keeps_its_name(backend: Backend, workspace: Path, tmp_path: Path) -> None:
+    """I13: a directory around a hidden one can't be renamed, so that a second command would see it under another name."""
+    inside = workspace / "one" / "two" / ".turngate"
+    inside.mkdir(parents=True)
+    (inside / "token").write_text(SECRET)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    beside = workspace / "one" / "two" / "store.sqlite"
+    beside.write_text(SECRET)
+    confinement = Confinement(backend=backend, hidden=(inside, inside / "token", beside))
+    for place in ({"workspace": workspace}, {"workspace": None, "writable": (workspace,)}):
+        sandbox = Sandbox(temporary=temporary, **place)
+        if backend == "landlock":
+            with pytest.raises(UnconfinedError, match="install bubblewrap"):
+                confinement.command(["true"], sandbox, {})
+            continue
+        for _again in range(2):
+            text = f"cd {workspace}; mv one other; mv one/two one/three; mv one/two/.turngate data; cat */*/.turngate/* */*/*"
+            command = confinement.command(["bash", "-c", text], sandbox, {"PATH": os.defpath})
+            ended = subprocess.run(
+                command.argv,
+                env=command.environment,
+                cwd=command.directory,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert held(ended)
+        assert (inside / "token").read_text() == SECRET
 
 
 def test_i13_a_link_hides_nothing(backend: Backend, workspace: Path, tmp_path: Path) -> None:

@@ -27,13 +27,16 @@ async def serving_api(
     database: Database,
     listener: socket.socket,
     channels: tuple[Channel, ...] = (),
+    *,
+    eager: bool = False,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Serve API and pages on ``listener``, and notify ``channels``. Yields the task, which ends with the server.
 
+    ``eager``: as of :class:`approvals_api.gateway.client.Gateway`.
     The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.app``).
     """
     of_api = api_settings(settings, channels, workspaces_of(settings))
-    gateway = Gateway(client)
+    gateway = Gateway(client, eager=eager)
     server = ApiServer(
         create_app(database=database, gateway=gateway, settings=of_api),
         listener,

@@ -34,7 +34,7 @@ def confine_tools(settings: Settings) -> None:
 def tool_confinement(settings: Settings) -> machine.Confinement:
     """Find out how this machine confines tools' processes, as the settings want it."""
     return machine.find(
-        hidden=[settings.data_dir, *signing_files(settings)],
+        hidden=[settings.data_dir, *signing_files(settings), *settings.database_files],
         readable=settings.tool_paths,
         tool_user=settings.tool_user,
         allow_unconfined=settings.allow_unconfined,

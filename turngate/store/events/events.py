@@ -55,7 +55,8 @@ _SET_END = {
 }
 # PostgreSQL: all of it in one statement, because each is a trip to a server. So the server makes the hashes, from the end of
 # the chain: as `chain_hash` does, with the frames of what is known here. The counter is locked first, then the chain, and
-# `FOR UPDATE` reads the newest end, whatever was committed while this waited.
+# `FOR NO KEY UPDATE` reads the newest end, whatever was committed while this waited. Not `FOR UPDATE`: rows that refer to the
+# run lock its key, so the transaction that wrote them would be waited for here, and waits for the counter itself.
 _APPEND: Final = (
     (
         "taken",
@@ -67,7 +68,7 @@ _APPEND: Final = (
         ("seq", "run_seq", "hash"),
         (
             "SELECT taken.last_seq - :more AS seq, chain.event_count AS run_seq, chain.event_hash AS hash "
-            "FROM taken, {chain} AS chain WHERE chain.id = :chain_id FOR UPDATE OF chain"
+            "FROM taken, {chain} AS chain WHERE chain.id = :chain_id FOR NO KEY UPDATE OF chain"
         ),
     ),
     (

@@ -28,7 +28,16 @@ StreamItem = Event | LiveItem
 EVERY_RUN = ""
 """In place of a run's id: the deltas of every run whose events are read."""
 
-_TREE = select(runs.c.id).where(runs.c.id == bindparam("run")).cte("tree", recursive=True)
+Newest = Mapping[Numbered, int]
+"""The newest number of each sequence."""
+
+
+async def newest(conn: Connection) -> Newest:
+    """Return the newest number of each sequence: one query of three rows shows whether anything is new."""
+    last = await sequences.newest(conn)
+    return {sequence: last.get(sequence, 0) for sequence in Numbered}
+
+
 _NUMBERS = {
     Numbered.EVENTS: event_rows.c.seq,
     Numbered.PROGRESS: progress_rows.c.id,
@@ -44,22 +53,15 @@ def _runs_between(number: Column[int]) -> Select[tuple[str]]:
 
 
 _RUNS_BETWEEN = {sequence: _runs_between(number) for sequence, number in _NUMBERS.items()}
-_FAMILY = select(_TREE.union(select(runs.c.id).where(runs.c.parent_run_id == _TREE.c.id)).c.id)
-
-
-Newest = Mapping[Numbered, int]
-"""The newest number of each sequence."""
-
-
-async def newest(conn: Connection) -> Newest:
-    """Return the newest number of each sequence: one query of three rows shows whether anything is new."""
-    last = await sequences.newest(conn)
-    return {sequence: last.get(sequence, 0) for sequence in Numbered}
 
 
 async def runs_between(conn: Connection, sequence: Numbered, seen: int, upto: int) -> set[str]:
     """Return the runs of the rows after number ``seen`` (exclusive), up to ``upto``, and the runs above them."""
     return set((await conn.execute(_RUNS_BETWEEN[sequence], {"seen": seen, "upto": upto})).scalars())
+
+
+_TREE = select(runs.c.id).where(runs.c.id == bindparam("run")).cte("tree", recursive=True)
+_FAMILY = select(_TREE.union(select(runs.c.id).where(runs.c.parent_run_id == _TREE.c.id)).c.id)
 
 
 async def family(conn: Connection, run_id: str) -> list[str]:

@@ -15,6 +15,7 @@ from turngate.toolkits.confinement.sandbox import KEPT_READ_ONLY, MIB, Sandbox
 
 _COUNTS_IN_NAMESPACES = (5, 14)
 _SHARED_MEMORY = 1024 * MIB
+_SYSTEM = (*system_paths.PROGRAMS, system_paths.CONFIGURATION)
 
 FILTER, RESOLVER = "FILTER", "RESOLVER"
 """The launcher replaces them by the numbers of the files that hold the filter, and the address that knows names."""
@@ -43,9 +44,7 @@ def arguments(program: str, sandbox: Sandbox, hidden: Sequence[Path], argv: Sequ
         line += _workspace(sandbox, sandbox.workspace)
     for path in sandbox.writable:
         line += ["--bind", str(path), str(path)]
-    for path in hidden:
-        if any(path.is_relative_to(place) for place in sandbox.places):
-            line += _hide(path)
+    line += _without(hidden, sandbox)
     start = Path("/tmp") if sandbox.workspace is None else sandbox.workspace  # noqa: S108 - the sandbox's own
     # What is no bind is memory: without room to write there, a sandbox can't fill it.
     return [
@@ -98,6 +97,29 @@ def _workspace(sandbox: Sandbox, workspace: Path) -> Iterator[str]:
     for name in KEPT_READ_ONLY:
         place = str(workspace / name)
         yield from ("--ro-bind-try", place, place)
+
+
+def _without(hidden: Sequence[Path], sandbox: Sandbox) -> Iterator[str]:
+    """Cover what must not be seen. The directories around it are held before: a bind would uncover what lies below it."""
+    topmost = [path for path in hidden if not any(path != each and path.is_relative_to(each) for each in hidden)]
+    visible = [path for path in topmost if any(path.is_relative_to(place) for place in sandbox.places)]
+    among_programs = [
+        path
+        for path in (*topmost, *map(Path, system_paths.private_programs()))
+        if path not in visible and path.exists() and any(path.is_relative_to(place) for place in _SYSTEM)
+    ]
+    for path in visible:
+        yield from _held(path, sandbox)
+    for path in (*visible, *among_programs):
+        yield from _hide(path)
+
+
+def _held(path: Path, sandbox: Sandbox) -> Iterator[str]:
+    """Hold the directories between what may be changed and a hidden path: renamed, they would take it to another name."""
+    changeable = (*([sandbox.workspace] if sandbox.workspace and sandbox.workspace_writable else []), *sandbox.writable)
+    for parent in reversed(path.parents):
+        if any(parent != place and parent.is_relative_to(place) for place in changeable):
+            yield from ("--bind", str(parent), str(parent))
 
 
 def _hide(path: Path) -> Iterator[str]:

@@ -57,7 +57,7 @@ def _keeps_signals() -> bool:
 def landlock_rules(sandbox: Sandbox) -> dict[str, list[str]]:
     """Return what the launcher allows: paths to read and run, and paths to change."""
     readable = [
-        *system_paths.programs(),
+        *system_paths.public_programs(),
         *system_paths.configuration().public,
         *_DEVICES,
         *_ABOUT_THE_MACHINE,
@@ -131,8 +131,8 @@ class Confinement:
             inside |= {"HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
             program = bubblewrap.arguments(self._bubblewrap, sandbox, self.hidden, argv, root=os.getuid() == 0)
         elif self.backend == "landlock":
-            self._refuse_to_show_hidden(sandbox)
-            order["landlock"] = landlock_rules(sandbox)
+            order["landlock"] = rules = landlock_rules(sandbox)
+            self._refuse_to_show_hidden([*rules["readable"], *rules["writable"]])
         else:
             entry = pwd.getpwnam(self.tool_user or "")
             order["user"] = [entry.pw_uid, entry.pw_gid]
@@ -166,13 +166,15 @@ class Confinement:
             )
         return program
 
-    def _refuse_to_show_hidden(self, sandbox: Sandbox) -> None:
+    def _refuse_to_show_hidden(self, places: Sequence[str]) -> None:
         """Landlock only allows: what lies below an allowed directory can't be hidden."""
         for hidden in self.hidden:
-            if any(hidden.is_relative_to(place) for place in sandbox.places):
-                raise UnconfinedError(
-                    f"{hidden} lies in the workspace, and Landlock can't hide it: install bubblewrap, or move one of them"
-                )
+            for place in places:
+                if hidden.is_relative_to(place):
+                    raise UnconfinedError(
+                        f"{hidden} lies in {place}, which the command may read, and Landlock can't hide it: install bubblewrap, "
+                        "or move one of them"
+                    )
 
     def described(self, *, network: bool = False, network_asked: bool = False) -> ProcessConfinement:
         """Say how a process is confined, for the person who decides its call.

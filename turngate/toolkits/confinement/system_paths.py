@@ -7,7 +7,7 @@ import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +25,14 @@ TOOLCHAINS: Final = (
 )
 """Below the worker's home directory: where version managers keep programs, and nothing else."""
 CONFIGURATION: Final = Path("/etc")
+OF_DEPLOYMENTS: Final = (Path("/opt"), Path("/usr/local"))
+"""Places of programs where deployments keep their own files, too: a data directory, an application with its secrets."""
 _EVERYONE_READS, _EVERYONE_ENTERS = stat.S_IROTH, stat.S_IROTH | stat.S_IXOTH
 
 
 @dataclass(frozen=True)
-class Configuration:
-    """What of /etc may be read.
+class Readable:
+    """What of a directory may be read.
 
     Attributes:
         public: paths below which everything may be read by any user; none lies below another.
@@ -71,13 +73,40 @@ def _below(path: str, places: tuple[str, ...]) -> bool:
     return any(path == place or path.startswith(f"{place}/") for place in places)
 
 
-@lru_cache(maxsize=1)
-def configuration() -> Configuration:
-    """Return what of /etc may be read. Read once: a process that is root would read what others may not."""
+def configuration() -> Readable:
+    """Return what of /etc may be read."""
+    return open_to_all(CONFIGURATION)
+
+
+def public_programs() -> tuple[str, ...]:
+    """Return where programs and libraries are without what is private there, for those that can only allow."""
+    public: list[str] = []
+    for path in programs():
+        of_deployments = [
+            place for place in OF_DEPLOYMENTS if place.is_relative_to(path) and open_to_all(place).private
+        ]
+        if not of_deployments:
+            public.append(path)
+            continue
+        if Path(path) not in of_deployments:
+            public += [entry.path for entry in os.scandir(path) if Path(entry.path) not in of_deployments]
+        public += [each for place in of_deployments for each in open_to_all(place).public]
+    return tuple(public)
+
+
+def private_programs() -> tuple[str, ...]:
+    """Return what not every user may read of the places where deployments keep their files."""
+    return tuple(path for place in OF_DEPLOYMENTS if place.is_dir() for path in open_to_all(place).private)
+
+
+@cache
+def open_to_all(folder: Path) -> Readable:
+    """Return what any user may read of a directory. Read once: its owner, or root, would read what others may not."""
     public: list[str] = []
     private: list[str] = []
-    _sort(CONFIGURATION, public, private)
-    return Configuration(tuple(public), tuple(private))
+    if _sort(folder, public, private):
+        public = [str(folder)]
+    return Readable(tuple(public), tuple(private))
 
 
 def _sort(folder: Path, public: list[str], private: list[str]) -> bool:
