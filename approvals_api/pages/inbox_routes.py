@@ -193,9 +193,10 @@ def draw_done(frame: Frame, done: list[DecidedItem], items: Mapping[str, Request
 
 
 async def _items(services: Services, ids: list[str]) -> list[RequestItem]:
-    async with services.database.read() as conn:
-        rows = [await requests.get(conn, each) for each in ids]
-    return [request_item(each) for each in rows if each is not None]
+    """Return these requests in this order, without those that don't exist."""
+    async with services.database.glance() as conn:
+        known = await requests.get_listed(conn, ids)
+    return [request_item(known[each]) for each in ids if each in known]
 
 
 def _picked(typed: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from approvals_api.services import Services
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.store.requests import requests
-from turngate.store.requests.requests import Request
+from turngate.store.requests.requests import ListedRequest
 from turngate.wire.decisions import DecidedItem, DecidedItems
 from turngate.wire.orders import BulkItem, BulkOrder
 from turngate.wire.problems import problem_document, status_of
@@ -48,8 +48,9 @@ async def decide_many(
     again = next((place for place, each in enumerate(ids) if each in ids[:place]), None)
     if again is not None:
         raise _invalid(f"the request {ids[again]!r} is named twice", f"/items/{again}/request_id")
-    async with services.database.read() as conn:
-        _check_alike([(place, await requests.get(conn, each)) for place, each in enumerate(ids)])
+    async with services.database.glance() as conn:
+        known = await requests.get_listed(conn, ids)
+    _check_alike([(place, known[each]) for place, each in enumerate(ids) if each in known])
     few = asyncio.Semaphore(AT_ONCE)
 
     async def decided(item: BulkItem) -> DecidedItem:
@@ -59,9 +60,8 @@ async def decide_many(
     return DecidedItems(items=await asyncio.gather(*(decided(item) for item in items)))
 
 
-def _check_alike(rows: Sequence[tuple[int, Request | None]]) -> None:
+def _check_alike(known: Sequence[tuple[int, ListedRequest]]) -> None:
     """Raise InvalidInputError unless one decision can fit them all; an unknown request gets its own answer later."""
-    known = [(place, request) for place, request in rows if request is not None]
     for place, request in known:
         first = known[0][1]
         if request.risk == "high":

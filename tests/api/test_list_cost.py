@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
 import httpx
 import pytest
 from support.api_server import session_for
+from support.html_forms import PostedPage
 from support.sql_census import SqlCensus
 from support.stored_requests import live_run, request_row
 from temporalio.client import Client
@@ -20,22 +22,29 @@ from turngate.store.requests import claims, comments, requests
 
 PATHS = (
     "/",
+    "/?order=age",
     "/?status=all",
+    "/?search=pay",
     "/runs",
-    "/api/v1/requests?limit=50",
-    "/api/v1/requests?status=all&limit=50",
-    "/api/v1/runs",
+    "/api/v1/requests?limit=200",
+    "/api/v1/requests?limit=200&order=age",
+    "/api/v1/requests?limit=200&status=all",
+    "/api/v1/requests?limit=200&search=pay",
+    "/api/v1/runs?limit=200",
 )
+"""What pages, the terminal's screens and the commands list. Each of these reads one page of the API."""
 
 
 @pytest.fixture
 async def browser(client: Client, database: Database) -> AsyncIterator[httpx.AsyncClient]:
+    # Without its lifespan, whose loops have statements of their own.
     app = create_app(database=database, gateway=Gateway(client), settings=ApiSettings())
-    cookies = await session_for(database, "ann")
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1", cookies=cookies) as browser,
-    ):
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app),
+        base_url="http://127.0.0.1",
+        cookies=await session_for(database, "ann"),
+        headers={"Sec-Fetch-Site": "same-origin"},
+    ) as browser:
         yield browser
 
 
@@ -58,18 +67,37 @@ async def plant(database: Database, numbers: range) -> None:
             await comments.add(conn, run_id=run.id, request_id=f"rq_{number}", author="ann", text="Looks right.")
 
 
-async def statements(browser: httpx.AsyncClient, database: Database, path: str, row: str) -> list[str]:
-    await browser.get(path)  # what a process keeps in memory
+async def statements(database: Database, row: str, ask: Callable[[], Awaitable[httpx.Response]]) -> list[str]:
+    await ask()  # what a process keeps in memory
     with SqlCensus(database) as census:
-        answer = await browser.get(path)
+        answer = await ask()
     assert answer.status_code == httpx.codes.OK, answer.text
     assert row in answer.text
     return [statement for each in census.transactions for statement in each.statements]
 
 
+async def of_lists(browser: httpx.AsyncClient, database: Database) -> dict[str, list[str]]:
+    return {path: await statements(database, "run_3", partial(browser.get, path)) for path in PATHS}
+
+
+async def of_bulk_page(browser: httpx.AsyncClient, database: Database, rows: int) -> list[str]:
+    inbox = PostedPage((await browser.get("/")).text)
+    token = next(each.sent["csrf_token"] for each in inbox.forms if "csrf_token" in each.sent)
+    picked = {f"pick-rq_{number}": "d" for number in range(rows)}
+    form = {"csrf_token": token, **picked}
+    return await statements(database, "rq_3", partial(browser.post, "/requests/bulk", data=form))
+
+
 async def test_a_longer_list_takes_no_more_statements(browser: httpx.AsyncClient, database: Database) -> None:
     """Fifty rows take exactly the statements that five take, on pages and in the API."""
     await plant(database, range(5))
-    few = {path: await statements(browser, database, path, "run_3") for path in PATHS}
+    few = await of_lists(browser, database)
     await plant(database, range(5, 50))
-    assert {path: await statements(browser, database, path, "run_3") for path in PATHS} == few
+    assert await of_lists(browser, database) == few
+
+
+async def test_more_picked_requests_take_no_more_statements(browser: httpx.AsyncClient, database: Database) -> None:
+    """The page on which several requests are reviewed takes for fifty of them as many statements as for five."""
+    await plant(database, range(50))
+    few = await of_bulk_page(browser, database, 5)
+    assert len(await of_bulk_page(browser, database, 50)) == len(few)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import lru_cache
@@ -343,6 +343,12 @@ async def get(conn: Connection, request_id: str) -> Request | None:
     """Return one request, or None."""
     row = (await conn.execute(_BY_ID, {"request": request_id})).mappings().one_or_none()
     return Request(**row) if row else None
+
+
+async def get_listed(conn: Connection, request_ids: Collection[str]) -> dict[str, ListedRequest]:
+    """Return those of these requests that exist, by id."""
+    rows = await conn.execute(select(*_LISTED).where(requests.c.id.in_(request_ids)))
+    return {row["id"]: ListedRequest(**row) for row in rows.mappings()}
 
 
 async def with_decision(conn: Connection, request_id: str, decision_id: str) -> tuple[Request | None, Decision | None]:
