@@ -9,6 +9,8 @@ from turngate.domain.tools.results import Failure, Ok
 
 ARGS = '{"order": "A-7", "cents": 12000, "rate": 1.10, "note": "two\\nlines", "tags": ["vip", "late"], "extra": {"a": [1]}}'
 NO_SCRIPT = {"java_script_enabled": False}
+CALL = "document.querySelector('#call').getBoundingClientRect()"
+ON_SCREEN = f"String(Math.round(Math.min({CALL}.height, innerHeight - {CALL}.top)))"
 SCRIPTED_OR_NOT = pytest.mark.parametrize("options", [{}, NO_SCRIPT], ids=["script", "no-script"])
 
 
@@ -49,10 +51,60 @@ async def test_approve_by_keyboard_takes_two_presses(site, open_page):
     assert (await site.now(request)).status == "pending"
     await page.keyboard.press("Escape")
     await expect(page.locator("[data-approve]")).to_have_text("Approve")
-    await page.keyboard.press("a")
-    await page.keyboard.press("a")
+    await press_a_twice(page)
     await expect(page.locator("#decision")).to_contain_text("Approved by ada")
     await site.ended(request)
+
+
+async def test_a_key_that_bounces_or_is_held_down_counts_once(site, open_page):
+    """Two presses within 300 ms are one, and so are the repeats of a key that is held; the next calm press approves."""
+    request = await site.gated("refund", '{"order": "bounce", "cents": 7}')
+    page = await open_page(f"/requests/{request.id}")
+    press = "document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'a', bubbles: true }));"
+    await page.evaluate(press * 3)
+    await expect(page.locator("[data-approve]")).to_have_text("Press a again to approve")
+    await page.keyboard.press("Escape")
+    for _repeat in range(30):
+        await page.keyboard.down("a")
+    await expect(page.locator("[data-approve]")).to_have_text("Press a again to approve")
+    assert (await site.now(request)).status == "pending"
+    await page.keyboard.up("a")
+    await page.keyboard.press("Escape")
+    await press_a_twice(page)
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await site.ended(request)
+
+
+@pytest.mark.parametrize("viewport", [{"width": 320, "height": 568}, {"width": 1280, "height": 720}])
+async def test_a_tall_call_is_approved_after_all_of_it_was_on_the_screen(site, open_page, viewport):
+    """Neither keys nor the button approve a call of which a part was never on the screen, also after a jump to its end."""
+    note = "".join(f"line {number}\n" for number in range(150))
+    args = json.dumps({"order": f"tall-{viewport['width']}", "cents": 1, "note": note})
+    request = await site.gated("refund", args)
+    page = await open_page(f"/requests/{request.id}", viewport=viewport)
+    to_end = "scrollTo({ top: document.body.scrollHeight, behavior: 'instant' })"
+    await page.evaluate(to_end)
+    await page.locator("[data-approve]").click()
+    await expect(page.locator("[data-say]")).to_contain_text("There is more of the call below")
+    await page.keyboard.press("a")
+    await page.evaluate(to_end)
+    await page.keyboard.press("a")
+    await expect(page.locator("[data-approve]")).to_have_text("Approve")
+    assert (await site.now(request)).status == "pending"
+    await page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
+    await expect(page.locator("#call")).to_have_attribute("data-seen-to", await page.evaluate(ON_SCREEN))
+    while await page.evaluate(f"{CALL}.bottom > innerHeight"):
+        await page.evaluate("scrollBy({ top: innerHeight * 0.5, behavior: 'instant' })")
+        await expect(page.locator("#call")).to_have_attribute("data-seen-to", await page.evaluate(ON_SCREEN))
+    await press_a_twice(page)
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await site.ended(request)
+
+
+async def press_a_twice(page):
+    await page.keyboard.press("a")
+    await page.wait_for_selector("[data-approve][data-ready]")
+    await page.keyboard.press("a")
 
 
 async def test_a_never_approves_what_is_not_on_the_screen(site, open_page):
@@ -67,6 +119,7 @@ async def test_a_never_approves_what_is_not_on_the_screen(site, open_page):
     await expect(page.locator("[data-toast]")).to_be_in_viewport()
     await expect(page.locator("#call")).to_be_in_viewport()
     assert (await site.now(request)).status == "pending"
+    await page.wait_for_selector("[data-approve][data-ready]")
     await page.keyboard.press("a")
     await expect(page.locator("#decision")).to_contain_text("Approved by ada")
     await site.ended(request)

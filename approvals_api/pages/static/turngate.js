@@ -2,12 +2,15 @@
  * Turngate's only script. Live updates, keys and small comforts; every page works without it.
  *
  * Three rules it must never break: nothing a person typed is thrown away, a button never changes under a finger
- * (it is inert for half a second after a swap), and no key approves a call that is not on the screen.
+ * (it is inert for half a second after a swap), and nothing approves a call that was not on the screen, whole.
  */
 
 const KEYS_OFF = "turngate.keys-off";
 const INERT_MS = 500;
 const ARMED_MS = 6000;
+const REST_MS = 120;
+const LOOK_MS = 250;
+const BOUNCE_MS = 300; // two presses nearer to each other are one: a key that bounces, or a finger that slipped
 const REFRESH_EVERY_MS = 1000;
 const HIDDEN_POLL_MS = 30_000;
 const EVENT_TYPES = [
@@ -305,6 +308,7 @@ function swap(fresh) {
   const marked = $(".marked [data-open]", old)?.getAttribute("href");
   disarm();
   const [news, count] = [old.dataset.news, countOf()];
+  const whatWasSeen = $("[data-must-see]", old)?.textContent;
   anchored(() => {
     old.replaceWith(document.adoptNode(fresh));
     for (const each of main().querySelectorAll("details[id]")) {
@@ -313,6 +317,8 @@ function swap(fresh) {
     }
     afterSwap();
   });
+  if ($("[data-must-see]")?.textContent !== whatWasSeen) seenTo = 0;
+  lookAtRest();
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   if (marked) mark([...main().querySelectorAll("[data-open]")].find((link) => link.getAttribute("href") === marked));
   inertUntil = performance.now() + INERT_MS;
@@ -475,6 +481,63 @@ document.addEventListener("change", (event) => {
   if (field !== null && event.target.value === "value") field.focus();
 });
 
+/* What was on the screen */
+
+// How far down the call was on the screen, in pixels and without a gap. What flies past does not count: only where the page
+// rests, and what two looks a quarter of a second apart have in common.
+let seenTo = 0;
+let seenWidth = innerWidth;
+let lastLook = null;
+let resting = null;
+
+function onScreen() {
+  const call = $("[data-must-see]", main());
+  if (call === null || document.hidden) return null;
+  const box = call.getBoundingClientRect();
+  return { call, from: Math.max(0, -box.top), to: Math.min(box.height, innerHeight - box.top), height: box.height };
+}
+
+function count(look, from, to) {
+  if (seenWidth !== innerWidth) [seenWidth, seenTo] = [innerWidth, 0]; // the lines have moved
+  if (to > from && from <= seenTo) seenTo = Math.max(seenTo, to);
+  look.call.dataset.seenTo = Math.round(seenTo);
+}
+
+function lookAtRest() {
+  const look = onScreen();
+  if (look !== null) count(look, look.from, look.to);
+}
+
+function lookInMotion() {
+  const look = onScreen();
+  if (look !== null && lastLook !== null) count(look, Math.max(look.from, lastLook.from), Math.min(look.to, lastLook.to));
+  lastLook = look;
+}
+
+function isSeen() {
+  const look = onScreen();
+  return look === null || (seenWidth === innerWidth && seenTo >= look.height - 2);
+}
+
+// Go to where reading stopped, with some lines from before it.
+function showUnseen() {
+  const look = onScreen();
+  const top = look.call.getBoundingClientRect().top + seenTo - Math.min(60, innerHeight / 4);
+  scrollBy({ top, behavior: "instant" });
+  say("There is more of the call below. Read it to its end, then approve.");
+}
+
+for (const type of ["scroll", "resize"]) {
+  addEventListener(type, () => { clearTimeout(resting); resting = setTimeout(lookAtRest, REST_MS); }, { passive: true });
+}
+
+document.addEventListener("click", (event) => {
+  if (!event.target.closest?.("[data-needs-seen]") || isSeen()) return;
+  event.preventDefault();
+  event.stopPropagation();
+  showUnseen();
+}, true);
+
 /* Keys */
 
 let armed = null;
@@ -484,6 +547,8 @@ function disarm() {
   if (armed === null) return;
   clearTimeout(disarmTimer);
   armed.button.classList.remove("armed");
+  clearTimeout(armed.ready);
+  delete armed.button.dataset.ready;
   armed.button.textContent = armed.label;
   $("[data-toast]").hidden = true;
   armed = null;
@@ -495,7 +560,7 @@ function isOnScreen(element) {
   return shown >= Math.min(box.height, innerHeight * 0.4);
 }
 
-function approve() {
+function approve(event) {
   const button = $("[data-approve]", main());
   const call = $("#call");
   if (button === null || call === null || button.matches(":disabled")) return;
@@ -505,17 +570,24 @@ function approve() {
     say("This is the call. Press a to approve it.");
     return;
   }
+  if (!isSeen()) {
+    disarm();
+    showUnseen();
+    return;
+  }
   const confirmation = $("#approve-confirm");
   if (confirmation !== null) {
     confirmation.focus();
     return;
   }
   if (armed?.button === button) {
+    if (event.timeStamp - armed.at < BOUNCE_MS) return;
     disarm();
     button.form.requestSubmit(button);
     return;
   }
-  armed = { button, label: button.textContent };
+  const ready = setTimeout(() => { button.dataset.ready = "yes"; }, BOUNCE_MS + 20);
+  armed = { button, label: button.textContent, at: event.timeStamp, ready };
   button.textContent = "Press a again to approve";
   button.classList.add("armed");
   // Never scroll to the button: on a small screen that would move the call away, and what is approved must stay in view.
@@ -574,14 +646,15 @@ const keysOff = () => { try { return localStorage.getItem(KEYS_OFF) === "yes"; }
 
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") { disarm(); if (isTyping()) document.activeElement.blur(); return; }
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.repeat && event.key === "a") return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  if (event.repeat && event.key === "a") { if (armed !== null) armed.at = event.timeStamp; return; } // held down
   if (isTyping() || $("#help").open || (keysOff() && event.key !== "?")) return;
   if (event.key !== "a") disarm();
   const action = KEYS[event.key];
   // Enter on a button or link does what the browser does.
   if (!action || (event.key === "Enter" && document.activeElement !== document.body && document.activeElement !== main())) return;
   event.preventDefault();
-  if (performance.now() >= inertUntil) action();
+  if (performance.now() >= inertUntil) action(event);
 });
 
 const helpButton = $("[data-help]");
@@ -600,5 +673,7 @@ if (location.hash.startsWith("#rq_")) mark($("[data-open]", document.getElementB
 setInterval(tellTimes, 15_000);
 setInterval(tellPresence, PRESENCE_MS);
 void tellPresence();
+lookAtRest();
+setInterval(lookInMotion, LOOK_MS);
 listen();
 document.documentElement.dataset.ready = "yes";
