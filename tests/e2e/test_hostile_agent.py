@@ -185,12 +185,6 @@ class Deployment:
         return ended.stdout
 
 
-@pytest.fixture(params=["bubblewrap", "landlock"])
-def backend(request: pytest.FixtureRequest) -> str:
-    """How tools' processes are confined."""
-    return request.param
-
-
 def without_bubblewrap(place: Path) -> str:
     """Return a PATH on which bubblewrap is found but can't work, as where user namespaces are forbidden."""
     place.mkdir()
@@ -199,9 +193,19 @@ def without_bubblewrap(place: Path) -> str:
     return f"{place}{os.pathsep}{os.environ['PATH']}"
 
 
-@pytest.fixture(params=["up", "separate processes"])
-def deployment(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> Iterator[Deployment]:
-    """`turngate up` with SQLite, or a program each with PostgreSQL and its URL in the environment."""
+@pytest.fixture(
+    scope="module",
+    params=[
+        "up, bubblewrap",
+        "separate processes, landlock",
+        pytest.param("up, landlock", marks=pytest.mark.exhaustive),
+        pytest.param("separate processes, bubblewrap", marks=pytest.mark.exhaustive),
+    ],
+)
+def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """`turngate up` with SQLite, or a program each with PostgreSQL and its URL in the environment; how tools are confined."""
+    programs, backend = request.param.split(", ")
+    tmp_path = tmp_path_factory.mktemp("hostile")
     directory, data_dir = tmp_path / "project", tmp_path / "data"
     directory.mkdir()
     subprocess.run(["git", "init", "-q", directory], check=True)
@@ -222,7 +226,7 @@ def deployment(request: pytest.FixtureRequest, backend: str, tmp_path: Path) -> 
             program.wait_for(ready)
             pids.append(program.process.pid)
 
-        if request.param == "up":
+        if programs == "up":
             start("up", "hostile_app:app", ready="Start a run")
         else:
             url = make_url(parts.enter_context(running_postgres()).fresh_url()).set(password=PASSWORD)
@@ -309,7 +313,6 @@ def forge_decisions(deployment: Deployment, request: dict[str, Any]) -> None:
             subprocess.run(line, capture_output=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("backend", ["bubblewrap"], indirect=True)
 def test_i13_what_an_agents_token_and_a_local_user_tried_fails(deployment: Deployment, tmp_path: Path) -> None:
     """The exploits that issue 15 quotes, by HTTP and through Temporal's port: each is refused, and the deployment works."""
     fifo = tmp_path / "fifo"
