@@ -46,9 +46,9 @@ def heads(tmp_path: Path) -> Path:
     return tmp_path / "heads.jsonl"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    """A data directory with two runs of three events each."""
+@pytest.fixture(scope="module")
+def filled_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with two runs of three events each, to copy: to migrate one takes longer than most tests here."""
 
     async def fill(conn: Connection) -> None:
         for run_id in RUNS:
@@ -57,9 +57,15 @@ def store(tmp_path: Path) -> Path:
             for run_id in RUNS:
                 await events.append(conn, run_id, [("thing.happened", {"by": "ann", "number": number})])
 
-    data_dir = tmp_path / "data"
+    data_dir = tmp_path_factory.mktemp("filled") / "data"
     in_store(data_dir, fill)
     return data_dir
+
+
+@pytest.fixture
+def store(filled_store: Path, tmp_path: Path) -> Path:
+    """The same of one test."""
+    return shutil.copytree(filled_store, tmp_path / "data")
 
 
 async def more(conn: Connection, run_id: str = "run_a") -> None:
