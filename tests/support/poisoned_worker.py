@@ -41,8 +41,7 @@ async def work(address: str, url: str, queue: str, fuse: Path, way: str) -> None
                 file.write(f"{os.getpid()}\n")
             if way == "exit":
                 os._exit(9)
-            while True:
-                pass
+            time.sleep(3600)  # holds the event loop as a busy one does, and leaves the processor to others
         return True
 
     @tool(effect="once", ask=poisoned)
