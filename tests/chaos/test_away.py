@@ -24,8 +24,8 @@ async def on(tmp_path: Path, store: str) -> AsyncIterator[Scene]:
 @pytest.mark.parametrize(
     ("store", "api_too"),
     [
-        ("sqlite", False),
         ("postgres", True),
+        pytest.param("sqlite", False, marks=pytest.mark.exhaustive),
         pytest.param("sqlite", True, marks=pytest.mark.exhaustive),
         pytest.param("postgres", False, marks=pytest.mark.exhaustive),
     ],
