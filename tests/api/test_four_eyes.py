@@ -8,8 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from support.api_server import Api, session_for, token_for
-
-from turngate.testing.harness import until
+from support.engine import until
 
 SELDOM = {"cron": "0 8 1 jan *", "time_zone": "Europe/Berlin"}
 

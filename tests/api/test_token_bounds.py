@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from support.api_server import Api, token_for
+from support.engine import until
 
 from turngate.domain.identity import TokenBounds
-from turngate.testing.harness import until
 
 SELDOM = {"cron": "0 8 1 jan *", "time_zone": "Europe/Berlin"}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.api_server import Api, api_on
+from support.engine import until
 
 from turngate.runtime.workspaces import Workspaces
-from turngate.testing.harness import until
 from turngate.toolkits.private_files import PrivateFiles
 
 SELDOM = {"cron": "0 8 1 jan *", "time_zone": "Europe/Berlin"}

@@ -44,23 +44,23 @@ from turngate.store.events import events
 from turngate.store.policy import policies
 from turngate.store.requests import requests
 from turngate.store.runs import calls, executions, messages, runs
-from turngate.testing.harness import (
-    DEADLINE_SECONDS,
-    OPERATOR,
-    STARTER,
-    TIME_SKIPPING,
-    EngineHarness,
-    OneModel,
-    build_harness,
-    until,
-)
+from turngate.testing import harness
+from turngate.testing.harness import OPERATOR, STARTER, TIME_SKIPPING, EngineHarness, OneModel, Value, build_harness
 from turngate.wire.orders import DecisionOrder, StartOrder
+
+DEADLINE_SECONDS = 60.0
+"""For anything to happen: a test that passes doesn't wait for it, and a machine may be busy."""
 
 DECLARED = [
     f"scripted:{name}"
     for name in ("other", "third", "big", "b", "fast", "now", "lost", "nowhere", "x", "expert", "closer", "q")
 ]
 """Models that a run of these tests may name, as if an agent of the app had them."""
+
+
+async def until(look: Callable[[], Awaitable[Value | None]], what: str, seconds: float = DEADLINE_SECONDS) -> Value:
+    """Return the first true value that ``look`` returns. Raises AssertionError after ``seconds``, naming ``what``."""
+    return await harness.until(look, what, seconds)
 
 
 def person(name: str, role: Role = "operator", *, machine: bool = False) -> Principal:
