@@ -41,7 +41,7 @@ async def test_pages_are_oldest_first_and_skip_nothing_with_equal_times(database
             after = None
             while page := await requests.page(conn, limit=limit, after=after):
                 seen.extend(request.id for request in page)
-                after = (page[-1].created_at, page[-1].id)
+                after = requests.key_of(requests.PENDING, page[-1])
             assert seen == expected
         assert [request.id for request in await requests.of_run(conn, run.id)] == expected
 
