@@ -22,7 +22,7 @@ from approvals_api.principal import Principal
 from approvals_api.requests import bulk
 from approvals_api.requests import saved_views as saved_view_operations
 from approvals_api.requests.bulk import MAX_ITEMS
-from approvals_api.requests.views import request_item, request_page
+from approvals_api.requests.views import request_items, request_page
 from approvals_api.runs import views as run_views
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
@@ -196,7 +196,7 @@ async def _items(services: Services, ids: list[str]) -> list[RequestItem]:
     """Return these requests in this order, without those that don't exist."""
     async with services.database.glance() as conn:
         known = await requests.get_listed(conn, ids)
-    return [request_item(known[each]) for each in ids if each in known]
+        return await request_items(conn, [known[each] for each in ids if each in known])
 
 
 def _picked(typed: Mapping[str, str]) -> dict[str, str]:

@@ -13,10 +13,11 @@ from approvals_api.runs.views import message_views, run_summary
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.tools.external import is_external
 from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.requests.requests import ListedRequest, Request
-from turngate.store.runs import calls, executions, messages, steps
+from turngate.store.runs import calls, executions, messages, runs, steps
 from turngate.store.runs.calls import Call
 from turngate.wire.decisions import DecisionView
 from turngate.wire.requests import ApprovalView, EarlierApproval, RequestDetail, RequestItem
@@ -30,7 +31,7 @@ async def request_page(
     rows = await requests.page(conn, wanted, limit=limit + 1, after=after)
     listed = rows[:limit]
     more = encode_cursor(*requests.key_of(wanted, listed[-1])) if len(rows) > limit else None
-    return Page(items=[request_item(request) for request in listed], next_cursor=more)
+    return Page(items=await request_items(conn, listed), next_cursor=more)
 
 
 async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
@@ -47,7 +48,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     approved = await requests.of_request(conn, request_id) if request.quorum > 1 else []
     head = step.assistant_message_id if step else run.head_message_id
     return RequestDetail(
-        **request_item(request).model_dump(),
+        **(await request_items(conn, [request]))[0].model_dump(),
         manifest=request.tool,
         agent_words=request.agent_words,
         preview_kind=request.preview_kind,
@@ -76,9 +77,13 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     )
 
 
-def request_item(request: ListedRequest) -> RequestItem:
-    """Return a request as the inbox shows it."""
-    return RequestItem.model_validate(request)
+async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> list[RequestItem]:
+    """Return requests as the inbox shows them, with the tasks that lead to them."""
+    tasks = await runs.tasks_of(conn, {each.run_id for each in listed if not is_external(each.agent)})
+    return [
+        RequestItem.model_validate({**vars(each), "tasks": [vars(task) for task in tasks.get(each.run_id, [])]})
+        for each in listed
+    ]
 
 
 def _judgement(call: Call | None) -> Judgement | None:

@@ -11,8 +11,10 @@ from support.tools import Bench
 from temporalio.client import Client
 
 from activities.planning.origins import StepOrigins
+from approvals_api.requests.views import request_page
 from turngate import Agent, Policy, Rule, Toolkit, sub_agent, tool
 from turngate.domain.origins.origin import Origin
+from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Database
 from turngate.store.requests import requests
@@ -131,6 +133,12 @@ async def test_a_sub_agents_task_hides_no_stranger(client: Client, sqlite: Datab
         child = await engine.child(run, "d")
         by_argument = await origins(engine, child)
         assert (by_argument["/iban"].doubt, by_argument["/order"].doubt) == ("untrusted", None)
+        async with sqlite.read() as conn:
+            item = (await request_page(conn, InboxFilter(), limit=5)).items[0]
+        assert [(each.agent, each.task[:12]) for each in item.tasks] == [
+            ("agent", "Refund order"),
+            ("helper", "Pay 49.00 to"),
+        ]
         assert by_argument["/order"].words == "the task of the agent agent, also the agent's own words"
         await engine.decide(await engine.request(child), "reject")
         await engine.ended(run)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, Final
 
 from turngate.domain.conversation.summaries import not_summarised
@@ -13,8 +14,9 @@ from turngate.domain.policy.judge import Judgement
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.text.plain_text import plain_line
 from turngate.wire.calls import CallView, ResultInPart
-from turngate.wire.requests import RequestDetail
+from turngate.wire.requests import RequestDetail, TaskView
 
+TASK_CHARS: Final = 300
 MOST_ORIGINS: Final = 40
 """In a terminal; the doubtful ones come first."""
 _NAMES: Final = {"untrusted": "UNTRUSTED", "contradicts": "CONTRADICTS", "nowhere": "NOWHERE"}
@@ -23,8 +25,14 @@ Payload = Mapping[str, Any]
 """An event's payload."""
 
 
+def task_lines(tasks: Sequence[TaskView]) -> list[tuple[str, str]]:
+    """Return what leads to a request, a label and a line each: what a person asked for, and what agents asked of the next."""
+    labels = ["the task", *(f"{_plain(above.agent)} asked {_plain(below.agent)}" for above, below in pairwise(tasks))]
+    return [(label, plain_line(each.task, TASK_CHARS)) for label, each in zip(labels, tasks, strict=False)]
+
+
 def origin_lines(origins: Origins | None) -> list[tuple[str, str]]:
-    """Return where arguments come from, a line each with its doubt (empty: none), the doubtful ones first, and a note."""
+    """Return where arguments come from, a line each with its doubt (empty: none), the doubtful ones first."""
     if origins is None or not origins.items:
         return []
     ordered = sorted((each for each in origins.items if each.words), key=lambda each: each.doubt is None)
@@ -34,7 +42,7 @@ def origin_lines(origins: Origins | None) -> list[tuple[str, str]]:
     ]
     if len(ordered) > MOST_ORIGINS:
         lines.append((f"and {len(ordered) - MOST_ORIGINS} more", ""))
-    return [*lines, (origins.note, "")]
+    return lines
 
 
 def handed_off(payload: Payload) -> str:

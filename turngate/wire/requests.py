@@ -19,8 +19,18 @@ from turngate.wire.runs import MessageView, RunSummary
 from turngate.wire.view import View
 
 
+class TaskView(View):
+    """What a run is to do, its first 500 characters. ``agent``: whose run it is."""
+
+    agent: str
+    task: str
+
+
 class RequestItem(View):
     """A request in the inbox. ``input``: the exact text that would run. ``path``: the agents that lead to it, with ``/`` between.
+
+    ``tasks``: of its run and of those above it, the topmost first. A person wrote the first one; the others are the words of the
+    agent above. Empty for an external call.
 
     ``approvals``: how many of the ``quorum`` it has. ``parked_at``: since when it waits without expiring, because its time
     ran out or its run is unattended. ``claimed_by`` counts until ``claimed_until``. ``rungs_climbed``: of its escalation ladder.
@@ -51,6 +61,7 @@ class RequestItem(View):
     parked_at: str | None = None
     claimed_by: str | None = None
     claimed_until: str | None = None
+    tasks: list[TaskView] = Field(default_factory=list)
 
     @property
     def agents(self) -> str:

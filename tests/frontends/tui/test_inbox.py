@@ -19,7 +19,7 @@ from turngate.frontends.tui.widgets import ScrolledText
 async def test_calls_are_approved_rejected_and_edited_as_displayed(api: Api) -> None:
     """`a a` approves the call on screen, `r` rejects with a reason, `e` edits; bad input gets an error and stays."""
     approved, rejected, edited = [await api.gated(f"pay {cents}") for cents in (5, 6, 7)]
-    async with person_at(api) as person:
+    async with person_at(api, size=(100, 40)) as person:
         await person.sees("3 wait for a person")
         await person.opens()
         screen = await person.sees('"cents": 5')

@@ -56,6 +56,19 @@ async def test_a_run_that_a_person_started_has_no_parent_and_its_own_name_as_pat
     assert (run.parent_run_id, run.parent_tool_call_id, run.path) == (None, None, "agent")
 
 
+async def test_tasks_come_from_the_top(database: Database, run: runs.Run) -> None:
+    """What a person asked for comes first, then what each agent asked of the next; of many runs in one query."""
+    async with database.write() as conn:
+        child = await insert_child(conn, run, "run_child")
+        below = await insert_child(conn, child, "run_below")
+    async with database.read() as conn:
+        tasks = await runs.tasks_of(conn, [below.id, run.id])
+        assert await runs.tasks_of(conn, []) == {}
+    own = runs.RunTask(agent="agent", task=run.task)
+    helper = runs.RunTask(agent="helper", task="a task")
+    assert tasks == {below.id: [own, helper, helper], run.id: [own]}
+
+
 async def test_a_child_names_its_call_and_the_agents_above_it(database: Database, run: runs.Run) -> None:
     """Parent run, parent call and path read back as written, three levels deep."""
     async with database.write() as conn:

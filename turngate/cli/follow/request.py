@@ -31,7 +31,7 @@ from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now
 from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.text.presentation import diff_lines, exact_arguments, presentation_lines
-from turngate.text.run_words import judgement_words, not_by, origin_lines, part_words
+from turngate.text.run_words import judgement_words, not_by, origin_lines, part_words, task_lines
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 
@@ -47,6 +47,8 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
     risk = request.risk
     terminal.line("")
     terminal.line((request.tool_name, "bold"), f"  {request.kind} {request.id}, agent {request.agents}")
+    for label, words in task_lines(request.tasks):
+        terminal.line((f"  {label} ", "dim"), words)
     for line in exact_arguments(request.input):
         terminal.line(MARGIN, line)
     _show_origins(request)
@@ -70,8 +72,8 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
 
 def _show_origins(request: RequestDetail) -> None:
     lines = origin_lines(request.origins)
-    if lines:
-        terminal.line(("  where the arguments come from", "dim"))
+    if lines and request.origins is not None:
+        terminal.line((f"  where the arguments come from ({request.origins.note})", "dim"))
     for words, doubt in lines:
         terminal.line(MARGIN, (f"{doubt} " if doubt else "", "bold yellow"), (words, "" if doubt else "dim"))
 

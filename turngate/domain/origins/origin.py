@@ -114,7 +114,7 @@ class Origins(BaseModel):
     def note(self) -> str:
         """How far to trust this."""
         rest = "" if self.complete else " Not everything could be compared."
-        return f"Found by comparing text with what the model was sent. A paraphrase isn't recognised.{rest}"
+        return f"Found by comparing text; a paraphrase isn't recognised.{rest}"
 
     @property
     def doubtful(self) -> list[Origin]:

@@ -37,7 +37,7 @@ from turngate.frontends.tui.texts import (
     span,
     until,
 )
-from turngate.text.run_words import not_by, origin_lines
+from turngate.text.run_words import not_by, origin_lines, task_lines
 from turngate.wire.requests import CommentView, RequestDetail, RequestItem, Viewer
 from turngate.wire.runs import MessageView
 
@@ -60,7 +60,7 @@ ENDED: Final = {
 
 
 def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
-    """Return a request in the inbox, on two lines. ``picked``: chosen for many at once."""
+    """Return a request in the inbox, on three lines: the call, the task, the rest. ``picked``: chosen for many at once."""
     mark = "[x] " if picked else "    "
     name = plain_line(item.tool_name, 40)
     risk = "" if item.risk == "low" else f"{item.risk.upper()} "
@@ -74,12 +74,14 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
         facts.append("parked")
     elif item.expires_at:
         facts.append(f"expires {until(item.expires_at)}")
+    task = item.tasks[0].task if item.tasks else ""
     return joined(
         [
             line(
                 (mark, "bold"), (risk, RISK_STYLE.get(item.risk, "")), (name, "bold"),
                 "  ", arguments_on_one_line(item.input, room),
             ),
+            *([line("      ", ("task ", "dim"), plain_line(task, max(8, width - 13)))] if task else []),
             line("      ", (plain_line(", ".join(facts), max(8, width - 8)), "dim")),
         ]
     )  # fmt: skip
@@ -106,6 +108,7 @@ def call_text(request: RequestDetail) -> Folded:
     about = plain_line(request.manifest.description.partition("\n\n")[0], 200)
     return folded(
         [
+            *(at("", (f"{label} ", "dim"), words) for label, words in task_lines(request.tasks)),
             at("", (title, "bold")),
             at(
                 MARGIN,
@@ -121,8 +124,8 @@ def call_text(request: RequestDetail) -> Folded:
 
 def _origins(request: RequestDetail) -> Iterator[Line]:
     lines = origin_lines(request.origins)
-    if lines:
-        yield at(MARGIN, ("where the arguments come from", "dim"))
+    if lines and request.origins is not None:
+        yield at(MARGIN, (f"where the arguments come from ({request.origins.note})", "dim"))
     for words, doubt in lines:
         yield at(MARGIN * 2, (f"{doubt} " if doubt else "", "bold yellow"), (words, "" if doubt else "dim"))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import bindparam, select, tuple_, update
+from sqlalchemy import Select, bindparam, literal, select, tuple_, update
 
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.domain.runs.budgets import EXTENSIONS, Extension
@@ -164,6 +164,43 @@ async def get(conn: Connection, run_id: str) -> Run | None:
     """Return one run, or None."""
     row = (await conn.execute(_BY_ID, {"run": run_id})).mappings().one_or_none()
     return Run(**row) if row else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTask:
+    """What a run is to do: the first 500 characters. ``agent``: whose run it is."""
+
+    agent: str
+    task: str
+
+
+def _tasks_query() -> Select[Any]:
+    """Build the walk from runs up to those that people started, the topmost first."""
+    own = select(
+        runs.c.id.label("below"), runs.c.parent_run_id, runs.c.agent, runs.c.task, literal(0).label("level")
+    ).where(runs.c.id.in_(bindparam("run_ids", expanding=True)))
+    chain = own.cte("chain", recursive=True)
+    above = runs.alias("above")
+    up = (
+        select(chain.c.below, above.c.parent_run_id, above.c.agent, above.c.task, chain.c.level + 1)
+        .join(chain, above.c.id == chain.c.parent_run_id)
+        .where(chain.c.level < MAX_LEVELS)
+    )
+    chain = chain.union_all(up)
+    return select(chain.c.below, chain.c.agent, chain.c.task).order_by(chain.c.level.desc())
+
+
+MAX_LEVELS: Final = 16
+_TASKS = _tasks_query()
+
+
+async def tasks_of(conn: Connection, run_ids: Iterable[str]) -> dict[str, list[RunTask]]:
+    """Return by run what it and the runs above it are to do, the topmost first, in one query."""
+    tasks: dict[str, list[RunTask]] = {run_id: [] for run_id in run_ids}
+    if tasks:
+        for row in await conn.execute(_TASKS, {"run_ids": sorted(tasks)}):
+            tasks[row.below].append(RunTask(agent=row.agent, task=row.task))
+    return tasks
 
 
 async def sub_agents_among(conn: Connection, run_ids: Sequence[str]) -> set[str]:

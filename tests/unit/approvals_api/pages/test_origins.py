@@ -17,7 +17,7 @@ from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out
 from turngate.domain.origins.origin import Origin, Origins, Place
 from turngate.frontends.tui.request_text import call_text
-from turngate.store.tables import requests
+from turngate.store.tables import requests, runs
 
 HOSTILE = "mail\u202e<b>"
 ARGUMENTS = json.dumps({"iban": "LT12", "order": "A-102", "address": {"city": "Graz"}, "a/b": 1})
@@ -40,7 +40,7 @@ SAYS = [
     "/address/city from the task",
     "nowhere in nothing that the model was sent; only in the agent's own call of look (step 1)",
     "3 values need a closer look: /iban, /order, /a~1b.",
-    "A paraphrase isn't recognised. Not everything could be compared.",
+    "Found by comparing text; a paraphrase isn't recognised. Not everything could be compared.",
 ]
 
 
@@ -83,6 +83,28 @@ async def test_each_surface_says_where_arguments_come_from(
         assert "CONTRADICTS /order: the result of list; people name A-113" in words
         assert "NOWHERE /a~1b: in nothing that the model was sent" in words
         assert "/address/city: the task" in words
+
+
+async def test_each_surface_says_what_the_task_is(
+    sqlite_template: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The task is above the call and in the inbox; a long one is folded."""
+    task = f"Refund A-113.{' Please' * 50}"
+    async with pages_of(Filling("x"), sqlite_template, tmp_path / "tasks") as served:
+        async with served.database.write() as conn:
+            await conn.execute(update(runs).values(task=task, parent_run_id=None))
+        page, inbox = await served.html(STATES["approval"]), await served.html(STATES["inbox"])
+        async with served.database.read() as conn:
+            detail = await request_detail(conn, "rq_approval")
+    above = " ".join(_Text(page.split('id="call"')[0]).text.split())
+    assert "the task Refund A-113. Please" in above
+    assert "task Refund A-113. Please" in " ".join(_Text(inbox).text.split())
+    out.cache_clear()
+    show_request(detail)
+    output = " ".join(capsys.readouterr().out.split())
+    out.cache_clear()
+    assert "the task Refund A-113. Please" in output.split('"')[0]
+    assert call_text(detail).lines[0].text.plain.startswith("the task Refund A-113.")
 
 
 async def test_a_request_from_before_says_nothing(sqlite_template: Any, tmp_path: Path) -> None:
