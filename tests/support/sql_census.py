@@ -64,7 +64,8 @@ class _CountedConnection:
         finally:
             self.transaction.statements.append(text)
             self.transaction.sql_seconds += time.perf_counter() - began_at
-        if result.context.cache_hit is CacheStats.NO_CACHE_KEY:
+        # Without a context it ran on the driver, compiled once (turngate.store.prepared).
+        if result.context is not None and result.context.cache_hit is CacheStats.NO_CACHE_KEY:
             self.transaction.compiled.append(text)
         return result
 

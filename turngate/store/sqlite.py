@@ -18,6 +18,7 @@ from sqlalchemy.engine import CursorResult, Dialect, make_url
 from sqlalchemy.exc import OperationalError
 
 from turngate.store.connection import Parameters, Result
+from turngate.store.prepared import prepared
 
 WRITE_LOCK_SECONDS = 10.0
 """How long a write waits for another process that writes to the same file."""
@@ -34,7 +35,11 @@ class _SqliteConnection:
         return self.sync.dialect
 
     async def execute(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
-        return self.sync.execute(statement, parameters)
+        form = prepared(statement, parameters, self.sync.dialect)
+        driver = self.sync.connection.driver_connection
+        if form is None or driver is None:
+            return self.sync.execute(statement, parameters)
+        return form.run(driver, parameters)
 
     async def run_sync(self, action: Callable[[sqlalchemy.Connection], Result], /) -> Result:
         return action(self.sync)
