@@ -93,5 +93,4 @@ async def _cuts(conn: Connection, path: Sequence[StoredMessage]) -> list[Cut]:
     """Return the cuts that runs made on this path, in their order."""
     run_ids = list(dict.fromkeys(message.run_id for message in path if message.run_id))
     on_path = {message.id for message in path}
-    cuts = [each for run_id in run_ids for each in await summaries.of_run(conn, run_id)]
-    return [each for each in cuts if each.head_message_id in on_path]
+    return [each for each in await summaries.of_runs(conn, run_ids) if each.head_message_id in on_path]

@@ -34,7 +34,7 @@ from turngate.wire.runs import CutView, SentMessage, StepView
 
 async def with_cuts(conn: Connection, run_id: str, steps: Sequence[StepView]) -> list[StepView]:
     """Return the steps of a run, each with the cut that was made before its request."""
-    cuts = {cut.step: CutView.model_validate(cut) for cut in await summaries.of_run(conn, run_id)}
+    cuts = {cut.step: CutView.model_validate(cut) for cut in await summaries.of_runs(conn, [run_id])}
     return [step.model_copy(update={"cut": cuts.get(step.step)}) for step in steps]
 
 

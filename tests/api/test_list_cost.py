@@ -19,6 +19,7 @@ from approvals_api.settings import ApiSettings
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.requests import claims, comments, requests
+from turngate.store.runs import runs
 
 PATHS = (
     "/",
@@ -101,3 +102,19 @@ async def test_more_picked_requests_take_no_more_statements(browser: httpx.Async
     await plant(database, range(50))
     few = await of_bulk_page(browser, database, 5)
     assert len(await of_bulk_page(browser, database, 50)) == len(few)
+
+
+async def test_a_longer_conversation_takes_no_more_statements(browser: httpx.AsyncClient, database: Database) -> None:
+    """The page of a conversation of nine runs takes exactly the statements that one of three takes."""
+    counts = []
+    for talk, length in (("short", 3), ("long", 9)):
+        async with database.write() as conn:
+            run = await live_run(conn, f"{talk}_0")
+            for number in range(1, length):
+                await runs.end(conn, run.id, runs.Ending(status="interrupted"))
+                run = await live_run(
+                    conn, f"{talk}_{number}", conversation_id=run.conversation_id, after=run.head_message_id
+                )
+        page = partial(browser.get, f"/runs/{run.id}/conversation")
+        counts.append(len(await statements(database, run.id, page)))
+    assert counts[0] == counts[1]

@@ -7,6 +7,7 @@ The messages that a cut replaces stay as they are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -127,10 +128,12 @@ async def get(conn: Connection, head_id: str) -> Cut | None:
     return Cut(**row) if row else None
 
 
-async def of_run(conn: Connection, run_id: str) -> list[Cut]:
-    """Return the cuts that were made for a run's requests, in order."""
-    query = select(summaries).where(summaries.c.run_id == run_id).order_by(summaries.c.step)
-    return [Cut(**row) for row in (await conn.execute(query)).mappings()]
+async def of_runs(conn: Connection, run_ids: Sequence[str]) -> list[Cut]:
+    """Return the cuts that were made for these runs' requests, by run in this order, and by step."""
+    query = select(summaries).where(summaries.c.run_id.in_(run_ids)).order_by(summaries.c.step)
+    cuts = [Cut(**row) for row in (await conn.execute(query)).mappings()]
+    places = {run_id: place for place, run_id in enumerate(run_ids)}
+    return sorted(cuts, key=lambda cut: places[cut.run_id])
 
 
 async def keep(conn: Connection, cut: Cut) -> bool:
