@@ -115,6 +115,8 @@ async def test_a_never_approves_what_is_not_on_the_screen(site, open_page):
     await page.keyboard.press("a")
     await expect(page.locator("#call")).to_be_in_viewport()
     await expect(page.locator("[data-approve]")).to_have_text("Approve")
+    whole = await page.evaluate(f"String(Math.round({CALL}.height))")
+    await expect(page.locator("#call")).to_have_attribute("data-seen-to", whole)
     await page.keyboard.press("a")
     await expect(page.locator("[data-toast]")).to_be_in_viewport()
     await expect(page.locator("#call")).to_be_in_viewport()

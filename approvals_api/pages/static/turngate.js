@@ -499,7 +499,7 @@ function onScreen() {
 
 function count(look, from, to) {
   if (seenWidth !== innerWidth) [seenWidth, seenTo] = [innerWidth, 0]; // the lines have moved
-  if (to > from && from <= seenTo) seenTo = Math.max(seenTo, to);
+  if (to > from && from <= seenTo + 1) seenTo = Math.max(seenTo, to); // scrolling to the call ends within a pixel of it
   look.call.dataset.seenTo = Math.round(seenTo);
 }
 
