@@ -25,7 +25,7 @@ from activities.model.model_call import Attempt, ModelAnswer, ModelCall, failed_
 from activities.planning.budgets import extension_call
 from activities.planning.dry_run import DryPlanner
 from activities.planning.judge import StepJudge
-from activities.planning.planner import Planner, StepResponse
+from activities.planning.planner import PlannedStep, Planner, StepResponse
 from activities.runs.step_boundary import StepBoundary, StepStart, after_step, open_next
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
@@ -37,6 +37,7 @@ from turngate.store.clock import now
 from turngate.store.events import events
 from turngate.store.evidence import call_row_digest, text_digest
 from turngate.store.runs import calls, messages, runs, steps, subtree_usage
+from turngate.store.together import Writes
 
 log = structlog.get_logger(__name__)
 
@@ -99,7 +100,7 @@ class CallModel:
         step = RunStep(begin.run, await self._agent(begin.run), number)
         if begin.stored is not None and begin.response is not None:
             finish_reason, corrective = begin.stored.finish_reason, begin.stored.corrective
-            return await self._plan(StepResponse(step, begin.response, finish_reason, corrective))
+            return await self._plan(StepResponse(step, begin.response, finish_reason, corrective), begin.seen)
         for_budget = await extension_call(self._engine, step)
         if for_budget is not None:
             return StepPlan(final=False, budget=for_budget)
@@ -107,12 +108,12 @@ class CallModel:
         answered = await self._answer(step, attempt)
         answer, corrective = answered.response, answered.corrective
         if answer.is_final:
-            plan = await self._finish(step, answer)
+            plan = await self._finish(step, answer, begin.seen)
             await after_step(self._engine, step.run, step.number)
             return plan
         await self._store(step, answer, corrective)
         response = StepResponse(step, answer.message, answer.finish_reason, corrective, answered.history)
-        return await self._plan(response)
+        return await self._plan(response, begin.seen)
 
     async def _agent(self, run: runs.Run) -> Agent:
         """Return the agent with the run's overrides."""
@@ -135,34 +136,48 @@ class CallModel:
                 conn,
                 step.run,
                 steps.NewStep(number=step.number, response=answer, corrective=corrective, cost_micros=cost),
+                last=True,
             )
 
-    async def _finish(self, step: RunStep, answer: ModelResponse) -> StepPlan:
-        """Store the final answer and end the run, in one transaction."""
+    async def _finish(self, step: RunStep, answer: ModelResponse, seen: int | None) -> StepPlan:
+        """Store the final answer and end the run, in one transaction. ``seen``: as of :class:`StepStart`."""
         run, plan = step.run, StepPlan(final=True)
         cost = cost_micros(self._engine, answer.spec or run.model, answer.usage)
+        new = steps.NewStep(number=step.number, response=answer, final=plan, cost_micros=cost)
         responded = _responded(StepResponse(step, answer.message, answer.finish_reason), final=True)
+        new_events = [responded, ("run.ended", end_payload(status="completed"))]
         async with _first_attempt_counts(), self._engine.database.write() as conn:
-            await steps.record_response(
-                conn, run, steps.NewStep(number=step.number, response=answer, final=plan, cost_micros=cost)
-            )
             await self._model.live.forget(conn, run.id, step.number)
-            await events.append(conn, run.id, [responded, ("run.ended", end_payload(status="completed"))])
+            if seen is not None and await steps.complete_unless_changed(conn, run, new, new_events, seen=seen):
+                return plan
+            await steps.record_response(conn, run, new)
+            await events.append(conn, run.id, new_events)
             next_run = await open_next(self._engine, conn, run)
             if next_run is not None:
                 plan = plan.model_copy(update={"next": next_run})
                 await steps.replace_plan(conn, run.id, step.number, plan)
         return plan
 
-    async def _plan(self, response: StepResponse) -> StepPlan:
-        """Plan the calls of a stored response, and store the plan with all that follows from it."""
+    async def _plan(self, response: StepResponse, seen: int | None) -> StepPlan:
+        """Plan the calls of a stored response, and store the plan with all that follows from it.
+
+        ``seen``: as of :class:`StepStart`.
+        """
         run, number = response.step.run, response.step.number
         async with judging(self._engine, run.id, f"the plan of step {number}"):
             await self._judge.judge_step(response)
             async with self._engine.database.glance() as conn:  # the door asks again about everything that is read here
                 planner = self._dry_planner if run.is_dry else self._planner
                 planned = await planner.plan(conn, response)
+        used = subtree_usage.SubtreeUsage(tool_calls=len(planned.calls))
         async with self._engine.database.write() as conn:
+            await self._model.live.forget(conn, run.id, number)
+            if run.parent_run_id is None and seen is not None:
+                writes, new_events = self._to_store(response, planned)
+                if await events.append_unless_changed(
+                    conn, run.id, new_events, seen=seen, change=events.NO_CHANGE, writes=writes
+                ):
+                    return planned.plan
             if not await runs.advance(conn, run.id, step=number):
                 # An attempt that was thought lost: its requests would wait in the inbox forever.
                 raise ApplicationError(f"run {run.id} has ended; step {number} is not planned any more", "conflict")
@@ -171,12 +186,17 @@ class CallModel:
                 return unplanned.plan
             if unplanned.superseded_by is not None:
                 planned.supersede(by=unplanned.superseded_by)
-            await subtree_usage.add(conn, run, subtree_usage.SubtreeUsage(tool_calls=len(planned.calls)))
-            await self._model.live.forget(conn, run.id, number)
-            writes = steps.plan_writes(run.id, number, planned.plan, planned.calls, planned.requests)
-            new_events = [_responded(response, planned.calls), *planned.events]
+            await subtree_usage.add(conn, run, used)
+            writes, new_events = self._to_store(response, planned)
             await events.append(conn, run.id, new_events, writes=writes)
         return planned.plan
+
+    @staticmethod
+    def _to_store(response: StepResponse, planned: PlannedStep) -> tuple[Writes, list[events.NewEvent]]:
+        """Return what stores a plan, and its events."""
+        step = response.step
+        writes = steps.plan_writes(step.run.id, step.number, planned.plan, planned.calls, planned.requests)
+        return writes, [_responded(response, planned.calls), *planned.events]
 
 
 def _responded(response: StepResponse, planned: Sequence[calls.Call] = (), *, final: bool = False) -> events.NewEvent:

@@ -27,7 +27,7 @@ from activities.execution.lost_calls import waiting_resolution
 from activities.execution.preflight import Inspection, inspect
 from activities.execution.progress import reporting
 from activities.execution.redemption import AskAgain, Decided, Delegated, Redeemed, Settled, Stopped, Waits
-from activities.execution.settlement import CallResult, end_payload, end_state, run_failure, settle
+from activities.execution.settlement import CallResult, end_payload, finish, run_failure
 from turngate.domain import contract
 from turngate.domain.agents.hooks import HookedCall, RunScope
 from turngate.domain.contract import RunToolInput, RunToolResult
@@ -205,14 +205,12 @@ class RunTool:
 
     async def _record_once(self, call: calls.Call, result: CallResult) -> bool:
         async with self._engine.database.write() as conn:
-            state = end_state(result.for_model)
-            in_time = await executions.finish(conn, run_id=call.run_id, tool_call_id=call.tool_call_id, state=state)
-            if not in_time:
-                # This worker was thought lost, and a person was asked what happened to the call. Their inbox shows this.
-                await events.append(conn, call.run_id, [("execution.late", end_payload(call, result.for_model))])
-                return False
-            await settle(conn, call, result)
-        return True
+            if await finish(conn, call, result):
+                return True
+        # This worker was thought lost, and a person was asked what happened to the call. Their inbox shows this.
+        async with self._engine.database.write() as conn:
+            await events.append(conn, call.run_id, [("execution.late", end_payload(call, result.for_model))])
+        return False
 
 
 def _handler_seconds(order: RunToolInput) -> float | None:

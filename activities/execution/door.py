@@ -248,9 +248,9 @@ class Door:
         return start
 
     async def open_to_handler(self) -> None:
-        """Redeem as :meth:`open`, with the event of the handler's start."""
+        """Redeem as :meth:`open`, with the event of the handler's start. Nothing follows in the transaction."""
         start, new = self._opening()
-        await settlement.tell_started(self.conn, self.call, start, writes=executions.begin_writes(new))
+        await settlement.tell_started(self.conn, self.call, start, writes=executions.begin_writes(new), last=True)
 
     def _opening(self) -> tuple[Start, executions.NewExecution]:
         permission = self.permission

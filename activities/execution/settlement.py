@@ -13,7 +13,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.runs import calls, runs, whole_results
+from turngate.store.runs import calls, executions, runs, whole_results
 from turngate.store.together import NO_WRITES, Writes
 
 
@@ -46,14 +46,14 @@ class CallResult:
 
 
 async def tell_started(
-    conn: Connection, call: calls.Call, start: Start, *, writes: Writes = NO_WRITES, **more: object
+    conn: Connection, call: calls.Call, start: Start, *, writes: Writes = NO_WRITES, last: bool = False, **more: object
 ) -> None:
     """Append the event of a start: of a handler, a control call or a sub-agent. ``more``: further fields.
 
-    ``writes``: what goes to the database with it.
+    ``writes``: what goes to the database with it. ``last``: nothing follows in the transaction.
     """
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, **vars(start), **more}
-    await events.append(conn, call.run_id, [("execution.started", payload)], writes=writes)
+    await events.append(conn, call.run_id, [("execution.started", payload)], writes=writes, last=last)
 
 
 async def settle(conn: Connection, call: calls.Call, result: CallResult, *, by: str | None = None) -> None:
@@ -61,14 +61,32 @@ async def settle(conn: Connection, call: calls.Call, result: CallResult, *, by: 
 
     ``by``: where the result comes from (``probe``, ``report``); None: its handler, or the engine itself.
     """
+    writes, finished = await _finished(conn, call, result)
+    if by is not None:
+        finished["by"] = by
+    await events.append(conn, call.run_id, [("execution.finished", finished)], writes=writes)
+
+
+async def finish(conn: Connection, call: calls.Call, result: CallResult) -> bool:
+    """End the execution of a call with its handler's result, last in the transaction.
+
+    False, and the result does not count, if the execution had ended.
+    """
+    settled, finished = await _finished(conn, call, result)
+    writes = executions.finish_writes(settled, end_state(result.for_model))
+    ended, _settled = await events.append(
+        conn, call.run_id, [("execution.finished", finished)], writes=writes, last=True
+    )
+    return ended == 1
+
+
+async def _finished(conn: Connection, call: calls.Call, result: CallResult) -> tuple[Writes, dict[str, object]]:
+    """Return what stores a result, and the payload of its event. A result that is clipped is kept whole."""
     digest = None if result.whole is None else await whole_results.keep(conn, result.whole)
     view = calls.ResultView(presentation=result.presentation, whole_result=digest)
     writes = calls.settle_writes(call.run_id, call.tool_call_id, result.for_model, view)
     digests = events.digests(result={call.tool_call_id: calls.written_digest(writes)})
-    payload = {**end_payload(call, result.for_model), **digests}
-    if by is not None:
-        payload["by"] = by
-    await events.append(conn, call.run_id, [("execution.finished", payload)], writes=writes)
+    return writes, {**end_payload(call, result.for_model), **digests}
 
 
 async def refuse(conn: Connection, call: calls.Call, failure: Failure) -> None:

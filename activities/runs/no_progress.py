@@ -43,9 +43,13 @@ class ProgressGuard:
         """
         return None if self.limit is None else before.then(_digest(_by_model(closed), self.limit))
 
+    def nudges(self, trail: Trail | None) -> bool:
+        """Tell whether it is time to nudge the model after a step with this trail."""
+        return self.limit is not None and trail is not None and trail.in_a_row == self.limit.steps
+
     async def nudge(self, conn: Connection, run: runs.Run, step: int, closed: steps.Closed) -> runs.Run:
         """Nudge the model when it is time to, in the transaction that closed the step; returns the run with its head."""
-        if self.limit is None or closed.trail is None or closed.trail.in_a_row != self.limit.steps:
+        if closed.trail is None or not self.nudges(closed.trail):
             return run
         in_a_row = closed.trail.in_a_row
         text = nudge(in_a_row, [each.tool_name for each in _by_model(closed.calls)])

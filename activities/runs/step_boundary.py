@@ -37,11 +37,15 @@ HOOK_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class StepStart:
-    """Where a step begins: the run with its previous step closed, and what an earlier attempt stored of this step."""
+    """Where a step begins: the run with its previous step closed, and what an earlier attempt stored of this step.
+
+    ``seen``: of :class:`turngate.store.runs.steps.Position`, before anything else of it was read.
+    """
 
     run: runs.Run
     stored: steps.Step | None
     response: Message | None
+    seen: int | None
 
 
 class StepBoundary:
@@ -72,7 +76,7 @@ class StepBoundary:
                 await forget(conn, run.id, step - 1)
         if stored is None:
             ProgressGuard.of(self._engine.agents.get(run.agent)).require_progress(trail)
-        return StepStart(run, stored, response)
+        return StepStart(run, stored, response, position.seen)
 
     async def pass_on(self, run_id: str, step: int) -> StepStart | Literal["closed", "open"]:
         """Begin this step where the activity that settled the last call of the one before may continue with it (ADR 0033).
@@ -95,7 +99,7 @@ class StepBoundary:
         if not is_first:
             return "closed"
         ProgressGuard.of(self._engine.agents.get(run.agent)).require_progress(trail)
-        return StepStart(run, None, None)
+        return StepStart(run, None, None, position.seen)
 
     @staticmethod
     async def _position(conn: Connection, run_id: str, step: int) -> steps.Position:
@@ -128,16 +132,21 @@ class StepBoundary:
         Returns the run as it continues, the trail with this step, and whether it was still open.
         """
         closed_by, guard = run, ProgressGuard.of(self._engine.agents.get(run.agent))
+        signals = step.stored_plan is not None and step.stored_plan.signals
         async with self._engine.database.write() as conn:
             closed = await steps.close(
-                conn, run, step.step, CLOSED_BY_REPAIR, trail_of=lambda settled: guard.trail(settled, before)
+                conn,
+                run,
+                step.step,
+                CLOSED_BY_REPAIR,
+                trail_of=lambda settled: guard.trail(settled, before),
+                is_last=lambda trail: not (signals or guard.nudges(trail)),
             )
             if closed is None:  # another attempt has closed it
                 run = await runs.get(conn, run.id) or run
                 trail = await steps.trail(conn, run.id, step.step)
             else:
                 run = replace(run, head_message_id=closed.head_message_id)
-                signals = step.stored_plan is not None and step.stored_plan.signals
                 if signals and await carry_out(self._engine, conn, run, step.step):
                     run = await runs.get(conn, run.id) or run
                 run, trail = await guard.nudge(conn, run, step.step, closed), closed.trail or Trail()

@@ -1,8 +1,7 @@
 """Counts a database's round trips, by the transaction and by the function that opened it. The same on SQLite and PostgreSQL.
 
-One call of ``Connection.execute`` is one statement, and one trip, also when it inserts several rows. ``BEGIN`` and ``COMMIT``
-are counted apart, as transactions: PostgreSQL needs a trip for each of the two, so does a transaction that only reads. A
-glance has neither.
+One call of ``Connection.execute`` is one statement, and one trip, also when it inserts several rows. PostgreSQL needs one more
+for each BEGIN and COMMIT, also of a transaction that only reads. A glance has neither, nor has a transaction of one statement.
 """
 
 from __future__ import annotations
@@ -32,6 +31,8 @@ Kind = Literal["read", "glance", "write"]
 class Transaction:
     """One transaction, or glance. ``compiled``: its statements that SQLAlchemy compiles each time they run.
 
+    ``begun``: PostgreSQL needs a BEGIN and a COMMIT for it.
+
     ``began_at``, ``ended_at``: ``time.perf_counter()``; ``end_seconds``: of its end.
     """
 
@@ -40,6 +41,7 @@ class Transaction:
     began_at: float
     statements: list[str] = field(default_factory=list)
     compiled: list[str] = field(default_factory=list)
+    begun: bool = False
     sql_seconds: float = 0.0
     end_seconds: float = 0.0
     ended_at: float = 0.0
@@ -57,10 +59,20 @@ class _CountedConnection:
         return self.inner.dialect
 
     async def execute(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
+        self.transaction.begun = self.transaction.kind != "glance"
+        return await self._run(self.inner.execute, statement, parameters)
+
+    async def look(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
+        return await self._run(self.inner.look, statement, parameters)
+
+    async def execute_last(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
+        return await self._run(self.inner.execute_last, statement, parameters)
+
+    async def _run(self, run: Any, statement: Executable, parameters: Parameters | None) -> CursorResult[Any]:
         began_at = time.perf_counter()
         text = " ".join(str(statement).split())
         try:
-            result = await self.inner.execute(statement, parameters)
+            result: CursorResult[Any] = await run(statement, parameters)
         finally:
             self.transaction.statements.append(text)
             self.transaction.sql_seconds += time.perf_counter() - began_at
@@ -137,6 +149,11 @@ class SqlCensus:
         """What the product itself did, without what tests and benches look up."""
         return [each for each in self.transactions if "/tests/" not in each.owner]
 
+    @property
+    def trips(self) -> int:
+        """How many trips to a server the product's part takes."""
+        return sum(len(each.statements) + 2 * each.begun for each in self.of_product)
+
     def report(self, turns: int) -> str:
         """Return one line per owner: how often per turn, its statements, and how long it held its connection."""
         by_owner: dict[tuple[str, Kind], list[Transaction]] = defaultdict(list)
@@ -166,7 +183,9 @@ class SqlCensus:
         """Return every statement of the product, by transaction, in order."""
         lines: list[str] = []
         for each in self.of_product:
-            lines.append(f"{each.kind} {each.owner}: {len(each.statements)}")
+            lines.append(
+                f"{each.kind} {each.owner}: {len(each.statements)}{' in BEGIN and COMMIT' if each.begun else ''}"
+            )
             lines.extend(f"    {statement}" for statement in each.statements)
         return "\n".join(lines)
 

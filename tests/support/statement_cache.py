@@ -15,11 +15,9 @@ def compiled_once(database: Database) -> Database:
 
     The first of a kind must have been connected: it is on connecting that a dialect learns about its server.
     """
-    for name in ("_engine", "_reading", "_glancing"):
-        engine = getattr(database._backend, name, None)
-        if isinstance(engine, AsyncEngine):
-            engine = engine.sync_engine
-        if engine is not None:
-            first = _first.setdefault(engine.dialect.name, engine)
-            engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
+    engine = database._backend._engine
+    if isinstance(engine, AsyncEngine):
+        engine = engine.sync_engine
+    first = _first.setdefault(engine.dialect.name, engine)
+    engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
     return database

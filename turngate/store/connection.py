@@ -23,5 +23,15 @@ class Connection(Protocol):
     async def execute(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
         """Run one statement; the rows are there when it returns."""
 
+    async def look(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
+        """Run one statement that reads and locks nothing. Before the first that writes, PostgreSQL needs no BEGIN for it."""
+
+    async def execute_last(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
+        """Run the last statement of a write transaction. If it is the only one but for looks, it is its own transaction.
+
+        PostgreSQL then takes one trip in place of three. It is committed when this returns, so nothing may follow in the block
+        unless it wrote nothing.
+        """
+
     async def run_sync(self, action: Callable[[sqlalchemy.Connection], Result], /) -> Result:
         """Run a synchronous function on the underlying connection (migrations)."""

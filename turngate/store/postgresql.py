@@ -12,9 +12,12 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 import sqlalchemy
-from sqlalchemy import event
+from sqlalchemy import Executable, event
+from sqlalchemy.engine import CursorResult, Dialect
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from turngate.store.connection import Parameters, Result
 
 PING_AFTER_SECONDS = 1.0
 """How long a connection may be idle before it is pinged."""
@@ -22,35 +25,69 @@ LISTEN_AGAIN_SECONDS = 1.0
 """Until a lost connection that listens is opened again."""
 
 
+class _PostgresqlConnection:
+    """Runs statements, each a transaction of its own until one begins. ``begun``: none is to begin before the next statement."""
+
+    def __init__(self, connection: AsyncConnection, *, begun: bool = False) -> None:
+        self._connection = connection
+        self.begun = begun
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._connection.dialect
+
+    async def execute(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
+        await self._begin()
+        return await self._connection.execute(statement, parameters)
+
+    async def look(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
+        return await self._connection.execute(statement, parameters)
+
+    async def execute_last(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
+        return await self._connection.execute(statement, parameters)
+
+    async def run_sync(self, action: Callable[[sqlalchemy.Connection], Result], /) -> Result:
+        await self._begin()
+        return await self._connection.run_sync(action)
+
+    async def _begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            await self._connection.exec_driver_sql("BEGIN")
+
+
 class Postgresql:
     """One database and its pool of connections."""
 
     def __init__(self, url: str) -> None:
-        self._engine = create_async_engine(url, pool_size=10, max_overflow=10)
+        # AUTOCOMMIT: SQLAlchemy sends no BEGIN of its own; `read` and `write` send theirs.
+        self._engine = create_async_engine(url, isolation_level="AUTOCOMMIT", pool_size=10, max_overflow=10)
         _ping_idle_connections(self._engine.sync_engine)
         self._processes = _processes_serving(self._engine.sync_engine)
         self._rings: set[Callable[[], None]] = set()
-        # The default, READ COMMITTED, shows each statement another state: a page could list what its count leaves out.
-        self._reading = self._engine.execution_options(isolation_level="REPEATABLE READ")
-        self._glancing = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncConnection]:
+    async def read(self) -> AsyncIterator[_PostgresqlConnection]:
         """Open one view: every statement sees the same state."""
-        async with self._reading.connect() as connection:
-            yield connection
+        async with self._engine.connect() as connection:
+            # The default, READ COMMITTED, shows each statement another state: a page could list what its count leaves out.
+            await connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            yield _PostgresqlConnection(connection, begun=True)
 
     @asynccontextmanager
-    async def glance(self) -> AsyncIterator[AsyncConnection]:
+    async def glance(self) -> AsyncIterator[_PostgresqlConnection]:
         """Lend a connection on which each statement is its own transaction."""
-        async with self._glancing.connect() as connection:
-            yield connection
+        async with self._engine.connect() as connection:
+            yield _PostgresqlConnection(connection, begun=True)
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncConnection]:
-        """Open one transaction; it commits at the end of the block."""
-        async with self._engine.begin() as connection:
-            yield connection
+    async def write(self) -> AsyncIterator[_PostgresqlConnection]:
+        """Open one transaction, which begins with its first write; it commits at the end of the block."""
+        async with self._engine.connect() as connection:
+            transaction = _PostgresqlConnection(connection)
+            yield transaction
+            if transaction.begun:  # else there is none; without the commit, the pool rolls back
+                await connection.commit()
         for ring in self._rings:
             ring()
 

@@ -41,6 +41,8 @@ class _SqliteConnection:
             return self.sync.execute(statement, parameters)
         return form.run(driver, parameters)
 
+    look = execute_last = execute
+
     async def run_sync(self, action: Callable[[sqlalchemy.Connection], Result], /) -> Result:
         return action(self.sync)
 

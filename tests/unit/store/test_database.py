@@ -155,6 +155,30 @@ async def test_writers_of_one_process_take_turns(database: Database, run: runs.R
     assert after.event_count == 40
 
 
+async def test_a_look_before_the_first_write_belongs_to_no_transaction(database: Database) -> None:
+    """What follows a look is one transaction as ever, and rolls back as a whole."""
+    with contextlib.suppress(Oops):
+        async with database.write() as conn:
+            assert (await conn.look(select(conversations.c.id))).all() == []
+            await messages.create_conversation(conn, "a")
+            raise Oops
+    assert await names(database) == []
+
+
+async def test_a_last_statement_is_stored(database: Database) -> None:
+    """Alone, after a look, and after other writes."""
+    add_one = insert(conversations)
+    async with database.write() as conn:
+        await conn.execute_last(add_one, {"id": "a", "created_at": ""})
+    async with database.write() as conn:
+        await conn.look(select(conversations.c.id))
+        await conn.execute_last(add_one, {"id": "b", "created_at": ""})
+    async with database.write() as conn:
+        await messages.create_conversation(conn, "c")
+        await conn.execute_last(add_one, {"id": "d", "created_at": ""})
+    assert await names(database) == ["a", "b", "c", "d"]
+
+
 async def test_a_commit_rings_where_it_was_made_at_once(database: Database) -> None:
     """Without a word of the server's, which announces only transactions that took a number."""
     rings: list[str] = []

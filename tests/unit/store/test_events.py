@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import delete, insert, select, text, update
@@ -19,6 +19,7 @@ from turngate.store.runs import new_run as opening
 from turngate.store.runs import runs
 from turngate.store.tables import events as events_table
 from turngate.store.tables import runs as runs_table
+from turngate.store.together import Together, Writes
 
 
 async def tell(database: Database, run: runs.Run, *kinds: str) -> None:
@@ -137,6 +138,54 @@ async def test_writers_of_one_chain_take_turns(database: Database, new_run) -> N
         assert await events.chain_break(conn, run.id) is None
     assert [event.run_seq for event in rows] == list(range(1, 41))
     assert [event.type[-1] for event in rows] == ["a", "b"] * 20
+
+
+ENDS: Final = events.Change(", status = 'completed', ended_at = :at")
+
+
+async def end_unless_changed(database: Database, run: runs.Run, *, seen: int) -> bool:
+    async with database.write() as conn:
+        writes = Writes(Together(), {}, {"at": "2026-01-01"})
+        ended = [("run.ended", {"n": 1}), ("run.ended", {"n": 2})]
+        return await events.append_unless_changed(conn, run.id, ended, seen=seen, change=ENDS, writes=writes)
+
+
+async def test_events_come_with_a_change_of_their_run(database: Database, run: runs.Run) -> None:
+    """The run's row gets both in one statement on PostgreSQL, and the chain is intact."""
+    await tell(database, run, "a")
+    assert await end_unless_changed(database, run, seen=1)
+    async with database.read() as conn:
+        ended = await runs.get(conn, run.id)
+        assert ended is not None
+        assert (ended.status, ended.ended_at, ended.event_count) == ("completed", "2026-01-01", 3)
+        assert await events.chain_break(conn, run.id) is None
+
+
+@pytest.mark.parametrize("what", ["event", "interrupt", "end"])
+async def test_a_run_that_has_changed_gets_neither(database: Database, run: runs.Run, what: str) -> None:
+    """An event that the caller has not seen, an order to stop or an end: nothing is written."""
+    await tell(database, run, "a")
+    async with database.write() as conn:
+        if what == "event":
+            await events.append(conn, run.id, [("b", {})])
+        elif what == "interrupt":
+            assert await runs.interrupt(conn, run.id, by="ann", reason="", at=now())
+        else:
+            assert await runs.end(conn, run.id, runs.Ending(status="failed"))
+    async with database.read() as conn:
+        before = await runs.get(conn, run.id), await events.last_seq(conn)
+    assert not await end_unless_changed(database, run, seen=1)
+    async with database.read() as conn:
+        assert (await runs.get(conn, run.id), await events.last_seq(conn)) == before
+        assert await events.chain_break(conn, run.id) is None
+
+
+async def test_of_two_that_saw_the_same_one_changes_the_run(database: Database, run: runs.Run) -> None:
+    """The other one waits for the first, and then finds the run changed."""
+    won = await asyncio.gather(*(end_unless_changed(database, run, seen=0) for _ in range(8)))
+    assert won.count(True) == 1
+    async with database.read() as conn:
+        assert await events.last_seq(conn) == 2
 
 
 async def test_an_event_needs_an_existing_chain(database: Database) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.exc import IntegrityError
+from support.stored_requests import live_run
 
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
@@ -20,6 +21,7 @@ MOVE: Final = (
     .where(conversations.c.id == bindparam("conversation"), conversations.c.head_message_id.is_(None))
     .values(head_message_id=bindparam("head"))
 )
+GUARDED: Final = Together(MOVE, saved_views, guarded=True)
 BOTH: Final = Together(saved_views, MOVE)
 VALUES: Final = {"conversation": "conv", "head": "m"}
 
@@ -80,3 +82,22 @@ async def test_writes_go_without_events_too(store: Database) -> None:
     """An append of nothing still writes what it takes along."""
     async with store.write() as conn:
         assert await events.append(conn, "no run", [], writes=Writes(BOTH, {saved_views: views(1)}, VALUES)) == [1, 1]
+
+
+@pytest.mark.parametrize("rows", [1, 3, MOST_ROWS + 1])
+@pytest.mark.parametrize("with_events", [False, True])
+async def test_nothing_goes_with_a_guard_that_changes_nothing(store: Database, rows: int, *, with_events: bool) -> None:
+    """Neither rows nor events; of two such transactions only the first writes, and each is over with its one statement."""
+    new = [("user.noted", {})] if with_events else []
+    async with store.write() as conn:
+        run = await live_run(conn, "run_1")
+    counts = []
+    for _ in range(2):
+        async with store.write() as conn:
+            writes = Writes(GUARDED, {saved_views: views(rows)}, VALUES)
+            counts.append(await events.append(conn, run.id, new, writes=writes, last=True))
+    async with store.read() as conn:
+        assert counts == [[1, rows], [0, 0]]
+        assert len((await conn.execute(select(saved_views))).all()) == rows
+        assert len(await events.after(conn, 0)) == len(new)
+        assert await events.chain_break(conn, run.id) is None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from sqlalchemy import CTE, RowMapping, bindparam, column, insert, select, text, update
+from sqlalchemy import CTE, RowMapping, TextClause, bindparam, column, insert, select, text
 
 from turngate.domain.digest import framed
 from turngate.domain.runs.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash
@@ -18,7 +18,7 @@ from turngate.store.database import Connection
 from turngate.store.sequences import MAX_NUMBER, NEWEST_EVENT, Numbered
 from turngate.store.storable import storable
 from turngate.store.tables import event_chains, events, runs
-from turngate.store.together import NO_WRITES, Writes, joins
+from turngate.store.together import NO_WRITES, Writes, joins, parameters
 
 NewEvent = tuple[str, Mapping[str, Any]]
 """Type (``noun.past_participle``) and JSON payload: ids and short words, never conversation content."""
@@ -40,35 +40,40 @@ _AFTER = (
     .limit(bindparam("most"))
 )
 _AFTER_OF_RUNS = _AFTER.where(events.c.run_id.in_(bindparam("run_ids", expanding=True)))
+_UNCHANGED: Final = " AND event_count = :seen AND status = 'running' AND interrupted_at IS NULL"
+"""Of a run's row: it is live, and has no event that the caller has not seen."""
 # SQLite: numbers and the chain's end are taken in one statement. It has one writer, so what is read next to the counter is
 # the newest.
 _TAKE = (
-    "UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence RETURNING last_seq, "
+    "UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence "
+    "AND EXISTS (SELECT 1 FROM {chain} WHERE id = :run{condition}) RETURNING last_seq, "
     "(SELECT event_count FROM {chain} WHERE id = :run) AS run_seq, (SELECT event_hash FROM {chain} WHERE id = :run) AS previous"
 )
-_TAKE_OF = {chain.name: text(_TAKE.format(chain=chain.name)) for chain in (runs, event_chains)}
-_SET_END = {
-    chain.name: update(chain)
-    .where(chain.c.id == bindparam("run"))
-    .values(event_count=bindparam("run_seq"), event_hash=bindparam("last_hash"))
-    for chain in (runs, event_chains)
-}
+_SET_END = "UPDATE {chain} SET event_count = :run_seq, event_hash = :last_hash{more} WHERE id = :run"
 # PostgreSQL: all of it in one statement, because each is a trip to a server. So the server makes the hashes, from the end of
-# the chain: as `chain_hash` does, with the frames of what is known here. The counter is locked first, then the chain, and
-# `FOR NO KEY UPDATE` reads the newest end, whatever was committed while this waited. Not `FOR UPDATE`: rows that refer to the
-# run lock its key, so the transaction that wrote them would be waited for here, and waits for the counter itself.
+# the chain: as `chain_hash` does, with the frames of what is known here. The chain is locked first, then the counter, for
+# which everyone waits; `FOR NO KEY UPDATE` reads the newest end, whatever was committed while this waited. Not `FOR UPDATE`:
+# rows that refer to the run lock its key, so the transaction that wrote them would be waited for here.
 _APPEND: Final = (
+    (
+        "chain",
+        ("event_count", "event_hash"),
+        "SELECT event_count, event_hash FROM {chain} WHERE id = :chain_id{condition} FOR NO KEY UPDATE",
+    ),
     (
         "taken",
         ("last_seq",),
-        "UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence RETURNING last_seq",
+        (
+            "UPDATE event_counter SET last_seq = last_seq + :more WHERE id = :sequence AND EXISTS (SELECT 1 FROM chain) "
+            "RETURNING last_seq"
+        ),
     ),
     (
         "prior",
         ("seq", "run_seq", "hash"),
         (
             "SELECT taken.last_seq - :more AS seq, chain.event_count AS run_seq, chain.event_hash AS hash "
-            "FROM taken, {chain} AS chain WHERE chain.id = :chain_id FOR NO KEY UPDATE OF chain"
+            "FROM taken, chain"
         ),
     ),
     (
@@ -97,7 +102,7 @@ _APPEND: Final = (
         "moved",
         ("one",),
         (
-            "UPDATE {chain} SET event_count = event_count + :more, event_hash = newest.hash "
+            "UPDATE {chain} SET event_count = event_count + :more, event_hash = newest.hash{more} "
             "FROM (SELECT hash FROM chained WHERE n = :more) AS newest WHERE {chain}.id = :chain_id RETURNING 1"
         ),
     ),
@@ -114,16 +119,49 @@ _APPEND: Final = (
 """Name, columns and SQL of each part."""
 
 
-def _append_parts(chain: str) -> tuple[CTE, ...]:
-    return tuple(
-        text(sql.format(chain=chain))
-        .columns(*(column(each) for each in columns))
-        .cte(name, recursive=name == "chained")
-        for name, columns, sql in _APPEND
-    )
+@dataclass(frozen=True)
+class _Append:
+    """The statements that append to a chain.
+
+    ``take``, ``set_end`` (with its parameters' names): SQLite's. ``parts``: PostgreSQL's, the chain first.
+    """
+
+    take: TextClause
+    set_end: TextClause
+    end_names: tuple[str, ...]
+    parts: tuple[CTE, ...]
+
+    @classmethod
+    def to(cls, chain: str, *, condition: str = "", more: str = "") -> Self:
+        """Build them. ``condition``: of the chain's row, else nothing is written. ``more``: assignments to its columns."""
+        filled = {"chain": chain, "condition": condition, "more": more}
+        parts = tuple(
+            text(sql.format(**filled))
+            .columns(*(column(each) for each in columns))
+            .cte(name, recursive=name == "chained")
+            for name, columns, sql in _APPEND
+        )
+        set_end = text(_SET_END.format(**filled))
+        return cls(text(_TAKE.format(**filled)), set_end, tuple(parameters(set_end)), parts)
 
 
-_APPEND_TO = {chain.name: _append_parts(chain.name) for chain in (runs, event_chains)}
+_TO: Final = {chain.name: _Append.to(chain.name) for chain in (runs, event_chains)}
+_AFTER_WRITE: Final = _Append.to(runs.name, condition=" AND EXISTS (SELECT 1 FROM write_0)")
+"""PostgreSQL: with guarded writes (:class:`turngate.store.together.Together`)."""
+
+
+class Change:
+    """What a run's row gets with its events, if the run is live and has no event that the caller has not seen.
+
+    ``more``: assignments to the row's columns, such as ``, step = :at_step``; their values are among those of the writes.
+    Built once, like a statement.
+    """
+
+    def __init__(self, more: str = "") -> None:
+        self.appends = _Append.to(runs.name, condition=_UNCHANGED, more=more)
+
+
+NO_CHANGE: Final = Change()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,38 +190,69 @@ def digests(**of_rows: Mapping[str, str | None]) -> dict[str, Any]:
     return {"digests": written}
 
 
-async def append(conn: Connection, run_id: str, new: Sequence[NewEvent], *, writes: Writes = NO_WRITES) -> list[int]:
+async def append(
+    conn: Connection, run_id: str, new: Sequence[NewEvent], *, writes: Writes = NO_WRITES, last: bool = False
+) -> list[int]:
     """Append events to a run's chain (or that of :data:`SYSTEM`), in order, within the caller's write transaction.
 
     Call it last in the transaction: the counter row is one lock for all writers, which is what lets a reader trust that
     no smaller sequence number appears after a larger one.
 
     ``writes``: what goes to the database just before them, and on PostgreSQL with them. They don't touch the chain's own row.
+    If they are guarded and their first one changes nothing, nothing is appended. ``last``: nothing follows in the transaction.
     Returns what :meth:`turngate.store.together.Writes.run` does.
     """
     if not new:
-        return await writes.run(conn)
-    # Made storable here, not by the column: the hash is over what is stored.
-    written = [
-        (kind, storable(json.dumps(payload, ensure_ascii=False, sort_keys=True, separators=(",", ":"))))
-        for kind, payload in new
-    ]
-    chain = event_chains.name if run_id == SYSTEM else runs.name
+        return await writes.run(conn, last=last)
+    written = _as_stored(new)
     counts: list[int] = []
     if not joins(conn, writes.rows):
-        counts, writes = await writes.run(conn), NO_WRITES
+        counts = await writes.run(conn)
+        if writes.together.guarded and counts[0] == 0:
+            return counts
+        writes = NO_WRITES
+    appends = _TO[event_chains.name if run_id == SYSTEM else runs.name]
     if conn.dialect.name == "postgresql":
-        *joined, appended = await _append_in_one(conn, chain, run_id, written, writes)
+        if writes.together.guarded:
+            appends = _AFTER_WRITE
+        *joined, appended = await _append_in_one(conn, appends, run_id, written, writes, last=last)
         counts += joined
+        if writes.together.guarded and joined[0] == 0:
+            return counts
     else:
-        appended = await _append_in_turn(conn, chain, run_id, written)
+        appended = await _append_in_turn(conn, appends, run_id, written)
     if appended != len(new):
         raise LookupError(f"there is no chain of events {run_id!r}")
     return counts
 
 
+async def append_unless_changed(
+    conn: Connection, run_id: str, new: Sequence[NewEvent], *, seen: int, change: Change, writes: Writes
+) -> bool:
+    """Append the last of a transaction, with a change of the run's row; False, and nothing is written, if the run has changed.
+
+    ``seen``: the run's number of events when the caller read what this follows from. Whatever changes a run appends an event
+    to it in the same transaction; so all that was read is as it was. ``writes``: as those of :func:`append`, not guarded.
+    """
+    written, appends = _as_stored(new), change.appends
+    values = {**writes.values, "seen": seen}
+    if joins(conn, writes.rows):
+        return (await _append_in_one(conn, appends, run_id, written, replace(writes, values=values), last=True))[-1] > 0
+    if conn.dialect.name == "postgresql":  # too many rows for one statement
+        return False
+    return await _append_in_turn(conn, appends, run_id, written, replace(writes, values=values)) > 0
+
+
+def _as_stored(new: Sequence[NewEvent]) -> list[tuple[str, str]]:
+    """Return type and stored payload of each. Made storable here, not by the column: the hash is over what is stored."""
+    return [
+        (kind, storable(json.dumps(payload, ensure_ascii=False, sort_keys=True, separators=(",", ":"))))
+        for kind, payload in new
+    ]
+
+
 async def _append_in_one(
-    conn: Connection, chain: str, run_id: str, new: Sequence[tuple[str, str]], writes: Writes
+    conn: Connection, appends: _Append, run_id: str, new: Sequence[tuple[str, str]], writes: Writes, *, last: bool
 ) -> list[int]:
     """Append on PostgreSQL. ``new``: type and stored payload of each. Returns the writes' counts, then that of the events."""
     at = as_text(now())
@@ -197,15 +266,26 @@ async def _append_in_one(
         "frames": [framed(kind, payload, at) for kind, payload in new],
         "appended_at": at,
     }
-    return await writes.together.run_joined(conn, writes.rows, {**writes.values, **values}, _APPEND_TO[chain])
+    guard = appends.parts[0] if "seen" in writes.values else None
+    values |= writes.values
+    return await writes.together.run_joined(conn, writes.rows, values, appends.parts, guard=guard, last=last)
 
 
-async def _append_in_turn(conn: Connection, chain: str, run_id: str, new: Sequence[tuple[str, str]]) -> int:
-    """Append on SQLite, and return how many."""
+async def _append_in_turn(
+    conn: Connection,
+    appends: _Append,
+    run_id: str,
+    new: Sequence[tuple[str, str]],
+    writes: Writes = NO_WRITES,
+) -> int:
+    """Append on SQLite after the writes, and return how many. ``writes``: with the values of the chain's own row."""
     wanted = {"sequence": Numbered.EVENTS.value, "run": run_id, "more": len(new)}
-    row = (await conn.execute(_TAKE_OF[chain], wanted)).one_or_none()
-    if row is None or row.run_seq is None:
+    if "seen" in writes.values:
+        wanted["seen"] = writes.values["seen"]
+    row = (await conn.execute(appends.take, wanted)).one_or_none()
+    if row is None:
         return 0
+    await writes.run(conn)
     seq, run_seq, previous = int(row.last_seq) - len(new), int(row.run_seq), str(row.previous)
     created_at = as_text(now())
     rows = []
@@ -226,7 +306,8 @@ async def _append_in_turn(conn: Connection, chain: str, run_id: str, new: Sequen
         )
         previous = digest
     await conn.execute(_INSERT, rows)
-    await conn.execute(_SET_END[chain], {"run": run_id, "run_seq": run_seq, "last_hash": previous})
+    end = {**writes.values, "run": run_id, "run_seq": run_seq, "last_hash": previous}
+    await conn.execute(appends.set_end, {name: end[name] for name in appends.end_names})
     return len(rows)
 
 

@@ -34,7 +34,7 @@ _OPEN: Select[tuple[str]] = (
     .where(calls.c.run_id == bindparam("run"), calls.c.step == bindparam("at_step"), calls.c.result.is_(None))
     .limit(1)
 )
-_SETTLE = (
+SETTLE: Final = (
     update(calls)
     .where(calls.c.run_id == bindparam("run"), calls.c.tool_call_id == bindparam("call"), calls.c.result.is_(None))
     .values(
@@ -44,7 +44,7 @@ _SETTLE = (
         whole_result=bindparam("whole"),
     )
 )
-_SETTLE_ALONE = Together(_SETTLE)
+_SETTLE_ALONE = Together(SETTLE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from turngate.store.database import Connection
 from turngate.store.joined import parts
 from turngate.store.policy.policies import GLANCE
 from turngate.store.requests.requests import Request
-from turngate.store.runs.calls import Call
+from turngate.store.runs.calls import SETTLE, Call
 from turngate.store.runs.runs import Run
 from turngate.store.tables import calls, executions, requests, runs
 from turngate.store.together import Together, Writes
@@ -29,6 +29,7 @@ _FINISH = (
     )
     .values(state=bindparam("to"), partial_output=bindparam("partial"), ended_at=bindparam("at"))
 )
+_FINISH_AND_SETTLE = Together(_FINISH, SETTLE, guarded=True)
 _FINISH_START = _FINISH.where(executions.c.attempts == bindparam("of_start"))
 _CALLS = calls.outerjoin(
     executions, (calls.c.run_id == executions.c.run_id) & (calls.c.tool_call_id == executions.c.tool_call_id)
@@ -107,7 +108,7 @@ async def with_call(conn: Connection, run_id: str, tool_call_id: str) -> tuple[C
 async def on_record(conn: Connection, run_id: str, tool_call_id: str) -> OnRecord | None:
     """Return all that is on record about a call, in one query; None when it was never planned."""
     wanted = {"run": run_id, "call": tool_call_id, "at": as_text(now())}
-    rows: Any = (await conn.execute(_ON_RECORD, wanted)).all()
+    rows: Any = (await conn.look(_ON_RECORD, wanted)).all()
     if not rows:
         return None
     call, execution, run, _request = parts(rows[0], calls, executions, runs, requests)
@@ -164,6 +165,14 @@ async def finish(
     """End an execution that is in progress; False when it is not (someone else ended it)."""
     ended = {"run": run_id, "call": tool_call_id, "to": state, "partial": partial_output, "at": as_text(now())}
     return (await conn.execute(_FINISH, ended)).rowcount == 1
+
+
+def finish_writes(settled: Writes, state: ExecutionState) -> Writes:
+    """Return what ends an execution as :func:`finish` does, and then settles its call. The first count is 0 if it had ended.
+
+    ``settled``: of :func:`turngate.store.runs.calls.settle_writes`.
+    """
+    return Writes(_FINISH_AND_SETTLE, {}, {**settled.values, "to": state, "partial": ""})
 
 
 async def finish_start(

@@ -25,6 +25,8 @@ WAITS_FOR_NEXT_STEP: Final = exists().where(
     queued_messages.c.while_running != "queue",
 )
 """Whether a message waits for the run's next step, as a column of a query."""
+WAITS: Final = exists().where(queued_messages.c.run_id == bindparam("run"), queued_messages.c.taken_at.is_(None))
+"""Whether a message waits for the run, or for the one after it, as a column of a query."""
 
 
 @dataclass(frozen=True, kw_only=True)

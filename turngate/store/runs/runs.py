@@ -14,6 +14,7 @@ from turngate.domain.runs.budgets import EXTENSIONS, Extension
 from turngate.domain.runs.outcomes import RunOutcome, outcome_of
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
+from turngate.store.events.events import Change
 from turngate.store.tables import conversations, runs
 from turngate.store.together import Together
 
@@ -29,6 +30,11 @@ ADVANCE: Final = _LIVE.where(runs.c.interrupted_at.is_(None)).values(step=bindpa
 COMPLETE: Final = _LIVE.values(
     step=bindparam("at_step"), head_message_id=bindparam("head"), status="completed", ended_at=bindparam("at"), **_USED
 )
+COMPLETED: Final = Change(
+    ", step = :at_step, head_message_id = :head, status = 'completed', ended_at = :at, "
+    "tokens_used = tokens_used + :tokens, cost_micros = cost_micros + :cost"
+)
+"""As ``COMPLETE``, with the run's events."""
 _ORDERED = {"control": runs.c.control + 1}
 MOVE_HEAD: Final = update(runs).where(runs.c.id == bindparam("run")).values(head_message_id=bindparam("head"))
 MOVE_CONVERSATION: Final = (

@@ -32,7 +32,7 @@ from turngate.store.together import Together, Writes
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _THIS = (steps.c.run_id == bindparam("run")) & (steps.c.step == bindparam("at_step"))
 _POSITION = (
-    select(runs_table, steps, queued_messages.WAITS_FOR_NEXT_STEP)
+    select(runs_table, steps, queued_messages.WAITS_FOR_NEXT_STEP, queued_messages.WAITS)
     .select_from(
         runs_table.outerjoin(
             steps,
@@ -47,11 +47,11 @@ _CLOSE = (
     .where(_THIS, steps.c.closed_at.is_(None))
     .values(closed_at=bindparam("at"), results_message_id=bindparam("head"), trail=bindparam("new_trail"))
 )
-_RESPOND = Together(messages_table, steps, runs.ADVANCE)
-_ANSWER = Together(messages_table, steps, runs.COMPLETE, runs.MOVE_CONVERSATION)
-_RESULTS = Together(_CLOSE, messages_table, runs.MOVE_HEAD, runs.MOVE_CONVERSATION)
+_RESPOND = Together(runs.ADVANCE, messages_table, steps, guarded=True)
+_ANSWER = Together(runs.COMPLETE, messages_table, steps, runs.MOVE_CONVERSATION, guarded=True)
+_ANSWER_ALONE = Together(messages_table, steps, runs.MOVE_CONVERSATION)
+_RESULTS = Together(_CLOSE, messages_table, runs.MOVE_HEAD, runs.MOVE_CONVERSATION, guarded=True)
 _RECORD_PLAN = Together(_PLAN, calls_table, requests)
-# Locked: of two that close a step, one waits here, and then finds it closed.
 _OPEN = (
     select(messages_table, calls_table, steps.c.corrective)
     .select_from(
@@ -61,8 +61,9 @@ _OPEN = (
     )
     .where(_THIS, steps.c.closed_at.is_(None))
     .order_by(calls_table.c.position)
-    .with_for_update(of=steps)
 )
+# Locked where calls are to be closed: of two that do so, one waits here, and then finds the step closed.
+_HELD_OPEN = _OPEN.with_for_update(of=steps)
 _UNPLANNED = (
     select(steps.c.plan, queued_messages_table.c.sent_by)
     .select_from(
@@ -155,7 +156,8 @@ class Position:
     """Where a run is before a step.
 
     ``before``: the trail before the last two steps. ``previous``: the step before this one. ``stored``: this one; None: it
-    has no stored response. ``has_messages``: a message waits for the run's next step.
+    has no stored response. ``has_messages``: a message waits for the run's next step. ``seen``: the run's number of events, if
+    no message waits for it or the run after it: while it has no more, none does.
     """
 
     run: runs.Run
@@ -163,6 +165,7 @@ class Position:
     previous: Step | None
     stored: Step | None
     has_messages: bool
+    seen: int | None
 
 
 class Unplanned(NamedTuple):
@@ -185,18 +188,21 @@ async def get(conn: Connection, run_id: str, step: int) -> Step | None:
 
 async def position(conn: Connection, run_id: str, step: int) -> Position | None:
     """Return where a run is before this step, in one query; None: there is no such run."""
-    rows = (await conn.execute(_POSITION, {"run": run_id, "first": step - 2, "at_step": step})).all()
+    rows: Any = (await conn.execute(_POSITION, {"run": run_id, "first": step - 2, "at_step": step})).all()
     if not rows:
         return None
     pairs = [parts(row, runs_table, steps) for row in rows]
     by_number = {each["step"]: Step(**each) for _run, each in pairs if each is not None}
     before = by_number.get(step - 2)
+    run = runs.Run(**pairs[0][0] or {})
+    *_columns, has_messages, has_any = rows[0]
     return Position(
-        run=runs.Run(**pairs[0][0] or {}),
+        run=run,
         before=Trail() if before is None else before.decoded_trail,
         previous=by_number.get(step - 1),
         stored=by_number.get(step),
-        has_messages=bool(rows[0][-1]),
+        has_messages=bool(has_messages),
+        seen=None if has_any else run.event_count,
     )
 
 
@@ -206,13 +212,36 @@ async def of_run(conn: Connection, run_id: str) -> list[Step]:
     return [Step(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def record_response(conn: Connection, run: runs.Run, new: NewStep) -> None:
-    """Store the model's response as a message after the run's head.
+async def record_response(conn: Connection, run: runs.Run, new: NewStep, *, last: bool = False) -> None:
+    """Store the model's response as a message after the run's head. ``last``: nothing follows in the transaction.
 
     Raises:
         IntegrityError: sqlalchemy's, when (run, step) has a response already.
         ConflictError: the run has ended. An attempt that was thought lost must not move a conversation that continued.
     """
+    writes = _response_writes(run, new)
+    live, *_rows = await writes.run(conn, last=last and run.parent_run_id is None)  # what it used is counted above, too
+    if not live:
+        raise ConflictError(f"run {run.id} has ended; its response of step {new.number} came too late")
+    used = subtree_usage.SubtreeUsage(tokens=writes.values["tokens"], cost_micros=writes.values["cost"])
+    await subtree_usage.add(conn, run, used)
+
+
+async def complete_unless_changed(
+    conn: Connection, run: runs.Run, new: NewStep, new_events: Sequence[events.NewEvent], *, seen: int
+) -> bool:
+    """Store the final response and complete the run, last in the transaction; False, and nothing is stored, if it has changed.
+
+    ``seen``: of :func:`turngate.store.events.events.append_unless_changed`. Raises IntegrityError as :func:`record_response`.
+    """
+    if run.parent_run_id is not None:
+        return False
+    writes = replace(_response_writes(run, new), together=_ANSWER_ALONE)
+    return await events.append_unless_changed(conn, run.id, new_events, seen=seen, change=runs.COMPLETED, writes=writes)
+
+
+def _response_writes(run: runs.Run, new: NewStep) -> Writes:
+    """Return what stores a response. The first of the counts is 0 if the run has ended."""
     step, response, final = new.number, new.response, new.final
     message = response_message(run, step, response.message)
     at = as_text(now())
@@ -230,14 +259,11 @@ async def record_response(conn: Connection, run: runs.Run, new: NewStep) -> None
         "corrective": new.corrective,
         "model_spec": response.spec,
     }
-    used = runs.Used(tokens=response.usage.input_tokens + response.usage.output_tokens, cost_micros=new.cost_micros)
-    values = {"run": run.id, "at_step": step, "tokens": used.tokens, "cost": used.cost_micros}
+    tokens = response.usage.input_tokens + response.usage.output_tokens
+    values = {"run": run.id, "at_step": step, "tokens": tokens, "cost": new.cost_micros}
     values |= {"head": message.id, "at": at, "conversation": run.conversation_id}
     rows = {messages_table: [messages.row_of(message)], steps: [recorded]}
-    _appended, _step, live, *_conversation = await (_RESPOND if final is None else _ANSWER).run(conn, rows, values)
-    if not live:
-        raise ConflictError(f"run {run.id} has ended; its response of step {step} came too late")
-    await subtree_usage.add(conn, run, subtree_usage.SubtreeUsage(tokens=used.tokens, cost_micros=used.cost_micros))
+    return Writes(_RESPOND if final is None else _ANSWER, rows, values)
 
 
 def response_message(run: runs.Run, step: int, message: Message) -> messages.NewMessage:
@@ -305,16 +331,21 @@ async def close(
     open_calls: Failure,
     *,
     trail_of: Callable[[Sequence[calls.Call]], Trail | None] | None = None,
+    is_last: Callable[[Trail | None], bool] | None = None,
 ) -> Closed | None:
     """Write the one message that closes a step and move the head to it; calls without a result get ``open_calls``.
 
-    ``trail_of``: what returns the step's trail, from its calls with their results; None: it has none. Returns None when
-    there was nothing to close. Safe to repeat: a closed step stays as it is.
+    ``trail_of``: what returns the step's trail, from its calls with their results; None: it has none. ``is_last``: what tells
+    whether nothing follows in the transaction of a step with this trail; None: something does. Returns None when there was
+    nothing to close. Safe to repeat: a closed step stays as it is.
     """
-    rows: Any = (await conn.execute(_OPEN, {"run": run.id, "at_step": step})).all()
+    named = {"run": run.id, "at_step": step}
+    rows: Any = (await conn.look(_OPEN, named)).all()
+    if any(call is not None and call["result"] is None for _response, call in _with_calls(rows)):
+        rows = (await conn.execute(_HELD_OPEN, named)).all()
     if not rows:
         return None
-    pairs = [parts(row, messages_table, calls_table) for row in rows]
+    pairs = _with_calls(rows)
     response, corrective = pairs[0][0] or {}, rows[0][-1]
     assistant = messages.from_row(response)
     step_calls = [calls.Call(**call) for _response, call in pairs if call is not None]
@@ -333,8 +364,15 @@ async def close(
         "conversation": run.conversation_id,
         "new_trail": None if new_trail is None else new_trail.model_dump_json(),
     }
-    await _RESULTS.run(conn, {messages_table: [messages.row_of(message)]}, values)
+    rows_of = {messages_table: [messages.row_of(message)]}
+    is_open, *_moved = await _RESULTS.run(conn, rows_of, values, last=is_last is not None and is_last(new_trail))
+    if not is_open:  # another attempt has closed it since it was read
+        return None
     return Closed(messages=(response_message(run, step, assistant), message), calls=tuple(step_calls), trail=new_trail)
+
+
+def _with_calls(rows: Sequence[Any]) -> list[list[dict[str, Any] | None]]:
+    return [parts(row, messages_table, calls_table) for row in rows]
 
 
 async def _settled(conn: Connection, call: calls.Call, assistant: Message, open_call: Failure) -> calls.Call:
