@@ -67,6 +67,7 @@ async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Ap
         person.app.screen.focused.post_message(events.Paste("\raa\raa"))
         await person.settled()
         assert not isinstance(person.app.screen, RequestScreen)
+        await person.press("j")  # the high risk comes first
         await person.opens()
         person.app.screen.focused.post_message(events.Paste("aaaa"))
         for _ in range(6):  # without bracketed paste, or from a key that is held
