@@ -137,6 +137,7 @@ async def test_questions_are_answered_and_many_are_decided_together(api: Api) ->
     both = [await api.gated(f"pay {cents}") for cents in (8, 9)]
     async with person_at(api) as person:
         await person.sees("3 wait for a person")
+        await person.press("end")  # a question has the lowest risk, so it comes last
         await person.opens("THE QUESTION")
         await person.press("s")
         await person.dialog_field(TextArea).fill("Blue, [b]of course[/b]")
@@ -198,7 +199,7 @@ async def test_the_inbox_is_filtered_and_next_stays_in_the_filter(api: Api) -> N
         assert "Nothing waits" not in person.screen
         await person.sees("3 wait for a person")
         await person.press("slash")
-        await person.put("own-0", "wire")
+        await person.put("own-1", "wire")
         await person.press("ctrl+s")
         screen = await person.sees("2 wait for a person  only tool wire")
         assert "pay" not in screen
@@ -212,6 +213,6 @@ async def test_the_inbox_is_filtered_and_next_stays_in_the_filter(api: Api) -> N
         await person.sees("rejected by ada")
         assert (await person.decided(wires[0]))["status"] == "rejected"
         await person.press("u", "slash")
-        await person.put("own-0", "none such")
+        await person.put("own-1", "none such")
         await person.press("ctrl+s")
         await person.sees("Nothing waits under this filter")
