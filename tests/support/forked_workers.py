@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 import pytest
+from _pytest.capture import FDCapture, MultiCapture
 
 FIRST = ("chaos", "e2e")
 """Directories whose tests wait longest for something: at the end, they would keep one core busy and the others idle."""
@@ -149,12 +151,23 @@ class ForkedWorkers:
         plugins = self.config.pluginmanager
         directory.mkdir()
         self.config._tmp_path_factory._basetemp = directory
-        capture = plugins.getplugin("capturemanager")
-        capture.stop_global_capturing()
-        capture.start_global_capturing()  # into files of its own
+        _capture_into_own_files(plugins.getplugin("capturemanager")._global_capturing)
         plugins.unregister(name="terminalreporter")
         plugins.unregister(self)
         plugins.register(Reports(self.config, channel))
+
+
+def _capture_into_own_files(capturing: MultiCapture[str]) -> None:
+    """Put files of this process behind the descriptors of the parent's, which all workers would share.
+
+    Modules that were imported during the collection may hold ``sys.stderr`` of that time, so it stays open.
+    """
+    for each in (capturing.out, capturing.err):
+        if isinstance(each, FDCapture):
+            with TemporaryFile(buffering=0) as own:
+                os.dup2(own.fileno(), each.tmpfile.fileno(), inheritable=False)
+            if each._state == "started":
+                os.dup2(each.tmpfile.fileno(), each.targetfd)
 
 
 def run_files(session: pytest.Session, channel: Connection) -> None:

@@ -66,6 +66,27 @@ def test_each_test_runs_once_and_a_file_in_one_worker(tmp_path: Path) -> None:
         assert (own[0], own[-1], own.count("begins"), own.count("ends")) == ("begins", "ends", 1, 1)
 
 
+def test_what_was_imported_before_the_fork_still_writes(tmp_path: Path) -> None:
+    """A module that took ``sys.stderr`` when the tests were collected writes into its own worker's report, and only there."""
+    taken = """
+import os, subprocess, sys
+from pathlib import Path
+STDERR = sys.stderr
+
+def test_{0}():
+    print("printed by {0}")
+    STDERR.write("written by {0}\\n")
+    subprocess.run(["echo", "echoed by {0}"], stdout=STDERR, check=True)
+    assert not "failed {0}"
+"""
+    _code, output, _log = ran(tmp_path, **{name: taken.replace("{0}", name) for name in "ab"})
+    reports = {name: output.partition(f"\ntest_{name}.py:")[2].partition("____")[0] for name in "ab"}
+    for name, report in reports.items():
+        for how in ("printed", "written", "echoed"):
+            line = f"\n{how} by {name}\n"
+            assert (report.count(line), output.count(line)) == (1, 1)
+
+
 def test_a_failure_is_reported_with_its_output(tmp_path: Path) -> None:
     """What a test printed in a worker is in the report, and nothing else is on the terminal."""
     code, output, _log = ran(
