@@ -158,7 +158,7 @@ class ForkedWorkers:
 
 
 def _capture_into_own_files(capturing: MultiCapture[str]) -> None:
-    """Put files of this process behind the descriptors of the parent's, which all workers would share.
+    """Let the parent's descriptors, which all workers would share, lead to files of this process.
 
     Modules that were imported during the collection may hold ``sys.stderr`` of that time, so it stays open.
     """
