@@ -114,7 +114,7 @@ async def _html(http: httpx.AsyncClient, wanted: int) -> list[float]:
     samples: list[float] = []
     for _ in range(WARM_UP + wanted):
         seconds, answer = await _timed(http, "/", {})
-        if answer.text.count('<li class="row">') != PAGE:
+        if answer.text.count('<li class="row"') != PAGE:
             raise MeasurementError("a page of the inbox has not its rows")
         samples.append(seconds)
     return samples[WARM_UP:]
