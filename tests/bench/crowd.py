@@ -29,7 +29,6 @@ from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
 from turngate.domain.conversation.messages import ModelResponse
-from turngate.domain.runs.inbox import InboxFilter
 from turngate.models.port import ModelRequest
 from turngate.store.database import Database
 from turngate.store.requests import requests
@@ -162,8 +161,8 @@ async def _opened(engine: Stack, crowd: Crowd) -> list[requests.Request]:
     opened: list[requests.Request] = []
     async with engine.database.read() as conn:
         while len(opened) < wanted:
-            after = (opened[-1].created_at, opened[-1].id) if opened else None
-            opened += await requests.page(conn, InboxFilter(), limit=PAGE, after=after)
+            after = requests.key_of(requests.PENDING, opened[-1]) if opened else None
+            opened += await requests.page(conn, requests.PENDING, limit=PAGE, after=after)
     return opened
 
 
