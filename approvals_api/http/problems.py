@@ -21,9 +21,9 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
 from approvals_api.http.security_headers import SECURITY_HEADERS
-from approvals_api.validation.json_schema import pointer_of
 from turngate.domain.errors import InvalidInputError, TooManyRequestsError, TurngateError
 from turngate.domain.text.hidden_text import escape_hidden
+from turngate.domain.text.json_pointers import pointer_of
 from turngate.wire.problems import problem_document, status_of
 
 logger = logging.getLogger(__name__)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from jsonschema.exceptions import ValidationError
 from referencing.exceptions import Unresolvable
 
 from turngate.bounded_validator import BoundedValidator, TooCostlyError, UnreadableSchemaError
+from turngate.domain.text.json_pointers import pointer_of
 
 MAX_PROBLEMS = 20
 MAX_ERRORS = 200
@@ -39,11 +39,6 @@ def problems_of(value: Any, schema: dict[str, Any], *, under: str) -> list[Probl
         {"pointer": under + pointer_of(error.absolute_path), "message": _message(error)}
         for error in errors[:MAX_PROBLEMS]
     ]
-
-
-def pointer_of(path: Iterable[Any]) -> str:
-    """Return the JSON pointer of a path: ``["a/b", 0]`` is ``/a~1b/0``; the empty path is the whole document."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
 def _most_specific(error: ValidationError) -> list[ValidationError]:

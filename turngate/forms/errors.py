@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from turngate.domain.text.json_pointers import pointer_of, tokens_of
 from turngate.forms.fields import Control, Field, Group, Rows, Variants
 
 
@@ -19,12 +20,11 @@ def place_errors(
     rest: list[str] = []
     for error in errors:
         pointer, message = error.get("pointer", ""), error.get("message", "")
-        steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
-        owner, left = _owner(form, steps, typed)
+        owner, left = _owner(form, tokens_of(pointer), typed)
         if owner is form and isinstance(owner, Group):
             rest.append(f"{pointer}: {message}" if pointer else message)
             continue
-        inner = "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in left)
+        inner = pointer_of(left)
         text = f"{inner}: {message}" if inner else message
         beside[owner.name] = f"{beside[owner.name]} {text}" if owner.name in beside else text
     return beside, rest

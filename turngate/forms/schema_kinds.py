@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from turngate.domain.text.hidden_text import has_hidden
+from turngate.domain.text.json_pointers import tokens_of
 from turngate.domain.text.json_text import JsonTree, NumberToken
 
 Scalar = Literal["string", "integer", "number", "boolean"]
@@ -209,7 +210,6 @@ def _at(root: Schema, reference: object) -> Schema | None:
     if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
         return None
     place: object = root
-    for step in reference.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
+    for key in tokens_of(reference):
         place = place.get(key) if isinstance(place, Mapping) else None
     return place if isinstance(place, Mapping) else None

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from turngate.domain.policy.arguments import ArgumentMatcher
 from turngate.domain.policy.policy import Policy, Rule
+from turngate.domain.text.json_pointers import tokens_of
 from turngate.domain.tools.tool import Tool
 from turngate.policies.explain import ORDER
 
@@ -91,7 +92,7 @@ def implies(had: ArgumentMatcher, wanted: ArgumentMatcher) -> bool:
 
 def _meets(wanted: ArgumentMatcher, value: Any) -> bool:
     """Ask the matcher itself, about arguments that hold nothing but this value where it looks."""
-    tokens = [part.replace("~1", "/").replace("~0", "~") for part in wanted.at.split("/")[1:]]
+    tokens = tokens_of(wanted.at)
     arguments: Any = value
     for token in reversed(tokens):
         arguments = {token: arguments}
@@ -186,7 +187,7 @@ def _unknown_tools(rule: Rule, names: Collection[str]) -> Iterator[str]:
 
 def _unknown_arguments(rule: Rule, matched: Mapping[str, Tool]) -> Iterator[str]:
     for pointer in _pointers(rule):
-        first = pointer.split("/")[1].replace("~1", "/").replace("~0", "~") if pointer else ""
+        first = tokens_of(pointer)[0] if pointer else ""
         if first and not any(_may_have(tool, first) for tool in matched.values()):
             yield f"none of its tools ({', '.join(matched)}) has an argument {first!r}, which it looks at ({pointer})"
 

@@ -20,6 +20,7 @@ from turngate.domain.conversation.clipping import READ_RESULT
 from turngate.domain.conversation.messages import Message, TextPart, ToolCallPart, ToolResultPart
 from turngate.domain.origins.forms import normalised
 from turngate.domain.origins.origin import PERSONAL, SourceKind
+from turngate.domain.text.json_pointers import escaped
 from turngate.domain.tools.results import Failure, Ok
 
 Author = Literal["task", "person", "agent", "engine"]
@@ -119,7 +120,7 @@ def _leaves(value: JsonValue, at: str, levels: int) -> Iterator[Leaf]:
         value = nested
     if levels and isinstance(value, dict):
         for name, member in value.items():
-            inner = f"{at}/{name.replace('~', '~0').replace('/', '~1')}"
+            inner = f"{at}/{escaped(name)}"
             if not name.isidentifier():  # a name like A-113 is a value, too
                 yield Leaf(inner, normalised(name))
             yield from _leaves(member, inner, levels - 1)

@@ -20,7 +20,7 @@ from turngate.domain.origins import forms
 from turngate.domain.origins.forms import normalised
 from turngate.domain.origins.origin import MAX_PLACES, PERSONAL, Doubt, Likeness, Origin, Origins, Place
 from turngate.domain.origins.sources import Corpus, Leaf, Source
-from turngate.domain.text.json_pointers import Ambiguous, decode_arguments
+from turngate.domain.text.json_pointers import Ambiguous, decode_arguments, escaped
 from turngate.domain.text.json_text import MAX_CHARS
 
 MAX_ARGUMENTS: Final = 200
@@ -460,7 +460,7 @@ def _arguments(value: Any, at: str, levels: int, name: str = "") -> Iterator[_Ar
     match value:
         case dict() if levels:
             for key, member in value.items():
-                inner = f"{at}/{key.replace('~', '~0').replace('/', '~1')}"
+                inner = f"{at}/{escaped(key)}"
                 yield from _arguments(member, inner, levels - 1, key)
         case list() if levels:
             for index, member in enumerate(value):

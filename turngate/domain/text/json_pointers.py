@@ -72,7 +72,7 @@ def checked_pointer(pointer: str) -> str:
 def value_at(arguments: JsonValue, pointer: str) -> Any:
     """Return the value at ``pointer``, ABSENT when there is none, AMBIGUOUS when a key on the way was given twice."""
     value: Any = arguments
-    for token in _tokens(pointer):
+    for token in tokens_of(pointer):
         if isinstance(value, dict):
             value = value.get(token, ABSENT)
         elif isinstance(value, list):
@@ -84,5 +84,16 @@ def value_at(arguments: JsonValue, pointer: str) -> Any:
     return value
 
 
-def _tokens(pointer: str) -> Iterable[str]:
-    return (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
+def tokens_of(pointer: str) -> list[str]:
+    """Return the names and places on the way that a pointer leads, without their escapes."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
+def escaped(name: object) -> str:
+    """Return a name or a place as it is written in a pointer."""
+    return str(name).replace("~", "~0").replace("/", "~1")
+
+
+def pointer_of(path: Iterable[object]) -> str:
+    """Return the JSON pointer of a path: ``["a/b", 0]`` is ``/a~1b/0``; the empty path is the whole document."""
+    return "".join(f"/{escaped(part)}" for part in path)

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from turngate.client import TurngateClient
 from turngate.domain.errors import InvalidInputError, TurngateError
+from turngate.domain.text.json_pointers import pointer_of
 from turngate.frontends.lines import JsonLines
 from turngate.frontends.rpc import parameters as take
 from turngate.frontends.rpc.discovery import describe
@@ -163,12 +164,8 @@ def _checked(method: Method, request: RpcRequest) -> take.Params:
         return method.params.model_validate(request.params)
     except ValidationError as error:
         errors = [
-            {"pointer": "".join(f"/{_escaped(part)}" for part in issue["loc"]), "message": issue["msg"]}
+            {"pointer": pointer_of(issue["loc"]), "message": issue["msg"]}
             for issue in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         message = "; ".join(f"{each['pointer'] or 'params'}: {each['message']}" for each in errors)
         raise RpcError(INVALID_PARAMS, message, {"errors": errors}) from None
-
-
-def _escaped(part: str | int) -> str:
-    return str(part).replace("~", "~0").replace("/", "~1")
