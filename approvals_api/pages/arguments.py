@@ -10,6 +10,7 @@ from typing import Literal
 
 from turngate.domain.origins.origin import Origin, Origins
 from turngate.domain.text import json_text
+from turngate.domain.text.json_pointers import tokens_of
 from turngate.domain.text.json_text import JsonTree, NumberToken
 
 ONE_LINE_CHARS = 160
@@ -55,8 +56,8 @@ def origins_by_argument(origins: Origins | None) -> dict[str, list[Origin]]:
     by_argument: dict[str, list[Origin]] = {}
     for each in sorted(origins.items if origins else (), key=lambda each: each.doubt is None):
         if each.words:
-            name = each.at.split("/")[1] if each.at else ""
-            by_argument.setdefault(name.replace("~1", "/").replace("~0", "~"), []).append(each)
+            name = tokens_of(each.at)[0] if each.at else ""
+            by_argument.setdefault(name, []).append(each)
     return by_argument
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Request, Response
@@ -17,9 +18,9 @@ from turngate.store.requests import requests
 from turngate.store.requests.requests import PENDING
 from turngate.wire.requests import RequestItem
 
-PARAMETER = "list"
-MAX_CURSOR_CHARS = 500
-OPENS_NEXT_COOKIE = "turngate_opens_next"
+PARAMETER: Final = "list"
+MAX_CURSOR_CHARS: Final = 500
+OPENS_NEXT_COOKIE: Final = "turngate_opens_next"
 """Present in a browser whose person wants the next request after each decision."""
 
 
@@ -49,12 +50,12 @@ class ListPlace:
     async def next_pending(self, conn: Connection, after: RequestItem, person: str) -> str | None:
         """Return the id of the next pending request of this list, or of the first one when none follows; None: no other."""
         wanted = self.filters.with_status("pending").of(person)
-        key = (after.created_at if wanted.order == "age" else after.urgent_at, after.id)
+        key = requests.key_of(wanted, after)
         following = await requests.page(conn, wanted, limit=1, after=key) or await requests.page(conn, wanted, limit=2)
         return next((each.id for each in following if each.id != after.id), None)
 
 
-FIRST_PAGE = ListPlace()
+FIRST_PAGE: Final = ListPlace()
 
 
 def place_of(request: Request) -> ListPlace:

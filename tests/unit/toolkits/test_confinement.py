@@ -28,7 +28,7 @@ import pytest
 from turngate.toolkits.confinement import bubblewrap, machine, seccomp, system_paths
 from turngate.toolkits.confinement.launcher import END_ALL
 from turngate.toolkits.confinement.machine import Confinement, UnconfinedError
-from turngate.toolkits.confinement.sandbox import MIB, Backend, Limits, Sandbox
+from turngate.toolkits.confinement.sandbox import MIB, Backend, Command, Limits, Sandbox
 
 SECRET = "tgt_the-token-of-ann"
 ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -87,6 +87,13 @@ def run(
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def end_of(command: Command) -> subprocess.CompletedProcess[str]:
+    """Run a confined command to its end."""
+    return subprocess.run(
+        command.argv, env=command.environment, cwd=command.directory, capture_output=True, text=True, check=False
+    )
+
+
 def held(ended: subprocess.CompletedProcess[str]) -> bool:
     """Whether neither output has the secret. The launcher's own failure would prove nothing."""
     assert ended.returncode != 126, ended.stderr
@@ -133,9 +140,7 @@ def test_i13_files_inside_the_workspace(backend: Backend, run: Run, workspace: P
             confinement.command(["true"], sandbox, {})
         return
     command = confinement.command(["bash", "-c", "cat .turngate/token; ls -A .turngate"], sandbox, {"PATH": os.defpath})
-    ended = subprocess.run(
-        command.argv, env=command.environment, cwd=command.directory, capture_output=True, text=True, check=False
-    )
+    ended = end_of(command)
     assert ended.stdout == ""
     assert held(ended)
 
@@ -161,14 +166,7 @@ def test_i13_what_deployments_keep_among_programs(backend: Backend, workspace: P
                 Sandbox(workspace=workspace, temporary=temporary),
                 {"PATH": os.defpath},
             )
-            ended = subprocess.run(
-                command.argv,
-                env=command.environment,
-                cwd=command.directory,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            ended = end_of(command)
             assert held(ended)
             assert ended.stdout == "runs\n1\n", ended.stderr
     system_paths.open_to_all.cache_clear()
@@ -209,14 +207,7 @@ def test_i13_what_is_hidden_keeps_its_name(backend: Backend, workspace: Path, tm
         for _again in range(2):
             text = f"cd {workspace}; mv one other; mv one/two one/three; mv one/two/.turngate data; cat */*/.turngate/* */*/*"
             command = confinement.command(["bash", "-c", text], sandbox, {"PATH": os.defpath})
-            ended = subprocess.run(
-                command.argv,
-                env=command.environment,
-                cwd=command.directory,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            ended = end_of(command)
             assert held(ended)
         assert (inside / "token").read_text() == SECRET
 
@@ -240,9 +231,7 @@ def test_i13_a_link_hides_nothing(backend: Backend, workspace: Path, tmp_path: P
             continue
         text = f"cat {workspace}/.turngate/token {link}/.turngate/token"
         command = confinement.command(["bash", "-c", text], sandbox, {"PATH": os.defpath})
-        ended = subprocess.run(
-            command.argv, env=command.environment, cwd=command.directory, capture_output=True, text=True, check=False
-        )
+        ended = end_of(command)
         assert held(ended)
 
 

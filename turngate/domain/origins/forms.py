@@ -24,10 +24,9 @@ AMOUNTS: Final = frozenset({"amount", "price", "total", "sum", "fee", "refund", 
 """Words in the name of an argument that holds an amount of money."""
 
 _NUMBER: Final = re.compile(r"\d{1,18}+(?:[., ']\d{3}(?!\d)){0,4}(?:[.,]\d{1,9})?")
-_MONEY: Final = re.compile(
-    r"(?:[€$£]|eur|usd|gbp|chf) ?\d{1,12}+(?:[.,']\d{3}(?!\d)){0,3}(?:[.,]\d\d)?(?!\w)"
-    r"|\d{1,12}+(?:[.,']\d{3}(?!\d)){0,3}(?:[.,]\d\d)? ?(?:[€$£]|eur|usd|gbp|chf)(?!\w)"
-)
+_AMOUNT: Final = r"\d{1,12}+(?:[.,']\d{3}(?!\d)){0,3}(?:[.,]\d\d)?"
+_CURRENCY: Final = r"(?:[€$£]|eur|usd|gbp|chf)"
+_MONEY: Final = re.compile(rf"{_CURRENCY} ?{_AMOUNT}(?!\w)|{_AMOUNT} ?{_CURRENCY}(?!\w)")
 _LABELLED: Final = re.compile(r"([a-z]{3,20}+)(?: (?:no\.?|number|id))? ?#?:? ?(\d{4,18}+)(?![\w-]|[.,]\d)")
 _IDENTIFIER: Final = re.compile(r"[a-z]{1,8}[-_#/]?\d{1,18}+(?:[-_/]?[a-z\d]{1,12}+){0,6}+(?!\w)")
 _DATE: Final = re.compile(
@@ -53,8 +52,8 @@ _PARTICULAR: Final = re.compile(
     r"|[\w.+-]{1,64}+@[\w-]{1,64}+(?:\.[\w-]{1,30}+){1,5}+"
     r"|(?<!\w)[A-Z]{1,8}[-_#]\d{2,18}+(?:[-_/][A-Za-z\d]{1,12}+){0,4}+(?!\w)"
     r"|(?<!\w)[A-Z]{2}\d{2} ?[A-Z\d]{4}(?: ?[A-Z\d]{4}){2,7}(?: ?[A-Z\d]{1,3})?(?!\w)"
-    r"|(?<!\w)(?:[€$£]|EUR|USD|GBP|CHF) ?\d{1,12}+(?:[.,']\d{3}(?!\d)){0,3}(?:[.,]\d\d)?(?!\w)"
-    r"|(?<!\w)\d{1,12}+(?:[.,']\d{3}(?!\d)){0,3}(?:[.,]\d\d)? ?(?:[€$£]|EUR|USD|GBP|CHF)(?!\w)"
+    rf"|(?<!\w){_CURRENCY.upper()} ?{_AMOUNT}(?!\w)"
+    rf"|(?<!\w){_AMOUNT} ?{_CURRENCY.upper()}(?!\w)"
     r"|(?<![\w.,-])\d{6,18}+(?![\w-]|[.,]\d)"
 )
 

@@ -40,6 +40,7 @@ from turngate.store.joined import parts
 from turngate.store.tables import approvals, decisions, requests, runs
 from turngate.store.together import Together, Writes
 from turngate.wire.orders import DecisionOrder
+from turngate.wire.requests import RequestItem
 
 # The inbox's SQL: which rows a filter means, in which order, and where the next page begins.
 
@@ -86,7 +87,7 @@ def values_of(wanted: InboxFilter, after: tuple[str, str] | None = None) -> dict
     return values if after is None else {**values, "seen_at": after[0], "seen_id": after[1]}
 
 
-def key_of(wanted: InboxFilter, request: ListedRequest) -> tuple[str, str]:
+def key_of(wanted: InboxFilter, request: ListedRequest | RequestItem) -> tuple[str, str]:
     """Return a request's place in the filter's order: an instant, then its id."""
     instant, _newest_first = _order(wanted)
     return str(getattr(request, instant.name)), request.id
