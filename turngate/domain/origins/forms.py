@@ -26,6 +26,7 @@ AMOUNTS: Final = frozenset({"amount", "price", "total", "sum", "fee", "refund", 
 _NUMBER: Final = re.compile(r"\d{1,18}+(?:[., ']\d{3}(?!\d)){0,4}(?:[.,]\d{1,9})?")
 _AMOUNT: Final = r"\d{1,12}+(?:[.,']\d{3}(?!\d)){0,3}(?:[.,]\d\d)?"
 _CURRENCY: Final = r"(?:[€$£]|eur|usd|gbp|chf)"
+_CURRENCY_AS_WRITTEN: Final = r"(?:[€$£]|EUR|USD|GBP|CHF)"
 _MONEY: Final = re.compile(rf"{_CURRENCY} ?{_AMOUNT}(?!\w)|{_AMOUNT} ?{_CURRENCY}(?!\w)")
 _LABELLED: Final = re.compile(r"([a-z]{3,20}+)(?: (?:no\.?|number|id))? ?#?:? ?(\d{4,18}+)(?![\w-]|[.,]\d)")
 _IDENTIFIER: Final = re.compile(r"[a-z]{1,8}[-_#/]?\d{1,18}+(?:[-_/]?[a-z\d]{1,12}+){0,6}+(?!\w)")
@@ -52,8 +53,8 @@ _PARTICULAR: Final = re.compile(
     r"|[\w.+-]{1,64}+@[\w-]{1,64}+(?:\.[\w-]{1,30}+){1,5}+"
     r"|(?<!\w)[A-Z]{1,8}[-_#]\d{2,18}+(?:[-_/][A-Za-z\d]{1,12}+){0,4}+(?!\w)"
     r"|(?<!\w)[A-Z]{2}\d{2} ?[A-Z\d]{4}(?: ?[A-Z\d]{4}){2,7}(?: ?[A-Z\d]{1,3})?(?!\w)"
-    rf"|(?<!\w){_CURRENCY.upper()} ?{_AMOUNT}(?!\w)"
-    rf"|(?<!\w){_AMOUNT} ?{_CURRENCY.upper()}(?!\w)"
+    rf"|(?<!\w){_CURRENCY_AS_WRITTEN} ?{_AMOUNT}(?!\w)"
+    rf"|(?<!\w){_AMOUNT} ?{_CURRENCY_AS_WRITTEN}(?!\w)"
     r"|(?<![\w.,-])\d{6,18}+(?![\w-]|[.,]\d)"
 )
 
