@@ -153,8 +153,8 @@ SUMMARISED = {"summarise": True}
 async def record(conn: Connection, principal: Principal, agent: PublishedAgent, order: CheckedOrder) -> Run:
     """Write conversation, input message, run and its first event, and return the run.
 
-    Raises NotFoundError when there is no such conversation, ConflictError ``run_live`` or ``conversation_moved_on``, and
-    sqlalchemy's IntegrityError when another run was first.
+    Nothing may follow in the transaction. Raises NotFoundError when there is no such conversation, ConflictError ``run_live``
+    or ``conversation_moved_on``, and sqlalchemy's IntegrityError when another run was first.
     """
     fork = order.forked_from
     if order.conversation_id is None:
@@ -197,6 +197,7 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
         details=_event_payload(order),
         external=order.external,
         begins_conversation=order.conversation_id is None,
+        last=True,
     )
 
 

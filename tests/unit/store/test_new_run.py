@@ -50,6 +50,31 @@ async def test_a_run_begins_with_its_message_and_its_event(database: Database) -
     assert [(event.type, event.payload) for event in happened] == [("run.started", payload)]
 
 
+@pytest.mark.parametrize("begins_conversation", [True, False])
+async def test_i15_a_runs_chain_begins_with_its_row(database: Database, begins_conversation: bool) -> None:
+    """I15: the row of a new run is stored with the hash of its first event, and later events follow on it."""
+    if not begins_conversation:
+        async with database.write() as conn:
+            await messages.create_conversation(conn, "conv")
+    async with database.write() as conn:
+        message = new().input_after(None, user_message("\x00\ud800"))
+        details = {"by": "b\x00b"}
+        begun = await open_run(
+            conn, new(), message, details=details, begins_conversation=begins_conversation, last=True
+        )
+    async with database.read() as conn:
+        assert await runs.get(conn, "r") == begun
+        (first,) = await events.after(conn, 0, run_id="r")
+        assert (begun.event_count, begun.event_hash) == (first.run_seq, first.hash)
+        assert first.seq == await events.last_seq(conn)
+        assert await messages.head_of(conn, "conv") == "m"
+    async with database.write() as conn:
+        await events.append(conn, "r", [("run.noted", {})])
+    async with database.read() as conn:
+        assert await events.chain_break(conn, "r") is None
+        assert [each.run_seq for each in await events.after(conn, 0, run_id="r")] == [1, 2]
+
+
 async def test_a_run_may_begin_without_a_new_message(database: Database) -> None:
     """It answers a message of the conversation; the external call that it represents is stored with it."""
     call = ExternalCall(run_id="", tool_call_id="c", tool=TOOL, input="{}", context="")

@@ -15,7 +15,7 @@ from turngate.domain.digest import framed
 from turngate.domain.runs.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.sequences import MAX_NUMBER, NEWEST_EVENT, Numbered
+from turngate.store.sequences import MAX_NUMBER, NEWEST_EVENT, Numbered, take
 from turngate.store.storable import storable
 from turngate.store.tables import event_chains, events, runs
 from turngate.store.together import NO_WRITES, Writes, joins, parameters
@@ -149,6 +149,19 @@ _TO: Final = {chain.name: _Append.to(chain.name) for chain in (runs, event_chain
 _AFTER_WRITE: Final = _Append.to(runs.name, condition=" AND EXISTS (SELECT 1 FROM write_0)")
 """PostgreSQL: with guarded writes (:class:`turngate.store.together.Together`)."""
 
+# PostgreSQL: the first event of a run whose row is written in the same statement.
+_BEGIN: Final = (
+    text("UPDATE event_counter SET last_seq = last_seq + 1 WHERE id = :sequence RETURNING last_seq")
+    .columns(column("last_seq"))
+    .cte("taken"),
+    text(
+        "INSERT INTO events (seq, run_id, run_seq, type, payload, created_at, previous_hash, hash) "
+        "SELECT taken.last_seq, :chain_id, 1, :type, :payload, :appended_at, '', :hash FROM taken RETURNING 1"
+    )
+    .columns(column("one"))
+    .cte("appended"),
+)
+
 
 class Change:
     """What a run's row gets with its events, if the run is live and has no event that the caller has not seen.
@@ -176,6 +189,26 @@ class Event:
     created_at: str
     previous_hash: str
     hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstEvent:
+    """The first event of a run that has no row yet. Nothing is before it, so its hash is known before it is written."""
+
+    run_id: str
+    type: str
+    payload: str
+    created_at: str
+    hash: str
+    """The run's row is to have it, with an ``event_count`` of 1."""
+
+    @classmethod
+    def of(cls, run_id: str, new: NewEvent) -> Self:
+        """Return it as it will be stored."""
+        ((kind, payload),) = _as_stored([new])
+        at = as_text(now())
+        own_hash = chain_hash("", run_id, 1, kind, payload, at)
+        return cls(run_id=run_id, type=kind, payload=payload, created_at=at, hash=own_hash)
 
 
 def digests(**of_rows: Mapping[str, str | None]) -> dict[str, Any]:
@@ -241,6 +274,28 @@ async def append_unless_changed(
     if conn.dialect.name == "postgresql":  # too many rows for one statement
         return False
     return await _append_in_turn(conn, appends, run_id, written, replace(writes, values=values)) > 0
+
+
+async def begin(conn: Connection, first: FirstEvent, writes: Writes, *, last: bool = False) -> None:
+    """Append a run's first event, as :func:`append` does, after ``writes``, among them the run's row with the chain's end."""
+    if joins(conn, writes.rows):
+        values = {
+            "sequence": Numbered.EVENTS.value,
+            "chain_id": first.run_id,
+            "type": first.type,
+            "payload": first.payload,
+            "appended_at": first.created_at,
+            "hash": first.hash,
+        }
+        *_written, appended = await writes.together.run_joined(
+            conn, writes.rows, {**writes.values, **values}, _BEGIN, last=last
+        )
+        if appended == 0:
+            raise LookupError("the sequence of events has no counter")
+        return
+    await writes.run(conn)
+    place = {"seq": await take(conn, Numbered.EVENTS), "run_seq": 1, "previous_hash": ""}
+    await conn.execute(_INSERT, {**vars(first), **place})
 
 
 def _as_stored(new: Sequence[NewEvent]) -> list[tuple[str, str]]:

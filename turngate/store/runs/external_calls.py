@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select, tuple_, update
+from sqlalchemy import select, tuple_, update
 
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
@@ -44,11 +44,6 @@ class ExternalCall:
     def reported(self) -> Ok | Failure | None:
         """The reported result, decoded."""
         return None if self.report is None else TOOL_RESULT.validate_json(self.report)
-
-
-async def add(conn: Connection, call: ExternalCall) -> None:
-    """Store a call with the run that represents it."""
-    await conn.execute(insert(external_calls), [vars(call)])
 
 
 async def get(conn: Connection, run_id: str) -> ExternalCall | None:

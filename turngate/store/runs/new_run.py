@@ -13,18 +13,19 @@ from turngate.domain.requests import UnattendedAsks
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.runs import external_calls, messages
+from turngate.store.runs import messages
 from turngate.store.runs.external_calls import ExternalCall
 from turngate.store.runs.messages import NewMessage
 from turngate.store.runs.runs import MOVE_CONVERSATION, Run
 from turngate.store.tables import conversations, runs
+from turngate.store.tables import external_calls as external_calls_table
 from turngate.store.tables import messages as messages_table
-from turngate.store.together import Together
+from turngate.store.together import Together, Writes
 
 _INSERT = insert(runs)
-_BEGIN = Together(conversations, messages_table, runs)
-_CONTINUE = Together(messages_table, runs, MOVE_CONVERSATION)
-_UNSET: Final = {"reason": "", "error_class": "", "step": 0, "event_count": 0, "event_hash": "", "ended_at": None}
+_BEGIN = Together(conversations, messages_table, runs, external_calls_table)
+_CONTINUE = Together(messages_table, runs, MOVE_CONVERSATION, external_calls_table)
+_UNSET: Final = {"reason": "", "error_class": "", "step": 0, "ended_at": None}
 """What a new run's row has by default."""
 
 
@@ -77,6 +78,7 @@ async def open_run(
     details: Mapping[str, Any],
     external: ExternalCall | None = None,
     begins_conversation: bool = False,
+    last: bool = False,
 ) -> Run:
     """Write a live run with its input and its event ``run.started``. Call it last in the transaction.
 
@@ -87,26 +89,26 @@ async def open_run(
         details: what the event says beyond agent, model and starter.
         external: the external call that the run represents, if any; its ``run_id`` is filled in.
         begins_conversation: whether to create the run's conversation; else it exists.
+        last: nothing follows in the transaction.
 
-    Returns the run as it is without that event. Raises sqlalchemy's IntegrityError when the conversation has a live run or
+    Returns the run. Raises sqlalchemy's IntegrityError when the conversation has a live run or
     the idempotency key was used.
     """
     # From now on the input is part of the conversation, whatever happens to the run.
     own = {"conversation": new.conversation_id, "head": new.input_message_id}
-    row = _row_of(new)
+    named = {"agent": new.agent, "model": new.model, "started_by": new.started_by, "by": new.started_by}
+    digests = events.digests(message={} if message is None else {message.id: messages.digest(message)})
+    first = events.FirstEvent.of(new.id, ("run.started", {**named, **details, **digests}))
+    row = {**_row_of(new), "event_count": 1, "event_hash": first.hash}
     rows: dict[Table, list[dict[str, Any]]] = {
         messages_table: [] if message is None else [messages.row_of(message)],
         runs: [row],
+        external_calls_table: [] if external is None else [vars(replace(external, run_id=new.id))],
     }
     if begins_conversation:
         conversation = {"id": new.conversation_id, "head_message_id": new.input_message_id}
         rows[conversations] = [{**conversation, "created_at": row["created_at"]}]
-    await (_BEGIN if begins_conversation else _CONTINUE).run(conn, rows, own)
-    if external is not None:
-        await external_calls.add(conn, replace(external, run_id=new.id))
-    named = {"agent": new.agent, "model": new.model, "started_by": new.started_by, "by": new.started_by}
-    digests = events.digests(message={} if message is None else {message.id: messages.digest(message)})
-    await events.append(conn, new.id, [("run.started", {**named, **details, **digests})])
+    await events.begin(conn, first, Writes(_BEGIN if begins_conversation else _CONTINUE, rows, own), last=last)
     return Run(**{**_UNSET, **row})
 
 
