@@ -61,13 +61,7 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
     if decision.verb == "edit":
         decision = await _edit(conn, request, decision)
     result = await _apply(conn, request, decision)
-    ending = requests.Ending(
-        status=status,
-        at=from_text(max(decision.created_at, request.created_at)),
-        decision_id=decision.id,
-        verb=decision.verb,
-        by=decision.decided_by,
-    )
+    ending = _ending(request, decision, status)
     is_stored = request.quorum > 1 and decision.verb == "approve"
     writes = requests.decision_writes(request.id, ending, None if is_stored else decision)
     granted = await _grant(conn, request, principal, decision)
@@ -77,6 +71,22 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
     if not settled:
         raise LookupError(f"request {request.id!r} has ended in this very transaction")
     return status
+
+
+async def approve_as_seen(
+    conn: Connection, seen: Request, principal: Principal, decision: Decision
+) -> RequestStatus | None:
+    """End a request with an approval from which nothing else follows, in one statement, last in the transaction.
+
+    ``seen``: the request when it was checked. None, and nothing is written: it has changed since. Returns its status. Raises
+    IntegrityError when the decision's id was used.
+    """
+    status = STATUS_OF_VERB[decision.verb]
+    writes = requests.decision_writes_as_seen(seen, _ending(seen, decision, status), decision)
+    digests = events.digests(result={})
+    decided = ("request.decided", {**_payload(seen, principal, decision, status), **digests})
+    settled, *_stored = await events.append(conn, seen.run_id, [decided], writes=writes, last=True)
+    return status if settled else None
 
 
 async def replace_by_edit(conn: Connection, request: Request, decision: Decision) -> None:
@@ -93,6 +103,16 @@ async def replace_by_edit(conn: Connection, request: Request, decision: Decision
     payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "edited_digest": edit.digest}
     sent = {"decision_id": edit.id, "by": edit.decided_by, "content": decision_digest(edit)}
     await events.append(conn, request.run_id, [("request.superseded", {**payload, **sent})])
+
+
+def _ending(request: Request, decision: Decision, status: RequestStatus) -> requests.Ending:
+    return requests.Ending(
+        status=status,
+        at=from_text(max(decision.created_at, request.created_at)),
+        decision_id=decision.id,
+        verb=decision.verb,
+        by=decision.decided_by,
+    )
 
 
 async def _apply(conn: Connection, request: Request, decision: Decision) -> str | None:

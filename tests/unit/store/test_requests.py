@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,8 +13,9 @@ from support.stored_requests import AT, request_row
 
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.clock import as_text
-from turngate.store.database import Database
-from turngate.store.requests import requests
+from turngate.store.database import Connection, Database
+from turngate.store.events import events
+from turngate.store.requests import claims, requests
 from turngate.store.runs import runs
 from turngate.wire.orders import DecisionOrder
 
@@ -92,6 +94,66 @@ async def test_i4_a_request_ends_once(database: Database, run: runs.Run) -> None
         f"p{winner}",
         as_text(AT),
     )
+
+
+async def claim(conn: Connection, request: requests.Request) -> None:
+    await claims.claim(conn, request.id, by="bob", seconds=60, take_over=False)
+
+
+async def climb(conn: Connection, request: requests.Request) -> None:
+    await requests.climb(conn, request, rungs=1, terms=request.terms)
+
+
+async def new_terms(conn: Connection, request: requests.Request) -> None:
+    await requests.climb(conn, request, rungs=request.rungs_climbed, terms='{"people":["bob"]}')
+
+
+async def park(conn: Connection, request: requests.Request) -> None:
+    await requests.park(conn, request, at=AT)
+
+
+async def depend(conn: Connection, request: requests.Request) -> None:
+    await requests.set_precondition(conn, request.id, "1")
+
+
+async def approve_once(conn: Connection, request: requests.Request) -> None:
+    approval = requests.Approval(
+        request_id=request.id, decided_by="bob", decision_id="dec_b", message="", created_at=as_text(AT)
+    )
+    await requests.add_approval(conn, approval)
+
+
+async def reject(conn: Connection, request: requests.Request) -> None:
+    await requests.settle(conn, request.id, requests.Ending(status="rejected", at=AT, decision_id="dec_b"))
+
+
+@pytest.mark.parametrize("change", [None, claim, climb, new_terms, park, depend, approve_once, reject])
+async def test_i4_what_changes_a_pending_request_stops_a_decision_that_did_not_see_it(
+    database: Database, run: runs.Run, change: Callable[[Connection, requests.Request], Awaitable[None]] | None
+) -> None:
+    """I4: a decision about the request as it was is neither stored nor does it end it; if nothing changed, it does both."""
+    seen = request_row(run, "rq_1", urgent_at="2026-01-01")
+    async with database.write() as conn:
+        await requests.insert_all(conn, [seen])
+        if change is not None:
+            await change(conn, seen)
+        before = await requests.get(conn, "rq_1")
+    ending = requests.Ending(status="approved", at=AT, decision_id="dec_1", verb="approve", by="ann")
+    writes = requests.decision_writes_as_seen(seen, ending, decided("rq_1", verb="approve", args=None))
+    async with database.write() as conn:
+        counts = await events.append(conn, run.id, [("request.decided", {})], writes=writes, last=True)
+    async with database.read() as conn:
+        after = await requests.get(conn, "rq_1")
+        stored = await requests.decision(conn, "dec_1")
+        happened = [each.type for each in await events.after(conn, 0, run_id=run.id)]
+    assert after is not None
+    if change is None:
+        assert (counts, after.status, after.decided_by) == ([1, 1], "approved", "ann")
+        assert stored is not None
+        assert happened == ["request.decided"]
+    else:
+        assert (counts, stored, after) == ([0, 0], None, before)
+        assert "request.decided" not in happened
 
 
 async def test_a_run_that_ends_cancels_only_its_pending_requests(database: Database, new_run) -> None:

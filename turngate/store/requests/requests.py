@@ -197,6 +197,21 @@ _SETTLE = (
     )
 )
 _DECIDE = Together(decisions, _SETTLE)
+_CHANGEABLE: Final = (
+    "terms",
+    "rungs_climbed",
+    "approvals",
+    "precondition",
+    "urgent_at",
+    "parked_at",
+    "claimed_by",
+    "claimed_until",
+)
+"""What may change of a request while it is pending."""
+_SETTLE_AS_SEEN = _SETTLE.where(
+    *(requests.c[name].is_not_distinct_from(bindparam(f"seen_{name}")) for name in _CHANGEABLE)
+)
+_DECIDE_AS_SEEN = Together(_SETTLE_AS_SEEN, decisions, guarded=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -428,6 +443,16 @@ def decision_writes(request_id: str, ending: Ending, decision: Decision | None) 
     """
     stored = [] if decision is None else [vars(decision)]
     return Writes(_DECIDE, {decisions: stored}, _ended(request_id, ending))
+
+
+def decision_writes_as_seen(seen: Request, ending: Ending, decision: Decision) -> Writes:
+    """Return what ends a request and stores the decision that ends it, if the request is as it was ``seen``, pending.
+
+    The first of their counts is 0, and nothing is written, where it isn't. They raise IntegrityError when the decision's id
+    was used.
+    """
+    as_seen = {f"seen_{name}": getattr(seen, name) for name in _CHANGEABLE}
+    return Writes(_DECIDE_AS_SEEN, {decisions: [vars(decision)]}, {**_ended(seen.id, ending), **as_seen})
 
 
 def _ended(request_id: str, ending: Ending) -> dict[str, str | None]:
