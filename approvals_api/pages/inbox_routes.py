@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl
@@ -14,9 +15,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
+from approvals_api.pages.diff_view import DiffView, read_diff
 from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.list_place import place_in
-from approvals_api.pages.templating import Frame, render
+from approvals_api.pages.list_place import PARAMETER, place_in, place_of
+from approvals_api.pages.templating import render
 from approvals_api.paging import decode_cursor
 from approvals_api.principal import Principal
 from approvals_api.requests import bulk
@@ -28,9 +30,10 @@ from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
+from turngate.domain.tools.preview import command_words
 from turngate.store.requests import requests, saved_views
+from turngate.store.runs import calls
 from turngate.wire.agents import AgentView
-from turngate.wire.decisions import DecidedItem
 from turngate.wire.orders import BulkItem, BulkOrder
 from turngate.wire.problems import status_of
 from turngate.wire.requests import RequestItem
@@ -111,10 +114,42 @@ def _list_state(items: list[RequestItem], count: int) -> str:
     return framed_sha256(str(count), *states)[:16]
 
 
-# Several requests at once: review each exact call that was picked, then decide them alike.
+# Several requests at once: review each exact call, then approve or reject them together.
 
 
 PICK: Final = "pick-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picked:
+    """One of several requests. ``left_out``: why it can't be approved together with the others; None: it can."""
+
+    item: RequestItem
+    stored: requests.Request
+    left_out: str | None
+
+    @property
+    def diff(self) -> DiffView | None:
+        """Its tool's preview, if that is a diff."""
+        return read_diff(self.stored.preview or "") if self.stored.preview_kind == "diff" else None
+
+    @property
+    def words(self) -> list[str] | None:
+        """The words of its tool's preview, if that is a command."""
+        return command_words(self.stored.preview or "") if self.stored.preview_kind == "command" else None
+
+
+@router.get("/requests/bulk")
+async def review_all(request: Request, services: ServicesDep, principal: OperatorDep) -> HTMLResponse:
+    """Show the pending calls that the URL's filter means, such as those of one step."""
+    words = {name: word for name, word in request.query_params.items() if name != PARAMETER}
+    wanted = InboxFilter.from_words(words).with_status("pending").of(principal.name)
+    async with services.database.read() as conn:
+        listed = await requests.page(conn, wanted, limit=MAX_ITEMS)
+        if wanted.step is not None:  # in the order in which the model wants them
+            places = await calls.places_of(conn, [(each.run_id, each.tool_call_id) for each in listed])
+            listed.sort(key=lambda each: places[each.run_id, each.tool_call_id])
+    return await _show(request, services, principal, {each.id: each.digest for each in listed})
 
 
 @router.post("/requests/bulk")
@@ -122,13 +157,14 @@ async def review(request: Request, services: ServicesDep, principal: OperatorDep
     """Show every call that was picked in the inbox, whole: nothing is approved that was not on the screen."""
     typed = await typed_of(request)
     check_form_token(request, typed.get("csrf_token"))
-    return await _show(request, services, principal, typed, None)
+    return await _show(request, services, principal, _digests(typed))
 
 
 @router.post("/requests/bulk/decide")
 async def decide(request: Request, services: ServicesDep, principal: OperatorDep) -> Response:
     """Decide the calls that were shown, and show the outcome of each."""
     typed = await typed_of(request)
+    digests = _digests(typed)
     try:
         check_form_token(request, typed.get("csrf_token"))
         verb = typed.get("action")
@@ -136,69 +172,64 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
             raise InvalidInputError("several requests can be approved or rejected: use the buttons on this page")
         order = BulkOrder(
             verb="approve" if verb == "approve" else "reject",
-            items=[BulkItem(request_id=each, digest=digest) for each, digest in _picked(typed).items()],
+            items=[BulkItem(request_id=each, digest=digest) for each, digest in digests.items()],
             message=typed.get("message", "").replace("\r\n", "\n").strip() if verb == "reject" else "",
         )
         done = await bulk.decide_many(services, principal, order, key=typed.get("key") or None)
     except TurngateError as error:
-        return await _show(request, services, principal, typed, error)
+        return await _show(request, services, principal, digests, message=typed.get("message", ""), error=error)
+    place = place_of(request)
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        by_id = {each.id: each for each in await _items(services, [item.request_id for item in done.items])}
-    return await asyncio.to_thread(draw_done, frame, done.items, by_id)
+        known = await requests.get_listed(conn, list(digests))
+        items = {each.id: each for each in await request_items(conn, list(known.values()))}
+        following = await requests.page(conn, place.filters.with_status("pending").of(principal.name), limit=1)
+    open_next = next((each.request_id for each in done.items if each.problem is not None), None)
+    open_next = open_next or next((each.id for each in following), None)
+    return await asyncio.to_thread(
+        render, "bulk_done.html", frame=frame, done=done.items, requests=items, place=place, next_pending=open_next
+    )
 
 
 async def _show(
     request: Request,
     services: Services,
     principal: Principal,
-    typed: Mapping[str, str],
-    error: TurngateError | None,
-) -> HTMLResponse:
-    picked = _picked(typed)
-    listed = await _items(services, list(picked)[:MAX_ITEMS])
-    async with services.database.read() as conn:
-        frame = await frame_of(conn, request, principal)
-    # A call that changed since the inbox was loaded, or was decided, is not what was picked.
-    fresh = [each for each in listed if each.status == "pending" and each.digest == picked[each.id]]
-    return await asyncio.to_thread(draw_review, frame, fresh, gone=len(picked) - len(fresh), typed=typed, error=error)
-
-
-def draw_review(
-    frame: Frame,
-    items: list[RequestItem],
+    digests: Mapping[str, str],
     *,
-    gone: int = 0,
-    typed: Mapping[str, str] | None = None,
+    message: str = "",
     error: TurngateError | None = None,
 ) -> HTMLResponse:
-    """Return the page of the picked calls. ``gone``: how many of them are no longer pending."""
-    alike = len({(each.tool_name, each.rule) for each in items}) == 1 and all(each.risk != "high" for each in items)
-    return render(
+    """Return the page of these calls. ``digests``: request id → digest of the call as the person knows it."""
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+        stored = await requests.get_all(conn, list(digests)[:MAX_ITEMS])
+        # A call that changed since the inbox was loaded, or was decided, is not what was picked.
+        fresh = [
+            stored[each]
+            for each, digest in digests.items()
+            if each in stored and stored[each].status == "pending" and stored[each].digest == digest
+        ]
+        items = await request_items(conn, fresh)
+    picked = [
+        Picked(item=item, stored=each, left_out=bulk.why_left_out(each, principal))
+        for item, each in zip(items, fresh, strict=True)
+    ]
+    return await asyncio.to_thread(
+        render,
         "bulk.html",
         frame=frame,
         status=HTTPStatus.OK if error is None else status_of(error),
-        items=items,
-        gone=gone,
-        alike=alike,
-        message=(typed or {}).get("message", ""),
+        ready=[each for each in picked if each.left_out is None],
+        left_out=[each for each in picked if each.left_out is not None],
+        gone=len(digests) - len(picked),
+        place=place_of(request),
+        message=message,
         problem="" if error is None else error.message,
         key=f"bulk_{secrets.token_hex(12)}",
     )
 
 
-def draw_done(frame: Frame, done: list[DecidedItem], items: Mapping[str, RequestItem]) -> HTMLResponse:
-    """Return the page with the outcome of each."""
-    return render("bulk_done.html", frame=frame, done=done, requests=items)
-
-
-async def _items(services: Services, ids: list[str]) -> list[RequestItem]:
-    """Return these requests in this order, without those that don't exist."""
-    async with services.database.glance() as conn:
-        known = await requests.get_listed(conn, ids)
-        return await request_items(conn, [known[each] for each in ids if each in known])
-
-
-def _picked(typed: Mapping[str, str]) -> dict[str, str]:
+def _digests(typed: Mapping[str, str]) -> dict[str, str]:
     """Return request id → digest of the call as it was shown."""
     return {name.removeprefix(PICK): digest for name, digest in typed.items() if name.startswith(PICK)}

@@ -31,8 +31,10 @@ from approvals_api.requests.views import request_detail
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
 from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.tools.preview import command_words
 from turngate.forms.errors import place_errors
+from turngate.store.database import Connection
 from turngate.store.requests import comments, requests
 from turngate.store.requests import presence as views
 from turngate.store.requests.requests import ListedRequest
@@ -65,11 +67,15 @@ ALONE: Final = Around()
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """The way through the inbox. ``following``: the next pending request. ``decided``: the one that led here, if one did."""
+    """The way through the inbox. ``following``: the next pending request. ``decided``: the one that led here, if one did.
+
+    ``of_step``: how many requests of its step are pending.
+    """
 
     place: ListPlace = FIRST_PAGE
     following: str | None = None
     decided: ListedRequest | None = None
+    of_step: int = 0
 
 
 NO_WAY: Final = Way()
@@ -250,6 +256,7 @@ async def show_request(
         detail = await request_detail(conn, request_id)
         following = await place.next_pending(conn, detail, principal.name)
         decided = await requests.get(conn, before) if before else None
+        of_step = await _pending_of_step(conn, detail)
         look = await presence.first_look(conn, principal, detail)
         around = Around(
             barred=_barred(detail, principal),
@@ -260,7 +267,7 @@ async def show_request(
         )
     await presence.note(services, look)
     # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
-    way = Way(place=place, following=following, decided=decided)
+    way = Way(place=place, following=following, decided=decided, of_step=of_step)
     return await asyncio.to_thread(draw_request, frame, detail, attempt, around, way=way, whole=whole)
 
 
@@ -298,6 +305,7 @@ def draw_request(
         place=way.place,
         next_pending=way.following,
         decided=way.decided,
+        of_step=way.of_step,
         state=_state_of(detail, around),
     )
 
@@ -313,6 +321,12 @@ def _barred(detail: RequestDetail, principal: Principal) -> str | None:
         missing = detail.quorum - detail.approvals
         return f"You approved this. {missing} more {'person' if missing == 1 else 'people'} must approve it."
     return None
+
+
+async def _pending_of_step(conn: Connection, detail: RequestDetail) -> int:
+    if detail.status != "pending" or detail.step is None:
+        return 0
+    return await requests.count(conn, InboxFilter(run_id=detail.run_id, step=detail.step))
 
 
 def _state_of(detail: RequestDetail, around: Around) -> str:

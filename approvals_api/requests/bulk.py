@@ -1,20 +1,22 @@
-"""Many requests decided at once, all alike: of one tool and one rule, none of high risk. Each gets its own answer."""
+"""Many requests decided at once. Each gets its own answer: what needs a decision of its own doesn't hold up the others."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final
 
 from approvals_api.principal import Principal
 from approvals_api.requests import decide
+from approvals_api.requests.eligibility import why_not
 from approvals_api.services import Services
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import InvalidInputError, TurngateError
+from turngate.domain.requests import why_alone
 from turngate.store.requests import requests
-from turngate.store.requests.requests import ListedRequest
+from turngate.store.requests.claims import live_lease
+from turngate.store.requests.requests import ListedRequest, Request
 from turngate.wire.decisions import DecidedItem, DecidedItems
 from turngate.wire.orders import BulkItem, BulkOrder
 from turngate.wire.problems import problem_document, status_of
@@ -34,8 +36,7 @@ async def decide_many(
     the first answers.
 
     Raises:
-        InvalidInputError: ``invalid_bulk``: not 1 to 100 distinct requests, more than one tool or rule, or high risk; nothing
-            was sent.
+        InvalidInputError: ``invalid_bulk``: not 1 to 100 distinct requests; nothing was sent.
         ForbiddenError: ``missing_scope``.
     """
     principal.require("requests:decide")
@@ -50,35 +51,41 @@ async def decide_many(
         raise _invalid(f"the request {ids[again]!r} is named twice", f"/items/{again}/request_id")
     async with services.database.glance() as conn:
         known = await requests.get_listed(conn, ids)
-    _check_alike([(place, known[each]) for place, each in enumerate(ids) if each in known])
     few = asyncio.Semaphore(AT_ONCE)
 
     async def decided(item: BulkItem) -> DecidedItem:
         async with few:
-            return await _decide(services, principal, order, item, _decision_id(principal, item, key))
+            decision_id = _decision_id(principal, item, key)
+            return await _decide(services, principal, order, item, decision_id, known.get(item.request_id))
 
     return DecidedItems(items=await asyncio.gather(*(decided(item) for item in items)))
 
 
-def _check_alike(known: Sequence[tuple[int, ListedRequest]]) -> None:
-    """Raise InvalidInputError unless one decision can fit them all; an unknown request gets its own answer later."""
-    for place, request in known:
-        first = known[0][1]
-        if request.risk == "high":
-            problem = f"{request.id} is of high risk: decide it alone"
-        elif request.tool_name != first.tool_name:
-            problem = f"{request.id} is about the tool {request.tool_name}, {first.id} about {first.tool_name}"
-        elif request.rule != first.rule:
-            problem = f"{request.id} is a request of rule {request.rule!r}, {first.id} of rule {first.rule!r}"
-        else:
-            continue
-        raise _invalid(f"requests decided together must share a tool and a rule: {problem}", f"/items/{place}")
+def why_left_out(request: Request, principal: Principal) -> str | None:
+    """Return why this principal can't approve the request together with others, in words for them; None: they may.
+
+    Only what the request says of itself counts: who else counts as its starter is checked when it is decided.
+    """
+    reason = why_alone(request.kind, request.risk, request.quorum) or why_not(request, principal, ())
+    if reason is not None:
+        return reason
+    if "approve" not in request.ask_terms.verbs(request.kind):
+        return "its rule lets no one approve it as it is"
+    lease = live_lease(request)
+    return None if lease is None or lease.claimed_by == principal.name else f"{lease.claimed_by} has claimed it"
 
 
 async def _decide(
-    services: Services, principal: Principal, order: BulkOrder, item: BulkItem, decision_id: str | None
+    services: Services,
+    principal: Principal,
+    order: BulkOrder,
+    item: BulkItem,
+    decision_id: str | None,
+    request: ListedRequest | None,
 ) -> DecidedItem:
     try:
+        if request is not None and order.verb == "approve":
+            _require_common(request)
         decision = order.decision(item)
         answer = await decide.submit(services, principal, item.request_id, decision, decision_id=decision_id)
     except TurngateError as error:
@@ -97,6 +104,13 @@ async def _decide(
         request_status=answer.status,
         problem=None,
     )
+
+
+def _require_common(request: ListedRequest) -> None:
+    alone = why_alone(request.kind, request.risk, request.quorum)
+    if alone is not None:
+        message = f"decide this on its own: {alone}"
+        raise InvalidInputError(message, code="decide_alone", errors=[{"pointer": "/decision", "message": message}])
 
 
 def _failed(item: BulkItem, decision_id: str | None, status: HTTPStatus, problem: dict[str, object]) -> DecidedItem:

@@ -80,8 +80,15 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
 async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> list[RequestItem]:
     """Return requests as the inbox shows them, with the tasks that lead to them."""
     tasks = await runs.tasks_of(conn, {each.run_id for each in listed if not is_external(each.agent)})
+    places = await calls.places_of(conn, [(each.run_id, each.tool_call_id) for each in listed])
     return [
-        RequestItem.model_validate({**vars(each), "tasks": [vars(task) for task in tasks.get(each.run_id, [])]})
+        RequestItem.model_validate(
+            {
+                **vars(each),
+                "step": places.get((each.run_id, each.tool_call_id), (None,))[0],
+                "tasks": [vars(task) for task in tasks.get(each.run_id, [])],
+            }
+        )
         for each in listed
     ]
 

@@ -24,7 +24,7 @@ from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit, Reque
 from approvals_api.validation.exact_json import member_text
 from approvals_api.validation.text import STORABLE
 from turngate.domain.requests import RequestKind
-from turngate.domain.runs.inbox import InboxFilter, InboxOrder, InboxStatus
+from turngate.domain.runs.inbox import MAX_STEP, InboxFilter, InboxOrder, InboxStatus
 from turngate.store.requests import requests
 from turngate.store.requests.presence import ActiveViewer
 from turngate.store.requests.requests import MOST_SEARCHED
@@ -74,6 +74,7 @@ async def inbox_filter(
     risk: Annotated[Literal["low", "medium", "high"] | None, Query(description="Only of this risk.")] = None,
     rule: Annotated[str | None, _named("Only requests of this rule.")] = None,
     run_id: Annotated[str | None, _named("Only this run's.")] = None,
+    step: Annotated[int | None, Query(description="Only of this step of its run.", ge=0, le=MAX_STEP)] = None,
     claimed: Annotated[
         str | None, _named("Who holds the claim: a person's name, `me` for yourself, `nobody` for no one.")
     ] = None,
@@ -95,6 +96,7 @@ async def inbox_filter(
         risk=risk,
         rule=rule,
         run_id=run_id,
+        step=step,
         claimed=claimed,
         parked=parked,
         order=order,
@@ -303,7 +305,7 @@ class BulkItem(_Body):
 
 
 class BulkBody(_Body):
-    """Decide several requests of one tool and one rule in the same way; none of high risk."""
+    """Decide several requests in the same way."""
 
     decision: Literal["approve", "reject"]
     items: Annotated[list[BulkItem], Field(min_length=1, max_length=MAX_ITEMS)]
@@ -322,7 +324,8 @@ async def decide_requests(
 ) -> DecidedItems:
     """Decide many requests in the same way; each gets its own answer.
 
-    422 with `invalid_bulk` and no decision unless all are of one tool and one rule and none is of high risk. The same
-    body with the same Idempotency-Key gets the first answers.
+    A call of high risk, one that several people have to approve, and a question can't be approved like this: its answer
+    has the status 422 and the code `decide_alone`. All others are decided. The same body with the same Idempotency-Key gets
+    the first answers.
     """
     return await bulk.decide_many(services, principal, body.order, key=idempotency_key)

@@ -1,4 +1,4 @@
-"""Many decisions at once: each item has its own answer, and requests that one look can't cover are refused together."""
+"""Many decisions at once: each item has its own answer."""
 
 from __future__ import annotations
 
@@ -95,27 +95,40 @@ async def test_each_item_may_have_its_own_decision_id(api: Api) -> None:
     assert (alone.status_code, alone.json()["decision_id"]) == (200, first["decision_id"])
 
 
-async def test_what_one_look_cannot_cover_is_refused_whole(api: Api) -> None:
-    """Two tools, two rules, high risk, a request twice, none, too many: 422, and every request still waits."""
-    one, two, shared, risky = await gated(api, "pay 1", "pay 2", "pay_shared 3", "pay 4")
-    too_many = [{"id": f"rq_{number}", "digest": "0"} for number in range(101)]
+async def test_what_needs_its_own_decision_does_not_hold_up_the_others(api: Api) -> None:
+    """Two tools and rules are approved together; high risk, a quorum and a question say that they are decided alone."""
+    one, shared, risky, several, question = await gated(
+        api, "pay 1", "pay_shared 3", "pay 4", "pay 5", "ask_person Which colour?"
+    )
     async with (
         changed(api.stack.database, tables.requests, {"id": risky["id"]}, risk="high"),
-        changed(api.stack.database, tables.requests, {"id": two["id"]}, rule="another"),
+        changed(api.stack.database, tables.requests, {"id": several["id"]}, quorum=2),
     ):
-        for targets, pointer in (
-            ([one, shared], "/items/1"),
-            ([one, two], "/items/1"),
-            ([risky], "/items/0"),
-            ([{"id": "rq_none", "digest": "0"}, one, risky], "/items/2"),
-            ([one, one], "/items/1/request_id"),
-            ([], "/items"),
-            (too_many, "/items"),
-        ):
-            refused = await bulk(api, *targets)
-            assert refused.status_code == 422, refused.text
-            assert [each["pointer"] for each in refused.json()["errors"]] == [pointer]
-    assert await statuses(api, one, two, shared, risky) == ["pending"] * 4
+        items = (await bulk(api, risky, one, several, question, shared)).json()["items"]
+        assert [(each["status"], (each["problem"] or {}).get("code")) for each in items] == [
+            (422, "decide_alone"),
+            (200, None),
+            (422, "decide_alone"),
+            (422, "decide_alone"),
+            (200, None),
+        ]
+        assert "high risk" in items[0]["problem"]["detail"]
+        assert "2 people" in items[2]["problem"]["detail"]
+        waiting = await statuses(api, one, shared, risky, several, question)
+        assert waiting == ["approved", "approved", "pending", "pending", "pending"]
+        rejected = (await bulk(api, risky, several, question, decision="reject", message="no")).json()["items"]
+        assert [each["request_status"] for each in rejected] == ["rejected"] * 3
+
+
+async def test_a_list_that_names_no_requests_is_refused(api: Api) -> None:
+    """A request twice, none, too many: 422, and every request still waits."""
+    (one,) = await gated(api, "pay 1")
+    too_many = [{"id": f"rq_{number}", "digest": "0"} for number in range(101)]
+    for targets, pointer in (([one, one], "/items/1/request_id"), ([], "/items"), (too_many, "/items")):
+        refused = await bulk(api, *targets)
+        assert refused.status_code == 422, refused.text
+        assert [each["pointer"] for each in refused.json()["errors"]] == [pointer]
+    assert await statuses(api, one) == ["pending"]
 
 
 async def test_i10_an_agent_decides_none_of_many(api: Api) -> None:

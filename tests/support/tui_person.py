@@ -99,6 +99,8 @@ def calling(tool: str, arguments: dict[str, Any], say: str = "I will.") -> str:
 class Talker(DrivenTalker):
     """As for the drivers; ``raw {say, tool, arguments}`` calls with exactly these arguments, with a text that may deceive.
 
+    ``more``: further calls of the same step, tool and arguments each.
+
     ``hold``: its words are streamed, but its response is complete only once this is set.
     """
 
@@ -114,7 +116,8 @@ class Talker(DrivenTalker):
         last = request.messages[-1]
         if last.role == "user" and last.text.startswith("raw "):
             order = json.loads(last.text[4:])
-            return says(order["say"], call(order.get("tool", "write"), order["arguments"]))
+            more = (call(tool, arguments) for tool, arguments in order.get("more", []))
+            return says(order["say"], call(order.get("tool", "write"), order["arguments"]), *more)
         return await super().generate(request)
 
 

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 from pydantic import BaseModel, Field
-from support.engine import Cast, ListModel, Stack, call, says, stack
+from support.engine import Cast, ListModel, Stack, call, says, stack, until
 from support.sub_agent_app import LIMITS, Acting, World
 from temporalio.client import Client
 
@@ -176,17 +176,17 @@ POLICY = Policy(
 
 
 class WrittenModel:
-    """Does what the user's message says, a JSON list of ``[words, tool, raw arguments]``, then ends."""
+    """Does what the user's message says, a JSON list of ``[words, tool, raw arguments, …]``, then ends."""
 
     name = "scripted:written"
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         last = request.messages[-1]
         try:
-            words, name, raw = json.loads(last.text)
+            words, *wanted = json.loads(last.text)
         except ValueError:
             return says("All done.\nThe answer is 42.")
-        return says(words, call(name, raw))
+        return says(words, *(call(name, raw) for name, raw in zip(wanted[::2], wanted[1::2], strict=True)))
 
     async def aclose(self) -> None:
         return None
@@ -215,6 +215,17 @@ class Site:
     async def gated(self, name: str, raw: str, words: str = "I will do it.") -> requests.Request:
         """Start a run whose first call waits for a person; returns its request."""
         return await self.stack.request(await self.start(name, raw, words))
+
+    async def gated_step(self, *wanted: tuple[str, str]) -> list[requests.Request]:
+        """Start a run whose first step has these calls, tool and arguments each, all waiting for a person."""
+        run = await self.stack.start(json.dumps(["I will do it.", *(text for pair in wanted for text in pair)]))
+
+        async def opened() -> list[requests.Request] | None:
+            async with self.stack.database.read() as conn:
+                waiting = await requests.of_run(conn, run.id)
+            return waiting if len(waiting) == len(wanted) else None
+
+        return await until(opened, "requests of the step")
 
     async def lost(self, name: str, raw: str) -> requests.Request:
         """A ``once`` call whose worker died while it ran: it has an execution row, and no result ever came."""

@@ -54,6 +54,7 @@ class Where(TypedDict, total=False):
     risk: Risk
     rule: str
     run_id: str
+    step: int
     claimed: str
     parked: bool
     order: InboxOrder
@@ -116,7 +117,9 @@ def decide_requests(
     message: str = "",
     idempotency_key: str | None = None,
 ) -> Call[DecidedItems]:
-    """Decide requests of one tool and one rule alike, and return the result of each.
+    """Decide several requests in the same way, and return the result of each.
+
+    What can't be approved together with others (high risk, several approvals, a question) has the problem ``decide_alone``.
 
     Args:
         digests: request id → the digest of the call as it was shown; 1 to 100.
@@ -125,7 +128,7 @@ def decide_requests(
         idempotency_key: the same again gets the first answers; None makes one.
 
     Raises:
-        InvalidInputError: ``invalid_bulk``: more than one tool or rule, or high risk; nothing was sent.
+        InvalidInputError: ``invalid_bulk``: not 1 to 100 requests; nothing was sent.
         ForbiddenError: the credential may not decide.
     """
     items = [{"request_id": request_id, "digest": digest} for request_id, digest in digests.items()]

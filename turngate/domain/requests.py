@@ -41,6 +41,17 @@ def runs_the_call(kind: RequestKind, verb: Verb, outcome: Resolution | None) -> 
     return kind == "approval" and verb in {"approve", "edit"}
 
 
+def why_alone(kind: RequestKind, risk: str, quorum: int) -> str | None:
+    """Return why a call can't be approved together with others, in words for people; None: it can."""
+    if kind == "question":
+        return "the agent asks a question, which needs an answer"
+    if kind == "outcome":
+        return "someone has to find out what happened to this call"
+    if risk == "high":
+        return "it is of high risk"
+    return f"{quorum} people have to approve it" if quorum > 1 else None
+
+
 # What happens to a message that someone sends while a run of its conversation works or waits.
 
 

@@ -205,7 +205,7 @@ class BulkItem(Order):
 
 
 class BulkOrder(Order):
-    """One decision of many requests, 1 to 100 of one tool and one rule. ``message``: what the agents read."""
+    """One decision of many requests, 1 to 100. ``message``: what the agents read."""
 
     verb: Literal["approve", "reject"]
     items: Sequence[BulkItem]

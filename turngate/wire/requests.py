@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
-from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb
+from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb, why_alone
 from turngate.domain.runs.inbox import InboxStatus
 from turngate.domain.tools.presentation import Presentation
 from turngate.domain.tools.results import ToolResult
@@ -34,6 +34,7 @@ class RequestItem(View):
 
     ``approvals``: how many of the ``quorum`` it has. ``parked_at``: since when it waits without expiring, because its time
     ran out or its run is unattended. ``claimed_by`` counts until ``claimed_until``. ``rungs_climbed``: of its escalation ladder.
+    ``step``: of its run; None: its call is not in the store.
     """
 
     id: str
@@ -61,12 +62,18 @@ class RequestItem(View):
     parked_at: str | None = None
     claimed_by: str | None = None
     claimed_until: str | None = None
+    step: int | None = None
     tasks: list[TaskView] = Field(default_factory=list)
 
     @property
     def agents(self) -> str:
         """The agents that lead to the one that asks, and that one."""
         return agents_path(self.path, self.agent)
+
+    @property
+    def alone(self) -> str | None:
+        """Why it can't be approved together with others, in words for people; None: it can."""
+        return why_alone(self.kind, self.risk, self.quorum)
 
 
 class ApprovalView(View):

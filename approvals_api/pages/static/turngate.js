@@ -562,7 +562,7 @@ function isOnScreen(element) {
 
 function approve(event) {
   const button = $("[data-approve]", main());
-  const call = $("#call");
+  const call = $("[data-must-see]", main());
   if (button === null || call === null || button.matches(":disabled")) return;
   if (!isOnScreen(call)) {
     disarm();
@@ -636,6 +636,7 @@ const KEYS = {
   a: approve,
   e: () => show("edit"),
   r: () => $("#reject-message")?.focus(),
+  b: () => $("[data-step]")?.click(),
   n: () => $("[data-next]")?.click(),
   u: () => $("[data-up]")?.click(),
   "/": () => $("#search")?.select(),

@@ -155,6 +155,31 @@ async def test_questions_are_answered_and_many_are_decided_together(api: Api) ->
         assert [(await person.decided(each))["verb"] for each in both] == ["approve", "approve"]
 
 
+async def test_a_step_is_decided_in_one_act(api: Api) -> None:
+    """`b` shows the calls of a step whole; `a` `a` approves them but the one of high risk, which says why it is left."""
+    calls = [["pay", json.dumps({"cents": cents})] for cents in (21, 22)]
+    order = {"say": "All three.", "tool": "wire", "arguments": json.dumps({"cents": 20}), "more": calls}
+    run_id = (await api.gated(f"raw {json.dumps(order)}"))["run_id"]
+    async with person_at(api, size=(100, 40)) as person:
+        await person.sees("3 wait for a person")
+        await person.opens()
+        await person.press("b")
+        await person.sees("Decide together")
+        screen = await person.sees("Approve this on its own: it is of high risk.")
+        assert screen.index('"cents": 21') < screen.index('"cents": 20')
+        await person.press("a")
+        await person.sees("Press a again to approve 2.")
+        await asyncio.sleep(0.2)  # a person's pause, as in Person.twice
+        await person.press("a")
+        await person.sees("2 decided, 1 not")
+    listed = (await api.operator.get("/api/v1/requests", params={"status": "all", "run_id": run_id})).json()["items"]
+    assert sorted((each["tool_name"], each["status"]) for each in listed) == [
+        ("pay", "approved"),
+        ("pay", "approved"),
+        ("wire", "pending"),
+    ]
+
+
 @pytest.mark.exhaustive
 async def test_others_decisions_appear_and_nothing_typed_is_lost(api: Api) -> None:
     """The screen says who decided a request meanwhile, also above a dialog, which keeps its text; a claim refuses in words."""

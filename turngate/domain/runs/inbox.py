@@ -31,6 +31,9 @@ SHARE: Final[Mapping[Risk, float]] = {"low": 1.0, "medium": 0.5, "high": 0.25}
 MAX_WORDS: Final = 8
 """Of one search."""
 
+MAX_STEP: Final = 2**31 - 1
+"""The greatest integer that the databases compare with."""
+
 Name = Annotated[str, Field(min_length=1, max_length=255, pattern=STORABLE)]
 
 
@@ -38,6 +41,7 @@ class InboxFilter(BaseModel):
     """Which requests, all conditions together, in which order; None: whatever it is.
 
     ``search``: words that all occur in the request or its run's task (see :attr:`words`). ``rule``: the rule that asked.
+    ``step``: of its run.
     ``claimed``: the person who has claimed it, :data:`ME` (see :meth:`of`) or :data:`UNCLAIMED`; a claim that has run out is
     no one's. ``parked``: it ran out of time and waits on. ``order``: of pending requests (:func:`urgent_at`).
     """
@@ -52,6 +56,7 @@ class InboxFilter(BaseModel):
     risk: Literal["low", "medium", "high"] | None = None
     rule: Name | None = None
     run_id: Name | None = None
+    step: Annotated[int, Field(ge=0, le=MAX_STEP)] | None = None
     claimed: Name | None = None
     parked: bool | None = None
     order: InboxOrder = "urgency"

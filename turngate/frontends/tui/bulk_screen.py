@@ -1,4 +1,4 @@
-"""Many requests at once: all of them are shown whole, and only what was shown is decided."""
+"""Many requests at once: each call is shown whole, and only what was shown is decided."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from turngate.wire.requests import RequestItem
 
 
 class BulkScreen(LiveScreen):
-    """Decides requests of one tool and one rule alike. High risk is decided one by one; the API says so."""
+    """Decides several requests in the same way. What is approved on its own, such as high risk, comes last, with the reason."""
 
     KEYS = "j k scroll  a a approve all  r reject all  Escape back  ? keys"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -33,7 +33,7 @@ class BulkScreen(LiveScreen):
 
     def __init__(self, session: Session, chosen: list[RequestItem]) -> None:
         super().__init__(session)
-        self.chosen = chosen
+        self.chosen = [*(each for each in chosen if each.alone is None), *(each for each in chosen if each.alone)]
         self._result: dict[str, str] = {}
         self._double_press = DoublePress(self, self.say)
 
@@ -50,7 +50,7 @@ class BulkScreen(LiveScreen):
         self.title_line(line(("Decide together  ", "bold"), f"{len(self.chosen)} requests, each as it would run"))
         lines = []
         for item in self.chosen:
-            result = self._result.get(item.id, "")
+            result = self._result.get(item.id, "" if item.alone is None else f"Approve this on its own: {item.alone}.")
             lines.append(
                 at(
                     "",
@@ -69,14 +69,19 @@ class BulkScreen(LiveScreen):
     def action_approve(self) -> None:
         """Approve all of them, once all of them were on screen."""
         reading = self.query_one(ScrolledText)
+        count = sum(each.alone is None for each in self.chosen)
         if self._result:
             self.say("They were decided; see the result of each.")
+        elif not count:
+            self.say("None of these can be approved together with others.")
         elif not reading.was_read:
             self._double_press.disarm()
             reading.scroll_page_down(animate=False)
             self.say("There is more below: look at all of them, then press a.")
         else:
-            self._double_press.press("a", f"Press a again to approve all {len(self.chosen)}.", self._approve)
+            self._double_press.press(
+                "a", f"Press a again to approve {'all ' if count == len(self.chosen) else ''}{count}.", self._approve
+            )
 
     def _approve(self) -> None:
         self.run_worker(self._send("approve", ""))

@@ -19,6 +19,7 @@ from turngate.client.requests import Where
 from turngate.domain.errors import NotFoundError, TurngateError, UnavailableError
 from turngate.domain.requests import Verb
 from turngate.frontends.tui.answers import AnswerDialogs, answer_of
+from turngate.frontends.tui.bulk_screen import BulkScreen
 from turngate.frontends.tui.dialogs import AskDialog, TextDialog
 from turngate.frontends.tui.double_press import DoublePress
 from turngate.frontends.tui.form_dialog import FormDialog
@@ -44,6 +45,8 @@ from turngate.wire.requests import CommentView, RequestDetail, Viewer
 PRESENCE_SECONDS: Final = 25.0
 """Between two signs that someone still looks; one counts for a minute."""
 MAX_COMMENTS: Final = 200
+MAX_AT_ONCE: Final = 100
+"""Most requests that are decided together."""
 INERT_SECONDS: Final = 0.3
 """After another request, or another state of it, came on screen: keys typed before were not meant for it."""
 KEYS_OF: Final[dict[Verb, str]] = {
@@ -70,6 +73,7 @@ class RequestScreen(LiveScreen):
         Binding("h", "ask('happened')", "It happened"),
         Binding("d", "did_not_happen", "It did not happen"),
         Binding("t", "tell_model", "Unknown"),
+        Binding("b", "step", "Decide its step"),
         Binding("c", "claim", "Claim"),
         Binding("w", "comment", "Comment"),
         Binding("v", "conversation", "What led to it"),
@@ -390,6 +394,25 @@ class RequestScreen(LiveScreen):
         if sent is not None:
             self.say(sent.words)
         self.refresher.ask()
+
+    def action_step(self) -> None:
+        """Decide all pending requests of this step together."""
+        self._double_press.disarm()
+        if self.request is not None:
+            self.run_worker(self._step(self.request))
+
+    async def _step(self, request: RequestDetail) -> None:
+        if request.step is None:
+            return
+        try:
+            page = await self.client.list_requests(limit=MAX_AT_ONCE, run_id=request.run_id, step=request.step)
+        except TurngateError as error:
+            self.failed(error)
+            return
+        if len(page.items) > 1:
+            self.app.push_screen(BulkScreen(self.session, page.items), lambda _: self.refresher.ask())
+        else:
+            self.say("No other request of this step waits.")
 
     def action_conversation(self) -> None:
         """Show the conversation that led to the call."""

@@ -37,7 +37,7 @@ from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.joined import parts
-from turngate.store.tables import approvals, decisions, requests, runs
+from turngate.store.tables import approvals, calls, decisions, requests, runs
 from turngate.store.together import Together, Writes
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestItem
@@ -140,6 +140,9 @@ def _plain_conditions(wanted: InboxFilter) -> list[ColumnElement[bool]]:
         "run_id": wanted.run_id,
     }
     conditions.extend(requests.c[name] == value for name, value in exactly.items() if value is not None)
+    if wanted.step is not None:
+        of_call = (calls.c.run_id == requests.c.run_id, calls.c.tool_call_id == requests.c.tool_call_id)
+        conditions.append(select(calls.c.step).where(*of_call, calls.c.step == wanted.step).exists())
     if wanted.claimed is not None:
         conditions.append(_claimed(wanted.claimed))
     if wanted.parked is not None:
@@ -365,6 +368,12 @@ async def get_listed(conn: Connection, request_ids: Collection[str]) -> dict[str
     """Return those of these requests that exist, by id."""
     rows = await conn.execute(select(*_LISTED).where(requests.c.id.in_(request_ids)))
     return {row["id"]: ListedRequest(**row) for row in rows.mappings()}
+
+
+async def get_all(conn: Connection, request_ids: Collection[str]) -> dict[str, Request]:
+    """Return those of these requests that exist, by id, with all that they say."""
+    rows = await conn.execute(select(requests).where(requests.c.id.in_(request_ids)))
+    return {row["id"]: Request(**row) for row in rows.mappings()}
 
 
 async def with_decision(conn: Connection, request_id: str, decision_id: str) -> tuple[Request | None, Decision | None]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from pydantic_core import PydanticSerializationError
-from sqlalchemy import Select, bindparam, func, insert, select, update
+from sqlalchemy import Select, bindparam, func, insert, select, tuple_, update
 
 from turngate.domain.digest import call_digest
 from turngate.domain.runs.budgets import AFTER_THE_STEP
@@ -134,6 +134,13 @@ async def get(conn: Connection, run_id: str, tool_call_id: str) -> Call | None:
     query = select(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
     row = (await conn.execute(query)).mappings().one_or_none()
     return Call(**row) if row else None
+
+
+async def places_of(conn: Connection, wanted: Collection[tuple[str, str]]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return the step of each of these calls (run and id) and its position there; none for a call that doesn't exist."""
+    key = calls.c.run_id, calls.c.tool_call_id
+    rows = await conn.execute(select(*key, calls.c.step, calls.c.position).where(tuple_(*key).in_(wanted)))
+    return {(row.run_id, row.tool_call_id): (row.step, row.position) for row in rows}
 
 
 async def of_step(conn: Connection, run_id: str, step: int) -> list[Call]:

@@ -1,0 +1,114 @@
+"""Several requests decided in one act: a whole step, or any selection of the inbox."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.async_api import expect
+
+SCREENS = [{"width": 320, "height": 568}, {"width": 1280, "height": 720}]
+CALLS = "document.querySelector('[data-must-see]').getBoundingClientRect()"
+
+
+def refund(order: str) -> str:
+    return json.dumps({"order": order, "cents": 7})
+
+
+class Keyboard:
+    """The keys of a page, counted."""
+
+    def __init__(self, page):
+        self.page = page
+        self.pressed = 0
+
+    async def press(self, key):
+        self.pressed += 1
+        await self.page.keyboard.press(key)
+
+    async def read_to_the_end(self):
+        """Scroll through the calls by the space bar, page by page, as a person who reads them."""
+        whole = await self.page.evaluate(f"String(Math.round({CALLS}.height))")
+        calls = self.page.locator("[data-must-see]")
+        await expect(calls).to_have_attribute("data-seen-to", await self.page.evaluate(
+            f"String(Math.round(Math.min({CALLS}.height, innerHeight - {CALLS}.top)))"
+        ))  # fmt: skip
+        while await calls.get_attribute("data-seen-to") != whole:
+            before = await calls.get_attribute("data-seen-to")
+            await self.press("Space")
+            await expect(calls).not_to_have_attribute("data-seen-to", before)
+
+    async def approve(self):
+        await self.press("a")
+        await self.page.wait_for_selector("[data-approve][data-ready]")
+        await self.press("a")
+
+
+@pytest.mark.parametrize("viewport", SCREENS, ids=["phone", "desktop"])
+async def test_a_step_of_eight_calls_is_decided_by_few_keys(site, open_page, viewport):
+    """`b`, a look at every call and `a` `a` approve all of a step but what needs a decision of its own; `n` goes there."""
+    mark = f"step-{viewport['width']}"
+    step = [("refund", refund(f"{mark}-{number}")) for number in range(7)]
+    waiting = await site.gated_step(*step, ("deploy", json.dumps({"target": mark})))
+    risky = next(each for each in waiting if each.tool_name == "deploy")
+    others = [each for each in waiting if each is not risky]
+    page = await open_page(f"/requests/{others[0].id}", viewport=viewport)
+    keys = Keyboard(page)
+    await keys.press("b")
+    await page.wait_for_url("**/requests/bulk?**")
+    await expect(page.locator("h1")).to_have_text("May these 7 run?")
+    await expect(page.locator("#left-out + .rows")).to_contain_text("it is of high risk")
+    await expect(page.locator(".several")).to_contain_text(f"{mark}-6")
+    await keys.read_to_the_end()
+    scrolled = keys.pressed - 1
+    await keys.approve()
+    await expect(page.locator("h1")).to_have_text("7 of 8 decided")
+    assert keys.pressed - scrolled == 3
+    assert (await site.now(risky)).status == "pending"
+    await keys.press("n")
+    await page.wait_for_url(f"**/requests/{risky.id}")
+    await site.stack.decide(risky, "reject")
+    await site.ended(risky)
+    assert sorted(ran["order"] for ran in site.ran.of("refund") if ran["order"].startswith(mark)) == [
+        f"{mark}-{number}" for number in range(7)
+    ]
+
+
+async def test_calls_below_the_screen_are_not_approved(site, open_page):
+    """Neither `a` nor the button approves several calls before the last of them was on the screen, nor does a held key."""
+    waiting = await site.gated_step(*(("refund", refund(f"unseen-{number}")) for number in range(8)))
+    page = await open_page(f"/requests/bulk?run_id={waiting[0].run_id}", viewport=SCREENS[0])
+    await page.evaluate("scrollTo({ top: document.body.scrollHeight, behavior: 'instant' })")
+    await page.locator("[data-approve]").click()
+    await expect(page.locator("[data-say]")).to_contain_text("There is more of the call below")
+    for _press in range(2):
+        await page.keyboard.press("a")
+    for _repeat in range(30):
+        await page.keyboard.down("a")
+    await page.keyboard.up("a")
+    await expect(page.locator("[data-approve]")).to_have_text("Approve 8")
+    assert [(await site.now(each)).status for each in waiting] == ["pending"] * 8
+    await page.get_by_label("Reason to reject").fill("all wrong")
+    await page.get_by_role("button", name="Reject 8").click()
+    await expect(page.locator("h1")).to_have_text("8 of 8 decided")
+    assert all(["all wrong" in (await site.ended(each)).settled_result.reason for each in waiting])
+
+
+async def test_a_mixed_selection_is_rejected_with_one_reason(site, open_page):
+    """Without JavaScript: calls of different tools and risks are rejected together, and the way back is the list's own."""
+    waiting = [
+        await site.gated("refund", refund("mixed")),
+        await site.gated("shell", '{"argv": ["ls"]}'),
+        await site.gated("deploy", '{"target": "mixed"}'),
+    ]
+    page = await open_page("/?order=age", java_script_enabled=False)
+    for each in waiting:
+        await page.locator(f'input[name="pick-{each.id}"]').check()
+    await page.get_by_role("button", name="Review the selected requests").click()
+    await expect(page.locator("h1")).to_have_text("May these 2 run?")
+    await page.get_by_label("Reason to reject").fill("not today")
+    await page.get_by_role("button", name="Reject all 3").click()
+    await expect(page.locator("h1")).to_have_text("3 of 3 decided")
+    assert await page.get_by_role("link", name="To the inbox").get_attribute("href") == "/?order=age"
+    for each in waiting:
+        assert "not today" in (await site.ended(each)).settled_result.reason
