@@ -10,11 +10,12 @@ import contextlib
 import hashlib
 import hmac
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from fastapi import Request, Response
 
 from approvals_api.principal import Principal
+from approvals_api.settings import ATTEMPT_SECONDS
 from turngate.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from turngate.domain.identity import ROLE_SCOPES
 from turngate.store.access import sessions, tokens
@@ -26,6 +27,9 @@ SESSION_COOKIE = "turngate_session"
 HOST_PREFIX = "__Host-"
 """Browsers take a cookie of such a name only with ``Secure`` and for this host alone, so no other host can plant one."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+WANTED_PAGE_COOKIE = "turngate_wanted_page"
+"""The page that a person asked for before they were logged in."""
+MAX_WANTED_PAGE_CHARS = 2_000
 
 
 async def authenticate(services: Services, request: Request) -> Principal:
@@ -156,3 +160,33 @@ def set_session_cookie(request: Request, response: Response, secret: str) -> Non
 def clear_session_cookie(request: Request, response: Response) -> None:
     """Remove the session from the browser."""
     response.delete_cookie(cookie_name(request), path="/", httponly=True, samesite="lax", secure=is_https(request))
+
+
+def keep_wanted_page(request: Request, response: Response) -> None:
+    """Have the browser remember the page that it asked for, so that the log-in leads there, whichever way it is done."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    page = quote(f"{quote(request.url.path)}{query}", safe="")
+    if len(page) <= MAX_WANTED_PAGE_CHARS:
+        response.set_cookie(
+            cookie_name(request, WANTED_PAGE_COOKIE),
+            page,
+            max_age=ATTEMPT_SECONDS,
+            path="/",
+            httponly=True,
+            samesite="lax",
+            secure=is_https(request),
+        )
+
+
+def wanted_page(request: Request) -> str:
+    """Return our page that the person asked for before they were logged in; else the inbox's."""
+    page = unquote(request.cookies.get(cookie_name(request, WANTED_PAGE_COOKIE), ""))
+    # A browser reads `//host` and `/\host` as another site, also with a tab or a line break between the two.
+    ours = page.startswith("/") and page.isascii() and page.isprintable() and page[1:2] not in {"/", "\\"}
+    return page if ours and len(page) <= MAX_WANTED_PAGE_CHARS else "/"
+
+
+def forget_wanted_page(request: Request, response: Response) -> None:
+    """Remove the page from the browser."""
+    name = cookie_name(request, WANTED_PAGE_COOKIE)
+    response.delete_cookie(name, path="/", httponly=True, samesite="lax", secure=is_https(request))

@@ -20,6 +20,7 @@ from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
+from approvals_api.http.authentication import keep_wanted_page
 from approvals_api.http.security_headers import SECURITY_HEADERS
 from turngate.domain.errors import InvalidInputError, TooManyRequestsError, TurngateError
 from turngate.domain.text.hidden_text import escape_hidden
@@ -149,7 +150,9 @@ class _ErrorAnswers:
         if self._render_page is None or not wants_page(request):
             return problem_response(status, code, detail, details, headers)
         if status == HTTPStatus.UNAUTHORIZED and request.method == "GET":
-            return RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+            to_login = RedirectResponse("/login", HTTPStatus.SEE_OTHER)
+            keep_wanted_page(request, to_login)
+            return to_login
         page = self._render_page(request, status, status.phrase, detail, details)
         page.headers.update(headers or {})
         return page

@@ -105,8 +105,9 @@ async def logout(request: Request, services: ServicesDep) -> Response:
 
 
 def _let_in(request: Request, secret: str) -> Response:
-    response = RedirectResponse("/", status_code=303)
+    response = RedirectResponse(authentication.wanted_page(request), status_code=303)
     authentication.set_session_cookie(request, response, secret)
+    authentication.forget_wanted_page(request, response)
     return response
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from urllib.parse import quote
 
 import httpx
 import pytest
 from sqlalchemy import update
 from support.api_server import token_for
-from support.login_app import Door, door_on
+from support.login_app import Door, door_on, log_in
 from support.users import added, audit_events
 
-from approvals_api.http.authentication import SESSION_COOKIE, form_token
+from approvals_api.http.authentication import SESSION_COOKIE, WANTED_PAGE_COOKIE, form_token
 from turngate.store.access import sessions, tokens
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
@@ -60,6 +61,43 @@ async def test_a_person_sees_and_ends_their_own_sessions_only(door: Door) -> Non
         assert (await ann.get("/api/v1/me")).status_code == 401
     ended = [(payload["name"], payload["by"]) for _kind, payload in await audit_events(door.database, "session.ended")]
     assert ended == [("bob", "root"), ("ann", "ann")]
+
+
+async def test_a_link_to_a_page_survives_the_login(door: Door) -> None:
+    """A login leads to the page that was asked for before it, once; the next login leads to the inbox."""
+    await door.add("ann")
+    async with door.browser() as browser:
+        redirect = await browser.get("/requests/rq_1?list=agent%3Da%2526b&x=%C3%A4")
+        assert (redirect.status_code, redirect.headers["location"]) == (303, "/login")
+        await browser.get("/login")
+        assert (await log_in(browser, "ann", "wrong horse")).status_code == 403
+        let_in = await log_in(browser, "ann")
+        assert (let_in.status_code, let_in.headers["location"]) == (
+            303,
+            "/requests/rq_1?list=agent%3Da%2526b&x=%C3%A4",
+        )
+        assert (await log_in(browser, "ann")).headers["location"] == "/"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "https://example.com/",
+        "//example.com/",
+        "/\\example.com/",
+        "/\t/example.com/",
+        "/\r\nSet-Cookie: a=b",
+        "javascript:alert(1)",
+        "",
+        "/" + "a" * 3_000,
+        "/\u2044/example.com",
+    ],
+)
+async def test_a_login_leads_to_no_other_site(door: Door, planted: str) -> None:
+    """What a cookie says is taken for a page only when it is a path of this host."""
+    await door.add("ann")
+    async with door.browser(cookies={WANTED_PAGE_COOKIE: quote(planted, safe="")}) as browser:
+        assert (await log_in(browser, "ann")).headers["location"] == "/"
 
 
 async def test_the_account_page_ends_sessions_by_forms(door: Door) -> None:
