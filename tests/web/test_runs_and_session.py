@@ -1,6 +1,8 @@
 """Starting, following and stopping runs by form; logging in and out."""
 
 import json
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from playwright.async_api import expect
 
@@ -103,6 +105,29 @@ async def test_an_empty_inbox_says_what_to_do(idle_site, open_page):
     page = await open_page("/", at=idle_site)
     await expect(page.get_by_role("link", name="Start a run").last).to_be_visible()
     await expect(page.locator(".empty")).to_contain_text("No pending requests")
+
+
+async def test_times_are_in_the_readers_zone(site, open_page):
+    """A time's title gives the reader's own time, with its zone, before UTC; without JavaScript it gives UTC."""
+    request = await site.gated("refund", '{"order": "zone", "cents": 7}')
+    instant = datetime.fromisoformat(request.created_at)
+    utc = f"{instant:%Y-%m-%d %H:%M:%S} UTC"
+    in_tokyo = f"{instant.astimezone(ZoneInfo('Asia/Tokyo')):%Y-%m-%d %H:%M:%S} GMT+9"
+    for options, title in ({"timezone_id": "Asia/Tokyo"}, f"{in_tokyo} ({utc})"), (NO_SCRIPT, utc):
+        page = await open_page(f"/requests/{request.id}", **options)
+        await expect(page.locator("main time").first).to_have_attribute("title", title)
+
+
+async def test_a_link_leads_to_its_page_through_the_login(site, open_page):
+    """Someone who follows a link without being logged in sees its page after the login, not the inbox."""
+    request = await site.gated("refund", '{"order": "link", "cents": 7}')
+    async with site.stack.database.write() as conn:
+        secret = await access.issue_link(conn, "eve")
+    page = await open_page(f"/requests/{request.id}", operator="", **NO_SCRIPT)
+    await page.wait_for_url("**/login")
+    await page.goto(f"/login?link={secret}")
+    await page.get_by_role("button", name="Log in").click()
+    await page.wait_for_url(f"**/requests/{request.id}")
 
 
 async def test_a_login_link_works_once_and_only_by_its_button(site, open_page):

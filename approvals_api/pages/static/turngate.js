@@ -49,7 +49,17 @@ function span(seconds) {
   return `${whole} s`;
 }
 
+const CLOCK = { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
+const [IN_READERS_ZONE, TIME_OF_DAY] = [{ year: "numeric", month: "2-digit", day: "2-digit", ...CLOCK }, CLOCK]
+  .map((parts) => new Intl.DateTimeFormat("sv-SE", parts)); // Swedish dates are ISO 8601's, as the server writes them
+
 function tellTimes() {
+  for (const time of document.querySelectorAll("time:not([data-zoned])")) {
+    const at = new Date(time.dateTime);
+    time.dataset.zoned = "";
+    time.title = `${IN_READERS_ZONE.format(at)} (${time.title})`;
+    if ("clock" in time.dataset) time.textContent = TIME_OF_DAY.format(at);
+  }
   for (const time of document.querySelectorAll("time[data-ago], time[data-until]")) {
     const seconds = (Date.parse(time.dateTime) - Date.now()) / 1000;
     if ("ago" in time.dataset) time.textContent = `${span(-seconds)} ago`;
