@@ -51,7 +51,7 @@ async def test_an_examples_own_tests_pass(example: str, tmp_path: Path) -> None:
     """An example's tests run as its reader would run them, in the example's directory."""
     # In a process of its own: the reader's pytest has none of this project's options, fixtures or paths.
     pytest_run = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={tmp_path}/t"),
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/t"),
         cwd=EXAMPLES / example,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
