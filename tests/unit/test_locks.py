@@ -68,12 +68,16 @@ def wanted_by(lock: Path) -> list[Requirement]:
 
 
 def closure(roots: list[Requirement]) -> set[str]:
-    """Return the names that the roots lead to on this platform, by the metadata of what is installed."""
+    """Return the names that the roots lead to on this platform, by the metadata of what is installed.
+
+    Each installed version fits all that ask for it: set-up installs a lock as it is, and pip resolves nothing.
+    """
     seen: set[tuple[str, str]] = set()
     waiting = list(roots)
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
+        assert requirement.specifier.contains(distribution(name).version, prereleases=True), requirement
         for extra in {"", *requirement.extras}:
             if (name, extra) in seen:
                 continue

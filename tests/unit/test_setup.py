@@ -6,12 +6,14 @@ import os
 import shutil
 import subprocess
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 # Makes environments whose pip writes down what it is asked for. MISHAP: how the next `pip install` ends.
+# "one MISHAP" is that of one half of the packages only.
 PYTHON = """#!/bin/bash
 [[ "$1" == -c ]] && exit 0
 env="${@: -1}"
@@ -25,20 +27,33 @@ cat > "$env/bin/python" <<'END'
 here="$(cd "$(dirname "$0")/.." && pwd)"
 [[ "$2" == compileall ]] && exit
 [[ "$3" == --version ]] && { echo "pip from $here"; exit; }
-echo "${@:5}" >> "$LOG"
+called=("${@:5}")
+[[ "${called[-2]}" != -r ]] || called[-1]="$(grep -o '^[a-z]*==1' "${called[-1]}" | xargs)"
+echo "${called[*]}" >> "$LOG"
 sleep 0.02
-case "$MISHAP" in
+[[ "$MISHAP" == "one "* && "${called[-1]}" == aio* ]] || case "${MISHAP#one }" in
     download) exit 1 ;;
     install) touch "$here/lib/python3.11/site-packages/half"; exit 1 ;;
     killed) touch "$here/lib/python3.11/site-packages/half"; kill -9 $PPID; exit 1 ;;
 esac
-touch "$here/lib/python3.11/site-packages/package"
+mktemp -q "$here/lib/python3.11/site-packages/package.XXXXXX" >/dev/null
 END
 chmod +x "$env"/bin/*
 """
 NEW = "venv"
-RUN = "install --no-compile --require-hashes -r requirements.lock"
-DEV = "install --no-compile --require-hashes -r requirements.lock -r requirements-dev.lock"
+RUN_LOCK = ("aiosmtplib", "alembic", "anyio")
+DEV_LOCK = ("aiosmtpd", *RUN_LOCK, "pytest")
+ENTRY = "{0}==1 \\\n    --hash=sha256:{0}\n    # via {0}\n"
+
+
+def halves(lock: tuple[str, ...]) -> list[str]:
+    """Return the two calls that install the lock, in the order of their packages."""
+    pins = [f"{name}==1" for name in lock]
+    return [f"install --no-compile --no-deps --require-hashes -r {' '.join(pins[first::2])}" for first in (0, 1)]
+
+
+RUN = halves(RUN_LOCK)
+DEV = halves(DEV_LOCK)
 PROJECT = "install --no-deps --no-build-isolation -e ."
 
 
@@ -62,7 +77,9 @@ class Checkout:
         assert (done.returncode == 0) == (mishap == ""), done.stderr
         for file in self.path.rglob("*"):  # so that a file that is touched next is newer
             os.utime(file, (file.stat().st_atime - 10, file.stat().st_mtime - 10))
-        return self.log.read_text().splitlines()
+        steps = self.log.read_text().splitlines()
+        # The halves of a lock are installed at the same time.
+        return [step for _, group in groupby(steps, lambda step: "--require-hashes" in step) for step in sorted(group)]
 
 
 @pytest.fixture
@@ -71,8 +88,9 @@ def checkout(tmp_path: Path) -> Checkout:
     (path / "scripts").mkdir(parents=True)
     for name in ("Makefile", "scripts/setup"):
         shutil.copy2(ROOT / name, path / name)
-    for name in ("requirements.lock", "requirements-dev.lock", "pyproject.toml"):
-        (path / name).touch()
+    (path / "requirements.lock").write_text("".join(map(ENTRY.format, RUN_LOCK)))
+    (path / "requirements-dev.lock").write_text("".join(map(ENTRY.format, DEV_LOCK)))
+    (path / "pyproject.toml").touch()
     python = tmp_path / "python"
     python.write_text(PYTHON)
     python.chmod(0o755)
@@ -81,31 +99,31 @@ def checkout(tmp_path: Path) -> Checkout:
 
 def test_running_needs_one_lock_and_is_set_up_once(checkout: Checkout) -> None:
     """The project comes after its packages, and pip fetches nothing for it that no hash is known of."""
-    assert checkout.make("setup") == [NEW, RUN, PROJECT]
+    assert checkout.make("setup") == [NEW, *RUN, PROJECT]
     assert checkout.make("setup") == []
 
 
 def test_testing_comes_on_top_and_running_stays(checkout: Checkout) -> None:
     """One environment, in either order; nothing is removed and nothing is done twice."""
     checkout.make("setup")
-    assert checkout.make("setup-dev") == [DEV, PROJECT]
+    assert checkout.make("setup-dev") == [*DEV, PROJECT]
     assert checkout.make("setup") == []
     assert checkout.make("setup-dev") == []
 
 
 def test_testing_first_is_enough_for_running(checkout: Checkout) -> None:
     """The demo after the tests installs nothing."""
-    assert checkout.make("setup-dev") == [NEW, DEV, PROJECT]
+    assert checkout.make("setup-dev") == [NEW, *DEV, PROJECT]
     assert checkout.make("setup") == []
 
 
 @pytest.mark.parametrize(
     ("changed", "run", "dev"),
     [
-        ("requirements.lock", [RUN, PROJECT], [DEV, PROJECT]),
-        ("requirements-dev.lock", [], [DEV, PROJECT]),
-        ("pyproject.toml", [RUN, PROJECT], [DEV, PROJECT]),
-        ("scripts/setup", [RUN, PROJECT], [DEV, PROJECT]),
+        ("requirements.lock", [*RUN, PROJECT], [*DEV, PROJECT]),
+        ("requirements-dev.lock", [], [*DEV, PROJECT]),
+        ("pyproject.toml", [*RUN, PROJECT], [*DEV, PROJECT]),
+        ("scripts/setup", [*RUN, PROJECT], [*DEV, PROJECT]),
         ("README.md", [], []),
     ],
 )
@@ -120,21 +138,21 @@ def test_a_changed_file_is_installed_where_it_counts(
 
 
 @pytest.mark.parametrize("target", ["setup", "setup-dev"])
-@pytest.mark.parametrize("mishap", ["install", "killed"])
+@pytest.mark.parametrize("mishap", ["install", "one install", "one download", "one killed"])
 def test_a_half_installed_environment_is_made_again(checkout: Checkout, target: str, mishap: str) -> None:
     """Pip would take a half-installed package for an installed one; the old stamps count no longer."""
     checkout.make("setup")
     (checkout.path / "requirements.lock").touch()
     checkout.make(target, mishap)
-    assert checkout.make("setup") == [NEW, RUN, PROJECT]
+    assert checkout.make("setup") == [NEW, *RUN, PROJECT]
 
 
 def test_a_failed_download_leaves_the_environment(checkout: Checkout) -> None:
     """Nothing was changed, so nothing is thrown away; what is missing is installed the next time."""
     checkout.make("setup")
     checkout.make("setup-dev", "download")
-    assert checkout.make("setup") == [RUN, PROJECT]
-    assert checkout.make("setup-dev") == [DEV, PROJECT]
+    assert checkout.make("setup") == [*RUN, PROJECT]
+    assert checkout.make("setup-dev") == [*DEV, PROJECT]
 
 
 @pytest.mark.parametrize("leave", [shutil.move, shutil.copytree])
@@ -143,4 +161,4 @@ def test_a_moved_checkout_gets_an_environment_of_its_own(checkout: Checkout, lea
     checkout.make("setup-dev")
     leave(checkout.path, checkout.path.with_name("other"))
     other = Checkout(checkout.path.with_name("other"), checkout.log)
-    assert other.make("setup") == [NEW, RUN, PROJECT]
+    assert other.make("setup") == [NEW, *RUN, PROJECT]
