@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.confined import always_asked
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judge
@@ -57,14 +58,27 @@ class RulesInForce:
         """Return the same without one grant."""
         return replace(self, grants=[each for each in self.grants if each.id != grant_id])
 
-    def verdict(self, tool: Tool, params: Any, raw_input: str | None, *, decided: bool = False) -> Verdict:
+    def need_origins(self, tool: Tool) -> bool:
+        """Tell whether a rule about calls of this tool asks where their arguments come from."""
+        return self.policy.needs_origins(tool=tool.name, agent=self.run.agent)
+
+    def verdict(
+        self,
+        tool: Tool,
+        params: Any,
+        raw_input: str | None,
+        *,
+        origins: Origins | None = None,
+        decided: bool = False,
+    ) -> Verdict:
         """Return the verdict for one call of the run; in a run that no one attends, no one is asked (see ``unattended``).
 
-        ``raw_input``: the exact argument text; None: nothing is known of the arguments. ``decided``: a person has decided
-        this call, so someone attends it whatever the run says; or it was let through before.
+        ``raw_input``: the exact argument text; None: nothing is known of the arguments. ``origins``: where they come from; None:
+        not known, or no rule needs it. ``decided``: a person has decided this call, so someone attends it whatever the run
+        says; or it was let through before.
         """
         run = self.run
-        facts = None if raw_input is None else cache(partial(call_facts, raw_input, run.workspace))
+        facts = None if raw_input is None else cache(partial(call_facts, raw_input, run.workspace, origins))
         verdict = self._by_rules(tool, params, facts)
         if _is_default(verdict) and self.distrusted is not None:
             if_trusted = evaluate(self.distrusted, tool, params, agent=run.agent, facts=facts)

@@ -23,7 +23,7 @@ from activities.planning.requests import Question, request_id_of, still_waiting_
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id
-from turngate.domain.origins.origin import Origins
+from turngate.domain.origins.origin import OF_AN_EDIT, Origins
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import ExecutionState, RequestKind
 from turngate.domain.text.durations import exact_span, span
@@ -198,7 +198,7 @@ class Door:
         except InvalidToolInput as problem:
             return results.invalid_input(str(problem), problem.problem)
         rules = await self.rules()
-        verdict = rules.verdict(tool, params, raw_input, decided=decided)
+        verdict = rules.verdict(tool, params, raw_input, origins=await self._origins_for(rules), decided=decided)
         return results.denied(verdict.rule, verdict.reason) if verdict.answer == "deny" else verdict
 
     async def rules(self) -> RulesInForce:
@@ -384,6 +384,12 @@ class Door:
             precondition=findings.precondition,
             origins=await self._origins(),
         )
+
+    async def _origins_for(self, rules: RulesInForce) -> Origins | None:
+        """Return where the arguments that are to run come from, as rules see them; None: not known, or no rule asks."""
+        if self.is_edited:
+            return OF_AN_EDIT
+        return await self._origins() if rules.need_origins(self.tool) else None
 
     async def _origins(self) -> Origins | None:
         """Return where the arguments that are to run come from; None: not known."""

@@ -27,6 +27,7 @@ from turngate.domain.agents.app import Agent, Limits
 from turngate.domain.contract import PlannedCall
 from turngate.domain.conversation.messages import ToolCallPart
 from turngate.domain.digest import derived_id
+from turngate.domain.origins.origin import Origins
 from turngate.domain.runs import budgets
 from turngate.domain.runs.budgets import (
     AFTER_THE_STEP,
@@ -228,7 +229,7 @@ def _judged_call(rules: RulesInForce, tool: Tool, over: UsedUp, number: int) -> 
     """
     run, params = rules.run, over.asked_for()
     raw_input = params.model_dump_json()
-    verdict = rules.verdict(tool, params, raw_input)
+    verdict = rules.verdict(tool, params, raw_input, origins=Origins())  # the engine's own values: none is doubtful
     if verdict.terms.decisions is None and verdict.terms.quorum == 1:
         # An answer in place of the call would extend nothing.
         terms = verdict.terms.model_copy(update={"decisions": ["approve", "edit", "reject"]})

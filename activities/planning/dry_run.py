@@ -35,10 +35,21 @@ class DryPlanner(Planner):
     async def plan(self, conn: Connection, response: StepResponse) -> PlannedStep:
         """Return everything to store for this response's calls, each closed. Reads the store, writes nothing."""
         record = await _record(conn, response.step.run, response.message.calls)
-        rules = await self.engine.rules(conn, response.step.run)
-        planned = PlannedStep()
+        run, number = response.step.run, response.step.number
+        rules = await self.engine.rules(conn, run)
+        planned, origins = PlannedStep(), self.origins(response)
         for position, recorded in enumerate(record):
-            self._answer(planned, response, rules, position, recorded)
+            call, well_formed = response.message.calls[position], self.well_formed(response, position)
+            if isinstance(well_formed, Failure):
+                closed = Closed(call, position, well_formed)
+                _close(planned, closed, recorded, planned_row(run, number, closed, rules.policy.version))
+                continue
+            tool, params = well_formed
+            of_call = await origins.for_rules(conn, rules, tool, call.input)
+            verdict = rules.verdict(tool, params, call.input, origins=of_call)
+            verdict = _with_recorded_judgement(rules, verdict, recorded)
+            closed = Closed(call, position, results.diverged(call.tool_name), verdict)
+            self._answer(planned, tool, closed, recorded, planned_row(run, number, closed, rules.policy.version))
         planned.make_plan(
             response.corrective,
             malformed=all(kind is not None for kind in planned.problems),  # a response without calls is, too
@@ -47,36 +58,16 @@ class DryPlanner(Planner):
         return planned
 
     def _answer(
-        self,
-        planned: PlannedStep,
-        response: StepResponse,
-        rules: RulesInForce,
-        position: int,
-        recorded: calls.Call | None,
+        self, planned: PlannedStep, tool: Tool, closed: Closed, recorded: calls.Call | None, row: calls.Call
     ) -> None:
         """Add one call with its recorded result. ``recorded``: the call that has it; None: there is none."""
-        step, call = response.step, response.message.calls[position]
-        well_formed = self.well_formed(response, position)
-        if isinstance(well_formed, Failure):
-            # What this code makes of the call counts; it is the same when the record has the same kind of failure.
-            recorded = recorded if _is_same_kind(recorded, well_formed) else None
-            row = planned_row(step.run, step.number, Closed(call, position, well_formed), rules.policy.version)
-            row = _with_recorded_result(replace(row, effect=""), recorded)
-            planned.problems.append(_problem(row, well_formed))
-            planned.events.append(("call.closed", _payload(row, None)))
-            planned.calls.append(row)
-            return
-        tool, params = well_formed
-        verdict = _with_recorded_judgement(rules, rules.verdict(tool, params, call.input), recorded)
-        closed = Closed(call, position, results.diverged(call.tool_name), verdict)
-        row = planned_row(step.run, step.number, closed, rules.policy.version)
         row = _with_recorded_result(replace(row, effect=tool.effect), recorded)
         if recorded is not None:
             row = self._with_control_call(row, tool)
             if _is_for_workflow(row, tool):
                 planned.to_settle.append(ready_call(row, tool))
         planned.problems.append(_problem(row, None))
-        planned.events.append(("call.closed", _payload(row, verdict)))
+        planned.events.append(("call.closed", _payload(row, closed.verdict)))
         planned.calls.append(row)
 
     def _with_control_call(self, row: calls.Call, tool: Tool) -> calls.Call:
@@ -85,6 +76,14 @@ class DryPlanner(Planner):
             return row
         control_call = read_control_call(self.engine, tool, tool.decode(row.input))
         return row if isinstance(control_call, WaitUntil) else replace(row, signal=control_call.model_dump_json())
+
+
+def _close(planned: PlannedStep, closed: Closed, recorded: calls.Call | None, row: calls.Call) -> None:
+    """Add one call that policy never sees. What this code makes of it counts; the record may have the same kind of failure."""
+    row = _with_recorded_result(replace(row, effect=""), recorded if _is_same_kind(recorded, closed.failure) else None)
+    planned.problems.append(_problem(row, closed.failure))
+    planned.events.append(("call.closed", _payload(row, None)))
+    planned.calls.append(row)
 
 
 async def _record(conn: Connection, run: runs.Run, response_calls: Sequence[ToolCallPart]) -> list[calls.Call | None]:

@@ -104,7 +104,7 @@ class StepJudge:
         """Return the calls that a person would be asked about and that have no judgement yet."""
         run = response.step.run
         async with self._engine.database.glance() as conn:
-            rules, classified = await self._planner.classify(conn, response)
+            rules, classified = await self._planner.classify(conn, response, self._planner.origins(response))
             if rules.judge is None:
                 return []
             candidates = [each for each in classified if isinstance(each, Admitted) and is_for_judge(each.verdict)]

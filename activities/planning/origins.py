@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from activities.engine.engine import Engine
+from activities.engine.rules import RulesInForce
 from activities.model.history import History
 from turngate.domain.agents.app import Agent
 from turngate.domain.digest import derived_id
@@ -45,18 +46,30 @@ class StepOrigins:
     history: History | None = None
     _tracer: Tracer | None = field(default=None, init=False)
     _sent: int = field(default=0, init=False)
+    _of_inputs: dict[tuple[str, str], Origins] = field(default_factory=dict, init=False)
 
     async def of(self, conn: Connection, tool: Tool, call: Call) -> Origins | None:
-        """Return where the arguments that are to run come from; None: it isn't known what the model was sent.
+        """Return where the arguments that are to run come from; None: it isn't known what the model was sent."""
+        if call.edited_input is None or is_external(self.run.agent):
+            return await self.of_input(conn, tool, call.input)
+        tracer = await self.tracer(conn)
+        tracer = tracer.with_source(Source(kind="edit", content=call.edited_input, tool=call.tool_name))
+        return await self.trace(tracer, tool, call.running_input)
+
+    async def of_input(self, conn: Connection, tool: Tool, raw_input: str) -> Origins | None:
+        """Return where arguments that the model wrote come from; None: it isn't known what it was sent.
 
         The program that makes an external call has asked its own model.
         """
         if is_external(self.run.agent):
             return None
-        tracer = await self.tracer(conn)
-        if call.edited_input is not None:
-            tracer = tracer.with_source(Source(kind="edit", content=call.edited_input, tool=call.tool_name))
-        return await self.trace(tracer, tool, call.running_input)
+        if (tool.name, raw_input) not in self._of_inputs:
+            self._of_inputs[tool.name, raw_input] = await self.trace(await self.tracer(conn), tool, raw_input)
+        return self._of_inputs[tool.name, raw_input]
+
+    async def for_rules(self, conn: Connection, rules: RulesInForce, tool: Tool, raw_input: str) -> Origins | None:
+        """Return where arguments that the model wrote come from, if a rule about them asks that."""
+        return await self.of_input(conn, tool, raw_input) if rules.need_origins(tool) else None
 
     async def trace(self, tracer: Tracer, tool: Tool, raw_input: str) -> Origins:
         """Return where these arguments come from."""

@@ -134,8 +134,8 @@ class Planner:
     async def plan(self, conn: Connection, response: StepResponse) -> PlannedStep:
         """Return everything to store for this response's calls. Reads the store, writes nothing."""
         step, planned = response.step, PlannedStep()
-        origins = StepOrigins(self.engine, step.run, step.agent, step.number, response.history)
-        rules, classified = await self.classify(conn, response)
+        origins = self.origins(response)
+        rules, classified = await self.classify(conn, response, origins)
         classified = await with_judgements(conn, rules, classified)
         for each in classified:
             row = planned_row(step.run, step.number, each, rules.policy.version)
@@ -160,7 +160,14 @@ class Planner:
         )
         return planned
 
-    async def classify(self, conn: Connection, response: StepResponse) -> tuple[RulesInForce, list[Classified]]:
+    def origins(self, response: StepResponse) -> StepOrigins:
+        """Return what finds where the arguments of this response's calls come from."""
+        step = response.step
+        return StepOrigins(self.engine, step.run, step.agent, step.number, response.history)
+
+    async def classify(
+        self, conn: Connection, response: StepResponse, origins: StepOrigins
+    ) -> tuple[RulesInForce, list[Classified]]:
         """Return the rules in force, and what they say about each call, in the model's order; without the judge."""
         step, calls_made = response.step, response.message.calls
         keys = [repeat_key(call.tool_name, call.input) for call in calls_made]
@@ -168,26 +175,18 @@ class Planner:
         if keys and is_external(step.run.agent) and (before := await rejected_before(conn, step.run)) is not None:
             refused = dict.fromkeys(keys, before)  # such a run has one call
         rules = await self.engine.rules(conn, step.run)
-        return rules, [self._classify(response, rules, position, refused.get(key)) for position, key in enumerate(keys)]
-
-    def _classify(
-        self, response: StepResponse, rules: RulesInForce, position: int, refused: Failure | None
-    ) -> Classified:
-        """Return one call with its tool and verdict, or why it is closed without running and without asking.
-
-        ``refused``: the refusal of an identical call before; None: there was none.
-        """
-        call = response.message.calls[position]
-        well_formed = self.well_formed(response, position)
-        if isinstance(well_formed, Failure):
-            return Closed(call, position, well_formed)
-        tool, params = well_formed
-        verdict = rules.verdict(tool, params, call.input)
-        if verdict.answer == "deny":
-            return Closed(call, position, results.denied(verdict.rule, verdict.reason), verdict)
-        if refused is not None:
-            return Closed(call, position, results.repeated(refused), verdict)
-        return Admitted(call, position, tool, params, verdict)
+        classified: list[Classified] = []
+        for position, (call, key) in enumerate(zip(calls_made, keys, strict=True)):
+            well_formed = self.well_formed(response, position)
+            if isinstance(well_formed, Failure):
+                classified.append(Closed(call, position, well_formed))
+                continue
+            tool, params = well_formed
+            of_call = await origins.for_rules(conn, rules, tool, call.input)
+            verdict = rules.verdict(tool, params, call.input, origins=of_call)
+            admitted = Admitted(call, position, tool, params, verdict)
+            classified.append(_closed(admitted, refused.get(key)) or admitted)
+        return rules, classified
 
     def well_formed(self, response: StepResponse, position: int) -> tuple[Tool, Any] | Failure:
         """Return the tool and the decoded parameters of a call that policy may look at, or what is wrong with it."""
@@ -229,6 +228,19 @@ class Planner:
             preview=await take_preview(tool, admitted.params, run.workspace),
             precondition=await precondition_or_failure(self.engine, tool, admitted.params, run, row.tool_call_id),
         )
+
+
+def _closed(admitted: Admitted, refused: Failure | None) -> Closed | None:
+    """Return a call that is closed without running and without asking, or None.
+
+    ``refused``: the refusal of an identical call before; None: there was none.
+    """
+    verdict = admitted.verdict
+    if verdict.answer == "deny":
+        return Closed(admitted.call, admitted.position, results.denied(verdict.rule, verdict.reason), verdict)
+    if refused is not None:
+        return Closed(admitted.call, admitted.position, results.repeated(refused), verdict)
+    return None
 
 
 async def with_judgements(conn: Connection, rules: RulesInForce, classified: Sequence[Classified]) -> list[Classified]:

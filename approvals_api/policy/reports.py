@@ -15,6 +15,7 @@ from approvals_api.services import Services
 from approvals_api.validation.errors import invalid
 from approvals_api.validation.exact_json import parse_exact
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.origins.origin import OF_AN_EDIT
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.policy import Policy, Verdict, VerdictKind, parse_policy
 from turngate.domain.policy.terms import PLAIN_TERMS
@@ -197,6 +198,7 @@ async def judge_edit(services: Services, request: Request, args: str) -> str | N
         workspace=run.workspace,
         run_id=run.id,
         starters=starters,
+        origins=OF_AN_EDIT,
     )
     explanation = explain(known.rules, edited_call, grants=known.grants)
     if explanation.answer == "deny":

@@ -64,11 +64,15 @@ def judge(policy: Policy, call: RecordedCall, tool: Tool | KnownTool | None, gra
         tool_of_call,
         params,
         agent=call.agent,
-        facts=cache(partial(call_facts, call.input, call.workspace)),
+        facts=cache(partial(call_facts, call.input, call.workspace, call.origins)),
         run_id=call.run_id,
         grants=[] if grant is None else [grant],
         starters=(call.starter,),
     )
+    if call.origins is None and any(rule.from_ and rule.name == verdict.rule for rule in policy.rule):
+        return Unjudged(
+            "a rule asks where its arguments came from, which is recorded only for calls that were asked about"
+        )
     if is_ask_unknown(tool_of_call, verdict.rule):
         return Unjudged("no rule decides, and the tool's own ask is not known without its app (--app)")
     verdict = always_asked(verdict, tool_of_call, params_or_arguments(params, call.input))

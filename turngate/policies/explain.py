@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.confined import always_asked
 from turngate.domain.policy.facts import CallFacts, Finding
 from turngate.domain.policy.grants import Grant, GrantPattern, same_json
@@ -42,6 +43,7 @@ class AskedCall:
     """The call that is asked about. ``raw_input``: exact argument text. ``params``: decoded, for the tool's own ``ask``.
 
     ``run_id`` and ``starters``: of a run, where there is one; ``unattended``: how it is answered where no one attends it.
+    ``origins``: where its arguments come from; None: not known.
     """
 
     tool: Tool
@@ -52,6 +54,7 @@ class AskedCall:
     run_id: str = ""
     starters: Collection[str] = ()
     unattended: UnattendedAsks | None = None
+    origins: Origins | None = None
 
     @property
     def known_params(self) -> Any:
@@ -87,7 +90,7 @@ def explain(
 
     ``rules``: as :func:`in_order` gives them. ``notes``: what the caller could not know.
     """
-    facts = cache(partial(call_facts, call.raw_input, call.workspace))
+    facts = cache(partial(call_facts, call.raw_input, call.workspace, call.origins))
     # Names may repeat between sources; evaluation by verdict is stable, so the order of ``rules`` is that of the engine.
     policy = Policy.model_construct(rule=[each.rule for each in rules])
     verdict = evaluate(

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 from pydantic import JsonValue
 
+from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.facts import CallFacts, ResolvedPath
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.text.json_pointers import AMBIGUOUS, decode_arguments
@@ -69,13 +70,19 @@ DISTRUSTED: Final = (
 )
 
 
-def call_facts(raw_input: str, workspace: str | None) -> CallFacts:
-    """Return what rules look at in a call. ``raw_input``: the exact argument text; ``workspace``: the run's, or None."""
+def call_facts(raw_input: str, workspace: str | None, origins: Origins | None = None) -> CallFacts:
+    """Return what rules look at in a call. ``raw_input``: the exact argument text; the rest as of :class:`CallFacts`."""
     try:
         arguments = decode_arguments(raw_input)
     except ValueError:  # the tool's own decoder took what is no strict JSON, such as NaN: no rule is to read it its way
         arguments = cast("JsonValue", AMBIGUOUS)
-    return CallFacts(arguments=arguments, workspace=workspace, read_command=read_command, resolve_path=resolve_path)
+    return CallFacts(
+        arguments=arguments,
+        workspace=workspace,
+        read_command=read_command,
+        resolve_path=resolve_path,
+        origins=origins,
+    )
 
 
 def lies_in(policy_file: Path, workspace: str) -> bool:

@@ -35,6 +35,7 @@ def covers(wide: Rule, narrow: Rule) -> bool:
         and all(any(implies(had, wanted) for had in narrow.args) for wanted in wide.args)
         and _commands_cover(wide, narrow)
         and _paths_cover(wide, narrow)
+        and _origins_cover(wide, narrow)
     )
 
 
@@ -72,6 +73,12 @@ def _paths_cover(wide: Rule, narrow: Rule) -> bool:
         return True
     same_places = set(wide.paths_at) == set(narrow.paths_at)
     return bool(narrow.paths) and same_places and set(narrow.paths) <= set(wide.paths)
+
+
+def _origins_cover(wide: Rule, narrow: Rule) -> bool:
+    if wide.from_ is None:
+        return True
+    return wide.from_ == narrow.from_ and ("" in wide.from_at or set(narrow.from_at) <= set(wide.from_at))
 
 
 def implies(had: ArgumentMatcher, wanted: ArgumentMatcher) -> bool:
@@ -176,6 +183,12 @@ def _against(rule: Rule, tools: Mapping[str, Sequence[Tool]]) -> Iterator[str]:
     if rule.verdict == "allow" and all(tool.kind == "interaction" for tool in matched.values()):
         yield "it can never apply: its tools ask people, and no rule can answer in their place"
     yield from _unknown_arguments(rule, matched)
+    if rule.from_ == "untrusted" and not _any_untrusted(tools):
+        yield "it can never apply: no tool of the app is declared with untrusted=True"
+
+
+def _any_untrusted(tools: Mapping[str, Sequence[Tool]]) -> bool:
+    return any(tool.untrusted for of_agent in tools.values() for tool in of_agent)
 
 
 def _unknown_tools(rule: Rule, names: Collection[str]) -> Iterator[str]:
@@ -195,7 +208,8 @@ def _unknown_arguments(rule: Rule, matched: Mapping[str, Tool]) -> Iterator[str]
 def _pointers(rule: Rule) -> Iterable[str]:
     at_command = [rule.command_at] if rule.command else []
     at_paths = rule.paths_at if rule.paths else []
-    return dict.fromkeys([*(matcher.at for matcher in rule.args), *at_command, *at_paths])
+    at_origins = rule.from_at if rule.from_ else []
+    return dict.fromkeys([*(matcher.at for matcher in rule.args), *at_command, *at_paths, *at_origins])
 
 
 def _may_have(tool: Tool, argument: str) -> bool:

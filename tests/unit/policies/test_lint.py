@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,6 +66,10 @@ NEVER = "it can never apply"
         ([rule("a", paths=["src/**"], paths_at=["/from"]), rule("b", paths=["src/**"])], []),
         ([rule("a", workspaces=["/srv/**"]), rule("b")], []),
         ([rule("a"), rule("b", workspaces=["/srv/**"])], ["b"]),
+        ([rule("a", "ask", from_="nowhere"), rule("b", "ask", from_="nowhere", from_at=["/amount"])], ["b"]),
+        ([rule("a", "ask", from_="nowhere", from_at=["/amount"]), rule("b", "ask", from_="nowhere")], []),
+        ([rule("a", "ask", from_="nowhere"), rule("b", "ask", from_="untrusted")], []),
+        ([rule("a", "ask", from_="nowhere"), rule("b", "ask")], []),
         ([rule("a", shadow=True), rule("b")], []),
         ([rule("a"), rule("b", shadow=True)], ["b"]),
     ],
@@ -136,3 +141,13 @@ def test_rules_that_do_not_fit_the_app_give_a_warning(options: dict[str, Any], w
     assert [message.startswith(words or "?") for _name, message in warnings] == ([] if words is None else [True]), (
         warnings
     )
+
+
+def test_a_rule_about_strangers_needs_a_tool_that_they_write() -> None:
+    """Without a tool that is declared untrusted no value is, so the rule would never apply; any agent's tool counts."""
+    strangers = rule("strangers", "ask", from_="untrusted", from_at=["/amuont"])
+    never = "it can never apply: no tool of the app is declared with untrusted=True"
+    no_argument = "none of its tools (pay) has an argument 'amuont', which it looks at (/amuont)"
+    assert warnings_of(strangers, tools=TOOLS) == [("strangers", no_argument), ("strangers", never)]
+    with_mail = {**TOOLS, "reader": [replace(pay, name="read_mail", untrusted=True)]}
+    assert warnings_of(strangers, tools=with_mail) == [("strangers", no_argument)]

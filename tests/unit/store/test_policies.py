@@ -6,6 +6,7 @@ import asyncio
 
 from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
+from support.stored_requests import request_row
 
 from turngate import Policy, Rule
 from turngate.domain.policy.policy import Verdict
@@ -13,6 +14,7 @@ from turngate.domain.tools.known_tools import KnownTool
 from turngate.store import tables
 from turngate.store.database import Database
 from turngate.store.policy import policies, recorded_calls
+from turngate.store.requests import requests
 from turngate.store.runs import calls
 
 
@@ -96,3 +98,28 @@ async def test_recorded_calls_are_read_newest_first_each_once(database: Database
     assert await newest(limit=99, since=newer.created_at) == expected[:5]
     assert await newest(limit=99, page_size=2) == await newest(limit=99) == expected
     assert await newest(limit=5, page_size=2) == expected[:5]
+
+
+async def test_a_recorded_call_has_the_origins_of_the_models_arguments(database: Database, new_run) -> None:
+    """Those of its first request, where they are wanted; an edited call's are those of a person."""
+    run = await new_run()
+    rows = [
+        request_row(run, "rq_a", tool_call_id="c", origins="first"),
+        request_row(
+            run,
+            "rq_b",
+            tool_call_id="c",
+            origins="after an edit",
+            created_at="2999-01-01T00:00:00.000000Z",
+            status="superseded",
+        ),
+    ]
+    async with database.write() as conn:
+        await calls.insert_planned(conn, [judged(run.id, "c", 1, 0), judged(run.id, "allowed", 1, 1)])
+        await requests.insert_all(conn, rows)
+
+    async def origins(**options) -> list[str | None]:
+        return [each.origins_json async for each in recorded_calls.newest(database, limit=9, **options)]
+
+    assert await origins(with_origins=True) == [None, "first"]
+    assert await origins() == [None, None]

@@ -126,5 +126,7 @@ class Origins(BaseModel):
         yield from (each for each in self.items if each.at == pointer or each.at.startswith(f"{pointer}/"))
 
 
+OF_AN_EDIT: Final = Origins()
+"""Of arguments that a person put in place of the model's, as rules see them: the person vouches for each value."""
 MAX_PLACES: Final = 3
 MAX_PLACES_IN_WORDS: Final = 2

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, cast
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
+from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.command_line import Commands, Unparsable
 from turngate.domain.text.json_pointers import AMBIGUOUS
 
@@ -64,7 +65,8 @@ PathResolver = Callable[[str, str | None], ResolvedPath]
 class CallFacts:
     """One call, as rules see it. ``arguments``: decoded once by ``decode_arguments``; ``workspace``: the run's, or None.
 
-    ``decoded``: the arguments as the tool reads them, where that differs; None: it doesn't, or is not known.
+    ``decoded``: the arguments as the tool reads them, where that differs; None: it doesn't, or is not known. ``origins``: where
+    the arguments come from, as they are written; None: not known.
     """
 
     arguments: JsonValue
@@ -72,6 +74,7 @@ class CallFacts:
     read_command: CommandReader
     resolve_path: PathResolver
     decoded: JsonValue | None = None
+    origins: Origins | None = None
 
     def read_as(self, params: object) -> CallFacts:
         """Return the same with the decoded parameters, or any value that is no model where they are not known."""

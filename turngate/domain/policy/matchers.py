@@ -1,4 +1,4 @@
-"""The matchers of a rule, put together: arguments, command, paths, workspace. All must hold.
+"""The matchers of a rule, put together: arguments, origin, command, paths, workspace. All must hold.
 
 Fail closed: any ``no`` is ``no``, else any ``unclear`` is ``unclear``, else ``yes``. The caller takes ``unclear`` on an allow
 rule as not matching, and on a deny or ask rule as *ask*. Pure; what needs the disk or a parser is in the facts.
@@ -10,9 +10,9 @@ allow rule all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -46,12 +46,15 @@ class Matchers(BaseModel):
     ``command``: patterns of ``command_rules``, for the command line at ``command_at``. ``paths``: globs of ``path_rules``, for
     the path or list of paths at each of ``paths_at``. ``stdin``: the commands of an allow rule may get input from
     the line (a file, a pipe), whatever they make of it; those that only read text may without it. ``workspaces``: globs over the
-    run's workspace.
+    run's workspace. ``from_`` (in TOML: ``from``): the doubt about where an argument comes from that one of those at ``from_at``
+    has to have.
 
     Reading one raises ValidationError for a pattern that is wrong, with the fix.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
+    )
 
     args: list[ArgumentMatcher] = []
     command: list[CommandText] = []
@@ -60,6 +63,8 @@ class Matchers(BaseModel):
     paths: list[PathText] = []
     paths_at: list[Pointer] = Field(default=["/path"], min_length=1)
     workspaces: list[WorkspaceText] = Field(default=["*"], min_length=1)
+    from_: Literal["untrusted", "nowhere"] | None = Field(default=None, alias="from")
+    from_at: list[Pointer] = Field(default=[""], min_length=1)
 
     def match(self, facts: CallFacts, *, verdict: RuleVerdict) -> Match:
         """Tell whether the call is one the rule covers. Never raises."""
@@ -71,17 +76,19 @@ class Matchers(BaseModel):
         Where the tool reads the arguments otherwise than they are written, both are judged, and the stricter answer counts.
         """
         try:
-            finding = self._examine(facts, allowing=verdict == "allow")
+            origin = None if self.from_ is None else self._origin(facts)
+            finding = self._examine(facts, origin, allowing=verdict == "allow")
             if facts.decoded is None:
                 return finding
-            decoded = self._examine(replace(facts, arguments=facts.decoded), allowing=verdict == "allow")
+            decoded = self._examine(replace(facts, arguments=facts.decoded), origin, allowing=verdict == "allow")
             return _stricter(finding, decoded, allowing=verdict == "allow")
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here must ask, and never end a run (DESIGN §6)
             return Finding(match="unclear", reason=f"looking at the call failed: {type(error).__name__}")
 
-    def _examine(self, facts: CallFacts, *, allowing: bool) -> Finding:
+    def _examine(self, facts: CallFacts, origin: Finding | None, *, allowing: bool) -> Finding:
         findings = [
             *(_argument(matcher, facts) for matcher in self.args),
+            *([] if origin is None else [origin]),
             *([self._workspace(facts, allowing=allowing)] if self.workspaces != ["*"] else []),
             *([self._paths(facts, allowing=allowing)] if self.paths else []),
             *([self._command(facts, allowing=allowing)] if self.command else []),
@@ -91,6 +98,23 @@ class Matchers(BaseModel):
                 if finding.match == answer:
                     return finding
         return findings[-1] if findings else Finding(match="yes", reason="the rule asks nothing more of the call")
+
+    def _origin(self, facts: CallFacts) -> Finding:
+        """Tell whether any argument at ``from_at`` has the doubt. What wasn't compared may have it, so that is unclear."""
+        origins = facts.origins
+        if origins is None:
+            return Finding(match="unclear", reason=UNTRACED)
+        for each in (each for pointer in self.from_at for each in origins.under(pointer)):
+            if each.doubt == self.from_:
+                return Finding(match="yes", reason=f"{each.label} is {each.words}")
+        if not origins.complete:
+            return Finding(match="unclear", reason="not everything that the model was sent could be compared")
+        doubtful = [each for each in origins.items if each.doubt == self.from_]
+        for pointer in self.from_at:
+            if doubtful and _reads_more(facts, pointer):
+                return Finding(match="unclear", reason=f"the tool may read {doubtful[0].label} at {pointer}")
+        where = "" if "" in self.from_at else f" at {' or '.join(self.from_at)}"
+        return Finding(match="no", reason=f"no argument{where} is from {self.from_}")
 
     def _command(self, facts: CallFacts, *, allowing: bool) -> Finding:
         line = value_at(facts.arguments, self.command_at)
@@ -120,6 +144,25 @@ class Matchers(BaseModel):
     def _workspace(self, facts: CallFacts, *, allowing: bool) -> Finding:
         match = match_workspace(self.workspaces, facts, allowing=allowing)
         return Finding(match=match, reason=f"the run's workspace {facts.workspace!r} against {self.workspaces}")
+
+
+UNTRACED: Final = "where the arguments come from isn't known here"
+
+
+def _reads_more(facts: CallFacts, pointer: str) -> bool:
+    """Tell whether the tool reads a value at a pointer that isn't written there: origins are those of what is written."""
+    if facts.decoded is None:
+        return False
+    return not set(_texts(value_at(facts.decoded, pointer))) <= set(_texts(value_at(facts.arguments, pointer)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the values in a value, as texts."""
+    if isinstance(value, dict | list):
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from _texts(member)
+    elif value is not ABSENT and value is not None:
+        yield str(value)
 
 
 def _stricter(*findings: Finding, allowing: bool) -> Finding:

@@ -67,6 +67,13 @@ class Rule(Matchers, AskTerms):
                     raise ValueError(f"{name} belongs to a rule with verdict = 'ask'; this one's is {self.verdict!r}")
         return self
 
+    @model_validator(mode="after")
+    def _origins_allow_nothing(self) -> Rule:
+        if self.verdict == "allow" and self.from_ is not None:
+            problem = f"from = {self.from_!r} is no reason to allow a call: use it in a rule that asks or denies"
+            raise ValueError(problem)
+        return self
+
     @property
     def terms(self) -> AskTerms:
         """The terms alone."""
@@ -74,12 +81,16 @@ class Rule(Matchers, AskTerms):
 
     def matches(self, *, tool: str, agent: str, facts: FactsOf | None) -> Match:
         """Tell whether the rule covers this call; ``unclear`` when its matchers cannot tell."""
-        named = any(fnmatchcase(tool, pattern) for pattern in self.tools)
-        if not named or not any(fnmatchcase(agent, pattern) for pattern in self.agents):
+        if not self.is_about(tool=tool, agent=agent):
             return "no"
-        if not (self.args or self.command or self.paths or self.workspaces != ["*"]):
+        if not (self.args or self.command or self.paths or self.from_ or self.workspaces != ["*"]):
             return "yes"
         return "unclear" if facts is None else self.match(facts(), verdict=self.verdict)
+
+    def is_about(self, *, tool: str, agent: str) -> bool:
+        """Tell whether the rule names this tool and agent."""
+        named = any(fnmatchcase(tool, pattern) for pattern in self.tools)
+        return named and any(fnmatchcase(agent, pattern) for pattern in self.agents)
 
 
 class Policy(BaseModel):
@@ -101,6 +112,10 @@ class Policy(BaseModel):
     def version(self) -> str:
         """Twelve hex digits over the rules; the same rules have the same version everywhere."""
         return framed_sha256(self.model_dump_json(exclude_defaults=True))[:12]
+
+    def needs_origins(self, *, tool: str, agent: str) -> bool:
+        """Tell whether a rule about this tool and agent asks where arguments come from."""
+        return any(rule.from_ is not None and rule.is_about(tool=tool, agent=agent) for rule in self.rule)
 
     def joined_with(self, other: Policy) -> Policy:
         """Return this policy's rules, then the other's. Between rules of one verdict the first one's terms count."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import UnattendedAsks
 
@@ -15,7 +16,8 @@ class RecordedCall:
     """One call that reached policy. ``input``: the exact text the model sent. ``verdict_json``: as it was stored.
 
     ``effect``: empty for a call that was closed at once. ``unattended``: how the run answers what would be asked; None:
-    someone attends it. ``place``: its place among all calls, newest first; a page continues after it.
+    someone attends it. ``place``: its place among all calls, newest first; a page continues after it. ``origins_json``: as stored
+    with the request about it; None: there was none, or it wasn't read.
     """
 
     run_id: str
@@ -29,8 +31,14 @@ class RecordedCall:
     starter: str
     unattended: UnattendedAsks | None
     place: tuple[Any, ...]
+    origins_json: str | None = None
 
     @cached_property
     def verdict(self) -> Verdict:
         """The verdict, decoded."""
         return Verdict.model_validate_json(self.verdict_json)
+
+    @property
+    def origins(self) -> Origins | None:
+        """Where its arguments came from; None: not known."""
+        return None if self.origins_json is None else Origins.model_validate_json(self.origins_json)

@@ -10,7 +10,7 @@ from sqlalchemy import Select, select, tuple_
 
 from turngate.domain.runs.recorded_calls import RecordedCall
 from turngate.store.database import Connection, Database
-from turngate.store.tables import calls, runs
+from turngate.store.tables import calls, requests, runs
 
 PAGE: Final = 200
 
@@ -30,6 +30,15 @@ _COLUMNS = (
     runs.c.unattended_asks,
     runs.c.created_at,
 )
+# Of the request about the model's own arguments: those after an edit or a lost call are newer.
+_ORIGINS = (
+    select(requests.c.origins)
+    .where(requests.c.run_id == calls.c.run_id, requests.c.tool_call_id == calls.c.tool_call_id)
+    .order_by(requests.c.created_at)
+    .limit(1)
+    .scalar_subquery()
+    .label("origins")
+)
 _PLACE = (runs.c.created_at, runs.c.id, calls.c.step, calls.c.position)
 
 
@@ -40,14 +49,16 @@ async def page(
     after: tuple[Any, ...] | None = None,
     since: str | None = None,
     tool: str | None = None,
+    with_origins: bool = False,
 ) -> list[RecordedCall]:
     """Return calls that reached policy: of the newest run first, its last call first.
 
     Without those of dry runs, which repeat others, and of runs with overrides, which may have other rules.
     ``after``: ``place`` of the last one seen. ``since``: only of runs that began then or later. ``tool``: its exact name.
+    ``with_origins``: read where the arguments came from, too.
     """
     query: Select[Any] = (
-        select(*_COLUMNS)
+        select(*_COLUMNS, *([_ORIGINS] if with_origins else []))
         .join(runs, runs.c.id == calls.c.run_id)
         .where(calls.c.verdict != "", runs.c.replay_of_run_id.is_(None), runs.c.world.is_(None))
         .order_by(*(column.desc() for column in _PLACE))
@@ -64,7 +75,13 @@ async def page(
 
 
 async def newest(
-    database: Database, *, limit: int, since: str | None = None, tool: str | None = None, page_size: int = PAGE
+    database: Database,
+    *,
+    limit: int,
+    since: str | None = None,
+    tool: str | None = None,
+    with_origins: bool = False,
+    page_size: int = PAGE,
 ) -> AsyncIterator[RecordedCall]:
     """Yield at most ``limit`` calls, holding one page of them and no transaction in between."""
     after: tuple[Any, ...] | None = None
@@ -72,7 +89,7 @@ async def newest(
     while left > 0:
         wanted = min(page_size, left)
         async with database.read() as conn:
-            recorded = await page(conn, limit=wanted, after=after, since=since, tool=tool)
+            recorded = await page(conn, limit=wanted, after=after, since=since, tool=tool, with_origins=with_origins)
         for call in recorded:
             yield call
         if len(recorded) < wanted:
@@ -94,4 +111,5 @@ def _read(row: Any) -> RecordedCall:
         starter=row.started_by,
         unattended=None if row.attended else row.unattended_asks,
         place=(row.created_at, row.run_id, row.step, row.position),
+        origins_json=getattr(row, "origins", None),
     )

@@ -92,7 +92,8 @@ async def backtested(policy: Policy, trial: Trial) -> Report:
                 for agent in tool.agents
             }
         begun = None if trial.since is None else as_text(trial.since)
-        async for call in recorded_calls.newest(database, limit=trial.limit, since=begun):
+        traced = any(rule.from_ is not None for rule in policy.rule)
+        async for call in recorded_calls.newest(database, limit=trial.limit, since=begun, with_origins=traced):
             grant_id = call.verdict.grant_id
             if grant_id is not None and grant_id not in granted:
                 if len(granted) >= GRANTS_KEPT:
