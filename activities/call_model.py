@@ -47,7 +47,7 @@ class CallModel:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._boundary = StepBoundary(engine)
+        self.boundary = StepBoundary(engine)
         self._planner = Planner(engine)
         self._judge = StepJudge(engine, self._planner)
         self._dry_planner = DryPlanner(engine)
@@ -66,26 +66,27 @@ class CallModel:
         if start.failed is not None and info.attempt == 1:
             raise failed_request(start.failed)
         async with heartbeating():
-            begin = await self._boundary.begin(start.run_id, start.step)
+            begin = await self.boundary.begin(start.run_id, start.step)
             if begin.stored is not None and begin.stored.stored_plan is not None:
                 return begin.stored.stored_plan
             if not begin.run.may_start:
                 return StepPlan(final=False, stopped=True)
             return await self._take(begin, start.step, Attempt(info.attempt, since=info.scheduled_time))
 
-    async def next_step(self, run_id: str, step: int) -> NextStep | None:
+    async def next_step(self, run_id: str, step: int, begin: StepStart | None = None) -> NextStep | None:
         """Take this step in the activity that has settled the last call of the one before (ADR 0033); None: not here.
 
         Only the one that closes that step asks the model. So no two of them pay for an answer, and a repeat of the activity,
-        which finds the step closed, leaves the rest to ``call_model``, as any failure does that may pass.
+        which finds the step closed, leaves the rest to ``call_model``, as any failure does that may pass. ``begin``: where this
+        step begins, if that one was closed with its last result.
 
         Raises:
             ApplicationError: not retryable, as those of ``call_model``.
         """
         try:
-            begin = await self._boundary.pass_on(run_id, step)
-            if isinstance(begin, StepStart):
-                return NextStep(plan=await self._take(begin, step, Attempt(1, since=now())))
+            begins = begin or await self.boundary.pass_on(run_id, step)
+            if isinstance(begins, StepStart):
+                return NextStep(plan=await self._take(begins, step, Attempt(1, since=now())))
         except ApplicationError as error:
             if error.non_retryable:
                 raise
@@ -93,7 +94,7 @@ class CallModel:
         except Exception:
             log.exception("the next step was not taken with the last call of the one before", run_id=run_id, step=step)
             return NextStep()
-        return NextStep() if begin == "closed" else None
+        return NextStep() if begins == "closed" else None
 
     async def _take(self, begin: StepStart, number: int, attempt: Attempt) -> StepPlan:
         """Take the step that begins here, from wherever an earlier attempt left it."""

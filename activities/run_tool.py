@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import assert_never
+from typing import Literal, assert_never
 
 import structlog
 from pydantic import JsonValue
@@ -28,6 +28,7 @@ from activities.execution.preflight import Inspection, inspect
 from activities.execution.progress import reporting
 from activities.execution.redemption import AskAgain, Decided, Delegated, Redeemed, Settled, Stopped, Waits
 from activities.execution.settlement import CallResult, end_payload, finish, run_failure
+from activities.runs.step_boundary import StepStart
 from turngate.domain import contract
 from turngate.domain.agents.hooks import HookedCall, RunScope
 from turngate.domain.contract import RunToolInput, RunToolResult
@@ -42,6 +43,9 @@ from turngate.store.events import events
 from turngate.store.runs import calls, executions
 
 log = structlog.get_logger(__name__)
+
+Recorded = StepStart | Literal["alone", "late"]
+"""A stored result: with the close of its step, so that the next one begins; alone; or too late to be the call's."""
 
 RECORD_PAUSE_SECONDS = 0.5
 MAX_INSPECTIONS = 2
@@ -71,14 +75,19 @@ class RunTool:
                 or what ends a run before its next step. Anything else raised here is retried.
         """
         async with heartbeating(seconds=_handler_seconds(order)) as heartbeat:
-            result = await self._settle(order)
-            if result.state != "settled" or order.then_step is None or self._model is None or not _has_time():
+            settled = await self._settle(order)
+            begin = settled if isinstance(settled, StepStart) else None
+            result = RunToolResult(state="settled") if isinstance(settled, StepStart) else settled
+            if result.state != "settled" or order.then_step is None or self._model is None:
+                return result
+            if begin is None and not _has_time():
                 return result
             heartbeat.until = None
-            return result.model_copy(update={"next": await self._model.next_step(order.run_id, order.then_step)})
+            following = await self._model.next_step(order.run_id, order.then_step, begin)
+            return result.model_copy(update={"next": following})
 
-    async def _settle(self, order: RunToolInput) -> RunToolResult:
-        """Bring the call to its result, or to what it has to wait for."""
+    async def _settle(self, order: RunToolInput) -> RunToolResult | StepStart:
+        """Bring the call to its result, or to what it has to wait for; a StepStart: its step is closed, too."""
         with _bugs_end_the_run():
             redemption = await self._redeem(order)
         match redemption:
@@ -94,9 +103,7 @@ class RunTool:
             case Delegated(child):
                 return RunToolResult(state="child", child=child)
             case Redeemed():
-                if await self._execute(redemption):
-                    return RunToolResult(state="settled")
-                return await self._came_too_late(order)
+                return await self._execute(redemption, order)
             case _:
                 assert_never(redemption)
 
@@ -116,8 +123,8 @@ class RunTool:
             raise LookupError(moved)  # noqa: TRY004 - it is about time, not about a type
         return redemption
 
-    async def _execute(self, redeemed: Redeemed) -> bool:
-        """Run the handler and store its result; False when that came too late to be the call's."""
+    async def _execute(self, redeemed: Redeemed, order: RunToolInput) -> RunToolResult | StepStart:
+        """Run the handler and store its result; return as :meth:`_settle`."""
         run, call = redeemed.run, redeemed.call
         partial: list[str] = []
         try:
@@ -127,11 +134,14 @@ class RunTool:
             # Only now: progress is taken for as long as the call counts as executing.
             await self._record_stop(redeemed, "".join(partial))
             raise
-        if not await self._record(redeemed, await self._call_result(redeemed, result)):
-            return False
+        fails_run = run_failure(redeemed.tool, result)
+        then_step = order.then_step if redeemed.is_last_open and not fails_run and _has_time() else None
+        recorded = await self._record(redeemed, await self._call_result(redeemed, result), then_step)
+        if recorded == "late":
+            return await self._came_too_late(order)
         await after_tool(self._engine, redeemed, result)
-        _fail_run(run_failure(redeemed.tool, result))
-        return True
+        _fail_run(fails_run)
+        return RunToolResult(state="settled") if recorded == "alone" else recorded
 
     async def _came_too_late(self, order: RunToolInput) -> RunToolResult:
         """Return the state of a call whose own result came too late to count.
@@ -190,27 +200,40 @@ class RunTool:
                 partial_output=shortened(partial, limit=limit),
             )
 
-    async def _record(self, redeemed: Redeemed, result: CallResult) -> bool:
-        """Store the result; False when it came too late to be the call's.
+    async def _record(self, redeemed: Redeemed, result: CallResult, then_step: int | None) -> Recorded:
+        """Store the result, where possible with the close of its step. ``then_step``: the one that may begin at once.
 
         The handler has run: while the store is away this waits, and never runs the handler again.
         """
         while True:
             try:
-                return await self._record_once(redeemed.call, result)
+                begin = await self._record_with_close(redeemed.call, result, then_step)
+                return begin or await self._record_once(redeemed.call, result)
             except UnavailableError as away:
                 run_id, call_id = redeemed.run.id, redeemed.call.tool_call_id
                 log.warning("store away; the result waits", run_id=run_id, call=call_id, why=away.message)
                 await asyncio.sleep(RECORD_PAUSE_SECONDS)
 
-    async def _record_once(self, call: calls.Call, result: CallResult) -> bool:
+    async def _record_with_close(self, call: calls.Call, result: CallResult, then_step: int | None) -> StepStart | None:
+        """Store the result and close its step, in one transaction; None, and nothing is stored: not together."""
+        if then_step is None or self._model is None:
+            return None
+        try:
+            return await self._model.boundary.pass_on_with(call, result, then_step)
+        except UnavailableError:
+            raise
+        except Exception:
+            log.exception("a step was not closed with its last result", run_id=call.run_id, call=call.tool_call_id)
+            return None
+
+    async def _record_once(self, call: calls.Call, result: CallResult) -> Literal["alone", "late"]:
         async with self._engine.database.write() as conn:
             if await finish(conn, call, result):
-                return True
+                return "alone"
         # This worker was thought lost, and a person was asked what happened to the call. Their inbox shows this.
         async with self._engine.database.write() as conn:
             await events.append(conn, call.run_id, [("execution.late", end_payload(call, result.for_model))])
-        return False
+        return "late"
 
 
 def _handler_seconds(order: RunToolInput) -> float | None:

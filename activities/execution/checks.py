@@ -269,7 +269,7 @@ async def let_through(door: Door) -> Redemption:
             return await external_calls.hand_out(door, await door.open())
     await door.open_to_handler()
     key = idempotency_key(door.run.id, door.call.tool_call_id)
-    return Redeemed(door.tool, door.run, door.call, door.call.running_input, key)
+    return Redeemed(door.tool, door.run, door.call, door.call.running_input, key, is_last_open=door.is_last_open)
 
 
 def has_more_to_show(tool: Tool) -> bool:

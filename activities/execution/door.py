@@ -66,7 +66,8 @@ class Door:
     ``request``: the last that was opened about the call; None: no person was asked. ``execution``: None while the call was
     never let through. ``known_tool``: None when this worker's app no longer has it.
     ``findings``: of author's code that was called because an earlier redemption wanted an inspection; None: of none.
-    ``stored_rules``: of :func:`turngate.store.policy.policies.glance`.
+    ``stored_rules``: of :func:`turngate.store.policy.policies.glance`. ``is_last_open``: the other calls of its step have their
+    results.
     """
 
     engine: Engine
@@ -80,6 +81,7 @@ class Door:
     request: Request | None = None
     findings: Findings | None = None
     stored_rules: tuple[int, bool]
+    is_last_open: bool
     _permission: Permission | None = field(default=None, init=False)
     _rules: RulesInForce | None = field(default=None, init=False)
 
@@ -102,6 +104,7 @@ class Door:
             request=_last_request(on_record),
             findings=findings,
             stored_rules=on_record.stored_rules,
+            is_last_open=on_record.is_last_open,
         )
 
     @property

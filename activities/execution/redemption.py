@@ -12,7 +12,10 @@ from turngate.store.runs import calls, runs
 
 @dataclass(frozen=True)
 class Redeemed:
-    """The handler may start now, with exactly this input. ``attempt``: which start of it this is, from 1."""
+    """The handler may start now, with exactly this input. ``attempt``: which start of it this is, from 1.
+
+    ``is_last_open``: the other calls of its step have their results.
+    """
 
     tool: Tool
     run: runs.Run
@@ -20,6 +23,7 @@ class Redeemed:
     raw_input: str
     idempotency_key: str
     attempt: int = 1
+    is_last_open: bool = False
 
 
 @dataclass(frozen=True)

@@ -72,12 +72,15 @@ async def finish(conn: Connection, call: calls.Call, result: CallResult) -> bool
 
     False, and the result does not count, if the execution had ended.
     """
-    settled, finished = await _finished(conn, call, result)
-    writes = executions.finish_writes(settled, end_state(result.for_model))
-    ended, _settled = await events.append(
-        conn, call.run_id, [("execution.finished", finished)], writes=writes, last=True
-    )
+    writes, finished = await finished_with(conn, call, result)
+    ended, _settled = await events.append(conn, call.run_id, [finished], writes=writes, last=True)
     return ended == 1
+
+
+async def finished_with(conn: Connection, call: calls.Call, result: CallResult) -> tuple[Writes, events.NewEvent]:
+    """Return what ends the execution of a call with its handler's result, and its event."""
+    settled, finished = await _finished(conn, call, result)
+    return executions.finish_writes(settled, end_state(result.for_model)), ("execution.finished", finished)
 
 
 async def _finished(conn: Connection, call: calls.Call, result: CallResult) -> tuple[Writes, dict[str, object]]:

@@ -47,6 +47,10 @@ class ProgressGuard:
         """Tell whether it is time to nudge the model after a step with this trail."""
         return self.limit is not None and trail is not None and trail.in_a_row == self.limit.steps
 
+    def minds(self, trail: Trail | None) -> bool:
+        """Tell whether a run with this trail is nudged, was nudged, or is to end."""
+        return self.limit is not None and trail is not None and trail.in_a_row >= self.limit.steps
+
     async def nudge(self, conn: Connection, run: runs.Run, step: int, closed: steps.Closed) -> runs.Run:
         """Nudge the model when it is time to, in the transaction that closed the step; returns the run with its head."""
         if closed.trail is None or not self.nudges(closed.trail):

@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.engine.author_code import await_author
 from activities.engine.engine import Engine
-from activities.execution.settlement import run_failure
+from activities.execution.settlement import CallResult, finished_with, run_failure
 from activities.planning.control_calls import carry_out
 from activities.runs.no_progress import ProgressGuard, forget
 from turngate.domain import contract
@@ -45,6 +45,16 @@ class StepStart:
     run: runs.Run
     stored: steps.Step | None
     response: Message | None
+    seen: int | None
+
+
+@dataclass(frozen=True)
+class _OpenStep:
+    """A step that is to be closed for the next one. ``before``: the trail up to it. ``seen``: of :class:`StepStart`."""
+
+    run: runs.Run
+    step: steps.Step
+    before: Trail
     seen: int | None
 
 
@@ -86,6 +96,51 @@ class StepBoundary:
 
         Raises as :meth:`begin`.
         """
+        open_step = await self._step_to_close(run_id, step)
+        if isinstance(open_step, str):
+            return open_step
+        run, trail, is_first = await self._close(open_step.run, open_step.step, open_step.before)
+        if not is_first:
+            return "closed"
+        ProgressGuard.of(self._engine.agents.get(run.agent)).require_progress(trail)
+        return StepStart(run, None, None, open_step.seen)
+
+    async def pass_on_with(self, call: calls.Call, result: CallResult, step: int) -> StepStart | None:
+        """As :meth:`pass_on`, after storing the result of the last open call of the step before, in one transaction (ADR 0037).
+
+        None, and nothing is stored, where this step can't begin at once, or where more has to happen before it.
+        """
+        open_step = await self._step_to_close(call.run_id, step, last=call)
+        if isinstance(open_step, str) or open_step.seen is None:
+            return None
+        agent = self._engine.agents.get(open_step.run.agent)
+        if agent is None or agent.hooks:  # they see the result first, and may take their time
+            return None
+        guard = ProgressGuard.of(agent)
+        async with self._engine.database.write() as conn:
+            writes, finished = await finished_with(conn, call, result)
+            closed = await steps.close_with_result(
+                conn,
+                open_step.run,
+                call.step,
+                writes,
+                finished,
+                seen=open_step.seen,
+                trail_of=lambda settled: guard.trail(settled, open_step.before),
+                is_last=lambda trail: not guard.minds(trail),
+            )
+        if closed is None:
+            return None
+        run = replace(open_step.run, head_message_id=closed.head_message_id)
+        return StepStart(run, None, None, open_step.seen + 1)
+
+    async def _step_to_close(
+        self, run_id: str, step: int, *, last: calls.Call | None = None
+    ) -> _OpenStep | Literal["closed", "open"]:
+        """Return the step before this one, if its calls are settled and nothing else comes first; else as :meth:`pass_on`.
+
+        ``last``: the one call of it whose result is not stored; None: there is none.
+        """
         async with self._engine.database.glance() as conn:
             position = await self._position(conn, run_id, step)
             run, previous = position.run, position.previous
@@ -93,13 +148,9 @@ class StepBoundary:
                 return "closed"
             if not run.may_start or run.status != "running" or position.has_messages:
                 return "open"
-            if await self._has_more_to_settle(conn, run, previous):
+            if await self._has_more_to_settle(conn, run, previous, last):
                 return "open"
-        run, trail, is_first = await self._close(run, previous, position.before)
-        if not is_first:
-            return "closed"
-        ProgressGuard.of(self._engine.agents.get(run.agent)).require_progress(trail)
-        return StepStart(run, None, None, position.seen)
+        return _OpenStep(run, previous, position.before, position.seen)
 
     @staticmethod
     async def _position(conn: Connection, run_id: str, step: int) -> steps.Position:
@@ -113,14 +164,19 @@ class StepBoundary:
             )
         return position
 
-    async def _has_more_to_settle(self, conn: Connection, run: runs.Run, step: steps.Step) -> bool:
-        """Tell whether a call of this step is open, or ends the run by its result. What has a result keeps it."""
+    async def _has_more_to_settle(
+        self, conn: Connection, run: runs.Run, step: steps.Step, last: calls.Call | None
+    ) -> bool:
+        """Tell whether a call of this step is open, or ends the run by its result. What has a result keeps it.
+
+        ``last``: of :meth:`_step_to_close`.
+        """
         plan = step.stored_plan
         if plan is None or plan.signals:
             return True
         if len(plan.calls) == 1:  # the others were closed when the step was planned; this one, the caller has settled
             return False
-        if await calls.any_open(conn, run.id, step.step):
+        if last is None and await calls.any_open(conn, run.id, step.step):
             return True
         agent = await self._engine.agent_of(conn, run)
         settled = await calls.of_step(conn, run.id, step.step)

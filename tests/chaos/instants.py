@@ -51,8 +51,9 @@ WORKER: Final = (
 )
 """Where a worker can be made to end: a model's response stored and not planned; a plan stored and not reported; between
 approve and start; between effect and record; between record and answer; in an activity that takes the next step after its
-call: between record and the step's close, before the model is asked, and as above before and after the plan; an expiry stored
-and not reported; continue-as-new about to be sent, and sent; a run's end stored and not reported."""
+call: between record and the step's close where these are two transactions, after the close and before the model is asked, and as
+above before and after the plan; an expiry stored and not reported; continue-as-new about to be sent, and sent; a run's end stored
+and not reported."""
 API: Final = ("recorded-not-begun", "offered-not-taken", "taken-not-committed", "decided-not-told", "told-not-answered")
 """Where an API can be made to end: a run stored and its workflow not begun; in the transaction of a decision, before and after
 it is written; a decision that is stored and not signalled to its run; and one that is."""
@@ -96,13 +97,14 @@ def install() -> None:
     _around(RunTool, "_redeem", before="approved-not-redeemed")
     _around(RunTool, "_redeem", after="redeemed-not-started", only_after=lambda came: isinstance(came, Redeemed))
     _around(RunTool, "_record", before="effect-not-recorded", after="recorded-not-reported")
-    _around(
-        StepBoundary,
-        "pass_on",
-        before="fused-recorded-not-closed",
-        after="fused-closed-not-asked",
-        only_after=lambda came: isinstance(came, StepStart),
-    )
+    _around(StepBoundary, "pass_on", before="fused-recorded-not-closed")
+    for closes in ("pass_on_with", "pass_on"):  # with the last result, or after it
+        _around(
+            StepBoundary,
+            closes,
+            after="fused-closed-not-asked",
+            only_after=lambda came: isinstance(came, StepStart),
+        )
     _around(CallModel, "_store", after="fused-answered-not-planned", only_if=_is_fused)
     _around(CallModel, "_plan", after="fused-planned-not-reported", only_if=_is_fused)
     _around(Escalation, "record_expiry", after="expired-not-reported")

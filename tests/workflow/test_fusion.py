@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from support.engine import ListModel, Script, Stack, call, person, says, stack, until
+from support.sql_census import SqlCensus
 from support.tools import Bench
 from temporalio import activity
 from temporalio.client import Client
@@ -36,7 +37,7 @@ from turngate.domain.tools.toolkit import Toolkit
 from turngate.models import ModelRequest
 from turngate.store.clock import now
 from turngate.store.database import Database
-from turngate.store.runs import calls, orders, runs
+from turngate.store.runs import calls, orders, runs, steps
 from turngate.toolkits import control_calls
 from turngate.wire.orders import MessageOrder
 
@@ -431,6 +432,7 @@ async def test_a_model_that_refuses_for_good_ends_the_run(client: Client, sqlite
 # Lost workers
 
 INSTANTS: dict[str, tuple[type[Any], str, bool]] = {
+    "recorded and closed, not asked": (StepBoundary, "pass_on_with", False),
     "recorded, not closed": (StepBoundary, "pass_on", True),
     "closed, not asked": (StepBoundary, "pass_on", False),
     "answered, not planned": (CallModel, "_plan", True),
@@ -457,6 +459,8 @@ async def test_i3_i5_a_lost_worker_leaves_the_rest_to_the_next(
         return await asyncio.Event().wait()
 
     monkeypatch.setattr(owner, name, stops)
+    if name == "pass_on":
+        monkeypatch.setattr(StepBoundary, "pass_on_with", not_together)
     model = ListModel(says(PAY), says(LOOK), says("Done."))
     async with stack(client, database, bench.pay, bench.look, model=model, working=False) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):
@@ -470,10 +474,49 @@ async def test_i3_i5_a_lost_worker_leaves_the_rest_to_the_next(
         ]  # fmt: skip
 
 
+async def not_together(*_arguments: Any) -> None:
+    """In place of StepBoundary.pass_on_with: as where more has to be stored than a result and the step's close."""
+
+
+@pytest.mark.parametrize("problem", [UnavailableError("the database is away"), ValueError("a bug")])
+async def test_i5_a_result_is_stored_whatever_keeps_its_step_open(
+    client: Client, database: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    """I5: a result that can't be stored together with the step's close is stored alone, or when the store is back."""
+    wrapped, failures = steps.close_with_result, iter([problem])
+
+    async def closes(*arguments: Any, **options: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return await wrapped(*arguments, **options)
+
+    monkeypatch.setattr(steps, "close_with_result", closes)
+    async with stack(client, database, bench.pay, model=ListModel(says(PAY), says("Done."))) as engine:
+        assert await completed(engine, await approved(engine)) == FUSED
+        assert bench.paid == [5]
+
+
+async def test_the_last_of_several_closes_its_step_with_its_result(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """Calls that are decided one after the other: the last result and the close of the step are one transaction."""
+    model = ListModel(says(PAY, LOOK), says("Done."))
+    async with stack(client, database, bench.pay, bench.look, model=model) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await until(lambda: has_result(engine, run, "l"), "result of look")
+        with SqlCensus(database) as census:
+            await engine.decide(request, "approve")
+            assert await completed(engine, run) == ["call_model", "run_tool", "run_tool"]
+        owners = [each.owner for each in census.of_product if each.kind == "write"]
+        assert [owner.rsplit(":")[-1] for owner in owners] == ["submit", "_redeem", "pass_on_with", "_finish"]
+
+
 async def test_what_may_pass_is_left_to_the_models_own_activity(
     client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that is away when the step is to be closed fails nothing, and starts no handler again."""
+    monkeypatch.setattr(StepBoundary, "pass_on_with", not_together)
     wrapped, failures = StepBoundary._close, iter([UnavailableError("the database is away")])
 
     async def closes(self: StepBoundary, *arguments: Any) -> Any:

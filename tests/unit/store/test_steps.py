@@ -14,7 +14,8 @@ from turngate.domain.conversation.messages import Message, ModelResponse, TextPa
 from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Failure, Ok
 from turngate.store.database import Connection, Database
-from turngate.store.runs import calls, messages, runs, steps
+from turngate.store.events import events
+from turngate.store.runs import calls, executions, messages, runs, steps
 
 OPEN = Failure(kind="interrupted", reason="stopped")
 
@@ -205,6 +206,76 @@ async def test_i1_of_two_that_close_at_once_one_writes(database: Database, run: 
         path = await history(conn, run.id)
     assert is_reconciled(path)
     assert len({part.result.model_dump_json() for part in path[-1].results}) == 1
+
+
+CASES = {
+    "the last": True,
+    "another call is open": False,
+    "the run has changed": False,
+    "the execution has ended": False,
+    "something follows": False,
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_i1_i5_the_last_result_closes_its_step_or_is_not_stored(
+    database: Database, run: runs.Run, case: str
+) -> None:
+    """I1, I5: result, close and event are stored together if nothing has happened since; else none of them is."""
+    await respond(database, run, response("c1", "c2"))
+    async with database.write() as conn:
+        await executions.begin(
+            conn,
+            executions.NewExecution(
+                run_id=run.id, tool_call_id="c2", digest="d", decision_id=None, idempotency_key="k"
+            ),
+        )
+        if case != "another call is open":
+            await calls.settle(conn, run.id, "c1", Ok(value={"n": 1}))
+        if case == "the execution has ended":
+            await executions.finish(conn, run_id=run.id, tool_call_id="c2", state="unknown")
+        before = await runs.get(conn, run.id)
+    assert before is not None
+    if case == "the run has changed":
+        async with database.write() as conn:
+            await events.append(conn, run.id, [("run.noted", {})])
+    async with database.write() as conn:
+        settled = calls.settle_writes(run.id, "c2", Ok(value={"text": "a\x00\ud800"}))
+        closed = await steps.close_with_result(
+            conn,
+            before,
+            1,
+            executions.finish_writes(settled, "succeeded"),
+            ("execution.finished", {"tool_call_id": "c2"}),
+            seen=before.event_count,
+            trail_of=lambda all_calls: Trail().then(f"{len(all_calls)} results"),
+            is_last=lambda _trail: case != "something follows",
+        )
+    async with database.read() as conn:
+        step, execution = await steps.get(conn, run.id, 1), await executions.get(conn, run.id, "c2")
+        by_id = {each.tool_call_id: each for each in await calls.of_run(conn, run.id)}
+        after, path = await runs.get(conn, run.id), await history(conn, run.id)
+        kinds = [each.type for each in await events.after(conn, 0, run_id=run.id)]
+        assert await events.chain_break(conn, run.id) is None
+    assert step is not None
+    assert execution is not None
+    assert after is not None
+    together = CASES[case]
+    assert (closed is not None, step.closed_at is not None, kinds.count("execution.finished")) == (
+        together,
+        together,
+        together,
+    )
+    assert (by_id["c2"].result is not None, path[-1].role) == (together, "tool" if together else "user")
+    if closed is None:
+        assert after.head_message_id == run.head_message_id
+        assert execution.state == ("unknown" if case == "the execution has ended" else "executing")
+        return
+    assert (execution.state, step.decoded_trail) == ("succeeded", Trail().then("2 results"))
+    assert (after.head_message_id, after.event_count) == (closed.head_message_id, before.event_count + 1)
+    assert is_reconciled(path)
+    assert closed.calls == (by_id["c1"], by_id["c2"])
+    assert [part.result for part in path[-1].results] == [each.settled_result for each in closed.calls]
 
 
 async def test_i1_a_response_that_was_never_planned_is_closed_too(database: Database, run: runs.Run) -> None:

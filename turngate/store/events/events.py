@@ -123,10 +123,11 @@ _APPEND: Final = (
 class _Append:
     """The statements that append to a chain.
 
-    ``take``, ``set_end`` (with its parameters' names): SQLite's. ``parts``: PostgreSQL's, the chain first.
+    ``take``, ``set_end`` (with their parameters' names): SQLite's. ``parts``: PostgreSQL's, the chain first.
     """
 
     take: TextClause
+    take_names: tuple[str, ...]
     set_end: TextClause
     end_names: tuple[str, ...]
     parts: tuple[CTE, ...]
@@ -141,8 +142,8 @@ class _Append:
             .cte(name, recursive=name == "chained")
             for name, columns, sql in _APPEND
         )
-        set_end = text(_SET_END.format(**filled))
-        return cls(text(_TAKE.format(**filled)), set_end, tuple(parameters(set_end)), parts)
+        take, set_end = text(_TAKE.format(**filled)), text(_SET_END.format(**filled))
+        return cls(take, tuple(parameters(take)), set_end, tuple(parameters(set_end)), parts)
 
 
 _TO: Final = {chain.name: _Append.to(chain.name) for chain in (runs, event_chains)}
@@ -166,12 +167,12 @@ _BEGIN: Final = (
 class Change:
     """What a run's row gets with its events, if the run is live and has no event that the caller has not seen.
 
-    ``more``: assignments to the row's columns, such as ``, step = :at_step``; their values are among those of the writes.
-    Built once, like a statement.
+    ``more``: assignments to the row's columns, such as ``, step = :at_step``. ``only_if``: what else has to be so, such as
+    ``EXISTS (…)``. Their values are among those of the writes. Built once, like a statement.
     """
 
-    def __init__(self, more: str = "") -> None:
-        self.appends = _Append.to(runs.name, condition=_UNCHANGED, more=more)
+    def __init__(self, more: str = "", *, only_if: str = "TRUE") -> None:
+        self.appends = _Append.to(runs.name, condition=f"{_UNCHANGED} AND {only_if}", more=more)
 
 
 NO_CHANGE: Final = Change()
@@ -334,10 +335,8 @@ async def _append_in_turn(
     writes: Writes = NO_WRITES,
 ) -> int:
     """Append on SQLite after the writes, and return how many. ``writes``: with the values of the chain's own row."""
-    wanted = {"sequence": Numbered.EVENTS.value, "run": run_id, "more": len(new)}
-    if "seen" in writes.values:
-        wanted["seen"] = writes.values["seen"]
-    row = (await conn.execute(appends.take, wanted)).one_or_none()
+    values = {**writes.values, "sequence": Numbered.EVENTS.value, "run": run_id, "more": len(new)}
+    row = (await conn.execute(appends.take, {name: values[name] for name in appends.take_names})).one_or_none()
     if row is None:
         return 0
     await writes.run(conn)
@@ -361,7 +360,7 @@ async def _append_in_turn(
         )
         previous = digest
     await conn.execute(_INSERT, rows)
-    end = {**writes.values, "run": run_id, "run_seq": run_seq, "last_hash": previous}
+    end = {**values, "run_seq": run_seq, "last_hash": previous}
     await conn.execute(appends.set_end, {name: end[name] for name in appends.end_names})
     return len(rows)
 

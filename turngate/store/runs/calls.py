@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pydantic_core import PydanticSerializationError
@@ -16,7 +16,7 @@ from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.storable import stored_digest
+from turngate.store.storable import storable, stored_digest
 from turngate.store.tables import calls
 from turngate.store.together import Together, Writes
 
@@ -219,6 +219,20 @@ def settle_writes(run_id: str, tool_call_id: str, result: Ok | Failure, view: Re
         "whole": view.whole_result,
     }
     return Writes(_SETTLE_ALONE, {}, settled)
+
+
+def with_result(call: Call, writes: Writes) -> Call:
+    """Return the call as it is stored once these writes, of :func:`settle_writes`, are; another call as it is."""
+    values = writes.values
+    if values["call"] != call.tool_call_id or call.result is not None:
+        return call
+    return replace(
+        call,
+        result=storable(values["written"]),
+        settled_at=values["at"],
+        presentation=values["shown"],
+        whole_result=values["whole"],
+    )
 
 
 def written_digest(writes: Writes) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, exists, select, update
 
 from turngate.domain.requests import ExecutionState
 from turngate.store.clock import as_text, now
@@ -20,7 +20,7 @@ from turngate.store.together import Together, Writes
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _BEGIN = Together(executions)
-_FINISH = (
+FINISH: Final = (
     update(executions)
     .where(
         executions.c.run_id == bindparam("run"),
@@ -29,15 +29,22 @@ _FINISH = (
     )
     .values(state=bindparam("to"), partial_output=bindparam("partial"), ended_at=bindparam("at"))
 )
-_FINISH_AND_SETTLE = Together(_FINISH, SETTLE, guarded=True)
-_FINISH_START = _FINISH.where(executions.c.attempts == bindparam("of_start"))
+_FINISH_AND_SETTLE = Together(FINISH, SETTLE, guarded=True)
+_FINISH_START = FINISH.where(executions.c.attempts == bindparam("of_start"))
 _CALLS = calls.outerjoin(
     executions, (calls.c.run_id == executions.c.run_id) & (calls.c.tool_call_id == executions.c.tool_call_id)
 )
 _THIS_CALL = (calls.c.run_id == bindparam("run")) & (calls.c.tool_call_id == bindparam("call"))
 _WITH_CALL = select(calls, executions).select_from(_CALLS).where(_THIS_CALL)
+_OTHERS = calls.alias()
+_IS_LAST_OPEN = ~exists().where(
+    _OTHERS.c.run_id == calls.c.run_id,
+    _OTHERS.c.step == calls.c.step,
+    _OTHERS.c.tool_call_id != calls.c.tool_call_id,
+    _OTHERS.c.result.is_(None),
+)
 _ON_RECORD = (
-    select(calls, executions, runs, requests, *GLANCE)
+    select(calls, executions, runs, requests, *GLANCE, _IS_LAST_OPEN)
     .select_from(
         _CALLS.join(runs, runs.c.id == calls.c.run_id).outerjoin(
             requests, (requests.c.run_id == calls.c.run_id) & (requests.c.tool_call_id == calls.c.tool_call_id)
@@ -68,7 +75,8 @@ class OnRecord:
     """All that is on record about a call.
 
     ``execution``: None while it was never let through. ``requests``: those about it, in no order. ``stored_rules``: what
-    :func:`turngate.store.policy.policies.glance` returns at the same moment.
+    :func:`turngate.store.policy.policies.glance` returns at the same moment. ``is_last_open``: the other calls of its step have
+    their results.
     """
 
     run: Run
@@ -76,6 +84,7 @@ class OnRecord:
     execution: Execution | None
     requests: tuple[Request, ...]
     stored_rules: tuple[int, bool]
+    is_last_open: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +121,7 @@ async def on_record(conn: Connection, run_id: str, tool_call_id: str) -> OnRecor
     if not rows:
         return None
     call, execution, run, _request = parts(rows[0], calls, executions, runs, requests)
-    *_columns, version, has_grants = rows[0]
+    *_columns, version, has_grants, is_last_open = rows[0]
     about_call = [parts(row, calls, executions, runs, requests)[-1] for row in rows]
     return OnRecord(
         run=Run(**run or {}),
@@ -120,6 +129,7 @@ async def on_record(conn: Connection, run_id: str, tool_call_id: str) -> OnRecor
         execution=None if execution is None else Execution(**execution),
         requests=tuple(Request(**each) for each in about_call if each is not None),
         stored_rules=(version or 0, bool(has_grants)),
+        is_last_open=bool(is_last_open),
     )
 
 
@@ -164,7 +174,7 @@ async def finish(
 ) -> bool:
     """End an execution that is in progress; False when it is not (someone else ended it)."""
     ended = {"run": run_id, "call": tool_call_id, "to": state, "partial": partial_output, "at": as_text(now())}
-    return (await conn.execute(_FINISH, ended)).rowcount == 1
+    return (await conn.execute(FINISH, ended)).rowcount == 1
 
 
 def finish_writes(settled: Writes, state: ExecutionState) -> Writes:

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select, update
 
 from turngate.domain.agents.no_progress import Trail
 from turngate.domain.contract import StepPlan
-from turngate.domain.conversation.history import closures
+from turngate.domain.conversation.history import CLOSED_BY_REPAIR, closures
 from turngate.domain.conversation.malformed import EMPTY_RESPONSE
 from turngate.domain.conversation.messages import Message, ModelResponse, ToolResultPart, user_message
 from turngate.domain.digest import derived_id
@@ -21,7 +21,7 @@ from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.joined import parts
 from turngate.store.requests.requests import Request
-from turngate.store.runs import calls, messages, queued_messages, runs, subtree_usage
+from turngate.store.runs import calls, executions, messages, queued_messages, runs, subtree_usage
 from turngate.store.tables import calls as calls_table
 from turngate.store.tables import messages as messages_table
 from turngate.store.tables import queued_messages as queued_messages_table
@@ -51,6 +51,12 @@ _RESPOND = Together(runs.ADVANCE, messages_table, steps, guarded=True)
 _ANSWER = Together(runs.COMPLETE, messages_table, steps, runs.MOVE_CONVERSATION, guarded=True)
 _ANSWER_ALONE = Together(messages_table, steps, runs.MOVE_CONVERSATION)
 _RESULTS = Together(_CLOSE, messages_table, runs.MOVE_HEAD, runs.MOVE_CONVERSATION, guarded=True)
+_RESULT_AND_CLOSE = Together(executions.FINISH, calls.SETTLE, _CLOSE, messages_table, runs.MOVE_CONVERSATION)
+_CLOSED_BY_RESULT = events.Change(
+    ", head_message_id = :head",
+    only_if="EXISTS (SELECT 1 FROM executions WHERE executions.run_id = runs.id AND executions.tool_call_id = :call "
+    "AND executions.state = 'executing')",
+)
 _RECORD_PLAN = Together(_PLAN, calls_table, requests)
 _OPEN = (
     select(messages_table, calls_table, steps.c.corrective)
@@ -345,34 +351,97 @@ async def close(
         rows = (await conn.execute(_HELD_OPEN, named)).all()
     if not rows:
         return None
-    pairs = _with_calls(rows)
-    response, corrective = pairs[0][0] or {}, rows[0][-1]
-    assistant = messages.from_row(response)
-    step_calls = [calls.Call(**call) for _response, call in pairs if call is not None]
+    assistant, step_calls, corrective = _opened(rows)
     if assistant.calls and corrective is None:
         step_calls = [await _settled(conn, call, assistant, open_calls) for call in step_calls]
-        content = results_message(assistant, step_calls, open_calls)
-        message = _message(run, step, "results", response["id"], content)
-    else:
-        message = correction_message(run, step, corrective)
-    new_trail = None if trail_of is None else trail_of(step_calls)
-    values = {
-        "run": run.id,
-        "at_step": step,
-        "at": as_text(now()),
-        "head": message.id,
-        "conversation": run.conversation_id,
-        "new_trail": None if new_trail is None else new_trail.model_dump_json(),
-    }
-    rows_of = {messages_table: [messages.row_of(message)]}
-    is_open, *_moved = await _RESULTS.run(conn, rows_of, values, last=is_last is not None and is_last(new_trail))
-    if not is_open:  # another attempt has closed it since it was read
+    closed = _closed(run, step, _Opened(assistant, step_calls, corrective), open_calls, trail_of)
+    writes = _close_writes(run, step, closed)
+    is_open, *_moved = await writes.run(conn, last=is_last is not None and is_last(closed.trail))
+    return closed if is_open else None  # None: another attempt has closed it since it was read
+
+
+async def close_with_result(
+    conn: Connection,
+    run: runs.Run,
+    step: int,
+    result: Writes,
+    finished: events.NewEvent,
+    *,
+    seen: int,
+    trail_of: Callable[[Sequence[calls.Call]], Trail | None],
+    is_last: Callable[[Trail | None], bool],
+) -> Closed | None:
+    """Store a handler's result, and close the step of which it is the last, last in the transaction.
+
+    None, and nothing is written, if another call of the step is open, the execution has ended, the run has changed, or something
+    has to follow. ``result``: of :func:`turngate.store.runs.executions.finish_writes`. ``seen``: of
+    :func:`turngate.store.events.events.append_unless_changed`. ``trail_of``, ``is_last``: as those of :func:`close`.
+    """
+    rows: Any = (await conn.look(_OPEN, {"run": run.id, "at_step": step})).all()
+    if not rows:
         return None
-    return Closed(messages=(response_message(run, step, assistant), message), calls=tuple(step_calls), trail=new_trail)
+    opened = _opened(rows)
+    opened = opened._replace(calls=[calls.with_result(each, result) for each in opened.calls])
+    if any(each.result is None for each in opened.calls):
+        return None
+    closed = _closed(run, step, opened, CLOSED_BY_REPAIR, trail_of)
+    if not is_last(closed.trail):
+        return None
+    close_writes = _close_writes(run, step, closed)
+    writes = Writes(_RESULT_AND_CLOSE, close_writes.rows, {**close_writes.values, **result.values})
+    if await events.append_unless_changed(conn, run.id, [finished], seen=seen, change=_CLOSED_BY_RESULT, writes=writes):
+        return closed
+    return None
+
+
+class _Opened(NamedTuple):
+    """An open step: its response, its calls, and the answer to a response that can't be used."""
+
+    response: Message
+    calls: list[calls.Call]
+    corrective: str | None
+
+
+def _opened(rows: Sequence[Any]) -> _Opened:
+    pairs = _with_calls(rows)
+    step_calls = [calls.Call(**call) for _response, call in pairs if call is not None]
+    return _Opened(messages.from_row(pairs[0][0] or {}), step_calls, rows[0][-1])
 
 
 def _with_calls(rows: Sequence[Any]) -> list[list[dict[str, Any] | None]]:
     return [parts(row, messages_table, calls_table) for row in rows]
+
+
+def _closed(
+    run: runs.Run,
+    step: int,
+    opened: _Opened,
+    open_calls: Failure,
+    trail_of: Callable[[Sequence[calls.Call]], Trail | None] | None,
+) -> Closed:
+    """Return the step as it is closed. ``opened``: with every result."""
+    assistant, step_calls, corrective = opened
+    response = response_message(run, step, assistant)
+    if assistant.calls and corrective is None:
+        content = results_message(assistant, step_calls, open_calls)
+        message = _message(run, step, "results", response.id, content)
+    else:
+        message = correction_message(run, step, corrective)
+    new_trail = None if trail_of is None else trail_of(step_calls)
+    return Closed(messages=(response, message), calls=tuple(step_calls), trail=new_trail)
+
+
+def _close_writes(run: runs.Run, step: int, closed: Closed) -> Writes:
+    """Return what closes a step. The first of the counts is 0 if it is closed already."""
+    values = {
+        "run": run.id,
+        "at_step": step,
+        "at": as_text(now()),
+        "head": closed.head_message_id,
+        "conversation": run.conversation_id,
+        "new_trail": None if closed.trail is None else closed.trail.model_dump_json(),
+    }
+    return Writes(_RESULTS, {messages_table: [messages.row_of(closed.messages[-1])]}, values)
 
 
 async def _settled(conn: Connection, call: calls.Call, assistant: Message, open_call: Failure) -> calls.Call:
