@@ -12,7 +12,7 @@ from typing import Any
 from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import PlannedCall
-from turngate.domain.digest import derived_id
+from turngate.domain.digest import derived_id, repeat_key
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms
@@ -102,6 +102,7 @@ class Question:
             precondition=self.precondition,
             confinement=None if confinement is None else confinement.model_dump_json(),
             origins=None if self.origins is None else self.origins.model_dump_json(exclude_defaults=True),
+            repeat_key=repeat_key(self.tool.name, self.call.running_input),
             terms=terms.model_dump_json(exclude_defaults=True),
             quorum=terms.quorum,
             parked_at=as_text(created_at) if parks else None,

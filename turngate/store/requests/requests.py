@@ -261,6 +261,7 @@ class Request(ListedRequest):
     ``precondition``: JSON of what the call depended on when it was asked for; None when its tool does not say. ``terms``:
     JSON of AskTerms, as the ladder's ``rungs_climbed`` first rungs left them. ``confinement``: JSON of how the call's
     processes are confined; None: its tool starts none. ``origins``: JSON of where its arguments come from; None: not known.
+    ``repeat_key``: equal for calls that mean the same; None: not known.
     """
 
     manifest: str
@@ -272,6 +273,7 @@ class Request(ListedRequest):
     precondition: str | None = None
     confinement: str | None = None
     origins: str | None = None
+    repeat_key: str | None = None
     terms: str = "{}"
 
     @property

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import bindparam, exists, select, update
+from sqlalchemy import bindparam, exists, func, select, update
 
-from turngate.domain.requests import ExecutionState
+from turngate.domain.requests import ExecutionState, RequestStatus
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.joined import parts
 from turngate.store.policy.policies import GLANCE
 from turngate.store.requests.requests import Request
-from turngate.store.runs.calls import SETTLE, Call
+from turngate.store.runs.calls import SETTLE, Call, Disposition
 from turngate.store.runs.runs import Run
 from turngate.store.tables import calls, executions, requests, runs
 from turngate.store.together import Together, Writes
+
+SIBLING_CHARS: Final = 300
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _BEGIN = Together(executions)
@@ -53,6 +55,35 @@ _ON_RECORD = (
     .where(_THIS_CALL)
 )
 
+_THIS = calls.alias("this")
+_SIBLINGS = (
+    select(
+        calls.c.tool_call_id,
+        calls.c.tool_name,
+        func.substr(func.coalesce(calls.c.edited_input, calls.c.input), 1, SIBLING_CHARS).label("input"),
+        calls.c.disposition,
+        calls.c.result.is_not(None).label("is_settled"),
+        requests.c.id.label("request_id"),
+        requests.c.status,
+        executions.c.state,
+    )
+    .select_from(
+        _THIS.join(calls, (calls.c.run_id == _THIS.c.run_id) & (calls.c.step == _THIS.c.step))
+        .outerjoin(
+            executions,
+            (calls.c.run_id == executions.c.run_id) & (calls.c.tool_call_id == executions.c.tool_call_id),
+        )
+        .outerjoin(requests, (requests.c.run_id == calls.c.run_id) & (requests.c.tool_call_id == calls.c.tool_call_id))
+    )
+    .where(
+        _THIS.c.run_id == bindparam("run"),
+        _THIS.c.tool_call_id == bindparam("call"),
+        calls.c.tool_call_id != bindparam("call"),
+    )
+    .order_by(calls.c.position, requests.c.created_at, requests.c.id)
+    .limit(bindparam("most"))
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
@@ -85,6 +116,23 @@ class OnRecord:
     requests: tuple[Request, ...]
     stored_rules: tuple[int, bool]
     is_last_open: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sibling:
+    """Another call of the same step. ``input``: the beginning of what would run. ``is_settled``: it has its result.
+
+    ``request_id``, ``status``: of its newest request; None: no one was asked. ``state``: of its execution; None: not started.
+    """
+
+    tool_call_id: str
+    tool_name: str
+    input: str
+    disposition: Disposition
+    is_settled: bool
+    request_id: str | None
+    status: RequestStatus | None
+    state: ExecutionState | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +179,12 @@ async def on_record(conn: Connection, run_id: str, tool_call_id: str) -> OnRecor
         stored_rules=(version or 0, bool(has_grants)),
         is_last_open=bool(is_last_open),
     )
+
+
+async def siblings(conn: Connection, run_id: str, tool_call_id: str, *, limit: int) -> list[Sibling]:
+    """Return the other calls of the same step, in the model's order, each with its newest request."""
+    rows = await conn.execute(_SIBLINGS, {"run": run_id, "call": tool_call_id, "most": limit})
+    return list({row["tool_call_id"]: Sibling(**row) for row in rows.mappings()}.values())
 
 
 async def of_run(conn: Connection, run_id: str) -> list[Execution]:

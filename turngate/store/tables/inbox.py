@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, Integer, Table, text
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, text
 
 from turngate.store.storable import StorableString, StorableText
 from turngate.store.tables.metadata import metadata
@@ -42,6 +42,8 @@ requests = Table(
     Column("confinement", StorableText),
     # Where each argument comes from (JSON of Origins), as it was found when the request was opened.
     Column("origins", StorableText),
+    # Equal for calls that mean the same (turngate.domain.digest.repeat_key); NULL: not known. A hint: what is shown is compared.
+    Column("repeat_key", StorableString(64)),
     # Who may decide, how many, until when and what then (JSON of AskTerms), after the ladder's rungs so far.
     Column("terms", StorableText, nullable=False, server_default=""),
     Column("rungs_climbed", Integer, nullable=False, server_default="0"),
@@ -86,6 +88,13 @@ requests = Table(
         postgresql_where=text("status != 'pending'"),
     ),
     Index("ix_requests_created_at_id", "created_at", "id"),
+    # Of pending requests alone, which are few: it costs an insert next to nothing.
+    Index(
+        "ix_requests_repeat_key",
+        "repeat_key",
+        sqlite_where=text("status = 'pending'"),
+        postgresql_where=text("status = 'pending'"),
+    ),
     # A decision decides one request: an id that is used again elsewhere is refused here at the latest.
     Index("uq_requests_decision_id", "decision_id", unique=True),
 )
@@ -118,6 +127,30 @@ approvals = Table(
     Column("decision_id", StorableString(255), nullable=False, unique=True),
     Column("message", StorableText, nullable=False),
     Column("created_at", StorableText, nullable=False),
+)
+
+# By what decided approvals are found again (turngate.domain.likeness). Written after the decision, apart from it: a row that is
+# missing is a precedent that is not shown. ``seq``: of the event of the decision, so that newer ones are larger.
+precedents = Table(
+    "precedents",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column(
+        "request_id", StorableString(64), ForeignKey("requests.id", ondelete="CASCADE"), nullable=False, unique=True
+    ),
+    Column("tool_name", StorableText, nullable=False),
+    Column("verb", StorableString(16), nullable=False),
+    Index("ix_precedents_tool_name", "tool_name", "seq", "verb"),
+)
+
+# Hashes of arguments, none of their values. They go when the row of ``precedents`` goes.
+precedent_features = Table(
+    "precedent_features",
+    metadata,
+    Column("feature", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", Integer, ForeignKey("precedents.seq", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Index("ix_precedent_features_seq", "seq"),
+    sqlite_with_rowid=False,
 )
 
 comments = Table(

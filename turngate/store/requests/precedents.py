@@ -1,0 +1,249 @@
+"""Precedents: decided approvals, found again by hashes of what their calls have in common (``turngate.domain.likeness``).
+
+Rows are added after the decision, apart from its transaction. What they find is a hint: whoever shows it compares the requests'
+own rows. None holds a value of an argument, and all go when their request does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Select, bindparam, func, literal_column, select, text, union_all
+
+from turngate.domain.likeness import MAX_READ_CHARS, MOST_FEATURES
+from turngate.domain.requests import ExecutionState, Verb
+from turngate.store.database import Connection
+from turngate.store.tables import decisions, events, executions, precedent_features, precedents, requests
+
+PER_FEATURE: Final = 48
+"""Of the calls that share one hash, the newest. What more of them share tells little."""
+SHORTLIST: Final = 16
+"""Calls that are read to be compared."""
+COUNTED: Final = 1_000
+"""Of a tool's decisions, the newest."""
+MOST_WAITING: Final = 1_000
+RECORDED: Final = 50
+"""Approved calls of a tool whose end is looked at, the newest."""
+MAX_MESSAGE_CHARS: Final = 500
+NO_FEATURE: Final = -1
+"""In place of a hash, and of a precedent: there is none like it."""
+
+_DECIDED = (
+    select(events.c.seq, events.c.payload)
+    .where(events.c.seq > bindparam("after"), events.c.seq <= bindparam("upto"), events.c.type == "request.decided")
+    .order_by(events.c.seq)
+)
+_NEWEST_ADDED = select(func.max(precedents.c.seq))
+# Longer arguments are compared as text, by their beginning: the one character more shows that they are.
+_READ = func.substr(requests.c.input, 1, MAX_READ_CHARS + 1).label("input")
+_OF_TOOL = precedents.c.tool_name == bindparam("tool")
+
+
+def _newest(most: int, *columns: Any) -> Select[Any]:
+    of_tool = select(*columns).where(_OF_TOOL).order_by(precedents.c.seq.desc())
+    return of_tool.limit(literal_column(str(most)))
+
+
+def _sharing(place: int) -> Select[Any]:
+    sharing = precedent_features.c.feature == bindparam(f"feature_{place}")
+    newest = select(literal_column(str(place)).label("place"), precedent_features.c.seq).where(sharing)
+    limited = newest.order_by(precedent_features.c.seq.desc()).limit(literal_column(str(PER_FEATURE)))
+    return select(limited.subquery(f"sharing_{place}"))
+
+
+_LIKE = select(
+    union_all(
+        *(_sharing(place) for place in range(MOST_FEATURES)),
+        select(
+            _newest(SHORTLIST, literal_column(str(MOST_FEATURES)).label("place"), precedents.c.seq).subquery("newest")
+        ),
+    ).subquery("likely")
+)
+_COUNTED = _newest(COUNTED, precedents.c.verb, precedents.c.seq).subquery("counted")
+_APPROVED = (
+    _newest(RECORDED, requests.c.run_id, requests.c.tool_call_id)
+    .join_from(precedents, requests, precedents.c.request_id == requests.c.id)
+    .where(precedents.c.verb.in_((literal_column("'approve'"), literal_column("'edit'"))))
+    .subquery("approved")
+)
+_WAITING = (
+    select(requests.c.id)
+    .where(
+        requests.c.repeat_key == bindparam("key"),
+        requests.c.status == literal_column("'pending'"),
+        requests.c.id != bindparam("besides"),
+    )
+    .limit(literal_column(str(MOST_WAITING)))
+    .subquery("waiting")
+)
+# Three answers in one statement, each with its word: PostgreSQL takes a trip for every statement.
+_SUMMARY = select(
+    union_all(
+        select(
+            literal_column("'verb'").label("about"),
+            _COUNTED.c.verb.label("word"),
+            func.count().label("number"),
+            func.max(_COUNTED.c.seq).label("newest"),
+        ).group_by(_COUNTED.c.verb),
+        select(literal_column("'state'"), executions.c.state, func.count(), literal_column("0"))
+        .join_from(
+            _APPROVED,
+            executions,
+            (executions.c.run_id == _APPROVED.c.run_id) & (executions.c.tool_call_id == _APPROVED.c.tool_call_id),
+        )
+        .group_by(executions.c.state),
+        select(literal_column("'waiting'"), literal_column("''"), func.count(), literal_column("0")).select_from(
+            _WAITING
+        ),
+    ).subquery("summary")
+)
+_CASES = (
+    select(
+        precedents.c.seq,
+        precedents.c.request_id,
+        requests.c.run_id,
+        requests.c.agent,
+        _READ,
+        precedents.c.verb,
+        requests.c.decided_by,
+        requests.c.decided_at,
+        func.substr(func.coalesce(decisions.c.message, ""), 1, MAX_MESSAGE_CHARS).label("message"),
+        executions.c.state.label("execution"),
+    )
+    .join(requests, requests.c.id == precedents.c.request_id)
+    .outerjoin(decisions, decisions.c.id == requests.c.decision_id)
+    .outerjoin(
+        executions,
+        (executions.c.run_id == requests.c.run_id) & (executions.c.tool_call_id == requests.c.tool_call_id),
+    )
+    .where(precedents.c.seq.in_([bindparam(f"seq_{place}") for place in range(SHORTLIST + 1)]))
+)
+# Two processes may add the same ones.
+_ADD = text(
+    "INSERT INTO precedents (seq, request_id, tool_name, verb) VALUES (:seq, :request_id, :tool_name, :verb) "
+    "ON CONFLICT DO NOTHING"
+)
+_ADD_FEATURE = text("INSERT INTO precedent_features (feature, seq) VALUES (:feature, :seq) ON CONFLICT DO NOTHING")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """A request that a person decided. ``seq``: of the event that says so."""
+
+    seq: int
+    request_id: str
+    tool_name: str
+    input: str
+    verb: Verb
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A precedent. ``input``: as it was asked, its first characters. ``message``: of the decision.
+
+    ``execution``: None: it was not started.
+    """
+
+    seq: int
+    request_id: str
+    run_id: str
+    agent: str
+    input: str
+    verb: Verb
+    decided_by: str
+    decided_at: str
+    message: str
+    execution: ExecutionState | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """How a tool's newest decisions went, and its newest approved calls. ``last_rejection``: a precedent; None: there is none.
+
+    ``waiting``: how many other approvals wait that ask for the same call; it stops at :data:`MOST_WAITING`.
+    """
+
+    decisions: Counter[Verb]
+    last_rejection: int | None
+    ends: Counter[ExecutionState]
+    waiting: int
+
+
+# Adding.
+
+
+async def newest_added(conn: Connection) -> int:
+    """Return the event of the newest precedent; 0: there is none."""
+    return (await conn.execute(_NEWEST_ADDED)).scalar_one() or 0
+
+
+async def decided_between(conn: Connection, after: int, upto: int) -> list[Decided]:
+    """Return the approvals that people decided by the events after ``after`` (exclusive) up to ``upto``, oldest first."""
+    rows = await conn.execute(_DECIDED, {"after": after, "upto": upto})
+    seqs = {str(json.loads(row.payload)["request_id"]): int(row.seq) for row in rows}
+    columns = requests.c.id, requests.c.tool_name, requests.c.verb, _READ
+    query = select(*columns).where(requests.c.id.in_(seqs), requests.c.kind == "approval", requests.c.verb.is_not(None))
+    decided = [
+        Decided(seq=seqs[row.id], request_id=row.id, tool_name=row.tool_name, input=row.input, verb=row.verb)
+        for row in await conn.execute(query)
+    ]
+    return sorted(decided, key=lambda each: each.seq)
+
+
+async def add(conn: Connection, decided: Sequence[tuple[Decided, Collection[int]]]) -> None:
+    """Add precedents, each with the features of its call. One that is there already stays."""
+    if not decided:
+        return
+    rows = [
+        {"seq": each.seq, "request_id": each.request_id, "tool_name": each.tool_name, "verb": each.verb}
+        for each, _features in decided
+    ]
+    await conn.execute(_ADD, rows)
+    await conn.execute(
+        _ADD_FEATURE, [{"feature": one, "seq": each.seq} for each, features in decided for one in features]
+    )
+
+
+# Finding.
+
+
+async def like(conn: Connection, tool_name: str, features: Sequence[int]) -> list[int]:
+    """Return decided calls of a tool that may be like one with these features, the likeliest first, at most :data:`SHORTLIST`.
+
+    Those that share the rarest features, then the newest. One statement; its cost does not grow with the decisions.
+    """
+    padded = [*features[:MOST_FEATURES], *[NO_FEATURE] * (MOST_FEATURES - len(features))]
+    values: dict[str, int | str] = {f"feature_{place}": feature for place, feature in enumerate(padded)}
+    sharing: defaultdict[int, list[int]] = defaultdict(list)
+    for row in await conn.execute(_LIKE, {**values, "tool": tool_name}):
+        sharing[row.place].append(row.seq)
+    newest = sharing.pop(MOST_FEATURES, [])
+    score: defaultdict[int, float] = defaultdict(float)
+    for seqs in sharing.values():
+        for seq in seqs:
+            score[seq] += 1 / len(seqs)
+    likeliest = sorted(score, key=lambda seq: (-score[seq], -seq))
+    return list(dict.fromkeys([*likeliest, *sorted(newest, reverse=True)]))[:SHORTLIST]
+
+
+async def summary(conn: Connection, tool_name: str, repeat_key: str, *, besides: str) -> Summary:
+    """Return how a tool's newest decisions and calls went. ``besides``: the request that asks, which is not counted."""
+    rows = (await conn.execute(_SUMMARY, {"tool": tool_name, "key": repeat_key, "besides": besides})).all()
+    verbs = {row.word: row for row in rows if row.about == "verb"}
+    return Summary(
+        decisions=Counter({verb: row.number for verb, row in verbs.items()}),
+        last_rejection=int(verbs["reject"].newest) if "reject" in verbs else None,
+        ends=Counter({row.word: row.number for row in rows if row.about == "state"}),
+        waiting=sum(row.number for row in rows if row.about == "waiting"),
+    )
+
+
+async def cases(conn: Connection, seqs: Sequence[int]) -> dict[int, Case]:
+    """Return these precedents, at most one more than :data:`SHORTLIST`; without those whose request is gone."""
+    padded = [*seqs, *[NO_FEATURE] * (SHORTLIST + 1 - len(seqs))]
+    rows = await conn.execute(_CASES, {f"seq_{place}": seq for place, seq in enumerate(padded)})
+    return {row["seq"]: Case(**row) for row in rows.mappings()}
