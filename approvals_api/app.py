@@ -28,6 +28,7 @@ from approvals_api.pages import STATIC_DIR
 from approvals_api.pages.routes import render_error
 from approvals_api.pages.routes import routers as page_routers
 from approvals_api.recovery.redelivery import keep_redelivering
+from approvals_api.requests.precedents import keep_adding
 from approvals_api.runs.start import start_recorded
 from approvals_api.schedules.sync import keep_schedules
 from approvals_api.services import Services
@@ -73,6 +74,7 @@ def create_api_app(
             asyncio.create_task(keep_redelivering(services), name="redeliver-decisions"),
             asyncio.create_task(keep_notifying(database, feed, settings.channels), name="send-notifications"),
             asyncio.create_task(keep_schedules(services), name="keep-schedules"),
+            asyncio.create_task(keep_adding(services), name="add-precedents"),
         ]
         try:
             async with LoopWatch("the API") as app.state.loop_watch:

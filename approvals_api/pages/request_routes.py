@@ -27,6 +27,7 @@ from approvals_api.principal import Principal
 from approvals_api.requests import decide as decide_request
 from approvals_api.requests import presence
 from approvals_api.requests.eligibility import why_not
+from approvals_api.requests.precedents import with_precedents
 from approvals_api.requests.views import request_detail
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
@@ -253,7 +254,7 @@ async def show_request(
     before = request.query_params.get("decided", "")[:MAX_ID_CHARS]
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        detail = await request_detail(conn, request_id)
+        detail = await with_precedents(conn, principal, await request_detail(conn, request_id))
         following = await place.next_pending(conn, detail, principal.name)
         decided = await requests.get(conn, before) if before else None
         of_step = await _pending_of_step(conn, detail)

@@ -17,6 +17,7 @@ from approvals_api.requests import bulk, claim, comments, decide, presence, save
 from approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
 from approvals_api.requests.bulk import MAX_ITEMS
 from approvals_api.requests.decide import MAX_DECISION_ID_CHARS
+from approvals_api.requests.precedents import with_precedents
 from approvals_api.requests.saved_views import MAX_NAME_CHARS
 from approvals_api.requests.views import request_detail, request_page
 from approvals_api.v1.bodies import DECISION_EXAMPLES, ClaimBody, CommentBody, DecisionBody, SavedViewBody
@@ -138,6 +139,7 @@ async def get_request(request_id: RequestId, services: ServicesDep, principal: R
     """
     async with services.database.read() as conn:
         detail = await request_detail(conn, request_id)
+        detail = await with_precedents(conn, principal, detail)
         look = await presence.first_look(conn, principal, detail)
     await presence.note(services, look)
     return detail

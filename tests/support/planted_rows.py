@@ -10,10 +10,12 @@ from typing import Any
 from sqlalchemy import Table, insert
 from support.planted_text import LATER, NOW, THEN, Filling
 
+from turngate.domain.likeness import features
 from turngate.store import tables
 from turngate.store.clock import as_text
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.requests import precedents, requests
 
 OPERATOR = "ada"
 RUNS = {
@@ -78,6 +80,8 @@ async def plant(conn: Connection, filling: Filling) -> None:
     for name, differs in _requests(filling).items():
         about_arguments = name in {"approval", "outcome", "edited"}
         await _put_request(put, filling, name, {**({} if about_arguments else filling.brief), **differs})
+    for seq, name in enumerate(("approved", "edited", "rejected"), 1):
+        await _put_precedent(conn, seq, f"rq_{name}")
     await put(tables.saved_views, owner=OPERATOR, name=filling.text[:100], query="status=all")
     await put(tables.users, name=OPERATOR, role="admin", password_hash="none that fits")
     await put(tables.sessions, operator=OPERATOR, via="link", user_agent=filling.text)
@@ -169,6 +173,16 @@ async def _put_request(put: Put, filling: Filling, name: str, columns: dict[str,
     await put(tables.comments, id=f"cm_{name}", request_id=f"rq_{name}")
     await put(tables.views, request_id=f"rq_{name}", viewer=filling.text, last_at=LATER)
     await put(tables.approvals, request_id=f"rq_{name}", decision_id=f"once_{name}")
+
+
+async def _put_precedent(conn: Connection, seq: int, request_id: str) -> None:
+    request = await requests.get(conn, request_id)
+    assert request is not None
+    assert request.verb is not None
+    decided = precedents.Decided(
+        seq=seq, request_id=request_id, tool_name=request.tool_name, input=request.input, verb=request.verb
+    )
+    await precedents.add(conn, [(decided, features(request.tool_name, request.input))])
 
 
 async def _put_calls(put: Put, filling: Filling, run_id: str) -> None:

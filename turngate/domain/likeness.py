@@ -121,8 +121,8 @@ def features(tool_name: str, raw_input: str) -> list[int]:
         apart = [_hash(tool_name, "all", *_flat([*keys[:at], *keys[at + 1 :]])) for at in range(len(keys))]
     values = {_hash(tool_name, "one", pointer, leaf.key) for pointer, leaf in leaves.items() if leaf.kind != "other"}
     words = {_hash(tool_name, "word", pointer, each) for pointer, leaf in leaves.items() for each in _terms(leaf)}
-    found = [_hash(tool_name, "all", *_flat(keys)), *apart, *sorted(values)[:MOST_VALUES], *sorted(words)]
-    return list(dict.fromkeys(found))[:MOST_FEATURES]
+    hashes = [_hash(tool_name, "all", *_flat(keys)), *apart, *sorted(values)[:MOST_VALUES], *sorted(words)]
+    return list(dict.fromkeys(hashes))[:MOST_FEATURES]
 
 
 def compare(earlier: Shape, this: Shape) -> Comparison:

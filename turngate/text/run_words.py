@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
 from turngate.domain.conversation.summaries import not_summarised
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.judge import Judgement
+from turngate.domain.text.durations import span
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.text.plain_text import plain_line
 from turngate.wire.calls import CallView, ResultInPart
+from turngate.wire.precedents import DifferenceView, PrecedentCase, PrecedentView
 from turngate.wire.requests import RequestDetail, TaskView
 
 TASK_CHARS: Final = 300
 MOST_ORIGINS: Final = 40
 """In a terminal; the doubtful ones come first."""
+SIBLING_CHARS: Final = 100
 _NAMES: Final = {"untrusted": "UNTRUSTED", "contradicts": "CONTRADICTS", "nowhere": "NOWHERE"}
 
 Payload = Mapping[str, Any]
@@ -43,6 +46,49 @@ def origin_lines(origins: Origins | None) -> list[tuple[str, str]]:
     if len(ordered) > MOST_ORIGINS:
         lines.append((f"and {len(ordered) - MOST_ORIGINS} more", ""))
     return lines
+
+
+def sibling_lines(request: RequestDetail) -> list[str]:
+    """Return the other calls of a request's step, a line each: the call, its state, and its request."""
+    return [
+        f"{_plain(each.tool_name)} {plain_line(each.input, SIBLING_CHARS)}: {each.words}"
+        + (f" ({_plain(each.request_id)})" if each.request_id else "")
+        for each in request.siblings
+    ]
+
+
+def precedent_lines(precedent: PrecedentView | None) -> list[tuple[str, str]]:
+    """Return what people decided about calls like this one, a label and a line each; none where nothing is known."""
+    if precedent is None:
+        return []
+    last = precedent.last_rejection
+    rejection = (
+        "" if last is None else f" Last rejection: {_ago(last.decided_at)}{_reason(last) or ', without a reason'}."
+    )
+    lines = [("calls like this", f"{precedent.decisions}{rejection} {precedent.record}".rstrip())]
+    if precedent.waiting:
+        lines.append(("waiting", precedent.waiting))
+    for case in precedent.nearest:
+        became = f"; it {case.outcome}" if case.outcome else ""
+        who = f"{case.decided} by {_plain(case.decided_by)} {_ago(case.decided_at)}{_reason(case)}{became}"
+        lines.append((case.likeness, f"{who} ({case.request_id})"))
+        lines.extend(("", _difference(each)) for each in case.differences)
+        if case.more_differences:
+            lines.append(("", f"and {case.more_differences} more"))
+    return lines
+
+
+def _reason(case: PrecedentCase) -> str:
+    return f": “{_plain(case.message)}”" if case.message else ""
+
+
+def _difference(difference: DifferenceView) -> str:
+    was, is_now = ("nothing" if value is None else plain_line(value, 100) for value in (difference.was, difference.now))
+    return f"{_plain(difference.at)} was {was}, is {is_now}"
+
+
+def _ago(instant: str) -> str:
+    return f"{span((datetime.now(UTC) - datetime.fromisoformat(instant)).total_seconds())} ago"
 
 
 def handed_off(payload: Payload) -> str:

@@ -15,6 +15,7 @@ from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import ResultInPart
 from turngate.wire.decisions import DecisionView
+from turngate.wire.precedents import PrecedentView, SiblingView
 from turngate.wire.runs import MessageView, RunSummary
 from turngate.wire.view import View
 
@@ -105,6 +106,8 @@ class RequestDetail(RequestItem):
     ``given``: the approvals so far. ``judged``: what the judge, a model, said of the call; None: it was not
     asked. ``confinement``: how the processes that the call starts are confined; None: it starts none. ``origins``: where
     each argument of ``input`` comes from, found by comparing texts when the request was opened; None: not known.
+    ``siblings``: the other calls of its step, at most 64. ``precedent``: what people decided about calls like it; None: it is
+    no approval, or a token that may read only its own runs reads it.
     """
 
     manifest: ToolManifest
@@ -130,6 +133,8 @@ class RequestDetail(RequestItem):
     replaced_by: str | None = None
     earlier: EarlierApproval | None = None
     judged: Judgement | None = None
+    siblings: list[SiblingView] = Field(default_factory=list)
+    precedent: PrecedentView | None = None
     run: RunSummary
     messages: list[MessageView]
 

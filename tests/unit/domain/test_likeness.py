@@ -97,10 +97,10 @@ def test_any_two_calls_compare(one: object, other: object) -> None:
     assert 0 <= comparison.likeness <= 1
     assert comparison.same == (not comparison.differences)
     assert compare(shape_of(first), shape_of(first)).same
-    found = features("tool", first)
-    assert found == features("tool", first)
-    assert 1 <= len(set(found)) == len(found) <= MOST_FEATURES
-    assert all(0 <= each < 2**63 for each in found)
+    hashes = features("tool", first)
+    assert hashes == features("tool", first)
+    assert 1 <= len(set(hashes)) == len(hashes) <= MOST_FEATURES
+    assert all(0 <= each < 2**63 for each in hashes)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,15 @@ from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now
 from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.text.presentation import diff_lines, exact_arguments, presentation_lines
-from turngate.text.run_words import judgement_words, not_by, origin_lines, part_words, task_lines
+from turngate.text.run_words import (
+    judgement_words,
+    not_by,
+    origin_lines,
+    part_words,
+    precedent_lines,
+    sibling_lines,
+    task_lines,
+)
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
 
@@ -52,6 +60,7 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
     for line in exact_arguments(request.input):
         terminal.line(MARGIN, line)
     _show_origins(request)
+    _show_around(request)
     terminal.line(
         ("  risk ", "dim"), (risk, RISK_STYLE.get(risk, "")), ("  effect ", "dim"), request.manifest.effect,
         ("  asked by ", "dim"), plain_line(request.rule, 100), ("  ", ""), plain_line(request.reason, 300),
@@ -76,6 +85,15 @@ def _show_origins(request: RequestDetail) -> None:
         terminal.line((f"  where the arguments come from ({request.origins.note})", "dim"))
     for words, doubt in lines:
         terminal.line(MARGIN, (f"{doubt} " if doubt else "", "bold yellow"), (words, "" if doubt else "dim"))
+
+
+def _show_around(request: RequestDetail) -> None:
+    if request.siblings:
+        terminal.line(("  other calls of the same step", "dim"))
+    for words in sibling_lines(request):
+        terminal.line(MARGIN, words)
+    for label, words in precedent_lines(request.precedent):
+        terminal.line((f"  {label} " if label else MARGIN, "dim"), words)
 
 
 def _show_preview(request: RequestDetail) -> None:

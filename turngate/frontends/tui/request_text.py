@@ -37,7 +37,7 @@ from turngate.frontends.tui.texts import (
     span,
     until,
 )
-from turngate.text.run_words import not_by, origin_lines, task_lines
+from turngate.text.run_words import not_by, origin_lines, precedent_lines, sibling_lines, task_lines
 from turngate.wire.requests import CommentView, RequestDetail, RequestItem, Viewer
 from turngate.wire.runs import MessageView
 
@@ -136,6 +136,7 @@ def facts_text(request: RequestDetail) -> Folded:
         [
             *_preview(request),
             *_decided(request),
+            *_around(request),
             *_why(request),
             BLANK,
             *_effect(request),
@@ -143,6 +144,19 @@ def facts_text(request: RequestDetail) -> Folded:
             *_words(request),
         ]
     )
+
+
+def _around(request: RequestDetail) -> Iterator[Line]:
+    """Yield the other calls of the step, and what people decided about calls like this one."""
+    if request.siblings:
+        yield at("", ("THE SAME STEP", "bold"))
+        yield from (at(MARGIN, words) for words in sibling_lines(request))
+        yield BLANK
+    if lines := precedent_lines(request.precedent):
+        yield at("", ("CALLS LIKE THIS", "bold"), (" (found by comparing text)", "dim"))
+        for at_line, (label, words) in enumerate(lines):
+            yield at(MARGIN if label else MARGIN * 2, (f"{label} " if label and at_line else "", "dim"), words)
+        yield BLANK
 
 
 def _fact(label: str, *pieces: Piece) -> Line:

@@ -1,7 +1,7 @@
 """Precedents: decided approvals, found again by hashes of what their calls have in common (``turngate.domain.likeness``).
 
-Rows are added after the decision, apart from its transaction. What they find is a hint: whoever shows it compares the requests'
-own rows. None holds a value of an argument, and all go when their request does.
+Rows are added after the decision, apart from its transaction. What they find is a hint: a surface that shows it compares the
+requests' own rows. None holds a value of an argument, and all go when their request does.
 """
 
 from __future__ import annotations

@@ -1,0 +1,166 @@
+"""What is around a request: the other calls of its step, and decided requests like it. For one request, never for a list.
+
+The store's index only proposes precedents; they are compared here, by their own rows. :func:`keep_adding` fills it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from approvals_api.principal import Principal
+from approvals_api.runs.ownership import only_own
+from approvals_api.services import Services
+from turngate.domain.digest import repeat_key
+from turngate.domain.errors import UnavailableError
+from turngate.domain.likeness import Comparison, compare, features, shape_of
+from turngate.domain.requests import ExecutionState
+from turngate.store.database import Connection, Database
+from turngate.store.events import events
+from turngate.store.requests import precedents
+from turngate.store.requests.precedents import Case
+from turngate.store.runs import executions
+from turngate.store.runs.executions import Sibling
+from turngate.wire.precedents import CallState, DifferenceView, PrecedentCase, PrecedentView, SiblingView
+from turngate.wire.requests import RequestDetail
+
+logger = logging.getLogger(__name__)
+
+NEAREST: Final = 3
+MOST_DIFFERENCES: Final = 8
+MOST_SIBLINGS: Final = 64
+PAUSE_SECONDS: Final = 2.0
+PAUSE_BETWEEN_SECONDS: Final = 0.05
+"""While it catches up with earlier decisions, which others are not to wait for."""
+EVENTS_AT_ONCE: Final = 500
+"""Of which the decisions are added in one transaction."""
+_RAN: Final[dict[ExecutionState, CallState]] = {
+    "executing": "running", "succeeded": "ran", "failed": "failed", "unknown": "unknown",
+}  # fmt: skip
+
+
+async def with_precedents(conn: Connection, principal: Principal, detail: RequestDetail) -> RequestDetail:
+    """Return a request with the other calls of its step, and what was decided about calls like it.
+
+    A principal that may read only its own runs gets no precedents: they are mostly of others' runs, and it decides nothing.
+    """
+    siblings = await executions.siblings(conn, detail.run_id, detail.tool_call_id, limit=MOST_SIBLINGS)
+    is_compared = detail.kind == "approval" and not only_own(principal)
+    precedent = await precedent_of(conn, detail.id, detail.tool_name, detail.input) if is_compared else None
+    return detail.model_copy(update={"siblings": [_sibling(each) for each in siblings], "precedent": precedent})
+
+
+async def precedent_of(conn: Connection, request_id: str, tool_name: str, raw_input: str) -> PrecedentView:
+    """Return what people decided about calls of the same tool, and which of these are most like this one."""
+    likely = await precedents.like(conn, tool_name, features(tool_name, raw_input))
+    summary = await precedents.summary(conn, tool_name, repeat_key(tool_name, raw_input), besides=request_id)
+    rejected = [] if summary.last_rejection is None else [summary.last_rejection]
+    cases = await precedents.cases(conn, list(dict.fromkeys([*likely, *rejected])))
+    this = shape_of(raw_input)
+    compared = {seq: (case, compare(shape_of(case.input), this)) for seq, case in cases.items()}
+    others = [each for each in compared.values() if each[0].request_id != request_id]
+    last = next((compared[seq] for seq in rejected if seq in compared), None)
+    return PrecedentView(
+        approved=summary.decisions["approve"] + summary.decisions["edit"],
+        edited=summary.decisions["edit"],
+        rejected=summary.decisions["reject"],
+        answered=summary.decisions["respond"],
+        last_rejection=None if last is None else _case(*last),
+        waiting_alike=summary.waiting,
+        nearest=[_case(*each) for each in _nearest(others)],
+        ran=summary.ends["succeeded"],
+        failed=summary.ends["failed"],
+        unknown=summary.ends["unknown"],
+    )
+
+
+def _nearest(compared: Sequence[tuple[Case, Comparison]]) -> list[tuple[Case, Comparison]]:
+    """Return the most alike, the newest of equals first. Of those that are the same call, one of each verb is enough."""
+    first: list[tuple[Case, Comparison]] = []
+    repeats: list[tuple[Case, Comparison]] = []
+    others: list[tuple[Case, Comparison]] = []
+    for case, comparison in sorted(compared, key=lambda each: (-each[1].likeness, -each[0].seq)):
+        if not comparison.same:
+            others.append((case, comparison))
+        elif any(case.verb == before.verb for before, _same in first):
+            repeats.append((case, comparison))
+        else:
+            first.append((case, comparison))
+    return [*first, *others, *repeats][:NEAREST]
+
+
+def _case(case: Case, comparison: Comparison) -> PrecedentCase:
+    differences = [DifferenceView.model_validate(each) for each in comparison.differences]
+    return PrecedentCase(
+        request_id=case.request_id,
+        run_id=case.run_id,
+        agent=case.agent,
+        verb=case.verb,
+        decided_by=case.decided_by,
+        decided_at=case.decided_at,
+        message=case.message,
+        execution=case.execution or "not_started",
+        same=comparison.same,
+        differences=differences[:MOST_DIFFERENCES],
+        more_differences=max(0, len(differences) - MOST_DIFFERENCES),
+    )
+
+
+def _sibling(call: Sibling) -> SiblingView:
+    return SiblingView(
+        tool_call_id=call.tool_call_id,
+        tool_name=call.tool_name,
+        input=call.input,
+        state=_state(call),
+        request_id=call.request_id,
+    )
+
+
+def _state(call: Sibling) -> CallState:
+    if call.status == "pending":
+        return "waits"
+    if call.state in _RAN:
+        return _RAN[call.state]
+    if call.status is not None:
+        return call.status
+    if call.disposition == "closed":
+        return "closed"
+    return "settled" if call.is_settled else "open"
+
+
+# Adding: what people have decided, after the fact. No decision waits for it.
+
+
+async def keep_adding(services: Services) -> None:
+    """Add each decision to the precedents soon after it was made, and at first those from before. Runs until it is cancelled."""
+    seq: int | None = None
+    while True:
+        try:
+            if seq is None:
+                async with services.database.glance() as conn:
+                    seq = await precedents.newest_added(conn)
+            seq, more = await add_after(services.database, seq)
+        except UnavailableError as error:
+            logger.warning("decisions become precedents later: %s", error)
+            more = False
+        await asyncio.sleep(PAUSE_BETWEEN_SECONDS if more else PAUSE_SECONDS)
+
+
+async def add_after(database: Database, seq: int) -> tuple[int, bool]:
+    """Add the decisions of the next events after ``seq``; returns the last event seen, and whether there are more.
+
+    Safe to repeat. Raises UnavailableError when the store is away.
+    """
+    async with database.glance() as conn:
+        newest = await events.last_seq(conn)
+        upto = min(newest, seq + EVENTS_AT_ONCE)
+        decided = await precedents.decided_between(conn, seq, upto) if upto > seq else []
+    if decided:
+        with_features = await asyncio.to_thread(
+            lambda: [(each, features(each.tool_name, each.input)) for each in decided]
+        )
+        async with database.write() as conn:
+            await precedents.add(conn, with_features)
+    return upto, upto < newest

@@ -1,0 +1,105 @@
+"""A request says what else its step wants, and what people decided about calls like it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.api_server import Api, api_on
+from support.engine import Script, call, says, stack, until
+from support.tools import Bench
+from temporalio.client import Client
+
+from approvals_api.gateway.client import Gateway
+from approvals_api.requests.precedents import add_after
+from turngate.store.database import Database
+from turngate.store.runs import runs
+
+REASON = "Not without an invoice."
+
+
+async def decided(api: Api, text: str, verb: str, **body: Any) -> dict[str, Any]:
+    """Decide a new request, and return it when its run has ended and it has become a precedent."""
+    request = await api.gated(text)
+    answer = await api.decide(request, verb, **body)
+    assert answer.status_code == 200, answer.text
+    async with api.stack.database.read() as conn:
+        run = await runs.get(conn, request["run_id"])
+    assert run is not None
+    await api.stack.ended(run)
+    seq, more = 0, True
+    while more:
+        seq, more = await add_after(api.stack.database, seq)
+    return request
+
+
+async def test_a_request_shows_what_was_decided_about_calls_like_it(api: Api) -> None:
+    """The same call first, with who decided what, why, and how it ended; then others, with what differs."""
+    approved = await decided(api, "pay 714", "approve")
+    rejected = await decided(api, "pay 714", "reject", message=REASON)
+    edited = await decided(api, "pay 715", "edit", args={"cents": 714, "note": ""})
+    precedent = (await api.gated("pay 714"))["precedent"]
+    nearest = {each["request_id"]: each for each in precedent["nearest"]}
+    assert set(nearest) == {each["id"] for each in (approved, rejected, edited)}
+    same, no, other = (nearest[each["id"]] for each in (approved, rejected, edited))
+    assert (same["same"], same["verb"], same["execution"], same["decided_by"]) == (
+        True, "approve", "succeeded", f"ada-{api.name}",
+    )  # fmt: skip
+    assert (no["same"], no["verb"], no["execution"], no["message"]) == (True, "reject", "not_started", REASON)
+    assert (other["same"], other["verb"]) == (False, "edit")
+    assert other["differences"] == [{"at": "/cents", "was": "715", "now": "714"}]
+    assert precedent["last_rejection"]["message"] == REASON
+    assert precedent["edited"] >= 1 <= precedent["rejected"]
+    assert precedent["ran"] >= 2 <= precedent["approved"]
+
+
+async def test_a_request_does_not_count_itself_as_waiting_or_as_a_precedent(api: Api) -> None:
+    """Two requests for one call count each other, and one of them that was decided is no precedent of itself."""
+    first, second = await api.gated("pay 81726"), await api.gated("pay 81726")
+    assert (first["precedent"]["waiting_alike"], second["precedent"]["waiting_alike"]) == (0, 1)
+    one = await decided(api, "pay 99817", "approve")
+    again = (await api.operator.get(f"/api/v1/requests/{one['id']}")).json()
+    assert one["id"] not in [each["request_id"] for each in again["precedent"]["nearest"]]
+
+
+async def test_i13_an_agents_token_reads_no_precedents(api: Api) -> None:
+    """A token that may read only its own runs sees the other calls of its step, and nothing that was decided about others."""
+    await decided(api, "pay 5151", "approve")
+    request = await api.gated("pay 5151")
+    assert request["precedent"]["nearest"]
+    answer = await api.agent.get(f"/api/v1/requests/{request['id']}")
+    assert (answer.status_code, answer.json()["precedent"], answer.json()["siblings"]) == (200, None, [])
+
+
+async def test_only_approvals_have_precedents(api: Api) -> None:
+    """A question has none: its answers are not decisions about calls."""
+    assert (await api.gated("ask_person Which one?"))["precedent"] is None
+
+
+async def test_the_other_calls_of_a_step_have_their_states(client: Client, sqlite: Database, bench: Bench) -> None:
+    """What waits, what ran and what never will, in the model's order; each with its request, if a person was asked."""
+    asks = says(
+        call("pay", '{"cents": 1}', "c1"),
+        call("look", '{"name": "x"}', "c2"),
+        call("pay", '{"cents": 2}', "c3"),
+        call("pay", '{"cents": "many"}', "c4"),
+    )
+    model = Script(asks, says("Done."))
+    async with (
+        stack(client, sqlite, bench.pay, bench.look, model=model) as engine,
+        api_on(engine, Gateway(client)) as api,
+    ):
+        first = await api.gated()
+
+        async def settled() -> list[dict[str, Any]] | None:
+            siblings = (await api.operator.get(f"/api/v1/requests/{first['id']}")).json()["siblings"]
+            return siblings if siblings[0]["state"] == "ran" else None
+
+        siblings = await until(settled, "the call that needs no one has run")
+        assert [(each["tool_call_id"], each["state"]) for each in siblings] == [
+            ("c2", "ran"), ("c3", "waits"), ("c4", "closed"),
+        ]  # fmt: skip
+        assert [each["request_id"] is not None for each in siblings] == [False, True, False]
+        other = (await api.operator.get(f"/api/v1/requests/{siblings[1]['request_id']}")).json()
+        assert (await api.decide(other, "reject")).status_code == 200
+        again = (await api.operator.get(f"/api/v1/requests/{first['id']}")).json()
+        assert [each["state"] for each in again["siblings"]] == ["ran", "rejected", "closed"]
