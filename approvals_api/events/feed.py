@@ -1,4 +1,6 @@
-"""Live events, progress and deltas: one poller per process wakes the watchers; each watcher reads the stored rows itself.
+"""Live events, progress and deltas: one poller per process reads the new events and wakes the watchers.
+
+A watcher that has seen all earlier events gets the new ones from there. Whatever else it lacks, it reads from the store itself.
 
 The database says at once that something was committed, as far as it can (:meth:`Database.commits`). The poller also looks ten
 times a second, for what other processes write to SQLite and for what was not said; more often while a model streams
@@ -13,7 +15,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -23,7 +25,7 @@ from turngate.domain.errors import UnavailableError
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.live import watch
-from turngate.store.live.watch import Follower, Newest, StreamItem
+from turngate.store.live.watch import Follower, LiveEdge, StreamItem
 from turngate.store.sequences import Numbered
 
 logger = logging.getLogger(__name__)
@@ -49,7 +51,7 @@ class EventFeed:
     def __init__(self, database: Database, *, poll_every: timedelta = POLL_EVERY) -> None:
         self._database = database
         self._poll_seconds = poll_every.total_seconds()
-        self._seen: Newest | None = None
+        self._edge = LiveEdge()
         self._watchers: set[_Watcher] = set()
         self._committed = asyncio.Event()
         self._streamed_at = -math.inf
@@ -89,21 +91,29 @@ class EventFeed:
 
     async def batches(
         self, follower: Follower, *, until: anyio.Event | None = None
-    ) -> AsyncGenerator[list[StreamItem], None]:
+    ) -> AsyncGenerator[Sequence[StreamItem], None]:
         """Yield what :meth:`follow` does, in batches: what was new at each look. ``until``: ends them when it is set."""
-        watcher, newest = _Watcher(follower), None
+        watcher = _Watcher(follower)
         # Subscribe first, read second: what is committed in between wakes us instead of being missed.
         with self._watching(watcher, until):
-            while not self._is_over(until):
-                async with self._database.glance() as conn:
-                    newest = newest or await watch.newest(conn)
-                    batch = await follower.read(conn, newest)
+            if self._is_over(until):
+                return
+            async with self._database.glance() as conn:
+                newest = await watch.newest(conn)
+                batch: Sequence[StreamItem] | None = await follower.read(conn, newest)
+            while True:
                 if batch:
                     yield batch
                 while not (self._is_over(until) or follower.lacks(newest)):
                     await watcher.changed.wait()
                     watcher.changed.clear()
-                    newest = self._seen or newest
+                    newest = self._edge.newest or newest
+                if self._is_over(until):
+                    return
+                batch = follower.read_live(self._edge, newest)
+                if batch is None:
+                    async with self._database.glance() as conn:
+                        batch = await follower.read(conn, newest)
 
     def _is_over(self, until: anyio.Event | None) -> bool:
         return self._closed or (until is not None and until.is_set())
@@ -162,16 +172,19 @@ class EventFeed:
 
     async def _look(self) -> None:
         """Wake the watchers of what is new: many follow one run, and a tool may report ten times a second."""
+        seen = self._edge.newest
         async with self._database.glance() as conn:
-            newest = await watch.newest(conn)
-            seen, news = self._seen, {}
+            look = await self._edge.look(conn)
+            news = dict[Numbered, set[str]]()
             if seen is not None:
-                for sequence in Numbered:
-                    if seen[sequence] < newest[sequence]:
-                        news[sequence] = await self._changed_runs(conn, sequence, seen[sequence], newest[sequence])
-        self._seen = newest
-        if seen is None:
+                for sequence in (Numbered.PROGRESS, Numbered.DELTAS):
+                    if seen[sequence] < look.newest[sequence]:
+                        news[sequence] = await self._changed_runs(conn, sequence, seen[sequence], look.newest[sequence])
+        self._edge.add(look)
+        if look.events is None:
             self._wake_all()
+        elif look.events:
+            news[Numbered.EVENTS] = set[str]().union(*(run_ids for _event, run_ids in look.events))
         if Numbered.DELTAS in news:
             self._streamed_at = time.monotonic()
         for watcher in self._watchers:

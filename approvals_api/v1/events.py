@@ -13,11 +13,11 @@ Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import anyio
 from fastapi import Header, Query, Response
@@ -42,6 +42,7 @@ router = api_router("events")
 RUN_ENDED = "run.ended"
 PROGRESS = "progress"
 DELTA = "delta"
+FRAMES_KEPT: Final = 100
 GRACE_SECONDS = 1.0
 """From the order to stop until open streams are cut off."""
 
@@ -189,7 +190,7 @@ class _Sent:
     run_id: str | None = None
     starts_after: int | None = None
 
-    async def frames(self, batches: AsyncGenerator[list[StreamItem], None]) -> AsyncIterator[bytes]:
+    async def frames(self, batches: AsyncGenerator[Sequence[StreamItem], None]) -> AsyncIterator[bytes]:
         """Yield what goes over the wire, until the events end: one chunk for what came together."""
         async with aclosing(batches):
             try:
@@ -227,10 +228,26 @@ def _stream(services: Services, follower: Follower, sent: _Sent) -> EventSourceR
 
 def _frame(entry: StreamItem) -> bytes:
     if isinstance(entry, Event):
-        return f"id: {entry.seq}\r\nevent: {entry.type}\r\ndata: {event_view(entry).model_dump_json()}\r\n\r\n".encode()
+        return _event_frame(entry)
     if isinstance(entry, Deltas):
         return f"event: {DELTA}\r\ndata: {delta_view(entry).model_dump_json()}\r\n\r\n".encode()
     return f"event: {PROGRESS}\r\ndata: {progress_view(entry).model_dump_json()}\r\n\r\n".encode()
+
+
+def _event_frame(event: Event) -> bytes:
+    """Return what goes over the wire. Watchers at the live edge get the same object, and it is encoded once for all."""
+    last, frame = _last_frames.get(event.seq, (None, b""))
+    if last is event:
+        return frame
+    frame = f"id: {event.seq}\r\nevent: {event.type}\r\ndata: {event_view(event).model_dump_json()}\r\n\r\n".encode()
+    if len(_last_frames) == FRAMES_KEPT:
+        del _last_frames[next(iter(_last_frames))]
+    _last_frames[event.seq] = event, frame
+    return frame
+
+
+_last_frames: Final[dict[int, tuple[Event, bytes]]] = {}
+"""Number → an event with its frame, the oldest first."""
 
 
 def _position(last_event_id: str | None, after: int | None) -> int | None:

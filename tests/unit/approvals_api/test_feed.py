@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,7 +22,7 @@ from turngate.store.connection import Parameters, Result
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.live import deltas
-from turngate.store.live.watch import EVERY_RUN, StreamItem
+from turngate.store.live.watch import BATCH, EVERY_RUN, Follower, LiveEdge, Newest, StreamItem
 from turngate.store.sequences import Numbered
 
 NEVER = timedelta(hours=1)
@@ -86,16 +86,27 @@ def is_sqlite(database: Database) -> bool:
     return make_url(database.url).get_backend_name() == "sqlite"
 
 
+class CountingFollower(Follower):
+    """``woken``: how often it went on because something was new."""
+
+    woken = 0
+
+    def read_live(self, edge: LiveEdge, now: Newest) -> Sequence[StreamItem] | None:
+        self.woken += 1
+        return super().read_live(edge, now)
+
+
 class Watch:
     """What one watcher has got so far."""
 
     def __init__(self, feed: EventFeed, run_id: str | None, deltas_of: str | None) -> None:
         self.items: list[StreamItem] = []
-        self._followed = feed.follow(0, run_id, deltas_of=deltas_of)
+        self.follower = CountingFollower(0, run_id=run_id, deltas_of=deltas_of)
+        self._batches = feed.batches(self.follower)
 
     async def collect(self) -> None:
-        async for item in self._followed:
-            self.items.append(item)
+        async for batch in self._batches:
+            self.items += batch
 
     async def has(self, count: int) -> None:
         await until(lambda: asyncio.sleep(0, len(self.items) >= count), f"{count} items")
@@ -122,7 +133,8 @@ async def at_rest(feed: EventFeed, here: Counting) -> None:
 
     async def look() -> bool:
         newest = await feed.last_seq()
-        has_seen = feed._seen is not None and feed._seen[Numbered.EVENTS] == newest
+        edge = feed._edge.newest
+        has_seen = edge is not None and edge[Numbered.EVENTS] == newest
         return has_seen and here.reading == 0 and not any(each.changed.is_set() for each in feed._watchers)
 
     await until(look, "rest")
@@ -160,13 +172,40 @@ async def test_only_watchers_of_the_run_or_of_one_above_it_are_woken(
             await of_tree.has(count)
             await everything.has(count + 1)
         await at_rest(feed, here)
-        reads = here.reads
+        reads, woken = here.reads, of_tree.follower.woken
         await tell(writer, other.id)
         await everything.has(12)
         await of_other.has(2)
-        # Each of the two reads what is new, once; the third doesn't read.
-        assert here.reads - reads == 2
+        # None of them reads: the two get what the feed has read. The third isn't woken.
+        assert (here.reads, of_tree.follower.woken) == (reads, woken)
+        assert everything.items[-1] is of_other.items[-1]  # read and decoded once
         assert {item.run_id for item in of_tree.items} == {grandchild.id}
+
+
+@pytest.mark.parametrize("count", [BATCH, 2 * BATCH + 1])
+async def test_more_events_than_a_look_reads_come_from_the_store(
+    writer: Database, feed: EventFeed, here: Counting, count: int
+) -> None:
+    """Each event comes once and in order, to who follows all and to who follows one run; after that, none reads again."""
+    async with writer.write() as conn:
+        run, other = await live_run(conn, "run_1"), await live_run(conn, "run_2")
+    async with watching(feed) as everything, watching(feed, run.id) as of_run:
+        await tell(writer, run.id)
+        await of_run.has(1)
+        await at_rest(feed, here)
+        async with writer.write() as conn:
+            for run_id in (run.id, other.id):
+                await events.append(conn, run_id, [("step.closed", {"n": n}) for n in range(count)])
+        await of_run.has(1 + count)
+        await everything.has(1 + 2 * count)
+        await at_rest(feed, here)
+        reads = here.reads
+        await tell(writer, run.id)
+        await of_run.has(2 + count)
+        await everything.has(2 + 2 * count)
+    assert here.reads == reads
+    assert [event.seq for event in everything.items] == list(range(1, 3 + 2 * count))
+    assert of_run.items == [event for event in everything.items if event.run_id == run.id]
 
 
 async def test_a_lost_connection_that_listens_is_opened_again(

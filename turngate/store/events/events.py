@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Self
 
-from sqlalchemy import CTE, RowMapping, TextClause, bindparam, column, insert, select, text
+from sqlalchemy import CTE, TextClause, bindparam, column, insert, select, text
 
 from turngate.domain.digest import framed
 from turngate.domain.runs.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash
@@ -385,7 +385,7 @@ async def after(
         rows = await conn.execute(_AFTER, values)
     else:
         rows = await conn.execute(_AFTER_OF_RUNS, {**values, "run_ids": run_ids})
-    return [_loaded(row) for row in rows.mappings()]
+    return [loaded(row) for row in rows.mappings()]
 
 
 async def before(conn: Connection, seq: int, moment: datetime) -> int:
@@ -402,17 +402,18 @@ async def of_live_runs(conn: Connection, kinds: Collection[str], *, after: int, 
     """Return the events of these types after ``after`` (exclusive), up to ``upto``, whose runs still run, oldest first."""
     live = select(events).join(runs, runs.c.id == events.c.run_id).where(runs.c.status == "running")
     query = live.where(events.c.seq > after, events.c.seq <= upto, events.c.type.in_(kinds)).order_by(events.c.seq)
-    return [_loaded(row) for row in (await conn.execute(query)).mappings()]
+    return [loaded(row) for row in (await conn.execute(query)).mappings()]
 
 
 async def newest(conn: Connection, run_id: str, kind: str, *, limit: int) -> list[Event]:
     """Return the newest events of this type of one run, newest first."""
     query = select(events).where(events.c.run_id == run_id, events.c.type == kind)
     rows = await conn.execute(query.order_by(events.c.run_seq.desc()).limit(limit))
-    return [_loaded(row) for row in rows.mappings()]
+    return [loaded(row) for row in rows.mappings()]
 
 
-def _loaded(row: RowMapping) -> Event:
+def loaded(row: Mapping[Any, Any]) -> Event:
+    """Return an event of its row, decoded."""
     return Event(**{**row, "payload": json.loads(row["payload"])})
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import Column, Select, bindparam, select
+from sqlalchemy import Column, ColumnElement, Select, bindparam, literal_column, select
 
 from turngate.store import sequences
 from turngate.store.database import Connection
@@ -15,11 +18,11 @@ from turngate.store.events.events import Event
 from turngate.store.live import deltas, progress
 from turngate.store.live.deltas import Deltas
 from turngate.store.live.progress import Progress
-from turngate.store.sequences import Numbered
+from turngate.store.sequences import MAX_NUMBER, Numbered
 from turngate.store.tables import deltas as delta_rows
+from turngate.store.tables import event_counter, runs
 from turngate.store.tables import events as event_rows
 from turngate.store.tables import progress as progress_rows
-from turngate.store.tables import runs
 
 BATCH = 500
 
@@ -36,6 +39,92 @@ async def newest(conn: Connection) -> Newest:
     """Return the newest number of each sequence: one query of three rows shows whether anything is new."""
     last = await sequences.newest(conn)
     return {sequence: last.get(sequence, 0) for sequence in Numbered}
+
+
+def _newest_of(sequence: Numbered) -> ColumnElement[int | None]:
+    number = select(event_counter.c.last_seq).where(event_counter.c.id == literal_column(str(sequence.value)))
+    return number.scalar_subquery().label(f"newest_{sequence.value}")
+
+
+# The numbers are in each row, and in one of their own when there is no event.
+_ONE_ROW = select(literal_column("1").label("one")).subquery("one_row")
+_LOOK = (
+    select(*(_newest_of(sequence) for sequence in Numbered), runs.c.parent_run_id, event_rows)
+    .select_from(
+        _ONE_ROW.outerjoin(event_rows, event_rows.c.seq > bindparam("seen")).outerjoin(
+            runs, runs.c.id == event_rows.c.run_id
+        )
+    )
+    .order_by(event_rows.c.seq)
+    .limit(BATCH + 1)
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What is new at one moment. ``events``: those after the ones seen, each with its run and the runs above it.
+
+    None: there are too many of them, or none had been seen.
+    """
+
+    newest: Newest
+    events: Sequence[tuple[Event, frozenset[str]]] | None
+
+
+class LiveEdge:
+    """The newest events, read and decoded once for all watchers of a process. ``newest``: None before the first look."""
+
+    def __init__(self) -> None:
+        self.newest: Newest | None = None
+        self._events = deque[tuple[Event, frozenset[str]]]()
+        self._since = 0
+        self._above: dict[str, frozenset[str]] = {}
+
+    async def look(self, conn: Connection) -> Look:
+        """Read what is new since the last look that was added."""
+        seen = MAX_NUMBER if self.newest is None else self.newest[Numbered.EVENTS]
+        rows = (await conn.execute(_LOOK, {"seen": seen})).all()
+        count = len(Numbered)
+        now = {sequence: int(number or 0) for sequence, number in zip(Numbered, rows[0][:count], strict=True)}
+        if self.newest is None or len(rows) > BATCH:
+            return Look(newest=now, events=None)
+        names = event_rows.c.keys()
+        new = []
+        for row in rows if rows[0].seq is not None else ():
+            event = events.loaded(dict(zip(names, row[count + 1 :], strict=True)))
+            new.append((event, await self._with_those_above(conn, event.run_id, row[count])))
+        return Look(newest=now, events=new)
+
+    def add(self, look: Look) -> None:
+        """Take what :meth:`look` has read."""
+        self.newest = look.newest
+        if look.events is None:
+            self._events.clear()
+            self._since = look.newest[Numbered.EVENTS]
+            return
+        self._events += look.events
+        while len(self._events) > BATCH:
+            event, _runs = self._events.popleft()
+            self._since = event.seq
+
+    def after(self, seq: int, run_id: str | None) -> list[Event] | None:
+        """Return the events after ``seq`` (exclusive), in order; None: they aren't all here.
+
+        ``run_id``: only of this run and its sub-agents' runs.
+        """
+        if seq < self._since:
+            return None
+        new = takewhile(lambda each: each[0].seq > seq, reversed(self._events))
+        return [event for event, run_ids in new if run_id is None or run_id in run_ids][::-1]
+
+    async def _with_those_above(self, conn: Connection, run_id: str, parent_id: str | None) -> frozenset[str]:
+        if parent_id is None:
+            return frozenset({run_id})
+        if run_id not in self._above:
+            if len(self._above) == BATCH:
+                self._above.clear()
+            self._above[run_id] = frozenset((await conn.execute(_ABOVE, {"run": run_id})).scalars())
+        return self._above[run_id]
 
 
 _NUMBERS = {
@@ -64,6 +153,10 @@ _TREE = select(runs.c.id).where(runs.c.id == bindparam("run")).cte("tree", recur
 _FAMILY = select(_TREE.union(select(runs.c.id).where(runs.c.parent_run_id == _TREE.c.id)).c.id)
 
 
+_UP = select(runs.c.id, runs.c.parent_run_id).where(runs.c.id == bindparam("run")).cte("up", recursive=True)
+_ABOVE = select(_UP.union(select(runs.c.id, runs.c.parent_run_id).where(runs.c.id == _UP.c.parent_run_id)).c.id)
+
+
 async def family(conn: Connection, run_id: str) -> list[str]:
     """Return the run and the runs of its sub-agents, however deep."""
     return list((await conn.execute(_FAMILY, {"run": run_id})).scalars())
@@ -81,6 +174,10 @@ class _LiveCursor:
     def lacks(self, newest_id: int) -> bool:
         """Tell whether rows up to this one have not been read."""
         return newest_id > self._id
+
+    def has_all(self, newest_id: int) -> bool:
+        """Tell whether it has begun, and rows up to this one have been read."""
+        return self._began_at is not None and not self.lacks(newest_id)
 
     async def read(self, conn: Connection, newest_id: int) -> Sequence[LiveItem]:
         """Return the next rows up to this one: at most a batch."""
@@ -136,6 +233,16 @@ class Follower:
         return now[Numbered.EVENTS] > self._seq or any(
             cursor.lacks(now[sequence]) for sequence, cursor in self._cursors.items()
         )
+
+    def read_live(self, edge: LiveEdge, now: Newest) -> Sequence[StreamItem] | None:
+        """Return all that comes next, up to these numbers, which are the edge's; None: :meth:`read` has to."""
+        has_all = all(cursor.has_all(now[sequence]) for sequence, cursor in self._cursors.items())
+        if now is not edge.newest or not has_all:
+            return None
+        new_events = edge.after(self._seq, self.run_id)
+        if new_events is not None:
+            self._seq = max(self._seq, now[Numbered.EVENTS])
+        return new_events
 
     async def read(self, conn: Connection, now: Newest) -> list[StreamItem]:
         """Return what comes next in order, up to these numbers: at most a batch of each kind.
