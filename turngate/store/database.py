@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Protocol
 
 import sqlalchemy
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from turngate.domain.errors import UnavailableError
@@ -49,29 +51,23 @@ class Database:
         self._backend: _Backend = Sqlite(url) if sqlite else _postgresql(url)
         self._needs_migration_lock = not sqlite
 
-    @asynccontextmanager
-    async def read(self) -> AsyncIterator[Connection]:
+    def read(self) -> AbstractAsyncContextManager[Connection]:
         """Open one consistent view for reading. Raises UnavailableError when the database is away."""
-        async with _reported(), self._backend.read() as connection:
-            yield connection
+        return _Reported(self._backend.read())
 
-    @asynccontextmanager
-    async def glance(self) -> AsyncIterator[Connection]:
+    def glance(self) -> AbstractAsyncContextManager[Connection]:
         """Open a connection for statements that read, each for itself: no transaction around them saves PostgreSQL two trips.
 
         For one statement, or for several that need no common view. Raises UnavailableError when the database is away.
         """
-        async with _reported(), self._backend.glance() as connection:
-            yield connection
+        return _Reported(self._backend.glance())
 
-    @asynccontextmanager
-    async def write(self) -> AsyncIterator[Connection]:
+    def write(self) -> AbstractAsyncContextManager[Connection]:
         """Open one write transaction; it commits at the end of the block and rolls back on any exception.
 
         Raises UnavailableError when the database is away, or busy for more than 10 s.
         """
-        async with _reported(), self._backend.write() as connection:
-            yield connection
+        return _Reported(self._backend.write())
 
     @asynccontextmanager
     async def commits(self, ring: Callable[[], None]) -> AsyncIterator[None]:
@@ -112,19 +108,40 @@ def _postgresql(url: str) -> _Backend:
     return Postgresql(url)
 
 
-@asynccontextmanager
-async def _reported() -> AsyncIterator[None]:
-    """Turn "the database is away" into Turngate's own error; integrity errors and bugs pass as they are."""
-    try:
-        yield
-    except PoolTimeoutError as error:
+@dataclass
+class _Reported:
+    """Turns "the database is away" into Turngate's own error; integrity errors and bugs pass as they are."""
+
+    opened: AbstractAsyncContextManager[Connection]
+
+    async def __aenter__(self) -> Connection:
+        try:
+            return await self.opened.__aenter__()
+        except SQLAlchemyError as error:
+            _raise_outage(error)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        try:
+            suppressed = await self.opened.__aexit__(kind, error, traceback)
+        except SQLAlchemyError as of_end:
+            _raise_outage(of_end)
+            raise
+        if isinstance(error, SQLAlchemyError):
+            _raise_outage(error)
+        return suppressed
+
+
+def _raise_outage(error: SQLAlchemyError) -> None:
+    """Raise UnavailableError if it means that the database is away or busy."""
+    if isinstance(error, PoolTimeoutError):
         raise UnavailableError("the database is busy: no connection became free") from error
-    except (OperationalError, InterfaceError) as error:
+    if isinstance(error, (OperationalError, InterfaceError)):
         # SQLite's driver says OperationalError of a statement that is wrong, too ("no such table").
         if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
-            raise
+            return
         raise UnavailableError(f"the database cannot be reached or is busy: {error.orig}") from error
-    except DBAPIError as error:
-        if error.connection_invalidated:
-            raise UnavailableError("the connection to the database was lost") from error
-        raise
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        raise UnavailableError("the connection to the database was lost") from error

@@ -7,15 +7,17 @@ block the loop: the wait for the write lock is an ``asyncio.sleep``, and a commi
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
 
 import sqlalchemy
-from sqlalchemy import Executable, event
+from sqlalchemy import Executable, NullPool, event
 from sqlalchemy.engine import CursorResult, Dialect, make_url
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from turngate.store.connection import Parameters, Result
 from turngate.store.prepared import prepared
@@ -23,32 +25,50 @@ from turngate.store.prepared import prepared
 WRITE_LOCK_SECONDS = 10.0
 """How long a write waits for another process that writes to the same file."""
 
+MOST_IDLE = 4
+"""How many connections stay open while no one uses them."""
+
 
 class _SqliteConnection:
-    """Runs statements on the event loop's thread."""
+    """Runs statements on the event loop's thread. It stays open: checking one out of a pool takes longer than a look-up."""
 
     def __init__(self, connection: sqlalchemy.Connection) -> None:
+        # SQLAlchemy sends nothing for it, but thinks that there is a transaction. Else Alembic would commit for itself.
+        connection.begin()
         self.sync = connection
+        self._dialect = connection.dialect
+        self._driver = cast("sqlite3.Connection", connection.connection.driver_connection)
 
     @property
     def dialect(self) -> Dialect:
-        return self.sync.dialect
+        return self._dialect
 
     async def execute(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
-        form = prepared(statement, parameters, self.sync.dialect)
-        driver = self.sync.connection.driver_connection
-        if form is None or driver is None:
+        form = prepared(statement, parameters, self._dialect)
+        if form is None:
             return self.sync.execute(statement, parameters)
-        return form.run(driver, parameters)
+        return form.run(self._driver, parameters)
 
     look = execute_last = execute
 
     async def run_sync(self, action: Callable[[sqlalchemy.Connection], Result], /) -> Result:
         return action(self.sync)
 
+    def send(self, command: str) -> None:
+        """Begin or end a transaction. Raises what SQLAlchemy raises."""
+        try:
+            self._driver.execute(command)
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(command, None, error, sqlite3.Error) from error
+
+    def roll_back(self) -> None:
+        """Roll back, unless SQLite has done so itself (a full disk): a second ROLLBACK would hide the error that caused it."""
+        if self._driver.in_transaction:
+            self.send("ROLLBACK")
+
 
 class Sqlite:
-    """One writer connection, and readers as needed. Writers of this process queue; those of others are waited for."""
+    """One writer at a time, and readers as needed. Writers of this process queue; those of others are waited for."""
 
     def __init__(self, url: str) -> None:
         path = make_url(url).set(drivername="sqlite")
@@ -57,29 +77,38 @@ class Sqlite:
             path,
             isolation_level="AUTOCOMMIT",
             connect_args={"check_same_thread": False, "timeout": 0},
-            pool_size=4,
-            max_overflow=-1,
+            poolclass=NullPool,
         )
         event.listen(self._engine, "connect", _on_connect)
+        self._idle: list[_SqliteConnection] = []
+        self._closed = False
         self._writing = asyncio.Lock()
         self._rings: set[Callable[[], None]] = set()
         self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="turngate-commit")
 
+    def _take(self) -> _SqliteConnection:
+        # The one used last: SQLite keeps pages in memory for each, and forgets them when another one has written.
+        return self._idle.pop() if self._idle else _SqliteConnection(self._engine.connect())
+
+    def _give_back(self, connection: _SqliteConnection) -> None:
+        if self._closed or len(self._idle) == MOST_IDLE:
+            connection.sync.close()
+        else:
+            self._idle.append(connection)
+
     @asynccontextmanager
     async def read(self) -> AsyncIterator[_SqliteConnection]:
         """Open one view: every statement sees the same state."""
-        with self._engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN DEFERRED")
-            try:
-                yield _SqliteConnection(connection)
-            finally:
-                _roll_back(connection)
+        connection = self._take()
+        try:
+            connection.send("BEGIN DEFERRED")
+            yield connection
+        finally:
+            self._end(connection)
 
-    @asynccontextmanager
-    async def glance(self) -> AsyncIterator[_SqliteConnection]:
+    def glance(self) -> AbstractAsyncContextManager[_SqliteConnection]:
         """Lend a connection on which each statement is its own transaction."""
-        with self._engine.connect() as connection:
-            yield _SqliteConnection(connection)
+        return _Glance(self._take, self._give_back)
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[_SqliteConnection]:
@@ -87,14 +116,21 @@ class Sqlite:
         # Counted from here: else each writer in the queue would wait as long again for the same lock.
         deadline = asyncio.get_running_loop().time() + WRITE_LOCK_SECONDS
         async with self._writing:
-            with self._engine.connect() as connection:
+            connection = self._take()
+            try:
                 await self._begin(connection, deadline)
-                try:
-                    yield _SqliteConnection(connection)
-                except BaseException:
-                    _roll_back(connection)
-                    raise
+                yield connection
                 await self._commit(connection)
+            finally:
+                self._end(connection)
+
+    def _end(self, connection: _SqliteConnection) -> None:
+        try:
+            connection.roll_back()
+        except DBAPIError:
+            connection.sync.close()
+            raise
+        self._give_back(connection)
 
     @asynccontextmanager
     async def commits(self, ring: Callable[[], None]) -> AsyncIterator[None]:
@@ -105,12 +141,12 @@ class Sqlite:
         finally:
             self._rings.discard(ring)
 
-    async def _begin(self, connection: sqlalchemy.Connection, deadline: float) -> None:
+    async def _begin(self, connection: _SqliteConnection, deadline: float) -> None:
         """Take the write lock at once: a read transaction that upgrades later fails whatever the timeout."""
         pause = 0.001
         while True:
             try:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                connection.send("BEGIN IMMEDIATE")
             except OperationalError:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
@@ -119,13 +155,13 @@ class Sqlite:
             else:
                 return
 
-    async def _commit(self, connection: sqlalchemy.Connection) -> None:
+    async def _commit(self, connection: _SqliteConnection) -> None:
         """Commit in a thread. A cancelled caller still waits for it, so no one else gets the connection half-way.
 
         However often it is cancelled: a worker that shuts down cancels its tasks more than once.
         """
         loop = asyncio.get_running_loop()
-        commit = loop.run_in_executor(self._committer, connection.exec_driver_sql, "COMMIT")
+        commit = loop.run_in_executor(self._committer, connection.send, "COMMIT")
         cancelled: asyncio.CancelledError | None = None
         while not commit.done():
             try:
@@ -133,9 +169,7 @@ class Sqlite:
             except asyncio.CancelledError as error:
                 cancelled = error
         failure = commit.exception()
-        if failure is not None:
-            _roll_back(connection)
-        else:
+        if failure is None:
             for ring in self._rings:
                 ring()
         if (stopped := cancelled or failure) is not None:
@@ -143,15 +177,27 @@ class Sqlite:
 
     async def close(self) -> None:
         """Close every connection, after the last commit."""
-        self._engine.dispose()
+        self._closed = True
+        while self._idle:
+            self._idle.pop().sync.close()
         self._committer.shutdown(wait=True)
 
 
-def _roll_back(connection: sqlalchemy.Connection) -> None:
-    """Roll back, unless SQLite has done so itself (a full disk): a second ROLLBACK would hide the error that caused it."""
-    driver = connection.connection.driver_connection
-    if driver is not None and driver.in_transaction:
-        connection.exec_driver_sql("ROLLBACK")
+@dataclass
+class _Glance:
+    """A connection for a block, without a generator around it: a turn has more of these than of all other blocks."""
+
+    take: Callable[[], _SqliteConnection]
+    give_back: Callable[[_SqliteConnection], None]
+    connection: _SqliteConnection | None = None
+
+    async def __aenter__(self) -> _SqliteConnection:
+        self.connection = self.take()
+        return self.connection
+
+    async def __aexit__(self, *_error: object) -> None:
+        if self.connection is not None:
+            self.give_back(self.connection)
 
 
 def _on_connect(dbapi_connection: Any, _record: Any) -> None:

@@ -16,6 +16,7 @@ from turngate.domain.errors import UnavailableError
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.runs import messages, runs
+from turngate.store.sqlite import MOST_IDLE
 from turngate.store.tables import conversations
 
 DEADLINE_SECONDS = 20
@@ -320,6 +321,27 @@ def test_the_two_urls_choose_the_two_databases(tmp_path: Path) -> None:
     """One class serves both; the URL decides which."""
     for url, backend in ((f"sqlite:///{tmp_path}/x.db", "Sqlite"), ("postgresql+psycopg://u@h/d", "Postgresql")):
         assert type(Database(url)._backend).__name__ == backend
+
+
+async def test_connections_stay_open_and_none_keeps_a_transaction(sqlite: Database) -> None:
+    """The one that was used last is used next, whatever it was used for and however that ended; a few stay open."""
+    async with sqlite.glance() as first:
+        pass
+    with contextlib.suppress(Oops):
+        async with sqlite.write() as conn:
+            await messages.create_conversation(conn, "a")
+            raise Oops
+    async with sqlite.read() as conn:
+        assert conn is first
+        assert (await conn.execute(select(conversations.c.id))).all() == []
+    async with contextlib.AsyncExitStack() as stack:
+        together = [await stack.enter_async_context(sqlite.glance()) for _ in range(MOST_IDLE + 2)]
+    await add(sqlite, "b")
+    async with contextlib.AsyncExitStack() as stack:
+        again = [await stack.enter_async_context(sqlite.read()) for _ in range(MOST_IDLE + 2)]
+        assert sum(each in together for each in again) == MOST_IDLE
+        for each in again:
+            assert (await each.execute(select(conversations.c.id))).scalars().all() == ["b"]
 
 
 async def test_a_running_commit_is_awaited_although_its_writer_is_cancelled(sqlite: Database) -> None:
