@@ -87,7 +87,7 @@ def is_sqlite(database: Database) -> bool:
 
 
 class CountingFollower(Follower):
-    """``woken``: how often it went on because something was new."""
+    """``woken``: how often it continued because something was new."""
 
     woken = 0
 
