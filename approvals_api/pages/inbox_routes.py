@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -17,7 +17,7 @@ from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages.diff_view import DiffView, read_diff
 from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.list_place import PARAMETER, place_in, place_of
+from approvals_api.pages.list_place import GROUPED, PARAMETER, place_in, place_of
 from approvals_api.pages.templating import render
 from approvals_api.paging import decode_cursor
 from approvals_api.principal import Principal
@@ -29,6 +29,7 @@ from approvals_api.runs import views as run_views
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, TurngateError
+from turngate.domain.runs.groups import Group, Grouping, groups_of
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.domain.tools.preview import command_words
 from turngate.store.requests import requests, saved_views
@@ -42,6 +43,8 @@ router = APIRouter(include_in_schema=False)
 
 
 PAGE_SIZE: Final = 50
+FEW: Final = 2
+"""Alike calls that are not worth folding."""
 TABS: Final[tuple[InboxStatus, ...]] = (
     "pending",
     "decided",
@@ -66,18 +69,21 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
     after = decode_cursor(cursor)
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        page = await request_page(conn, wanted, limit=PAGE_SIZE, after=after)
-        count = frame.pending if wanted == InboxFilter() else await requests.count(conn, wanted)
+        page = await request_page(conn, wanted, limit=GROUPED if wanted.group else PAGE_SIZE, after=after)
+        count = frame.pending if wanted.in_groups(None) == InboxFilter() else await requests.count(conn, wanted)
         agents = await run_views.agent_list(conn)
         views = await saved_views.of_person(conn, principal.name)
-    return render(
+    return await asyncio.to_thread(
+        render,
         "inbox.html",
+        groups=await asyncio.to_thread(_shown_groups, page.items, filters.group),
         frame=frame,
         every=TABS,
         filter=filters,
         place=place,
         query_of=lambda status: filters.with_status(status).query,
-        query_cleared=InboxFilter(status=filters.status, order=filters.order).query,
+        query_grouped=lambda group: filters.in_groups(group).query,
+        query_cleared=filters.without_conditions.query,
         kept=[(name, word) for name, word in parse_qsl(filters.query) if name != "search"],
         most_searched=requests.MOST_SEARCHED,
         page=page,
@@ -89,6 +95,32 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
         may_decide=principal.may("requests:decide"),
         state=_list_state(page.items, count),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownGroup:
+    """A group as the page draws it. ``folded``: those like one that is open."""
+
+    group: Group[RequestItem]
+    unfolded: Sequence[RequestItem]
+    folded: Sequence[RequestItem] = ()
+
+
+def _shown_groups(items: list[RequestItem], by: Grouping | None) -> list[ShownGroup]:
+    if by is None:
+        return [ShownGroup(group=Group(items=items), unfolded=items)] if items else []
+    groups = groups_of(items, by)
+    if by != "alike":
+        return [ShownGroup(group=each, unfolded=each.items) for each in groups]
+    return [_folded(each) for each in groups]
+
+
+def _folded(group: Group[RequestItem]) -> ShownGroup:
+    """Return a group of alike calls with those that differ, and one of the others; few more are shown, too."""
+    first = len(group.differs) + 1
+    if len(group.items) - first <= FEW:
+        return ShownGroup(group=group, unfolded=group.items)
+    return ShownGroup(group=group, unfolded=group.items[:first], folded=group.items[first:])
 
 
 @router.post("/views")

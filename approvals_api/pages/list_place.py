@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
@@ -10,8 +11,10 @@ from fastapi import Request, Response
 
 from approvals_api.http import authentication
 from approvals_api.paging import decode_cursor
+from approvals_api.requests.views import request_page
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.terms import YEAR_SECONDS
+from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.domain.runs.inbox import MAX_QUERY_CHARS, InboxFilter
 from turngate.store.database import Connection
 from turngate.store.requests import requests
@@ -20,6 +23,8 @@ from turngate.wire.requests import RequestItem
 
 PARAMETER: Final = "list"
 MAX_CURSOR_CHARS: Final = 500
+GROUPED: Final = 100
+"""Requests on a page that is in groups: as many as can be decided together."""
 OPENS_NEXT_COOKIE: Final = "turngate_opens_next"
 """Present in a browser whose person wants the next request after each decision."""
 
@@ -50,9 +55,25 @@ class ListPlace:
     async def next_pending(self, conn: Connection, after: RequestItem, person: str) -> str | None:
         """Return the id of the next pending request of this list, or of the first one when none follows; None: no other."""
         wanted = self.filters.with_status("pending").of(person)
+        if wanted.group is not None:
+            following_in_groups = await self._next_in_groups(conn, wanted, after, wanted.group)
+            if following_in_groups is not None:
+                return following_in_groups
         key = requests.key_of(wanted, after)
         following = await requests.page(conn, wanted, limit=1, after=key) or await requests.page(conn, wanted, limit=2)
         return next((each.id for each in following if each.id != after.id), None)
+
+    async def _next_in_groups(
+        self, conn: Connection, wanted: InboxFilter, after: RequestItem, by: Grouping
+    ) -> str | None:
+        page = await request_page(conn, wanted, limit=GROUPED, after=decode_cursor(self.cursor))
+        items = [each for each in page.items if each.id != after.id]
+        # One that was decided has left the list, but not its place.
+        items = sorted([*items, after], key=lambda each: requests.key_of(wanted, each))
+        groups = await asyncio.to_thread(groups_of, items, by)
+        ids = [each.id for group in groups for each in group.items]
+        place = ids.index(after.id)
+        return next(iter([*ids[place + 1 :], *ids[:place]]), None)
 
 
 FIRST_PAGE: Final = ListPlace()

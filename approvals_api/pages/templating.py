@@ -21,6 +21,7 @@ from approvals_api.pages import STATIC_DIR, arguments
 from approvals_api.pages.diff_view import read_diff
 from approvals_api.pages.file_parts import shown_file, size_in_words
 from approvals_api.pages.result_text import depends_on
+from turngate.domain.runs.groups import label
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.text.hidden_text import marked_text, pieces
 from turngate.domain.tools.external import is_external, source_of
@@ -144,6 +145,7 @@ def _environment() -> Environment:
         "seconds": span,
         "exact_span": exact_span,
         "clipped": arguments.clipped,
+        "argument_label": label,
         "source": _source,
         "shown_file": shown_file,
         "size": size_in_words,

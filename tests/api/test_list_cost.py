@@ -7,7 +7,7 @@ from functools import partial
 
 import httpx
 import pytest
-from support.api_server import session_for
+from support.api_server import pay, session_for
 from support.html_forms import PostedPage
 from support.sql_census import SqlCensus
 from support.stored_requests import live_run, request_row
@@ -26,6 +26,9 @@ PATHS = (
     "/?order=age",
     "/?status=all",
     "/?search=pay",
+    "/?group=run",
+    "/?group=step",
+    "/?group=alike",
     "/runs",
     "/api/v1/requests?limit=200",
     "/api/v1/requests?limit=200&order=age",
@@ -34,6 +37,8 @@ PATHS = (
     "/api/v1/runs?limit=200",
 )
 """What pages, the terminal's screens and the commands list. Each of these reads one page of the API."""
+
+MANIFEST = pay.manifest.model_dump_json()
 
 
 @pytest.fixture
@@ -61,7 +66,8 @@ async def plant(database: Database, numbers: range) -> None:
                 child = {} if above is None else {"parent_run_id": above.id, "parent_tool_call_id": "c1"}
                 run = await live_run(conn, f"run_{number}", path=f"agent/{number}", **child)
             await requests.insert_all(
-                conn, [request_row(run, f"rq_{number}", preview_kind="text", preview="What it does")]
+                conn,
+                [request_row(run, f"rq_{number}", manifest=MANIFEST, preview_kind="text", preview="What it does")],
             )
             await events.append(conn, run.id, [("run.started", {})])
             await claims.claim(conn, f"rq_{number}", by="ann", seconds=600, take_over=False)
@@ -102,6 +108,17 @@ async def test_more_picked_requests_take_no_more_statements(browser: httpx.Async
     await plant(database, range(50))
     few = await of_bulk_page(browser, database, 5)
     assert len(await of_bulk_page(browser, database, 50)) == len(few)
+
+
+async def test_the_way_through_longer_groups_takes_no_more_statements(
+    browser: httpx.AsyncClient, database: Database
+) -> None:
+    """A request's page knows the next request of a list in groups by as many statements for fifty as for five."""
+    await plant(database, range(5))
+    page = partial(browser.get, "/requests/rq_0?list=group%3Dalike")
+    few = await statements(database, "rq_1", page)
+    await plant(database, range(5, 50))
+    assert await statements(database, "rq_1", page) == few
 
 
 async def test_a_longer_conversation_takes_no_more_statements(browser: httpx.AsyncClient, database: Database) -> None:

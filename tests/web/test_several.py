@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from playwright.async_api import expect
@@ -112,3 +113,47 @@ async def test_a_mixed_selection_is_rejected_with_one_reason(site, open_page):
     assert await page.get_by_role("link", name="To the inbox").get_attribute("href") == "/?order=age"
     for each in waiting:
         assert "not today" in (await site.ended(each)).settled_result.reason
+
+
+async def test_a_group_of_alike_calls_says_what_differs_and_is_decided_at_once(site, open_page):
+    """Of twelve alike refunds the one that differs comes first and says in what; `X` and the form decide the whole group."""
+    text = json.dumps({"order": "G-1", "cents": 7, "note": "alike", "speed": "normal"})
+    waiting = await site.gated_step(*[("refund", text)] * 11, ("refund", text.replace("normal", "express")))
+    odd = next(each for each in waiting if "express" in each.input)
+    page = await open_page(f"/?run_id={waiting[0].run_id}&group=alike", viewport=SCREENS[0])
+    group = page.locator("[data-group]")
+    await expect(group.locator("h2")).to_have_text("refund 11 alike; 1 differs")
+    await expect(group.locator(".row").first).to_have_attribute("id", odd.id)
+    await expect(group.locator(".row").first).to_contain_text("differs in speed")
+    await expect(group.locator("summary")).to_have_text("10 more, the same")
+    await page.keyboard.press("j")
+    await page.keyboard.press("X")
+    await expect(group.locator("[data-pick]:checked")).to_have_count(12)
+    await page.keyboard.press("j")
+    await page.keyboard.press("j")  # what is folded is passed over
+    await expect(page.locator(".marked")).not_to_have_attribute("id", odd.id)
+    await expect(page.locator(".marked")).to_be_visible()
+    await page.keyboard.press("X")
+    await expect(group.locator("[data-pick]:checked")).to_have_count(0)
+    await page.get_by_role("button", name="Review all 12").click()
+    await expect(page.locator("h1")).to_have_text("May these 12 run?")
+    await page.get_by_label("Reason to reject").fill("twelve times the same")
+    await page.get_by_role("button", name="Reject 12").click()
+    await expect(page.locator("h1")).to_have_text("12 of 12 decided")
+    assert "group=alike" in await page.get_by_role("link", name="To the inbox").get_attribute("href")
+
+
+async def test_next_follows_the_groups(site, open_page):
+    """With groups by run, the next request after a decision is the next one of the same run, without JavaScript, too."""
+    first = await site.gated_step(("refund", refund("g-a")), ("refund", refund("g-b")))
+    second = await site.gated_step(("refund", refund("g-c")), ("refund", refund("g-d")))
+    page = await open_page("/?group=run&tool=refund", java_script_enabled=False)
+    for members in (first, second):
+        headings = page.locator("[data-group]").filter(has=page.locator(f"[id='{members[0].id}']"))
+        ids = [await each.get_attribute("id") for each in await headings.locator(".row").all()]
+        assert sorted(ids) == sorted(each.id for each in members)
+        opened = await open_page(f"/requests/{ids[0]}?list=group%3Drun%26tool%3Drefund", java_script_enabled=False)
+        await opened.get_by_role("button", name="Reject").click()
+        await opened.locator("[data-next]").click()
+        await expect(opened).to_have_url(re.compile(ids[1]))
+        await opened.get_by_role("button", name="Reject").click()

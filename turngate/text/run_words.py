@@ -11,12 +11,13 @@ from typing import Any, Final
 from turngate.domain.conversation.summaries import not_summarised
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.judge import Judgement
+from turngate.domain.runs.groups import Group, Grouping, label
 from turngate.domain.text.durations import span
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.text.plain_text import plain_line
 from turngate.wire.calls import CallView, ResultInPart
 from turngate.wire.precedents import DifferenceView, PrecedentCase, PrecedentView
-from turngate.wire.requests import RequestDetail, TaskView
+from turngate.wire.requests import RequestDetail, RequestItem, TaskView
 
 TASK_CHARS: Final = 300
 MOST_ORIGINS: Final = 40
@@ -32,6 +33,22 @@ def task_lines(tasks: Sequence[TaskView]) -> list[tuple[str, str]]:
     """Return what leads to a request, a label and a line each: what a person asked for, and what agents asked of the next."""
     labels = ["the task", *(f"{_plain(above.agent)} asked {_plain(below.agent)}" for above, below in pairwise(tasks))]
     return [(label, plain_line(each.task, TASK_CHARS)) for label, each in zip(labels, tasks, strict=False)]
+
+
+def group_words(group: Group[RequestItem], by: Grouping) -> str:
+    """Return what a group of requests has in common, in one line."""
+    first = group.items[0]
+    if by == "alike":
+        return plain_line(f"{first.tool_name}: {group.words}", 120)
+    step = f"step {first.step} of " if by == "step" and first.step is not None else ""
+    task = f", {first.tasks[0].task}" if first.tasks else ""
+    return plain_line(f"{step}{first.run_id}: {len(group.items)} requests{task}", 120)
+
+
+def differs_words(group: Group[RequestItem], item: RequestItem) -> str:
+    """Return in what a call differs from those that it is in a group with; empty: in nothing."""
+    odd = group.differs.get(item.id, ())
+    return plain_line(f"differs in {', '.join(map(label, odd))}", 120) if odd else ""
 
 
 def origin_lines(origins: Origins | None) -> list[tuple[str, str]]:

@@ -617,10 +617,19 @@ function mark(link) {
 }
 
 function move(by) {
-  const links = [...document.querySelectorAll("[data-rows] [data-open]")];
+  const links = [...document.querySelectorAll("[data-rows] [data-open]")].filter((link) => link.checkVisibility?.() ?? true); // not folded
   if (links.length === 0) return;
   const at = links.findIndex((link) => link.closest(".marked"));
   mark(links[at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(links.length - 1, Math.max(0, at + by))]);
+}
+
+// Select all of a group, or none if all are.
+function pickGroup() {
+  const boxes = [...($(".marked")?.closest("[data-group]")?.querySelectorAll("[data-pick]") ?? [])];
+  if (boxes.length === 0) return;
+  const wanted = boxes.some((box) => !box.checked);
+  for (const box of boxes) box.checked = wanted;
+  say(wanted ? `${boxes.length} selected.` : "None of this group is selected.");
 }
 
 function show(id) {
@@ -642,6 +651,7 @@ const KEYS = {
   j: () => move(1),
   k: () => move(-1),
   x: () => { const box = $(".marked [data-pick]"); if (box !== null) { box.checked = !box.checked; say(box.checked ? "Selected." : "Not selected."); } },
+  X: pickGroup,
   Enter: () => $(".marked [data-open]")?.click(),
   a: approve,
   e: () => show("edit"),

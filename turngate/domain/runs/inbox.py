@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.policy import Risk
 from turngate.domain.requests import RequestKind, RequestStatus
+from turngate.domain.runs.groups import Grouping
 from turngate.domain.tools.failures import describe_validation
 
 InboxStatus = Literal[RequestStatus, "decided", "all"]
@@ -43,7 +44,8 @@ class InboxFilter(BaseModel):
     ``search``: words that all occur in the request or its run's task (see :attr:`words`). ``rule``: the rule that asked.
     ``step``: of its run.
     ``claimed``: the person who has claimed it, :data:`ME` (see :meth:`of`) or :data:`UNCLAIMED`; a claim that has run out is
-    no one's. ``parked``: it ran out of time and waits on. ``order``: of pending requests (:func:`urgent_at`).
+    no one's. ``parked``: it ran out of time and waits on. ``order``: of pending requests (:func:`urgent_at`). ``group``: how
+    a page puts them in groups.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,6 +62,7 @@ class InboxFilter(BaseModel):
     claimed: Name | None = None
     parked: bool | None = None
     order: InboxOrder = "urgency"
+    group: Grouping | None = None
 
     @property
     def words(self) -> list[str]:
@@ -69,7 +72,16 @@ class InboxFilter(BaseModel):
     @property
     def narrows(self) -> bool:
         """Tell whether it has a condition beyond the status."""
-        return self != InboxFilter(status=self.status, order=self.order)
+        return self != self.without_conditions
+
+    @property
+    def without_conditions(self) -> InboxFilter:
+        """All requests in this status, in the same order and groups."""
+        return InboxFilter(status=self.status, order=self.order, group=self.group)
+
+    def in_groups(self, group: Grouping | None) -> InboxFilter:
+        """Return the filter with other groups; None: none."""
+        return self.model_copy(update={"group": group})
 
     def of(self, person: str) -> InboxFilter:
         """Return the filter as this person means it: :data:`ME` is their name."""

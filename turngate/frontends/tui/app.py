@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from turngate.client import TurngateClient
 from turngate.client.requests import Where
 from turngate.domain.errors import TurngateError
+from turngate.domain.runs.groups import Grouping
 from turngate.frontends.tui.grants_screen import GrantsScreen
 from turngate.frontends.tui.inbox_screen import InboxScreen
 from turngate.frontends.tui.problems import problem_words
@@ -108,9 +109,17 @@ class TurngateTui(App[None]):
         self._to_bottom()
         self.push_screen(GrantsScreen(self.session))
 
-    def open_request(self, request_id: str, *, order: list[str], where: Where | None = None, wanted: str = "") -> None:
+    def open_request(
+        self,
+        request_id: str,
+        *,
+        order: list[str],
+        where: Where | None = None,
+        group: Grouping | None = None,
+        wanted: str = "",
+    ) -> None:
         """Open a request above what is shown."""
-        self.push_screen(RequestScreen(self.session, request_id, order=order, where=where, wanted=wanted))
+        self.push_screen(RequestScreen(self.session, request_id, order=order, where=where, group=group, wanted=wanted))
 
     def open_run(self, run_id: str) -> None:
         """Open a run above what is shown."""

@@ -11,13 +11,15 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from turngate.client.requests import Where
+from turngate.domain.runs.groups import Group, Grouping, groups_of
 from turngate.frontends.tui.bulk_screen import BulkScreen
 from turngate.frontends.tui.form_dialog import FormDialog, FormSpec
 from turngate.frontends.tui.form_model import Control, Draft, choice_of, object_form
 from turngate.frontends.tui.request_text import item_text
 from turngate.frontends.tui.screens import ListScreen
 from turngate.frontends.tui.session import Sent, Session
-from turngate.frontends.tui.texts import line, plain_line
+from turngate.frontends.tui.texts import joined, line, plain_line
+from turngate.text.run_words import differs_words, group_words
 from turngate.wire.events import EventView
 from turngate.wire.requests import RequestItem
 
@@ -40,14 +42,16 @@ FILTER_FORM: Final = object_form(
         name="claimed", key="claimed", kind="line", text="", required=False, description="`me`, `nobody` or a name"
     ),
     choice_of("order", [(None, "the most urgent first"), ("age", "the oldest first")]),
+    choice_of("group", [(None, "none"), ("run", "by run"), ("step", "by step"), ("alike", "alike calls")]),
 )
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions, all together; empty: none."""
+    """Conditions, all together; empty: none. ``group``: how the requests are put in groups."""
 
     where: Where = field(default_factory=Where)
+    group: Grouping | None = None
 
     @property
     def says(self) -> str:
@@ -60,7 +64,8 @@ def filter_form(narrow: Callable[[Filter], None]) -> FormSpec:
 
     async def take(args: str) -> Sent:
         form = json.loads(args)
-        narrow(Filter(cast(Where, {name: text.strip() for name, text in form.items() if text.strip()})))
+        group = cast("Grouping | None", form.pop("group", "") or None)
+        narrow(Filter(cast(Where, {name: text.strip() for name, text in form.items() if text.strip()}), group))
         return Sent(taken=True, words="")
 
     return FormSpec(
@@ -83,6 +88,7 @@ class InboxScreen(ListScreen):
     EMPTY = "Nothing waits. New requests appear here by themselves."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("x", "pick", "Choose"),
+        Binding("X", "pick_group", "Choose its group"),
         Binding("a", "act('approve')", "Approve"),
         Binding("r", "act('reject')", "Reject"),
         Binding("e", "act('edit')", "Edit"),
@@ -92,6 +98,7 @@ class InboxScreen(ListScreen):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.items: dict[str, RequestItem] = {}
+        self.groups: list[Group[RequestItem]] = []
         self.picked: set[str] = set()
         self.filter = Filter()
         self._total = 0
@@ -111,14 +118,23 @@ class InboxScreen(ListScreen):
         if wanted is not self.filter:
             return  # It was changed meanwhile, and is asked again.
         self._total = total
-        self.items = {item.id: item for item in page.items}
+        by = wanted.group
+        self.groups = [Group(items=page.items)] if by is None else groups_of(page.items, by)
+        self.items = {item.id: item for group in self.groups for item in group.items}
         self.picked &= self.items.keys()
         self.looked()
 
     def rows(self, width: int) -> Iterable[tuple[str, Text]]:
         """Return the requests."""
-        for each in self.items.values():
-            yield each.id, item_text(each, me=self.session.me, picked=each.id in self.picked, width=width)
+        by = self.filter.group
+        for group in self.groups:
+            for place, each in enumerate(group.items):
+                text = item_text(each, me=self.session.me, picked=each.id in self.picked, width=width)
+                lines = (
+                    [line((plain_line(group_words(group, by), width), "bold underline"))] if by and not place else []
+                )
+                odd = differs_words(group, each)
+                yield each.id, joined([*lines, text, *([line("      ", (odd, "yellow"))] if odd else [])])
 
     def heading(self) -> Text:
         """Return how many wait, under which filter, and who one is."""
@@ -143,6 +159,15 @@ class InboxScreen(ListScreen):
             self.picked ^= {marked}
             self.draw()
 
+    def action_pick_group(self) -> None:
+        """Choose all of the marked request's group, or none if all are chosen."""
+        marked = self.marked
+        group = next(
+            ({item.id for item in each.items} for each in self.groups if marked in [i.id for i in each.items]), set()
+        )
+        self.picked = self.picked - group if group <= self.picked else self.picked | group
+        self.draw()
+
     def action_act(self, verb: str) -> None:
         """Open what is to be decided: nothing is decided from a line of a list."""
         chosen = [item for item in self.items.values() if item.id in self.picked]
@@ -154,7 +179,9 @@ class InboxScreen(ListScreen):
 
     def _open(self, request_id: str, wanted: str = "") -> None:
         order = list(self.items)
-        self.session.navigator.open_request(request_id, order=order, where=self.filter.where, wanted=wanted)
+        self.session.navigator.open_request(
+            request_id, order=order, where=self.filter.where, group=self.filter.group, wanted=wanted
+        )
 
     def action_filter(self) -> None:
         """Ask what is to be shown."""

@@ -18,6 +18,7 @@ from textual.widgets import Static
 from turngate.client.requests import Where
 from turngate.domain.errors import NotFoundError, TurngateError, UnavailableError
 from turngate.domain.requests import Verb
+from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.frontends.tui.answers import AnswerDialogs, answer_of
 from turngate.frontends.tui.bulk_screen import BulkScreen
 from turngate.frontends.tui.dialogs import AskDialog, TextDialog
@@ -61,7 +62,7 @@ OUTCOME_KEYS: Final = "h it happened  d d did not, run it  t t unknown"
 class RequestScreen(LiveScreen):
     """Shows and decides one request.
 
-    ``order``, ``where``: the inbox's, for the next one. ``wanted``: what the person came to do.
+    ``order``, ``where``, ``group``: the inbox's, for the next one. ``wanted``: what the person came to do.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -82,7 +83,14 @@ class RequestScreen(LiveScreen):
     ]
 
     def __init__(
-        self, session: Session, request_id: str, *, order: list[str], where: Where | None = None, wanted: str = ""
+        self,
+        session: Session,
+        request_id: str,
+        *,
+        order: list[str],
+        where: Where | None = None,
+        group: Grouping | None = None,
+        wanted: str = "",
     ) -> None:
         super().__init__(session)
         self.request_id = request_id
@@ -91,6 +99,7 @@ class RequestScreen(LiveScreen):
         self.others: Sequence[Viewer] = ()
         self._order = order
         self._where = where or Where()
+        self._group = group
         self._wanted = wanted
         self._inert_until = 0.0
         self._double_press = DoublePress(self, self.say)
@@ -437,6 +446,8 @@ class RequestScreen(LiveScreen):
             self.failed(error)
             return
         waiting = [each.id for each in page.items]
+        if self._group is not None:
+            waiting = [each.id for group in groups_of(page.items, self._group) for each in group.items]
         if self.request_id in waiting:
             at = waiting.index(self.request_id)
             following = [*waiting[at + 1 :], *waiting[:at]]

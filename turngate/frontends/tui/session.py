@@ -11,6 +11,7 @@ from typing import Protocol
 from turngate.client import TurngateClient
 from turngate.client.requests import Where
 from turngate.domain.errors import TurngateError, UnavailableError
+from turngate.domain.runs.groups import Grouping
 from turngate.frontends.tui.form_model import Draft
 from turngate.frontends.tui.problems import problem_words, problems_of
 from turngate.wire.access import MeView
@@ -35,8 +36,16 @@ class Sent:
 class Navigator(Protocol):
     """Opens screens: the app does. A screen opens another one by this and does not import it."""
 
-    def open_request(self, request_id: str, *, order: list[str], where: Where | None = None, wanted: str = "") -> None:
-        """Open a request. ``order``, ``where``: the inbox's, for the next one. ``wanted``: what the user came to do."""
+    def open_request(
+        self,
+        request_id: str,
+        *,
+        order: list[str],
+        where: Where | None = None,
+        group: Grouping | None = None,
+        wanted: str = "",
+    ) -> None:
+        """Open a request. ``order``, ``where``, ``group``: the inbox's, for the next one. ``wanted``: what the user is to do."""
 
     def open_run(self, run_id: str) -> None:
         """Open a run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -19,13 +20,16 @@ from turngate.client import SyncTurngateClient
 from turngate.client.requests import Where
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, WantedGrant, exact_pattern
+from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.explain import in_words
 from turngate.text.plain_text import Piece, plain_line
+from turngate.text.run_words import differs_words, group_words
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 
 MOST_ROWS: Final = 50
+MOST_GROUPED: Final = 100
 
 
 class ScopeChoice(StrEnum):
@@ -53,6 +57,17 @@ class OutcomeChoice(StrEnum):
     TELL_MODEL = "tell_model"
 
 
+class GroupChoice(StrEnum):
+    """How requests are put in groups (``turngate.domain.runs.groups.Grouping``)."""
+
+    RUN = "run"
+    STEP = "step"
+    ALIKE = "alike"
+
+
+COLUMNS: Final = ("REQUEST", "STATUS", "RISK", "AGENT", "TOOL", "ARGUMENTS")
+
+
 def requests(
     search: Annotated[
         str | None,
@@ -63,6 +78,10 @@ def requests(
         ),
     ] = None,
     by_age: Annotated[bool, typer.Option("--by-age", help="The oldest first, not the most urgent.")] = False,
+    group: Annotated[
+        GroupChoice | None,
+        typer.Option(help="Put them in groups: by run, by step, or calls that are alike.", show_default=False),
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Include decided and ended requests.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -77,15 +96,40 @@ def requests(
         where = Where(status="all" if every else "pending", order="age" if by_age else "urgency")
         if search:
             where["search"] = search
-        page = client.list_requests(limit=MOST_ROWS, **where)
-    if as_json:
+        page = client.list_requests(limit=MOST_ROWS if group is None else MOST_GROUPED, **where)
+    if group is not None:
+        _print_groups(page.items, group.value, as_json=as_json)
+    elif as_json:
         terminal.raw(json.dumps([item.model_dump(mode="json") for item in page.items]))
+    else:
+        terminal.table(COLUMNS, [_row(item) for item in page.items])
+    if as_json:
         return
-    terminal.table(("REQUEST", "STATUS", "RISK", "AGENT", "TOOL", "ARGUMENTS"), [_row(item) for item in page.items])
     if page.next_cursor:
-        terminal.note(f"the first {MOST_ROWS}; all of them: {link.url}/")
+        terminal.note(f"the first {len(page.items)}; all of them: {link.url}/")
     elif not page.items:
         terminal.note("no request contains these words" if search else "nothing waits for a decision")
+
+
+def _print_groups(items: Sequence[RequestItem], by: Grouping, *, as_json: bool) -> None:
+    groups = groups_of(items, by)
+    if as_json:
+        members = [
+            {
+                "group": group_words(each, by),
+                "differs": dict(each.differs),
+                "requests": [item.model_dump(mode="json") for item in each.items],
+            }
+            for each in groups
+        ]
+        terminal.raw(json.dumps(members))
+        return
+    for each in groups:
+        terminal.line((group_words(each, by), "bold"))
+        rows = [(*_row(item), differs_words(each, item)) for item in each.items]
+        terminal.table(
+            (*COLUMNS, "DIFFERENCE") if each.differs else COLUMNS, rows if each.differs else [row[:-1] for row in rows]
+        )
 
 
 def decide(
