@@ -1,4 +1,4 @@
-"""Actions on a request besides its decision: claim, release, comment, and grant calls like it."""
+"""Actions on a request besides its decision: claim, release, take an approval back, comment, and grant calls like it."""
 
 from __future__ import annotations
 
@@ -38,6 +38,21 @@ async def claim(request: Request, services: ServicesDep, principal: OperatorDep,
         raise
     except TurngateError as error:
         attempt = Attempt(status=status_of(error), headline="Not claimed.", detail=error.message)
+        return await show_request(request, services, principal, request_id, attempt)
+    return RedirectResponse(f"/requests/{request_id}{place_of(request).suffix}", HTTPStatus.SEE_OTHER)
+
+
+@router.post("/requests/{request_id}/withdraw")
+async def withdraw(request: Request, services: ServicesDep, principal: OperatorDep, request_id: str) -> Response:
+    """Take back an approval of a request that needs several."""
+    typed = await typed_of(request)
+    try:
+        check_form_token(request, typed.get("csrf_token"))
+        await decide.withdraw_approval(services, principal, request_id)
+    except NotFoundError:
+        raise
+    except TurngateError as error:
+        attempt = Attempt(status=status_of(error), headline="Not taken back.", detail=error.message, typed=typed)
         return await show_request(request, services, principal, request_id, attempt)
     return RedirectResponse(f"/requests/{request_id}{place_of(request).suffix}", HTTPStatus.SEE_OTHER)
 

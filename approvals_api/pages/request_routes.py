@@ -54,9 +54,13 @@ MAX_ID_CHARS: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Around:
-    """What surrounds a request. ``barred``: why this person may not decide; ``others``: who else looks at it now."""
+    """What surrounds a request. ``barred``: why this person may not decide; ``others``: who else looks at it now.
+
+    ``waits_for``: this person has approved it, and so many more have to.
+    """
 
     barred: str | None = None
+    waits_for: int = 0
     may_decide: bool = True
     admin: bool = False
     comments: Sequence[comments.Comment] = ()
@@ -261,6 +265,7 @@ async def show_request(
         look = await presence.first_look(conn, principal, detail)
         around = Around(
             barred=_barred(detail, principal),
+            waits_for=_waits_for(detail, principal),
             may_decide=principal.may("requests:decide"),
             admin=principal.role == "admin",
             comments=await comments.of_request(conn, request_id, limit=MAX_COMMENTS),
@@ -316,12 +321,13 @@ def _barred(detail: RequestDetail, principal: Principal) -> str | None:
     if not principal.may("requests:decide"):
         return "You can't decide requests: ask an admin for the role operator."
     reason = why_not(detail, principal, detail.starters)
-    if reason is not None:
-        return f"You can't decide this: {reason}."
-    if any(each.decided_by == principal.name for each in detail.given):
-        missing = detail.quorum - detail.approvals
-        return f"You approved this. {missing} more {'person' if missing == 1 else 'people'} must approve it."
-    return None
+    return None if reason is None else f"You can't decide this: {reason}."
+
+
+def _waits_for(detail: RequestDetail, principal: Principal) -> int:
+    """Return how many more people have to approve what this person has approved; 0: they haven't."""
+    has_approved = any(each.decided_by == principal.name for each in detail.given)
+    return detail.quorum - detail.approvals if has_approved and detail.status == "pending" else 0
 
 
 async def _pending_of_step(conn: Connection, detail: RequestDetail) -> int:

@@ -52,6 +52,22 @@ async def count_approval(conn: Connection, request: Request, principal: Principa
     return False
 
 
+async def withdraw_approval(conn: Connection, request: Request, principal: Principal) -> bool:
+    """Take back the principal's approval of a request that needs several; False: they gave none.
+
+    The caller holds the request, which is pending.
+    """
+    removed = await requests.remove_approval(conn, request.id, by=principal.name)
+    if removed is None:
+        return False
+    decision_id, count = removed
+    who = {"by": principal.name, "role": principal.role, "credential": principal.credential}
+    counts = {"approvals": count, "quorum": request.quorum, "digest": request.digest}
+    payload = {"request_id": request.id, "decision_id": decision_id, **counts, **who}
+    await events.append(conn, request.run_id, [("request.approval_withdrawn", payload)])
+    return True
+
+
 async def win(conn: Connection, request: Request, principal: Principal, decision: Decision) -> RequestStatus:
     """End the request with this decision, and write what follows from it. Returns the request's status.
 

@@ -100,15 +100,33 @@ async def submit(
     return answer
 
 
+async def withdraw_approval(services: Services, principal: Principal, request_id: str) -> None:
+    """Take back the principal's approval while others are still missing. Without one nothing happens, so a repeat is safe.
+
+    They may approve it again later, under a new decision id, or reject it.
+
+    Raises:
+        NotFoundError: no such request.
+        ConflictError: ``already_decided``: the approvals were complete first.
+        GoneError: ``run_ended`` or ``request_expired``.
+        ForbiddenError: ``missing_scope``.
+        UnavailableError: the store is away.
+    """
+    principal.require("requests:decide")
+    async with services.database.write() as conn:
+        request = await requests.hold(conn, request_id)
+        if request is None:
+            raise NotFoundError(f"there is no request {request_id!r}")
+        _require_pending(request)
+        await apply.withdraw_approval(conn, request, principal)
+
+
 def check(request: Request, principal: Principal, order: DecisionOrder, others: frozenset[str]) -> None:
     """Refuse a decision that cannot win as the request is now. Raises as :func:`submit`.
 
     ``others``: who counts as its starter.
     """
-    if request.status != "pending":
-        raise _not_pending(request)
-    if request.has_expired(now()):  # its run may learn it later, when Temporal is back
-        raise _expired()
+    _require_pending(request)
     if request.digest != order.digest:
         raise ConflictError(
             "the call has changed since it was shown: its digest differs. Reload the request and decide what it shows",
@@ -118,6 +136,13 @@ def check(request: Request, principal: Principal, order: DecisionOrder, others: 
     check_verb(request, order.verb)
     refuse_if_claimed(request, principal)
     check_grant(request, principal, order)
+
+
+def _require_pending(request: Request) -> None:
+    if request.status != "pending":
+        raise _not_pending(request)
+    if request.has_expired(now()):  # its run may learn it later, when Temporal is back
+        raise _expired()
 
 
 async def _decide(

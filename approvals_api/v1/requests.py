@@ -178,6 +178,19 @@ async def decide_request(
     return DecisionResult(request_id=request_id, decision_id=answer.decision_id, status=answer.status)
 
 
+@router.delete(
+    "/requests/{request_id}/approval",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=problems({409: "`already_decided` (names the winner)", 410: "`run_ended` or `request_expired`"}),
+)
+async def withdraw_approval(request_id: RequestId, services: ServicesDep, principal: OperatorDep) -> None:
+    """Take back your approval of a request that needs several, while others are still missing.
+
+    If you have not approved it, nothing happens. Later you can approve it again, with a new Idempotency-Key, or reject it.
+    """
+    await decide.withdraw_approval(services, principal, request_id)
+
+
 # Claims: take a request on, and give it back.
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -11,14 +12,22 @@ from support.tools import Bench
 from temporalio.client import Client
 
 from approvals_api.principal import OPERATOR_SCOPES, Principal
-from approvals_api.requests import claim
+from approvals_api.requests import claim, decide
 from approvals_api.requests.decide import DecisionAnswer
 from turngate import Policy, Rule
 from turngate.domain.errors import ConflictError, ForbiddenError, GoneError, InvalidInputError
+from turngate.domain.runs.event_chain import ChainBreak
 from turngate.domain.tools.results import Failure
 from turngate.store.database import Database
+from turngate.store.evidence import first_difference
 from turngate.store.requests import requests
 from turngate.store.runs import runs
+
+
+async def differences_in(engine: Stack, run: runs.Run) -> ChainBreak | None:
+    async with engine.database.read() as conn:
+        return await first_difference(conn, run.id)
+
 
 ANN, BOB, EVE, ZOE = (person(name) for name in ("ann", "bob", "eve", "zoe"))
 
@@ -119,6 +128,73 @@ async def test_i4_no_one_counts_twice_and_a_repeat_gets_the_first_answer(
         assert await engine.decide(request, "approve", by=BOB, decision_id="d-ann") == last
         assert (first.status, last.status) == ("pending", "approved")
         assert bench.paid == [5]
+
+
+async def test_i4_an_approval_is_taken_back_until_the_quorum_is_complete(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I4: it no longer counts, may be given again, and can't be taken back after the last one; the log accounts for all."""
+    async with stack(client, database, bench.pay, model=paying(), policy=needing(2)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        first = await engine.decide(request, "approve", by=ANN, decision_id="d-ann", message="Fine.")
+        for _repeat in range(2):
+            await decide.withdraw_approval(engine.services, ANN, request.id)
+        await decide.withdraw_approval(engine.services, BOB, request.id)  # has given none
+        assert await approvers(engine, request) == []
+        assert (await engine.decide(request, "approve", by=BOB)).status == "pending"
+        assert await engine.decide(request, "approve", by=ANN, decision_id="d-ann", message="Fine.") == first
+        assert await approvers(engine, request) == ["bob"], "the same decision again is not a new approval"
+        assert (await engine.decide(request, "approve", by=ANN)).status == "approved"
+        for who in (ANN, BOB):
+            with pytest.raises(ConflictError) as late:
+                await decide.withdraw_approval(engine.services, who, request.id)
+            assert (late.value.error_code, late.value.details["decided_by"]) == ("already_decided", "ann")
+        await engine.ended(run)
+        assert bench.paid == [5]
+        withdrawn = [each.payload for each in await engine.events(run) if each.type == "request.approval_withdrawn"]
+        assert [(each["by"], each["decision_id"], each["approvals"]) for each in withdrawn] == [("ann", "d-ann", 0)]
+        assert await differences_in(engine, run) is None
+
+
+async def test_i4_the_last_approval_and_a_withdrawal_at_the_same_moment(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I4: either the call was approved by two, or it waits with one approval; never approved with one of them taken back."""
+    calls = [call("pay", json.dumps({"cents": cents}), f"c{cents}") for cents in range(8)]
+    model = ListModel(says("I will pay.", *calls), says("Done."))
+    async with stack(client, database, bench.pay, model=model, policy=needing(2)) as engine:
+        run = await engine.start()
+        await engine.request(run)
+        async with database.read() as conn:
+            every = await requests.of_run(conn, run.id)
+        assert len(every) == len(calls)
+        for request in every:
+            await engine.decide(request, "approve", by=ANN)
+            taken_back, approved = await asyncio.gather(
+                decide.withdraw_approval(engine.services, ANN, request.id),
+                engine.decide(request, "approve", by=BOB),
+                return_exceptions=True,
+            )
+            assert isinstance(approved, DecisionAnswer)
+            assert isinstance(taken_back, ConflictError) == (approved.status == "approved")
+            assert await approvers(engine, request) == (["ann", "bob"] if approved.status == "approved" else ["bob"])
+            if approved.status == "pending":
+                await engine.decide(request, "reject", by=ANN)
+        await engine.ended(run)
+        assert await differences_in(engine, run) is None
+
+
+async def test_one_may_reject_what_one_approved(client: Client, database: Database, bench: Bench) -> None:
+    """A rejection after one's own approval ends the request, and the log accounts for both."""
+    async with stack(client, database, bench.pay, model=paying(), policy=needing(2)) as engine:
+        run = await engine.start()
+        request = await engine.request(run)
+        await engine.decide(request, "approve", by=ANN)
+        assert (await engine.decide(request, "reject", by=ANN, message="I was wrong.")).status == "rejected"
+        await engine.ended(run)
+        assert bench.paid == []
+        assert await differences_in(engine, run) is None
 
 
 VIEWER = Principal(name="vic", via="session", scopes=OPERATOR_SCOPES, role="viewer")

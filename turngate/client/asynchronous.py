@@ -125,6 +125,7 @@ class TurngateClient:
     list_models = awaited(runs.list_models)
 
     claim_request = awaited(requests.claim_request)
+    withdraw_approval = awaited(requests.withdraw_approval)
     release_request = awaited(requests.release_request)
     list_comments = awaited(requests.list_comments)
     iter_comments = awaited_each(requests.list_comments)

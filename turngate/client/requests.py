@@ -107,6 +107,14 @@ def decide(request_id: str, order: DecisionOrder, *, decision_id: str | None = N
     return post(path, model(DecisionResult), body, key=key_or_new(decision_id))
 
 
+def withdraw_approval(request_id: str) -> Call[None]:
+    """Take back one's own approval of a request that needs several; without one nothing happens.
+
+    Raises ConflictError ``already_decided``: the approvals were complete first; GoneError: it has ended.
+    """
+    return change("DELETE", f"/requests/{segment(request_id)}/approval", nothing)
+
+
 # Many decisions at once.
 
 

@@ -117,6 +117,7 @@ class SyncTurngateClient:
     list_models = blocking(runs.list_models)
 
     claim_request = blocking(requests.claim_request)
+    withdraw_approval = blocking(requests.withdraw_approval)
     release_request = blocking(requests.release_request)
     list_comments = blocking(requests.list_comments)
     iter_comments = blocking_each(requests.list_comments)

@@ -22,6 +22,7 @@ _HEADLINES: Final = {
     "request.delegated": "Delegated: others decide now",
     "request.parked": "Ran out of time, waits on",
     "request.approved_once": "Approved, more have to agree",
+    "request.approval_withdrawn": "An approval was taken back",
     "request.expired": "Expired, the call is refused",
     "request.cancelled": "Cancelled with its run",
     "run.started": "Run started",
@@ -37,7 +38,7 @@ _OPENED: Final = {
 _SHOWN_CHARS: Final = 200
 _WAITING: Final = frozenset(
     {"request.opened", "request.reminded", "request.escalated", "request.delegated", "request.parked"}
-    | {"request.approved_once"}
+    | {"request.approved_once", "request.approval_withdrawn"}
 )
 
 

@@ -16,6 +16,7 @@ NOTIFIABLE: Final = (
     "request.delegated",
     "request.parked",
     "request.approved_once",
+    "request.approval_withdrawn",
     "request.decided",
     "request.expired",
     "request.cancelled",

@@ -133,12 +133,16 @@ class _LoggedEvent:
 
 @dataclass
 class _RequestLog:
-    """What the log says of one request: how it was opened, what happened to it since, and how often it climbed."""
+    """What the log says of one request: how it was opened, what happened to it since, and how often it climbed.
+
+    ``approvals``: those that count, by decision id. ``withdrawn``: those that were taken back.
+    """
 
     opened: _LoggedEvent | None = None
     last: _LoggedEvent | None = None
     climbs: list[_LoggedEvent] = field(default_factory=list)
     approvals: dict[str, _LoggedEvent] = field(default_factory=dict)
+    withdrawn: list[_LoggedEvent] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +229,9 @@ class _RunEvidence:
                 log.climbs.append(event)
             elif event.type == "request.approved_once":
                 log.approvals[str(event.payload.get("decision_id"))] = event
+            elif event.type == "request.approval_withdrawn":
+                approval = log.approvals.pop(str(event.payload.get("decision_id")), event)
+                log.withdrawn.append(approval)
             elif event.type in {"request.decided", "request.rebuilt", *(f"request.{each}" for each in ENDINGS)}:
                 log.last = event
         return logs
@@ -338,6 +345,7 @@ class _RunEvidence:
             yield self._differs(opened, f"the digest of request {request_id} is not that of its call")
         yield from self._terms(request, log, opened)
         yield from self._approvals(request, log)
+        yield from self._withdrawn(request, log)
         yield from self._ending(request, log)
 
     def _terms(self, request: Request, log: _RequestLog, opened: _LoggedEvent) -> Iterator[ChainBreak]:
@@ -362,6 +370,14 @@ class _RunEvidence:
             yield self._differs(
                 log.opened, f"request {request.id} counts {request.approvals} approvals; {len(rows)} were given"
             )
+
+    def _withdrawn(self, request: Request, log: _RequestLog) -> Iterator[ChainBreak]:
+        """Compare the approvals that were taken back; the decisions that gave them are still stored."""
+        for event in log.withdrawn:
+            if self._is_other(event):
+                yield self._differs(
+                    event, f"an approval of request {request.id}, taken back later, is not as it was given"
+                )
 
     def _is_other(self, event: _LoggedEvent) -> bool:
         """Tell whether a decision's row is gone, or is not what the log says. 0.1.0 logged nothing of its content."""

@@ -16,7 +16,7 @@ const HIDDEN_POLL_MS = 30_000;
 const EVENT_TYPES = [
   "run.started", "step.responded", "request.opened", "call.closed", "execution.started", "execution.finished",
   "execution.unknown", "request.decided", "request.expired", "decision.refused", "model.retrying", "run.handed_off",
-  "run.model_switched", "run.ended", "request.approved_once", "request.reminded", "request.escalated",
+  "run.model_switched", "run.ended", "request.approved_once", "request.approval_withdrawn", "request.reminded", "request.escalated",
   "request.delegated", "request.parked", "request.claimed", "request.claim_taken_over", "request.released",
   "request.commented", "grant.used", "grant.created", "grant.revoked", "run.interrupted", "run.paused", "run.resumed", "message.queued",
   "message.taken", "schedule.fired", "schedule.skipped", "schedule.waiting", "schedule.missed", "schedule.created", "schedule.changed",
@@ -28,7 +28,7 @@ const PROGRESS_LINES = 20;
 const SPOKEN_CHARS = 50_000;
 const RELOADS_LISTS = new Set([
   "run.started", "step.responded", "request.opened", "request.decided", "request.expired", "run.ended",
-  "request.approved_once", "request.reminded", "request.escalated", "request.delegated", "request.parked",
+  "request.approved_once", "request.approval_withdrawn", "request.reminded", "request.escalated", "request.delegated", "request.parked",
   "request.claimed", "request.claim_taken_over", "request.released", "grant.used", "grant.created", "grant.revoked",
   "request.superseded", "run.interrupted", "run.paused", "run.resumed", "schedule.fired", "schedule.skipped", "schedule.waiting",
   "schedule.missed", "schedule.created", "schedule.changed", "schedule.paused", "schedule.resumed", "schedule.deleted",
@@ -657,6 +657,7 @@ const KEYS = {
   e: () => show("edit"),
   r: () => $("#reject-message")?.focus(),
   b: () => $("[data-step]")?.click(),
+  z: () => $("[data-withdraw]")?.focus(),
   n: () => $("[data-next]")?.click(),
   u: () => $("[data-up]")?.click(),
   "/": () => $("#search")?.select(),

@@ -41,7 +41,7 @@ async def test_people_talk_claim_and_approve_together(api: Api) -> None:
         await person.twice("a")
         await person.sees("Counts as one of 2 approvals")
         await person.sees("1 of 2 approvals: grace")
-        await person.sees("You cannot decide this: you approved it; one more person must approve it")
+        await person.sees("You approved it. More people must.")
         assert (await person.request(request))["status"] == "pending"
         await person.twice("a")
         await person.until(lambda: not person.app.screen.refresher._is_running, "the answer")

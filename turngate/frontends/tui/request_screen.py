@@ -31,6 +31,7 @@ from turngate.frontends.tui.request_text import (
     conversation_text,
     ended_words,
     facts_text,
+    has_approved,
     heading,
     holder_of,
     state_text,
@@ -75,6 +76,7 @@ class RequestScreen(LiveScreen):
         Binding("d", "did_not_happen", "It did not happen"),
         Binding("t", "tell_model", "Unknown"),
         Binding("b", "step", "Decide its step"),
+        Binding("z", "withdraw", "Take your approval back"),
         Binding("c", "claim", "Claim"),
         Binding("w", "comment", "Comment"),
         Binding("v", "conversation", "What led to it"),
@@ -363,6 +365,24 @@ class RequestScreen(LiveScreen):
                 self.say(f"You have claimed it; that ends {until(claim.claimed_until)}.")
         except TurngateError as error:
             self.say(f"Not claimed. {problem_words(error)}", is_bad=True)
+        self.refresher.ask()
+
+    def action_withdraw(self) -> None:
+        """Take one's own approval back, while others are still missing (two presses)."""
+        request = self.request
+        if request is None or not has_approved(request, self.session):
+            self.say("You have not approved this, or it is decided.")
+            return
+        hint = "Press z again to take your approval back."
+        self._double_press.press("z", hint, lambda: self.run_worker(self._withdraw(request.id)))
+
+    async def _withdraw(self, request_id: str) -> None:
+        try:
+            await self.client.withdraw_approval(request_id)
+        except TurngateError as error:
+            self.say(f"Not taken back. {problem_words(error)}", is_bad=True)
+        else:
+            self.say("You took your approval back.")
         self.refresher.ask()
 
     def action_comment(self) -> None:

@@ -303,9 +303,12 @@ def barred(request: RequestDetail, session: Session) -> str | None:
         return "you started this run, and its rule lets someone else decide"
     if session.me in request.starters:
         return "what you sent or changed led to this call, and its rule lets someone else decide"
-    if any(each.decided_by == session.me for each in request.given):
-        return "you approved it; one more person must approve it"
     return request.ask_terms.barred(name=session.me, role=session.who.role, machine=session.who.machine)
+
+
+def has_approved(request: RequestDetail, session: Session) -> bool:
+    """Tell whether the person has approved a request that needs more approvals."""
+    return request.status == "pending" and any(each.decided_by == session.me for each in request.given)
 
 
 def state_text(request: RequestDetail, others: Sequence[Viewer], session: Session) -> Folded:
@@ -321,6 +324,10 @@ def state_text(request: RequestDetail, others: Sequence[Viewer], session: Sessio
                 (f"{request.approvals} of {request.quorum} approvals", "bold"),
                 f": {approvers}" if approvers else "",
             )
+        )
+    if has_approved(request, session):
+        lines.append(
+            at("", ("You approved it. ", "bold"), "More people must. z z takes your approval back, r rejects the call.")
         )
     if (why := barred(request, session)) is not None:
         lines.append(at("", ("You cannot decide this: ", "bold yellow"), plain_line(why, 300)))

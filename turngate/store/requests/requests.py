@@ -17,6 +17,7 @@ from sqlalchemy import (
     ColumnElement,
     Select,
     bindparam,
+    delete,
     func,
     insert,
     literal_column,
@@ -584,7 +585,20 @@ async def add_approval(conn: Connection, approval: Approval) -> int:
     Raises sqlalchemy's IntegrityError when this person has approved it, or the decision id was used.
     """
     await conn.execute(insert(approvals).values(**vars(approval)))
-    query = select(func.count()).select_from(approvals).where(approvals.c.request_id == approval.request_id)
+    return await _count_approvals(conn, approval.request_id)
+
+
+async def remove_approval(conn: Connection, request_id: str, *, by: str) -> tuple[str, int] | None:
+    """Take back a person's approval; returns its decision's id, and how many are left. None: they gave none."""
+    theirs = approvals.c.request_id == request_id, approvals.c.decided_by == by
+    removed = (
+        await conn.execute(delete(approvals).where(*theirs).returning(approvals.c.decision_id))
+    ).scalar_one_or_none()
+    return None if removed is None else (removed, await _count_approvals(conn, request_id))
+
+
+async def _count_approvals(conn: Connection, request_id: str) -> int:
+    query = select(func.count()).select_from(approvals).where(approvals.c.request_id == request_id)
     count = int((await conn.execute(query)).scalar_one())
-    await conn.execute(update(requests).where(requests.c.id == approval.request_id).values(approvals=count))
+    await conn.execute(update(requests).where(requests.c.id == request_id).values(approvals=count))
     return count

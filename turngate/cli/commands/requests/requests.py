@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
 import typer
 
@@ -20,6 +20,7 @@ from turngate.client import SyncTurngateClient
 from turngate.client.requests import Where
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, WantedGrant, exact_pattern
+from turngate.domain.requests import Verb
 from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.explain import in_words
@@ -41,12 +42,13 @@ class ScopeChoice(StrEnum):
 
 
 class VerbChoice(StrEnum):
-    """What to decide (``turngate.domain.requests.Verb``)."""
+    """What to decide (``turngate.domain.requests.Verb``), or to take one's approval back."""
 
     APPROVE = "approve"
     EDIT = "edit"
     REJECT = "reject"
     RESPOND = "respond"
+    WITHDRAW = "withdraw"
 
 
 class OutcomeChoice(StrEnum):
@@ -165,7 +167,7 @@ def decide(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Decide a request: approve, edit, reject, or answer it.
+    """Decide a request: approve, edit, reject, or answer it; or withdraw your approval, while others are still missing.
 
     The command prints the call and decides exactly that call: the decision names the call's digest. If the call has changed by
     then, nothing is decided.
@@ -176,12 +178,17 @@ def decide(
         if not as_json:
             show_request(request)
             terminal.line("")
+        if verb is VerbChoice.WITHDRAW:
+            client.withdraw_approval(request.id)
+            if not as_json:
+                terminal.line(("✓ ", "bold"), f"{request.id} no longer has your approval")
+            return
         wanted = None
         if grant is not None:
             options = GrantOptions(scope=grant, leave_open=list(leave_open or ()), uses=uses, lasts=lasts, yes=yes)
             wanted = wanted_grant(client, request, options, args=content if verb is VerbChoice.EDIT else None)
         order = DecisionOrder(
-            verb=verb.value,
+            verb=cast("Verb", verb.value),
             digest=request.digest,
             args=content,
             message=message,
