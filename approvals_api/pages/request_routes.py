@@ -32,7 +32,9 @@ from approvals_api.requests.views import request_detail
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
 from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.requests import RequestStatus, Verb
 from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.text.hidden_text import marked_text
 from turngate.domain.tools.preview import command_words
 from turngate.forms.errors import place_errors
 from turngate.store.database import Connection
@@ -313,6 +315,7 @@ def draw_request(
         decided=way.decided,
         of_step=way.of_step,
         state=_state_of(detail, around),
+        ended=_how_it_ended(detail),
     )
 
 
@@ -328,6 +331,26 @@ def _waits_for(detail: RequestDetail, principal: Principal) -> int:
     """Return how many more people have to approve what this person has approved; 0: they haven't."""
     has_approved = any(each.decided_by == principal.name for each in detail.given)
     return detail.quorum - detail.approvals if has_approved and detail.status == "pending" else 0
+
+
+def _how_it_ended(detail: RequestDetail) -> str:
+    """Return who decided it and what, or how else it ended, for a window in which it still waits; empty: it waits."""
+    if detail.decided_by is not None and detail.verb is not None:
+        return f"{marked_text(detail.decided_by)} {_DONE[detail.verb]}."
+    return _ENDED.get(detail.status, "")
+
+
+_DONE: Final[Mapping[Verb, str]] = {
+    "approve": "approved this",
+    "edit": "approved this with other arguments",
+    "reject": "rejected this",
+    "respond": "answered this",
+}
+_ENDED: Final[Mapping[RequestStatus, str]] = {
+    "expired": "This request has expired: no one answered in time.",
+    "cancelled": "The run ended before anyone answered.",
+    "superseded": "A newer message or another request has replaced this one.",
+}
 
 
 async def _pending_of_step(conn: Connection, detail: RequestDetail) -> int:

@@ -350,7 +350,23 @@ function countOf() {
   return Number($("[data-count]", main())?.dataset.count ?? 0);
 }
 
+// The request ended while someone typed here: nothing can be sent any more, and what was typed stays.
+function endHere(news) {
+  disarm();
+  for (const button of main().querySelectorAll("#decision button, form.claim button")) button.disabled = true;
+  return `${news} Nothing can be decided here any more.`;
+}
+
+// Of several calls that are reviewed together, say which ones someone else has decided meanwhile.
+function tellOfOne({ request_id: id, by, status }) {
+  const note = id && status ? $(`[data-of="${CSS.escape(id)}"] [data-meanwhile]`, main()) : null;
+  if (note === null) return;
+  note.replaceChildren(visibleLine(by ?? "No one"), ` has ${status} this meanwhile.`); // it lies above the page: nothing moves
+  say(note.textContent);
+}
+
 async function refresh() {
+  if (main().dataset.page === "bulk") return; // what it shows was picked, and is not what its address gets
   lastRefresh = performance.now();
   let answer;
   try {
@@ -375,10 +391,12 @@ async function refresh() {
     const news = main().dataset.news;
     if (main().dataset.page === "run" && swapAround(fresh)) { tellNews(news); return; }
     const bar = $("[data-stale]");
+    const words = "ended" in fresh.dataset ? endHere(fresh.dataset.news) : "This page has changed since you opened it.";
+    $("[data-stale-words]", bar).textContent = words;
     $("[data-typed]", bar).hidden = !isBusy();
     $("a", bar).href = location.pathname + location.search;
     bar.hidden = false;
-    say("This page has changed since you opened it.");
+    say(words);
   } else {
     swap(fresh);
   }
@@ -393,7 +411,11 @@ function scheduleRefresh() {
 function onEvent(event) {
   seen = Math.max(seen, Number(event.lastEventId) || 0);
   let runId = null;
-  try { runId = JSON.parse(event.data).run_id; } catch { /* an event we cannot read still says that something changed */ }
+  try {
+    const { run_id: ofRun, payload } = JSON.parse(event.data);
+    runId = ofRun;
+    if (event.type === "request.decided" && main().dataset.page === "bulk") tellOfOne(payload);
+  } catch { /* an event we cannot read still says that something changed */ }
   if (RELOADS_LISTS.has(event.type) || runId === main().dataset.run) scheduleRefresh();
 }
 
@@ -574,7 +596,8 @@ function approve(event) {
   const button = $("[data-approve]", main());
   const call = $("[data-must-see]", main());
   if (button === null || call === null || button.matches(":disabled")) return;
-  if (!isOnScreen(call)) {
+  // Of several calls the last ones may be above the buttons; that all of them were on the screen is checked below.
+  if (main().dataset.page !== "bulk" && !isOnScreen(call)) {
     disarm();
     call.scrollIntoView({ block: "start" });
     say("This is the call. Press a to approve it.");

@@ -1,0 +1,100 @@
+"""What a window says when someone else, or another window, decides the request that it shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+from playwright.async_api import expect
+from support.changed_rows import changed
+from support.engine import OPERATOR
+
+from turngate.store import tables
+
+BOB = replace(OPERATOR, name="bob")
+
+
+def refund(order: str) -> str:
+    return json.dumps({"order": order, "cents": 7})
+
+
+async def test_a_window_in_which_someone_types_says_who_decided(site, open_page):
+    """It names the person and the decision, its buttons are off, no key decides, and what was typed stays."""
+    request = await site.gated("refund", refund("two windows"))
+    page = await open_page(f"/requests/{request.id}")
+    await page.locator("#reject-message").fill("I was about to say no, because")
+    await site.stack.decide(request, "approve", by=BOB)
+    await expect(page.locator("[data-stale]")).to_contain_text(
+        "bob approved this. Nothing can be decided here any more."
+    )
+    await expect(page.locator("[data-say]")).to_contain_text("bob approved this.")
+    for name in ("Approve", "Reject"):
+        await expect(page.get_by_role("button", name=name, exact=True)).to_be_disabled()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("a")
+    await page.keyboard.press("a")
+    await expect(page.locator("#reject-message")).to_have_value("I was about to say no, because")
+    await expect(page.get_by_role("button", name="Approve", exact=True)).to_have_text("Approve")
+    await site.ended(request)
+
+
+async def test_a_window_in_which_no_one_types_shows_the_decision(site, open_page):
+    """The page becomes the decided one, and a screen reader hears who decided and what."""
+    request = await site.gated("refund", refund("watching"))
+    page = await open_page(f"/requests/{request.id}")
+    await site.stack.decide(request, "reject", by=BOB, message="no")
+    await expect(page.locator("#decision")).to_contain_text("Rejected by bob")
+    await expect(page.locator("[data-say]")).to_have_text("bob rejected this.")
+    await site.ended(request)
+
+
+async def test_several_calls_say_which_of_them_was_decided_meanwhile(site, open_page):
+    """On the page of several calls, the one that someone else decided says so; the others are still decided."""
+    waiting = await site.gated_step(("refund", refund("m-1")), ("refund", refund("m-2")))
+    page = await open_page(f"/requests/bulk?run_id={waiting[0].run_id}")
+    await site.stack.decide(waiting[1], "reject", by=BOB)
+    await expect(page.locator(f'[data-of="{waiting[1].id}"]')).to_contain_text("bob has rejected this meanwhile.")
+    await expect(page.locator(f'[data-of="{waiting[0].id}"] [data-meanwhile]')).to_have_text("")
+    await page.get_by_role("button", name="Reject 2").click()
+    await expect(page.locator("h1")).to_have_text("1 of 2 decided")
+    await expect(page.locator("[data-rows]")).to_contain_text("bob decided first")
+    await site.ended(waiting[0])
+
+
+async def test_without_javascript_the_answer_says_who_decided(site, open_page):
+    """The form that came too late gets the winner's name, the decision, and what was typed back."""
+    request = await site.gated("refund", refund("no script"))
+    page = await open_page(f"/requests/{request.id}", java_script_enabled=False)
+    await page.locator("#reject-message").fill("too late")
+    await site.stack.decide(request, "approve", by=BOB)
+    await page.get_by_role("button", name="Reject").click()
+    await expect(page.locator("#attempt")).to_contain_text(re.compile("bob decided first: approve"))
+    await expect(page.locator(".kept")).to_contain_text("too late")
+    await site.ended(request)
+
+
+async def test_an_approval_of_several_is_taken_back(site, open_page):
+    """After one of two approvals the page offers to take it back (`z`) and to reject the call; without JavaScript, too."""
+    request = await site.gated("refund", refund("two of us"))
+    terms = json.dumps({"quorum": 2})
+    async with changed(site.stack.database, tables.requests, {"id": request.id}, quorum=2, terms=terms):
+        page = await open_page(f"/requests/{request.id}", java_script_enabled=False)
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await expect(page.locator("#decision")).to_contain_text("You approved this. 1 more person must approve it.")
+        await expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
+        await page.get_by_role("button", name="Take back your approval").click()
+        await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_enabled()
+        assert (await site.now(request)).approvals == 0
+        page = await open_page(f"/requests/{request.id}")
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await expect(page.locator("[data-withdraw]")).to_be_visible()
+        await page.keyboard.press("z")
+        await expect(page.locator("[data-withdraw]")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("[data-withdraw]")).to_have_count(0)
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await expect(page.locator("[data-withdraw]")).to_be_visible()
+        await page.get_by_role("button", name="Reject", exact=True).click()
+        await expect(page.locator("#decision")).to_contain_text("Rejected by ada")
+    await site.ended(request)
