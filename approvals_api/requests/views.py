@@ -10,6 +10,7 @@ from approvals_api.paging import encode_cursor
 from approvals_api.requests.eligibility import starters
 from approvals_api.runs.step_views import in_part, presentation_of
 from approvals_api.runs.views import message_views, run_summary
+from turngate.domain.origins.origin import Doubts
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.inbox import InboxFilter
@@ -80,12 +81,14 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
 async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> list[RequestItem]:
     """Return requests as the inbox shows them, with the tasks that lead to them."""
     tasks = await runs.tasks_of(conn, {each.run_id for each in listed if not is_external(each.agent)})
+    doubts = await requests.doubts_of(conn, [each.id for each in listed])
     places = await calls.places_of(conn, [(each.run_id, each.tool_call_id) for each in listed])
     return [
         RequestItem.model_validate(
             {
                 **vars(each),
                 "step": places.get((each.run_id, each.tool_call_id), (None,))[0],
+                "doubts": doubts.get(each.id, Doubts()),
                 "tasks": [vars(task) for task in tasks.get(each.run_id, [])],
             }
         )

@@ -16,11 +16,13 @@ from temporalio.client import Client
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
+from turngate.domain.origins.origin import Origin, Origins
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.requests import claims, comments, requests
 from turngate.store.runs import runs
 
+ORIGINS = Origins(items=(Origin(at="/cents", doubt="nowhere"),)).model_dump_json(exclude_defaults=True)
 PATHS = (
     "/",
     "/?order=age",
@@ -67,7 +69,16 @@ async def plant(database: Database, numbers: range) -> None:
                 run = await live_run(conn, f"run_{number}", path=f"agent/{number}", **child)
             await requests.insert_all(
                 conn,
-                [request_row(run, f"rq_{number}", manifest=MANIFEST, preview_kind="text", preview="What it does")],
+                [
+                    request_row(
+                        run,
+                        f"rq_{number}",
+                        manifest=MANIFEST,
+                        preview_kind="text",
+                        preview="What it does",
+                        origins=ORIGINS,
+                    )
+                ],
             )
             await events.append(conn, run.id, [("run.started", {})])
             await claims.claim(conn, f"rq_{number}", by="ann", seconds=600, take_over=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ConfigDict, Field
 
-from turngate.domain.origins.origin import Origins
+from turngate.domain.origins.origin import Doubts, Origins
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
 from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb, why_alone
@@ -35,7 +35,8 @@ class RequestItem(View):
 
     ``approvals``: how many of the ``quorum`` it has. ``parked_at``: since when it waits without expiring, because its time
     ran out or its run is unattended. ``claimed_by`` counts until ``claimed_until``. ``rungs_climbed``: of its escalation ladder.
-    ``step``: of its run; None: its call is not in the store.
+    ``step``: of its run; None: its call is not in the store. ``doubts``: how many of its values are doubtful; none if it isn't
+    known where they come from.
     """
 
     id: str
@@ -65,6 +66,7 @@ class RequestItem(View):
     claimed_until: str | None = None
     step: int | None = None
     tasks: list[TaskView] = Field(default_factory=list)
+    doubts: Doubts = Doubts()
 
     @property
     def agents(self) -> str:

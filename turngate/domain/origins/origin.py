@@ -126,6 +126,26 @@ class Origins(BaseModel):
         yield from (each for each in self.items if each.at == pointer or each.at.startswith(f"{pointer}/"))
 
 
+class Doubts(BaseModel):
+    """How many values of a call have each doubt: an argument, or a part of a longer text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    untrusted: int = 0
+    contradicts: int = 0
+    nowhere: int = 0
+
+    @property
+    def words(self) -> str:
+        """The counts in words, to follow the word *values*; empty: there is no doubt."""
+        counts = [
+            (self.untrusted, "untrusted"),
+            (self.contradicts, "contradicting people"),
+            (self.nowhere, "from nowhere"),
+        ]
+        return ", ".join(f"{count} {doubt}" for count, doubt in counts if count)
+
+
 OF_AN_EDIT: Final = Origins()
 """Of arguments that a person put in place of the model's, as rules see them: the person vouches for each value."""
 MAX_PLACES: Final = 3

@@ -60,7 +60,7 @@ ENDED: Final = {
 
 
 def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
-    """Return a request in the inbox, on three lines: the call, the task, the rest. ``picked``: chosen for many at once."""
+    """Return a request in the inbox, as lines: the call, the task, doubts, the rest. ``picked``: chosen for many at once."""
     mark = "[x] " if picked else "    "
     name = plain_line(item.tool_name, 40)
     risk = "" if item.risk == "low" else f"{item.risk.upper()} "
@@ -82,6 +82,7 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
                 "  ", arguments_on_one_line(item.input, room),
             ),
             *([line("      ", ("task ", "dim"), plain_line(task, max(8, width - 13)))] if task else []),
+            *([line("      ", ("values ", "dim"), (item.doubts.words, "yellow"))] if item.doubts.words else []),
             line("      ", (plain_line(", ".join(facts), max(8, width - 8)), "dim")),
         ]
     )  # fmt: skip

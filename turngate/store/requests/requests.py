@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from turngate.domain.digest import derived_id
-from turngate.domain.origins.origin import Origins
+from turngate.domain.origins.origin import Doubts, Origins
 from turngate.domain.policy.policy import Risk
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb
@@ -350,6 +350,18 @@ _LISTED = tuple(requests.c[each.name] for each in fields(ListedRequest))
 """A list reads no manifest and no preview: they are most of a request's bytes, and PostgreSQL sends them over a socket."""
 
 
+_DOUBT_MARKS: Final = {name: f'"doubt":"{name}"' for name in Doubts.model_fields}
+"""How the JSON of origins writes each doubt. Inside a text every quote has a backslash, so no text can forge one."""
+_DOUBTS = select(
+    requests.c.id,
+    *(
+        (func.length(requests.c.origins) - func.length(func.replace(requests.c.origins, mark, ""))).label(name)
+        for name, mark in _DOUBT_MARKS.items()
+    ),
+).where(requests.c.id.in_(bindparam("requests", expanding=True)), requests.c.origins.contains('"doubt":"'))
+"""The database counts: a list that read each request's origins would read more of them than of all else."""
+
+
 def again_id(replaced: Request) -> str:
     """Return the id of the request that replaces this one, if one does."""
     return derived_id("rq", replaced.run_id, replaced.tool_call_id, "again", replaced.id)
@@ -377,6 +389,12 @@ async def get_all(conn: Connection, request_ids: Collection[str]) -> dict[str, R
     """Return those of these requests that exist, by id, with all that they say."""
     rows = await conn.execute(select(requests).where(requests.c.id.in_(request_ids)))
     return {row["id"]: Request(**row) for row in rows.mappings()}
+
+
+async def doubts_of(conn: Connection, request_ids: Collection[str]) -> dict[str, Doubts]:
+    """Return request → how many of its values are doubtful, for those of these requests that have any."""
+    rows = (await conn.execute(_DOUBTS, {"requests": list(request_ids)})).mappings()
+    return {row["id"]: Doubts(**{name: row[name] // len(mark) for name, mark in _DOUBT_MARKS.items()}) for row in rows}
 
 
 async def with_decision(conn: Connection, request_id: str, decision_id: str) -> tuple[Request | None, Decision | None]:

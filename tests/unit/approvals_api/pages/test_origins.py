@@ -12,11 +12,12 @@ from sqlalchemy import update
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
-from approvals_api.requests.views import request_detail
+from approvals_api.requests.views import request_detail, request_page
 from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out
-from turngate.domain.origins.origin import Origin, Origins, Place
-from turngate.frontends.tui.request_text import call_text
+from turngate.domain.origins.origin import Doubts, Origin, Origins, Place
+from turngate.domain.runs.inbox import InboxFilter
+from turngate.frontends.tui.request_text import call_text, item_text
 from turngate.store.tables import requests, runs
 
 HOSTILE = "mail\u202e<b>"
@@ -83,6 +84,35 @@ async def test_each_surface_says_where_arguments_come_from(
         assert "CONTRADICTS /order: the result of list; people name A-113" in words
         assert "NOWHERE /a~1b: in nothing that the model was sent" in words
         assert "/address/city: the task" in words
+
+
+async def test_each_list_says_how_many_values_are_doubtful(
+    sqlite_template: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the inbox, in the terminal's lists and when several are decided; a text that looks like a doubt counts for nothing."""
+    forged = ORIGINS.items[0].model_copy(update={"part": '"doubt":"nowhere"', "doubt": None})
+    origins = ORIGINS.model_copy(update={"items": (*ORIGINS.items, forged)})
+    async with pages_of(Filling("x"), sqlite_template, tmp_path / "doubts") as served:
+        async with served.database.write() as conn:
+            await conn.execute(update(requests).values(origins=None))
+            changed = {"origins": origins.model_dump_json(exclude_defaults=True), "input": ARGUMENTS}
+            await conn.execute(
+                update(requests).where(requests.c.id.in_(["rq_approval", "rq_diff", "rq_raw"])).values(**changed)
+            )
+        inbox, several = await served.html(STATES["inbox"]), await served.html(STATES["bulk"])
+        async with served.database.read() as conn:
+            items = (await request_page(conn, InboxFilter(), limit=200)).items
+    item = next(each for each in items if each.id == "rq_approval")
+    assert item.doubts == Doubts(untrusted=1, contradicts=1, nowhere=1)
+    assert {each.doubts for each in items} == {item.doubts, Doubts()}
+    counts = "values 1 untrusted, 1 contradicting people, 1 from nowhere"
+    assert counts in " ".join(_Text(inbox).text.split())
+    beside_calls, left_out = " ".join(_Text(several).text.split()).split(" on their own ")
+    assert SAYS[0] in beside_calls
+    assert counts in left_out
+    assert counts in item_text(item, me="ann", picked=False, width=100).plain
+    plain = next(each for each in items if not each.doubts.words)
+    assert "values" not in item_text(plain, me="ann", picked=False, width=100).plain
 
 
 async def test_each_surface_says_what_the_task_is(

@@ -67,7 +67,7 @@ class GroupChoice(StrEnum):
     ALIKE = "alike"
 
 
-COLUMNS: Final = ("REQUEST", "STATUS", "RISK", "AGENT", "TOOL", "ARGUMENTS")
+COLUMNS: Final = ("REQUEST", "STATUS", "RISK", "AGENT", "TOOL", "ARGUMENTS", "DOUBTS")
 
 
 def requests(
@@ -275,4 +275,5 @@ def _row(item: RequestItem) -> tuple[Piece, ...]:
         item.agents,
         item.tool_name,
         plain_line(item.input, 120),
+        (item.doubts.words, "yellow"),
     )
