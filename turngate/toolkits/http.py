@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import ssl
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -62,6 +63,7 @@ def http_toolkit(
     max_bytes: int = 1024 * 1024,
     timeout: timedelta = timedelta(seconds=30),
     allow_private: bool = False,
+    untrusted: bool = True,
     tls: ssl.SSLContext | None = None,
     resolve: Resolver = resolve_by_system,
     dial: httpcore.AsyncNetworkBackend | None = None,
@@ -81,6 +83,8 @@ def http_toolkit(
         timeout: 1 s to 10 min, for a whole call, redirects included.
         allow_private: connect to private addresses of allowed hosts too (loopback, RFC 1918, unique local). For
             tests and intranets. Link-local addresses, where clouds keep credentials, stay refused.
+        untrusted: anyone may have written what these hosts return: a value that comes only from there is marked. False: they are
+            your own, and return only what people you trust have written.
         tls: instead of checking certificates with the public authorities that httpx ships.
         resolve: instead of the system's lookup of names.
         dial: how a checked address is connected to, such as by way of an egress proxy.
@@ -100,9 +104,9 @@ def http_toolkit(
     )
     tools = []
     if safe := [method for method in _SAFE if method in methods]:
-        tools.append(_get_tool(exchange, safe))
+        tools.append(replace(_get_tool(exchange, safe), untrusted=untrusted))
     if changing := [method for method in _CHANGING if method in methods]:
-        tools.append(_request_tool(exchange, changing))
+        tools.append(replace(_request_tool(exchange, changing), untrusted=untrusted))
     return Toolkit.of(*tools)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from turngate import Tool, Toolkit
 from turngate.domain.errors import ConfigurationError, MissingExtraError
@@ -36,6 +37,7 @@ __all__ = [
     "mcp_toolkit",
 ]
 
+T = TypeVar("T")
 CONNECT_TIMEOUT = timedelta(seconds=30)
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ANSWER_SLACK_SECONDS = 60.0
@@ -49,6 +51,7 @@ def mcp_toolkit(
     allow: Collection[str] | None = None,
     effects: Mapping[str, Effect] | None = None,
     ask: Ask | Mapping[str, Ask] = None,
+    untrusted: bool | Mapping[str, bool] | None = None,
     timeout: timedelta = DEFAULT_TIMEOUT,
     connect_timeout: timedelta = CONNECT_TIMEOUT,
 ) -> Toolkit:
@@ -64,6 +67,8 @@ def mcp_toolkit(
         effects: the server's tool name → what running it twice means; ``once`` for those not named.
         ask: whether a person must approve, for all its tools, or by the server's tool name; see :func:`turngate.tool`.
             A server's annotations may make effect and ask stricter, never laxer.
+        untrusted: whether anyone may have written what they return, for all its tools, or by the server's tool name. Other tools
+            are untrusted if the server annotates them with ``openWorldHint: true``.
         timeout: for one call, 1 s to 7 days.
         connect_timeout: for starting or reaching the server, and again for reading its list.
 
@@ -74,9 +79,14 @@ def mcp_toolkit(
         raise ConfigurationError(f"an MCP server's name is letters, digits, '.', '_' and '-', at most 64, not {name!r}")
     listing_of, server_calls, declared = (_with_extra(part) for part in ("listing", "calls", "declared"))
     listing = listing_of.read_listing(server, name=name, seconds=connect_timeout.total_seconds())
-    asking = ask if isinstance(ask, Mapping) else {}
+    asking, marking = _by_tool(ask), _by_tool(untrusted)
     offered = [tool.name for tool in listing.tools]
-    for argument, names in {"allow": allow or (), "effects": effects or (), "ask": asking}.items():
+    for argument, names in {
+        "allow": allow or (),
+        "effects": effects or (),
+        "ask": asking,
+        "untrusted": marking,
+    }.items():
         _known(name, argument, names, offered)
     calls = server_calls.Calls(
         name=name,
@@ -93,7 +103,8 @@ def mcp_toolkit(
             calls,
             server_version=listing.version,
             effect=(effects or {}).get(server_tool.name, "once"),
-            ask=asking.get(server_tool.name) if isinstance(ask, Mapping) else ask,
+            ask=asking[server_tool.name],
+            untrusted=marking[server_tool.name],
             timeout=timeout,
         )
         if tool.name in taken:
@@ -103,6 +114,13 @@ def mcp_toolkit(
             )
         taken[tool.name] = server_tool.name, tool
     return Toolkit.of(*(tool for _, tool in taken.values()))
+
+
+def _by_tool(setting: T | Mapping[str, T] | None) -> defaultdict[str, T | None]:
+    """Return a setting by the server's tool name: as it is declared for that tool, or for all."""
+    if isinstance(setting, Mapping):
+        return defaultdict(lambda: None, setting)
+    return defaultdict(lambda: setting)
 
 
 async def close_sessions() -> None:

@@ -501,6 +501,13 @@ def test_reading_is_free_and_changing_asks():
     assert http_toolkit(["api.example"], methods=["PATCH"]).names == ["http_request"]
 
 
+def test_anyone_may_have_written_what_a_host_returns_unless_it_is_ones_own():
+    """Both tools, by default."""
+    for options, untrusted in (({}, {True}), ({"untrusted": False}, {False})):
+        kit = http_toolkit(["api.example"], methods=["GET", "POST"], **options)
+        assert {tool.untrusted for tool in kit} == untrusted
+
+
 async def test_a_method_that_is_not_allowed_does_not_fit_the_schema(site):
     """It is refused at planning, before anyone is asked; the model sees which ones there are."""
     kit = site.kit(methods=["GET", "POST", "PUT"])

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.types import Tool as ServerTool
 from mcp.types import ToolAnnotations
 from support.mcp_calls import children, started_here
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import Effect
 from turngate.toolkits.mcp import StdioServer, mcp_toolkit
-from turngate.toolkits.mcp_servers.declared import raised
+from turngate.toolkits.mcp_servers.calls import Calls
+from turngate.toolkits.mcp_servers.declared import declared, raised
 
 STAYS_SILENT = "import sys; print('hello', flush=True); sys.stdin.buffer.readlines()"
 
@@ -48,12 +50,47 @@ def test_hints_raise_the_risk(effect: Effect, ask: Any, hints: dict[str, bool] |
     assert raised(effect, ask, None if hints is None else ToolAnnotations(**hints)) == raised_to
 
 
-def test_names_the_server_does_not_have(tmp_path: Path) -> None:
-    """An unknown name in allow, effects or ask stops the start and lists the server's names."""
-    message = refused(started_here(tmp_path), effects={"noet": "read"})
-    assert message.startswith(
-        "MCP server 'under-test': effects names 'noet', which it does not have; it has: 'note', 'slow'"
+@pytest.mark.parametrize(
+    ("hints", "declaration", "untrusted"),
+    [
+        (None, None, False),
+        ({}, None, False),
+        ({"open_world_hint": False}, None, False),
+        ({"open_world_hint": True}, None, True),
+        ({"open_world_hint": True}, False, False),
+        ({"open_world_hint": False}, True, True),
+        (None, True, True),
+    ],
+)
+def test_an_open_world_is_untrusted_unless_declared_otherwise(
+    hints: dict[str, bool] | None, declaration: bool | None, untrusted: bool, tmp_path: Path
+) -> None:
+    """What a tool returns that reaches into an open world may be anyone's words. The builder knows better, either way."""
+    annotations = None if hints is None else ToolAnnotations(**hints)
+    served = ServerTool(name="search", input_schema={"type": "object"}, annotations=annotations)
+    calls = Calls(name="under-test", server=started_here(tmp_path), connect_seconds=1, answer_seconds=1)
+    tool = declared(
+        served, calls, server_version="1", effect="read", ask=None, untrusted=declaration, timeout=timedelta(minutes=1)
     )
+    assert tool.untrusted is untrusted
+
+
+def test_each_tool_of_a_server_is_declared_untrusted_or_not(tmp_path: Path) -> None:
+    """By the server's tool names, or all of them at once."""
+    some = mcp_toolkit(started_here(tmp_path), name="under-test", untrusted={"note": True})
+    assert {tool.name for tool in some if tool.untrusted} == {"note", "browse_the_web"}
+    other = mcp_toolkit(started_here(tmp_path), name="under-test", untrusted={"browse.the web": False})
+    assert not any(tool.untrusted for tool in other)
+    assert all(tool.untrusted for tool in mcp_toolkit(started_here(tmp_path), name="under-test", untrusted=True))
+
+
+def test_names_the_server_does_not_have(tmp_path: Path) -> None:
+    """An unknown name in allow, effects, ask or untrusted stops the start and lists the server's names."""
+    for argument, names in {"effects": {"noet": "read"}, "untrusted": {"noet": True}}.items():
+        message = refused(started_here(tmp_path), **{argument: names})
+        assert message.startswith(
+            f"MCP server 'under-test': {argument} names 'noet', which it does not have; it has: 'note', 'slow'"
+        )
 
 
 @pytest.mark.exhaustive

@@ -52,10 +52,16 @@ def declared(
     server_version: str,
     effect: Effect,
     ask: Ask,
+    untrusted: bool | None,
     timeout: timedelta,
 ) -> Tool:
-    """Return the server's tool. Raises ConfigurationError when its schema cannot be used."""
-    effect, ask = raised(effect, ask, server_tool.annotations)
+    """Return the server's tool. ``untrusted`` None: as its annotations say.
+
+    Raises ConfigurationError when its schema cannot be used.
+    """
+    hints = server_tool.annotations
+    effect, ask = raised(effect, ask, hints)
+    is_open = hints is not None and hints.open_world_hint is True
     digest = manifest_digest(server_tool)
     try:
         params = JsonSchemaParameters(server_tool.input_schema)
@@ -71,6 +77,7 @@ def declared(
         success_schema=server_tool.output_schema or UNSTRUCTURED,
         effect=effect,
         ask=ask,
+        untrusted=is_open if untrusted is None else untrusted,
         failures=failures.ALL,
         timeout=timeout,
         origin={"mcp_server": calls.name, "server_version": server_version, "manifest_digest": digest},
