@@ -46,6 +46,8 @@ class Killer:
         self._cluster = cluster
         self._workers = [name for name in self._processes.names if name.startswith("worker")]
         self._resting: set[str] = set()
+        self._terminated: list[int] = []
+        """Pids of processes that got SIGTERM: they seem to be up until they end."""
         self._over = asyncio.Event()
         self.sent = self._processes.sent
         self.hits: Counter[tuple[str, str]] = Counter()
@@ -74,6 +76,8 @@ class Killer:
 
     async def all_up(self) -> None:
         """Wait until every process does its work; one whose start failed is started again meanwhile."""
+        while any(self._processes.exit_code_of(pid) is None for pid in self._terminated):  # noqa: ASYNC110 - a file says it
+            await asyncio.sleep(LOOK_SECONDS)
         for name in self._processes.names:
             while True:
                 if self._processes.exit_code(name) is None and await self._processes.is_up(name):
@@ -152,7 +156,9 @@ class Killer:
         self._resting.difference_update(self._workers)
 
     async def _terminate_worker(self) -> None:
-        self._processes.send(self._fate.choice(self._workers), signal.SIGTERM)
+        name = self._fate.choice(self._workers)
+        self._terminated.append(self._processes.pid(name))
+        self._processes.send(name, signal.SIGTERM)
 
     async def _stop_worker_briefly(self) -> None:
         await self._stopped(self._fate.choice(self._workers), self._fate.uniform(0.5, 1.5))

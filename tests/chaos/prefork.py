@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import json
 import os
 import select
@@ -60,6 +61,18 @@ def main() -> None:
     """Serve until stdin is closed."""
     warnings.simplefilter("ignore")
     die_with(int(sys.argv[2]))
+    # What the commands import when they are called; after the wish to die with the parent.
+    for name in (
+        "approvals_api.app",
+        "turngate.cli.commands.serve.api",
+        "turngate.cli.commands.serve.temporal",
+        "turngate.cli.commands.serve.worker",
+        "turngate.cli.main",
+        "turngate.toolkits",
+        "uvicorn.protocols.http.auto",
+        "worker",
+    ):
+        importlib.import_module(name)
 
     gc.collect()
     gc.freeze()

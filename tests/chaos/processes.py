@@ -158,9 +158,17 @@ class Processes:
         """Return which process has, or had, this pid."""
         return self._names[pid]
 
+    def pid(self, name: str) -> int:
+        """Return the pid of a process's present life."""
+        return self._lives[name].pid
+
     def exit_code(self, name: str) -> int | None:
         """Return how a process ended; None while it lives."""
-        pid, code = self._lives[name].pid, None
+        return self.exit_code_of(self.pid(name))
+
+    def exit_code_of(self, pid: int) -> int | None:
+        """Return how this life of a process ended; None while it lasts."""
+        code = None
         if self._exits.exists():
             for line in self._exits.read_text().splitlines():
                 ended = json.loads(line)
