@@ -30,6 +30,7 @@ from bench import (
     interrupt,
     latency,
     long_run,
+    precedents,
     restarts,
     streaming,
     through_api,
@@ -60,12 +61,18 @@ NAMES = (
     "inbox",
     "streaming",
     "watchers",
+    "precedents",
     "crowd",
     "long-run",
     "restarts",
 )
-WITH_DATABASES = {"inbox": inbox.measure, "streaming": streaming.measure, "watchers": watchers.measure}
-BY_HAND = {"crowd", "long-run", "restarts"}
+WITH_DATABASES = {
+    "inbox": inbox.measure,
+    "streaming": streaming.measure,
+    "watchers": watchers.measure,
+    "precedents": precedents.measure,
+}
+BY_HAND = {"precedents", "crowd", "long-run", "restarts"}
 """Minutes long: measured only when they are asked for."""
 
 
@@ -122,7 +129,7 @@ def _postgres(only: Sequence[str]) -> Iterator[Cluster | None]:
     """A durable PostgreSQL where one is installed and wanted; None where it is not, and then its lines are missing."""
     with ExitStack() as servers:
         server = None
-        if {"throughput", "latency", "inbox", "streaming", "watchers", "through-api"} & set(only):
+        if {"throughput", "latency", "inbox", "streaming", "watchers", "precedents", "through-api"} & set(only):
             try:
                 server = servers.enter_context(running_cluster(durable=True))
             except (RuntimeError, KeyError) as missing:

@@ -13,7 +13,7 @@ class Scale:
     ``reads``: ungated calls in one step. ``crowd_seconds``: after which none of the ``crowd_people`` begins another
     decision about the ``crowd_runs`` times ``crowd_calls`` requests. ``long_run_steps``: of the one
     very long run. ``waiting_worker``, ``waiting_all``: runs that wait while the worker, or everything, is killed.
-    ``chunks``: of each streamed answer.
+    ``chunks``: of each streamed answer. ``twins``: of some of the ``decided`` requests, to be found.
     """
 
     rounds: int = 7
@@ -31,6 +31,8 @@ class Scale:
     interrupts: int = 30
     pending: int = 10_000
     pages: int = 200
+    decided: int = 100_000
+    twins: int = 300
     chunks: int = 500
     crowd_people: int = 200
     crowd_runs: int = 100
@@ -55,6 +57,8 @@ QUICK = Scale(
     reads=40,
     interrupts=5,
     pages=40,
+    decided=2_000,
+    twins=50,
     chunks=100,
     crowd_people=40,
     crowd_runs=10,
