@@ -11,12 +11,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import ReaderDep, ServicesDep
+from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.policy import reports as policy_reports
 from approvals_api.policy import rules as policy_rules
 from approvals_api.principal import Principal
+from approvals_api.requests.statistics import MOST_ENDED, MOST_GROUPS, how_people_decide
 from approvals_api.services import Services
 from turngate.domain.errors import TurngateError
 from turngate.wire.orders import PolicyQuestion
@@ -58,6 +59,15 @@ async def policy_page(request: Request, services: ServicesDep, principal: Reader
     words = {name: request.query_params.get(name, "") for name in EXPLAINED}
     question = await _explained(services, words) if words["tool"] else Question(words=words)
     return await _show(request, services, principal, question, UNCHANGED)
+
+
+@router.get("/decisions")
+async def decisions_page(request: Request, services: ServicesDep, principal: OperatorDep) -> HTMLResponse:
+    """Show how people decide, per tool and rule."""
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+        rows = await how_people_decide(conn)
+    return render("decisions.html", frame=frame, rows=rows, most=MOST_ENDED, groups=MOST_GROUPS)
 
 
 @router.post("/policy")

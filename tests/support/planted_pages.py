@@ -112,6 +112,8 @@ STATES: dict[str, PageState] = {
     "grant revoked": PageState("/grants/gr_2"),
     "grants empty": PageState("/grants", empty=True),
     "policy": PageState("/policy"),
+    "decisions": PageState("/decisions"),
+    "decisions empty": PageState("/decisions", empty=True),
     "policy explained": PageState("/policy?tool=pay&args=%7B%22a%22%3A1%7D"),
     "policy without rules": PageState("/policy", empty=True),
     "audit": PageState("/audit"),

@@ -78,11 +78,11 @@ async def test_a_wide_table_scrolls_in_its_own_box(hostile_pages):
 
 
 async def test_the_call_comes_first(site, open_page):
-    """The call, the decision, why, effect, the agent's words, then the comments: for eyes and screen readers (DESIGN §15)."""
+    """The call, calls like it, the decision, why, effect, the agent's words, the comments: for eyes and ears (DESIGN §15)."""
     request = await site.gated("refund", '{"order": "order", "cents": 1}')
     page = await open_page(f"/requests/{request.id}")
     order = await page.evaluate("[...document.querySelectorAll('.request > section')].map(each => each.classList[0])")
-    assert order == ["call", "decision", "why", "effect", "words-of-agent", "comments", "conversation"]
+    assert order == ["call", "precedent", "decision", "why", "effect", "words-of-agent", "comments", "conversation"]
     await expect(page.locator(".digest")).to_contain_text(request.digest)
     await expect(page.locator(".effect")).to_contain_text("scripted model")
 

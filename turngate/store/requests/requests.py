@@ -31,14 +31,14 @@ from turngate.domain.digest import derived_id
 from turngate.domain.origins.origin import Doubts, Origins
 from turngate.domain.policy.policy import Risk
 from turngate.domain.policy.terms import AskTerms
-from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb
+from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.inbox import UNCLAIMED, InboxFilter, urgent_at
 from turngate.domain.tools.preview import Preview, PreviewKind
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.joined import parts
-from turngate.store.tables import approvals, calls, decisions, requests, runs
+from turngate.store.tables import approvals, calls, decisions, executions, requests, runs
 from turngate.store.together import Together, Writes
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestItem
@@ -186,6 +186,25 @@ _WITH_DECISION = (
     select(requests, decisions)
     .select_from(requests.outerjoin(decisions, decisions.c.id == bindparam("decided")))
     .where(requests.c.id == bindparam("request"))
+)
+_NEWEST_ENDED = (
+    select(
+        requests.c.tool_name,
+        requests.c.rule,
+        requests.c.created_at,
+        requests.c.decided_at,
+        requests.c.verb,
+        executions.c.state.label("execution"),
+    )
+    .select_from(
+        requests.outerjoin(
+            executions,
+            (executions.c.run_id == requests.c.run_id) & (executions.c.tool_call_id == requests.c.tool_call_id),
+        )
+    )
+    .where(_ENDED, requests.c.kind == "approval", requests.c.decided_at.is_not(None))
+    .order_by(requests.c.decided_at.desc(), requests.c.id.desc())
+    .limit(bindparam("most"))
 )
 _HOLD = _BY_ID.with_for_update()
 _DECISION = select(decisions).where(decisions.c.id == bindparam("decided"))
@@ -336,6 +355,18 @@ class Decision:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EndedApproval:
+    """How an approval ended. ``verb``: None: no one decided it. ``execution``: of its call; None: it was not started."""
+
+    tool_name: str
+    rule: str
+    created_at: str
+    decided_at: str
+    verb: Verb | None
+    execution: ExecutionState | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ending:
     """How a request ends. ``decision_id``, ``verb``, ``by``: of the decision that ends it; None: none does."""
 
@@ -447,6 +478,12 @@ async def page(
 async def count(conn: Connection, wanted: InboxFilter = PENDING) -> int:
     """Return how many requests there are on all pages of this filter."""
     return int((await conn.execute(count_query(wanted), values_of(wanted))).scalar_one())
+
+
+async def newest_ended(conn: Connection, *, limit: int) -> list[EndedApproval]:
+    """Return the approvals that ended last, the newest first, with how their calls ended."""
+    rows = await conn.execute(_NEWEST_ENDED, {"most": limit})
+    return [EndedApproval(**row) for row in rows.mappings()]
 
 
 async def ended_in_live_runs(conn: Connection) -> list[str]:

@@ -1,0 +1,92 @@
+"""How people decide is counted per tool and rule, of the newest approvals, and names no one."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import timedelta
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+from support.planted_pages import pages_of
+from support.planted_text import Filling
+from support.stored_requests import AT, live_run, request_row
+
+from approvals_api.http.authentication import SESSION_COOKIE
+from approvals_api.requests.statistics import MOST_ENDED, Statistics, how_people_decide
+from turngate.domain.policy.terms import Role
+from turngate.domain.requests import STATUS_OF_VERB, Verb
+from turngate.store.access import sessions
+from turngate.store.clock import as_text
+from turngate.store.database import Connection, Database
+from turngate.store.requests import requests
+from turngate.store.runs.runs import Run
+from turngate.store.tables import executions
+
+
+async def end(conn: Connection, run: Run, request_id: str, verb: Verb | None, *, after: int, **more: Any) -> None:
+    """Insert a request that ended so many seconds after it was opened. ``verb`` None: it expired."""
+    await requests.insert_all(conn, [request_row(run, request_id, **more)])
+    status = "expired" if verb is None else STATUS_OF_VERB[verb]
+    by = {} if verb is None else {"decision_id": f"d_{request_id}", "verb": verb, "by": "ann"}
+    ending = requests.Ending(status=status, at=AT + timedelta(seconds=after), **by)  # type: ignore[arg-type]
+    assert await requests.settle(conn, request_id, ending)
+
+
+async def test_decisions_are_counted_per_tool_and_rule(database: Database) -> None:
+    """Each verb, what no one answered, the median time of those that were decided, and approved calls that went wrong."""
+    async with database.write() as conn:
+        run = await live_run(conn, "run_1")
+        await end(conn, run, "a", "approve", after=10)
+        await end(conn, run, "b", "approve", after=30)
+        await end(conn, run, "c", "edit", after=50)
+        await end(conn, run, "d", "reject", after=20)
+        await end(conn, run, "e", None, after=9_000)
+        await end(conn, run, "f", "respond", after=5, rule="four-eyes")
+        await end(conn, run, "g", "respond", after=5, kind="question")
+        await requests.insert_all(conn, [request_row(run, "h")])
+        for request_id, state in (("a", "failed"), ("b", "succeeded"), ("c", "unknown"), ("d", "failed")):
+            call = {"run_id": run.id, "tool_call_id": f"call of {request_id}", "state": state, "digest": "d"}
+            more = {"idempotency_key": request_id, "attempts": 1, "started_at": as_text(AT)}
+            await conn.execute(insert(executions).values(**call, **more))
+        pay, four_eyes = await how_people_decide(conn)
+    assert (pay.tool_name, pay.rule, pay.count) == ("pay", "default", 5)
+    assert (pay.approved, pay.edited, pay.rejected, pay.answered, pay.unanswered) == (2, 1, 1, 0, 1)
+    assert (pay.median_seconds, pay.regrets) == (25.0, 2)
+    assert (four_eyes.rule, four_eyes.count, four_eyes.answered, four_eyes.regrets) == ("four-eyes", 1, 1, 0)
+    assert not {each.name for each in fields(Statistics)} & {"decided_by", "operator", "name"}
+
+
+async def test_only_the_newest_approvals_count(database: Database) -> None:
+    """However many there are, the newest are read and no more."""
+    async with database.write() as conn:
+        run = await live_run(conn, "run_1")
+        ended = [
+            request_row(run, f"rq_{n}", status="rejected", verb="reject", decided_at=as_text(AT + timedelta(seconds=n)))
+            for n in range(MOST_ENDED + 3)
+        ]
+        ended[0] = request_row(
+            run, "rq_oldest", tool_name="old", status="rejected", verb="reject", decided_at=as_text(AT)
+        )
+        await requests.insert_all(conn, ended)
+        (row,) = await how_people_decide(conn)
+    assert (row.tool_name, row.rejected) == ("pay", MOST_ENDED)
+
+
+async def test_no_approvals_make_no_rows(database: Database) -> None:
+    """Before anyone has decided there is nothing to count."""
+    async with database.read() as conn:
+        assert await how_people_decide(conn) == []
+
+
+@pytest.mark.parametrize(("role", "status"), [("viewer", 403), ("operator", 200), ("admin", 200)])
+async def test_those_who_decide_see_the_page(sqlite_template: Path, tmp_path: Path, role: Role, status: int) -> None:
+    """Operators and admins; the policy page leads them there."""
+    async with pages_of(Filling("x"), sqlite_template, tmp_path / role) as served:
+        async with served.database.write() as conn:
+            cookie = {"Cookie": f"{SESSION_COOKIE}={await sessions.begin(conn, f'a {role}', role=role)}"}
+        assert (await served.client.get("/decisions", headers=cookie)).status_code == status
+        policy = await served.client.get("/policy", headers=cookie)
+        assert ('href="/decisions"' in policy.text) == (status == HTTPStatus.OK)
