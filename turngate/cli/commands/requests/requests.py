@@ -167,7 +167,9 @@ def decide(
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Decide a request: approve, edit, reject, or answer it; or withdraw your approval, while others are still missing.
+    """Decide a request: approve, edit, reject, or answer it.
+
+    Or withdraw your approval, while the approvals of others are still missing.
 
     The command prints the call and decides exactly that call: the decision names the call's digest. If the call has changed by
     then, nothing is decided.
