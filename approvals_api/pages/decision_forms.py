@@ -36,6 +36,8 @@ Action = Literal[
     "tell",
 ]
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+LOOK: Final = "look"
+"""The name of the button that shows what an edit would change, and sends nothing."""
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 _UNCHANGED: Final = "Nothing was changed. Change something, or approve the call as it is."
 _BOTH: Final = "You picked an answer and typed another one. Clear the text, or pick “my own words”."
@@ -109,6 +111,29 @@ def press_row(drawn: DecisionForms, typed: Mapping[str, str]) -> Mapping[str, st
     """Return the typed fields after a button that adds or removes a row; None when another button was pressed."""
     form = drawn.of(typed.get("action", ""))
     return None if form is None else pressed(form, typed)
+
+
+def args_of_edit(request: RequestDetail, drawn: DecisionForms, typed: Mapping[str, str]) -> str | None:
+    """Return the arguments that an edit form would send now; None when it has errors, or another form was sent."""
+    reading = _read_edit(request, drawn, typed)
+    if reading is None:
+        return None
+    _verb, args, _message, _outcome, errors = reading
+    return args if not errors or _UNCHANGED in errors.values() else None
+
+
+def look_at_edit(request: RequestDetail, drawn: DecisionForms, typed: Mapping[str, str]) -> Mapping[str, str] | None:
+    """Return the errors of an edit that is to be looked at, not sent; None when another button was pressed."""
+    reading = _read_edit(request, drawn, typed) if LOOK in typed else None
+    return None if reading is None else reading[-1]
+
+
+def _read_edit(request: RequestDetail, drawn: DecisionForms, typed: Mapping[str, str]) -> _Read | None:
+    match _action(typed.get("action", "")):
+        case "edit" | "edit-json" as action:
+            return _edit(action, request, drawn, typed)
+        case _:
+            return None
 
 
 def suggested_field(drawn: DecisionForms) -> Control | None:

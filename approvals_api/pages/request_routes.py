@@ -34,6 +34,7 @@ from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundErr
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import RequestStatus, Verb
 from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.text.changes import changes
 from turngate.domain.text.hidden_text import marked_text
 from turngate.domain.tools.preview import command_words
 from turngate.forms.errors import place_errors
@@ -125,15 +126,14 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
     async with services.database.read() as conn:
         detail = await request_detail(conn, request_id)
     drawn = await asyncio.to_thread(decision_forms.forms_of, detail, typed)
-    if (changed := decision_forms.press_row(drawn, typed)) is not None:
+    if (attempt := _harmless(detail, drawn, typed)) is not None:
         try:
             check_form_token(request, typed.get("csrf_token"))
         except TurngateError as error:
-            return await show_request(request, services, principal, request_id, refused(error, drawn, None, typed))
-        return await show_request(request, services, principal, request_id, Attempt(typed=changed))
+            attempt = refused(error, drawn, None, typed)
+        return await show_request(request, services, principal, request_id, attempt)
     submitted = decision_forms.read_decision(detail, drawn, typed)
     # A request that ended meanwhile has no forms to read; submitting still says who was first.
-    attempt: Attempt | None
     if submitted is not None and submitted.errors and detail.status == "pending":
         attempt = _misfit(submitted, typed)
     else:
@@ -141,6 +141,14 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
     if attempt is None:
         return RedirectResponse(await _after_decision(request, services, principal, detail), HTTPStatus.SEE_OTHER)
     return await show_request(request, services, principal, request_id, attempt)
+
+
+def _harmless(detail: RequestDetail, drawn: DecisionForms, typed: Mapping[str, str]) -> Attempt | None:
+    """Return the page after a button that decides nothing: one for rows, or for a look at an edit; None after any other."""
+    if (rows := decision_forms.press_row(drawn, typed)) is not None:
+        return Attempt(typed=rows)
+    errors = decision_forms.look_at_edit(detail, drawn, typed)
+    return None if errors is None else Attempt(errors=errors, typed=typed)
 
 
 async def _after_decision(request: Request, services: Services, principal: Principal, detail: RequestDetail) -> str:
@@ -292,6 +300,7 @@ def draw_request(
     drawn = decision_forms.forms_of(detail, attempt.typed)
     preview = detail.preview or ""
     changed = what_changed(detail.earlier.precondition if detail.earlier else None, detail.precondition)
+    edited = decision_forms.args_of_edit(detail, drawn, attempt.typed)
     return render(
         "request.html",
         frame=frame,
@@ -305,6 +314,7 @@ def draw_request(
         decision_id=attempt.decision_id or f"dec_{secrets.token_hex(12)}",
         diff=read_diff(preview) if detail.preview_kind == "diff" else None,
         changed=None if changed is None else read_diff(changed),
+        edits=None if edited is None else changes(detail.input, edited),
         words=command_words(preview) if detail.preview_kind == "command" else None,
         around=around,
         grant=grant_form(detail, attempt.typed, admin=around.admin, wanted=attempt.grant),

@@ -22,10 +22,10 @@ from approvals_api.pages.diff_view import read_diff
 from approvals_api.pages.file_parts import shown_file, size_in_words
 from approvals_api.pages.result_text import depends_on
 from turngate.domain.runs.groups import label
+from turngate.domain.text.changes import changes
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.text.hidden_text import marked_text, pieces
 from turngate.domain.tools.external import is_external, source_of
-from turngate.forms.fields import has_rows
 from turngate.store.clock import as_text, from_text
 
 # Text safety: what an agent or a tool wrote is shown as it is, inert, with nothing hidden in it.
@@ -133,7 +133,7 @@ def _environment() -> Environment:
         "as_json": _as_json,
         "as_json_line": _as_text,
         "diff": read_diff,
-        "has_rows": has_rows,
+        "changes_to": changes,
         "shell": shlex.join,
         "depends_on": depends_on,
         "as_text": _as_text,

@@ -76,6 +76,49 @@ async def test_a_key_that_bounces_or_is_held_down_counts_once(site, open_page):
     await site.ended(request)
 
 
+@SCRIPTED_OR_NOT
+async def test_enter_never_decides(site, open_page, options):
+    """Enter in the fields of an edit and of a confirmation sends nothing: only a button or its key decides."""
+    request = await site.gated("deploy", '{"target": "enter"}')
+    page = await open_page(f"/requests/{request.id}", **options)
+    url, posts = page.url, []
+    page.on(
+        "request", lambda sent: posts.append(sent.url) if sent.method == "POST" and "presence" not in sent.url else None
+    )
+    await page.locator("#approve-confirm").fill("deploy")
+    await page.locator("#approve-confirm").press("Enter")
+    await page.locator("#edit > summary").click()
+    await page.locator("[data-form=edit]").get_by_label("target").press("Enter")
+    await page.locator("#edit-confirm").press("Enter")
+    await page.reload()  # what was sent would have arrived before this
+    assert (page.url, posts) == (url, [])
+    assert (await site.now(request)).status == "pending"
+
+
+@SCRIPTED_OR_NOT
+async def test_an_edit_says_what_was_and_what_will_be(site, open_page, options):
+    """Before it is sent (while it is typed, or by a button that sends nothing), and afterwards to everyone who looks."""
+    request = await site.gated("refund", '{"order": "A-8", "cents": 1200, "note": "to ada"}')
+    page = await open_page(f"/requests/{request.id}", **options)
+    await page.locator("#edit > summary").click()
+    await page.get_by_label("cents integer").fill("12000")
+    await page.get_by_role("textbox", name="note").fill("to \u202eeve")
+    if options:
+        await page.locator("[data-form=edit]").get_by_role("button", name="See what changes").click()
+    changes = page.locator("#edits-edit .changes > div")
+    await expect(changes).to_have_count(2)
+    await expect(changes.nth(0)).to_contain_text("/cents")
+    await expect(changes.nth(0).locator(".side").nth(0)).to_have_text("was 1200")
+    await expect(changes.nth(0).locator(".side").nth(1)).to_have_text("will be 12000")
+    await expect(changes.nth(0).locator("ins")).to_have_text("0")
+    await expect(changes.nth(1).locator(".side").nth(1)).to_have_text("will be to ⟨U+202E⟩eve")
+    assert (await site.now(request)).status == "pending"
+    await page.get_by_role("button", name="Approve as edited").click()
+    await expect(page.locator("#decision")).to_contain_text("Approved with edited arguments by ada")
+    await expect(page.locator("#decision .changes .side").nth(1)).to_have_text("is 12000")
+    await site.ended(request)
+
+
 @pytest.mark.parametrize("viewport", [{"width": 320, "height": 568}, {"width": 1280, "height": 720}])
 async def test_a_tall_call_is_approved_after_all_of_it_was_on_the_screen(site, open_page, viewport):
     """Neither keys nor the button approve a call of which a part was never on the screen, also after a jump to its end."""

@@ -170,11 +170,6 @@ def every(field: Field) -> Iterator[Field]:
         yield from every(each)
 
 
-def has_rows(field: Field) -> bool:
-    """Tell whether the form has buttons that add and remove rows."""
-    return any(isinstance(each, Rows) for each in every(field))
-
-
 def _renamed(field: Field, old: str, new: str) -> Field:
     """Return the field with another prefix of its controls' names."""
     name = new + field.name.removeprefix(old)

@@ -34,6 +34,7 @@ const RELOADS_LISTS = new Set([
   "schedule.missed", "schedule.created", "schedule.changed", "schedule.paused", "schedule.resumed", "schedule.deleted",
 ]);
 const PRESENCE_MS = 20_000;
+const EDIT_MS = 400;
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const main = () => $("#main");
@@ -506,6 +507,29 @@ document.addEventListener("input", (event) => {
   if (state !== null && control.value !== "") state.value = "value";
   const own = control.name ? $(`[data-own="${CSS.escape(control.name)}"]`) : null;
   if (own !== null && control.value !== "") own.checked = true;
+});
+
+// What an edit would change is said below its form while it is typed. The server says it, as it does without this script.
+let editTimer = null;
+
+async function lookAtEdit(form) {
+  const body = new URLSearchParams(new FormData(form));
+  body.set("look", "yes");
+  let answer;
+  try {
+    answer = await fetch(form.getAttribute("action"), { method: "POST", body, headers: { Accept: "text/html" } });
+  } catch {
+    return; // the next change tries again
+  }
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(`edits-${form.dataset.form}`);
+  if (fresh !== null && editTimer === null) $(".edits", form)?.replaceChildren(...document.adoptNode(fresh).childNodes);
+}
+
+document.addEventListener("input", (event) => {
+  const form = event.target.form;
+  if (form === null || !form?.dataset.form?.startsWith("edit")) return;
+  clearTimeout(editTimer);
+  editTimer = setTimeout(() => { editTimer = null; void lookAtEdit(form); }, EDIT_MS);
 });
 
 document.addEventListener("change", (event) => {

@@ -1,0 +1,94 @@
+"""What an edit changes: every difference, each at its place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turngate.domain.text.changes import MAX_CHANGES, MAX_SHOWN_CHARS, Changes, changes
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def texts(edits: Changes) -> list[tuple[str, str | None, str | None]]:
+    return [(each.at, each.was and each.was.text, each.now and each.now.text) for each in edits.items]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "expected"),
+    [
+        ({"cents": 1200}, {"cents": 12000}, [("/cents", "1200", "12000")]),
+        ({"a": 1, "b": 2}, {"b": 2}, [("/a", "1", None)]),
+        ({"b": 2}, {"a/~": [], "b": 2}, [("/a~1~0", None, "[]")]),
+        ({"to": ["x", "y"]}, {"to": ["x", "z", "w"]}, [("/to/1", "y", "z"), ("/to/2", None, '"w"')]),
+        ({"n": "1"}, {"n": 1}, [("/n", '"1"', "1")]),
+        ({"n": True}, {"n": 1}, [("/n", "true", "1")]),
+        ({"n": ""}, {"n": "x"}, [("/n", '""', '"x"')]),
+        ({"n": "null"}, {"n": None}, [("/n", '"null"', "null")]),
+        ({"a": {"b": 1}}, {"a": [1]}, [("/a", '{"b": 1}', "[1]")]),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, []),
+        (1, 2, [("", "1", "2")]),
+    ],
+)
+def test_each_change_has_its_place_and_both_values(was: Any, now: Any, expected: list[Any]) -> None:
+    """What is new, gone, another value or another kind of value; the order of names is no change."""
+    assert texts(changes(json.dumps(was), json.dumps(now))) == expected
+
+
+def test_the_way_a_number_is_written_is_a_change() -> None:
+    """``1.10`` and ``1.1`` are two ways to write the arguments, and a person changed one to the other."""
+    assert texts(changes('{"rate": 1.10}', '{"rate": 1.1}')) == [("/rate", "1.10", "1.1")]
+    assert not changes('{"rate": 1.10}', '{ "rate":1.10 }')
+
+
+def test_text_that_is_no_plain_json_is_one_value() -> None:
+    """Neither what is not JSON nor a name that is there twice is taken apart."""
+    assert texts(changes("{", "{}")) == [("", "{", "{}")]
+    doubled = '{"a": 1, "a": 2}'
+    assert texts(changes(doubled, '{"a": 2}')) == [("", doubled, '{"a": 2}')]
+
+
+def test_only_what_differs_in_a_long_text_is_marked() -> None:
+    """The difference has what is around it on both sides; a long one is cut, and says how much is left out."""
+    (change,) = changes(*(json.dumps(f"{'a ' * 500}{each}{' b' * 500}") for each in ("one", "six"))).items
+    assert change.was is not None
+    assert change.now is not None
+    assert (change.was.part, change.now.part) == ("one", "six")
+    assert (change.was.before, change.was.after) == (f"…{'a ' * 30}", f"{' b' * 30}…")
+    (whole,) = changes('"x"', json.dumps("y" * 10_000)).items
+    assert whole.now is not None
+    assert (len(whole.now.part), whole.now.cut) == (MAX_SHOWN_CHARS, 10_000 - MAX_SHOWN_CHARS)
+    assert whole.now.text.endswith("… (8,000 more characters)")
+
+
+def test_many_changes_are_counted() -> None:
+    """The first hundred are shown, and how many are not."""
+    edits = changes(json.dumps([0] * 1_000), json.dumps([1] * 1_000))
+    assert (len(edits.items), edits.more) == (MAX_CHANGES, 900)
+
+
+@given(VALUES, VALUES)
+def test_nothing_that_differs_is_left_out(was: Any, now: Any) -> None:
+    """There is a change exactly when the values differ, one for a place, and its two sides differ."""
+    edits = changes(json.dumps(was), json.dumps(now))
+    assert bool(edits) == (json.dumps(was, sort_keys=True) != json.dumps(now, sort_keys=True))
+    assert len({each.at for each in edits.items}) == len(edits.items)
+    assert all(each.was != each.now for each in edits.items)
+
+
+@pytest.mark.parametrize(
+    "hostile", ["[" * 190 + "]" * 190, '{"a": ' * 150 + "1" + "}" * 150, '"' + "a" * 1_900_000 + '"']
+)
+def test_i14_hostile_arguments_are_bounded(hostile: str) -> None:
+    """Deep and long values are compared, and little of them is shown."""
+    edits = changes(hostile, '{"order": "A-1"}')
+    assert edits
+    assert all(len(each.was.text) < MAX_SHOWN_CHARS + 200 for each in edits.items if each.was)

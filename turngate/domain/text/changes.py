@@ -1,0 +1,124 @@
+"""What an edit changes in a call's arguments: each place with the value that was there and the value that is there now.
+
+Exact: every difference in value, in how a number is written and in which names there are is one change; the order of names
+and spacing make none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from turngate.domain.text.json_pointers import escaped
+from turngate.domain.text.json_text import JsonTree, Parsed, dump, parse
+
+MAX_CHANGES: Final = 100
+AROUND_CHARS: Final = 60
+"""Of what stayed the same, on both sides of a difference inside a long text."""
+MAX_SHOWN_CHARS: Final = 2_000
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two values as people read it. ``part``: what differs; ``cut``: how many characters of it are left out.
+
+    ``before`` and ``after``: what both values have on its sides.
+    """
+
+    before: str
+    part: str
+    after: str
+    cut: int = 0
+
+    @property
+    def text(self) -> str:
+        """All of it in one text."""
+        rest = f"… ({self.cut:,} more characters)" if self.cut else ""
+        return f"{self.before}{self.part}{rest}{self.after}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A place that differs (JSON pointer; empty: everything). None: there was, or is, nothing at it."""
+
+    at: str
+    was: Side | None
+    now: Side | None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What differs, in the order of the first text and then of the second. ``more``: how many changes are left out."""
+
+    items: tuple[Change, ...]
+    more: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.items)
+
+
+def changes(was: str, now: str) -> Changes:
+    """Compare two JSON texts. Text that is not plain JSON, or gives a name twice, is one value."""
+    if was == now:
+        return Changes(())
+    trees = tuple(None if each is None or each.doubled else each for each in map(parse, (was, now)))
+    one, other = trees
+    every = [_change("", was, now)] if one is None or other is None else list(_between(one, other))
+    return Changes(tuple(every[:MAX_CHANGES]), more=len(every[MAX_CHANGES:]))
+
+
+_NOTHING: Final = object()
+
+
+def _between(one: Parsed, other: Parsed) -> Iterator[Change]:
+    unread: list[tuple[str, JsonTree, JsonTree]] = [("", one.tree, other.tree)]
+    while unread:
+        at, was, now = unread.pop()
+        if isinstance(was, dict) and isinstance(now, dict):
+            names = [*was, *(name for name in now if name not in was)]
+            members = [(f"{at}/{escaped(name)}", was.get(name, _NOTHING), now.get(name, _NOTHING)) for name in names]
+        elif isinstance(was, list) and isinstance(now, list):
+            each = range(max(len(was), len(now)))
+            members = [(f"{at}/{index}", _item(was, index), _item(now, index)) for index in each]
+        else:
+            members = []
+            if type(was) is not type(now) or was != now:
+                quoted = isinstance(was, str) != isinstance(now, str) or "" in (was, now)
+                yield _change(at, _text(was, quoted=quoted), _text(now, quoted=quoted))
+        unread.extend(reversed(members))
+
+
+def _item(items: list[JsonTree], index: int) -> object:
+    return items[index] if index < len(items) else _NOTHING
+
+
+def _text(value: object, *, quoted: bool) -> str | None:
+    """Return a value as people read it. ``quoted``: a text is in quotation marks; next to what is no text, say."""
+    if value is _NOTHING:
+        return None
+    return value if isinstance(value, str) and not quoted else dump(value)
+
+
+def _change(at: str, was: str | None, now: str | None) -> Change:
+    if was is None or now is None:
+        return Change(at, *(None if each is None else _side(each, 0, 0) for each in (was, now)))
+    start = _shared(was, now)
+    end = _shared(was[start:][::-1], now[start:][::-1])
+    return Change(at, _side(was, start, end), _side(now, start, end))
+
+
+def _shared(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at their beginning."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _side(text: str, start: int, end: int) -> Side:
+    """Return a value of which ``start`` characters and the last ``end`` are the other value's too."""
+    before, part, after = text[:start], text[start : len(text) - end], text[len(text) - end :]
+    return Side(
+        before if len(before) <= AROUND_CHARS else f"…{before[-AROUND_CHARS:]}",
+        part[:MAX_SHOWN_CHARS],
+        after if len(after) <= AROUND_CHARS else f"{after[:AROUND_CHARS]}…",
+        cut=len(part[MAX_SHOWN_CHARS:]),
+    )
