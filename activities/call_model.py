@@ -1,13 +1,14 @@
 """Activity ``call_model``: close the step before, ask the model once, store its answer, plan its calls.
 
-The response is stored, unique by (run, step), before anything else is done with it: a retry finds it and does not pay
-twice. The plan is stored with it, in the same transaction as the inbox requests it opens.
+The response is stored, unique by (run, step), before anything else is done with it that takes long or isn't the engine's own
+code: a retry finds it and does not pay twice. The plan is stored with it or after it, together with the inbox requests it opens.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import structlog
 from sqlalchemy.exc import IntegrityError
@@ -112,9 +113,10 @@ class CallModel:
             plan = await self._finish(step, answer, begin.seen)
             await after_step(self._engine, step.run, step.number)
             return plan
-        await self._store(step, answer, corrective)
         response = StepResponse(step, answer.message, answer.finish_reason, corrective, answered.history)
-        return await self._plan(response, begin.seen)
+        at_once = attempt.number == 1 and begin.seen is not None and self._planner.is_quick(response)
+        planned = await self._planned_at_once(response) if at_once else None
+        return await self._store(response, answer, planned, begin.seen) or await self._plan(response, begin.seen)
 
     async def _agent(self, run: runs.Run) -> Agent:
         """Return the agent with the run's overrides."""
@@ -130,26 +132,51 @@ class CallModel:
         async with self._engine.database.read() as conn:
             return ModelAnswer(await external_response(conn, step.run, step.number))
 
-    async def _store(self, step: RunStep, answer: ModelResponse, corrective: str | None) -> None:
-        cost = cost_micros(self._engine, answer.spec or step.run.model, answer.usage)
+    async def _planned_at_once(self, response: StepResponse) -> PlannedStep | None:
+        """Return the plan of a response that isn't stored yet; None: that failed, so it is stored first."""
+        try:
+            async with self._engine.database.glance() as conn:
+                return await self._planner.plan(conn, response)
+        except Exception:
+            log.exception("a response is stored before it is planned", run_id=response.step.run.id)
+            return None
+
+    async def _store(
+        self, response: StepResponse, answer: ModelResponse, planned: PlannedStep | None, seen: int | None
+    ) -> StepPlan | None:
+        """Store a response; return its plan if that was stored with it. ``planned``: None: it has none yet.
+
+        ``seen``: as of :class:`StepStart`.
+        """
+        run, number = response.step.run, response.step.number
+        cost = cost_micros(self._engine, answer.spec or run.model, answer.usage)
+        new = steps.NewStep(number=number, response=answer, corrective=response.corrective, cost_micros=cost)
         async with _first_attempt_counts(), self._engine.database.write() as conn:
-            await steps.record_response(
-                conn,
-                step.run,
-                steps.NewStep(number=step.number, response=answer, corrective=corrective, cost_micros=cost),
-                last=True,
-            )
+            if planned is not None and seen is not None:
+                await self._model.live.forget(conn, run.id, number)
+                if await steps.record_unless_changed(
+                    conn,
+                    run,
+                    replace(new, plan=planned.plan),
+                    [_responded(response, planned.calls), *planned.events],
+                    seen=seen,
+                    planned=planned.calls,
+                    opened=planned.requests,
+                ):
+                    return planned.plan
+            await steps.record_response(conn, run, new, last=True)
+        return None
 
     async def _finish(self, step: RunStep, answer: ModelResponse, seen: int | None) -> StepPlan:
         """Store the final answer and end the run, in one transaction. ``seen``: as of :class:`StepStart`."""
         run, plan = step.run, StepPlan(final=True)
         cost = cost_micros(self._engine, answer.spec or run.model, answer.usage)
-        new = steps.NewStep(number=step.number, response=answer, final=plan, cost_micros=cost)
+        new = steps.NewStep(number=step.number, response=answer, plan=plan, cost_micros=cost)
         responded = _responded(StepResponse(step, answer.message, answer.finish_reason), final=True)
         new_events = [responded, ("run.ended", end_payload(status="completed"))]
         async with _first_attempt_counts(), self._engine.database.write() as conn:
             await self._model.live.forget(conn, run.id, step.number)
-            if seen is not None and await steps.complete_unless_changed(conn, run, new, new_events, seen=seen):
+            if seen is not None and await steps.record_unless_changed(conn, run, new, new_events, seen=seen):
                 return plan
             await steps.record_response(conn, run, new)
             await events.append(conn, run.id, new_events)

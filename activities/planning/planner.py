@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from activities.engine.engine import Engine
 from activities.engine.external_agents import rejected_before
@@ -14,7 +14,7 @@ from activities.engine.rules import RulesInForce
 from activities.engine.run_step import RunStep
 from activities.model.history import History
 from activities.planning.control_calls import read_control_call
-from activities.planning.origins import StepOrigins
+from activities.planning.origins import QUICK, StepOrigins
 from activities.planning.requests import Question, opening_event, ready_call, take_preview, waiting_call
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.conversation.malformed import problem_in
@@ -38,6 +38,9 @@ from turngate.store.runs import calls, runs
 UNFINISHED = {"length", "content_filter", "refusal"}
 """Finish reasons of a response that is not complete; truncated arguments can be valid JSON (DESIGN §13)."""
 MALFORMED_KINDS = {"unknown_tool", "input_validation_error"}
+QUICK_CALLS: Final = 3
+QUICK_CHARS: Final = 16 * 1024
+"""Calls, and characters of all their arguments, up to which a response may be planned before it is stored."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,18 @@ class Planner:
             signals=any(isinstance(each, Admitted) and each.tool.kind == "signal" for each in classified),
         )
         return planned
+
+    def is_quick(self, response: StepResponse) -> bool:
+        """Tell whether a response may be planned before it is stored: soon, and by the engine's own code alone (ADR 0037)."""
+        step, tool_calls, history = response.step, response.message.calls, response.history
+        if self.engine.judge is not None or step.run.is_dry or step.run.parent_run_id is not None:
+            return False
+        if history is None or not history.whole or len(history.recent) > QUICK:
+            return False
+        if len(tool_calls) > QUICK_CALLS or sum(len(each.input) for each in tool_calls) > QUICK_CHARS:
+            return False
+        tools = [self.engine.tool(step.agent, each.tool_name) for each in tool_calls]
+        return not any(tool is not None and tool.has_planning_code for tool in tools)
 
     def origins(self, response: StepResponse) -> StepOrigins:
         """Return what finds where the arguments of this response's calls come from."""

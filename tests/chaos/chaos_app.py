@@ -58,7 +58,7 @@ async def post(params: Order, ctx: ToolContext) -> dict[str, str]:
     return await start("post", params, ctx)
 
 
-@tool(effect="idempotent", ask=True)
+@tool(effect="idempotent", ask=lambda _order: True)  # the author's code: a response is stored before this is called
 async def reserve(params: Order, ctx: ToolContext) -> dict[str, str]:
     """Reserve what an order needs."""
     return await start("reserve", params, ctx)

@@ -33,6 +33,7 @@ DIRECTORY: Final = "CHAOS_INSTANTS"
 TAKEN: Final = "taken-"
 
 WORKER: Final = (
+    "answered-not-stored",
     "answered-not-planned",
     "planned-not-reported",
     "approved-not-redeemed",
@@ -41,6 +42,7 @@ WORKER: Final = (
     "recorded-not-reported",
     "fused-recorded-not-closed",
     "fused-closed-not-asked",
+    "fused-answered-not-stored",
     "fused-answered-not-planned",
     "fused-planned-not-reported",
     "expired-not-reported",
@@ -49,11 +51,11 @@ WORKER: Final = (
     "completed-not-reported",
     "closed-not-reported",
 )
-"""Where a worker can be made to end: a model's response stored and not planned; a plan stored and not reported; between
-approve and start; between effect and record; between record and answer; in an activity that takes the next step after its
-call: between record and the step's close where these are two transactions, after the close and before the model is asked, and as
-above before and after the plan; an expiry stored and not reported; continue-as-new about to be sent, and sent; a run's end stored
-and not reported."""
+"""Where a worker can be made to end: a model's response about to be stored, planned or not; one stored and not planned, where
+these are two transactions; a plan stored and not reported; between approve and start; between effect and record; between record
+and answer; in an activity that takes the next step after its call: between record and the step's close where these are two
+transactions, after the close and before the model is asked, and as above; an expiry stored and not reported; continue-as-new
+about to be sent, and sent; a run's end stored and not reported."""
 API: Final = ("recorded-not-begun", "offered-not-taken", "taken-not-committed", "decided-not-told", "told-not-answered")
 """Where an API can be made to end: a run stored and its workflow not begun; in the transaction of a decision, before and after
 it is written; a decision that is stored and not signalled to its run; and one that is."""
@@ -91,8 +93,12 @@ def append_line(file: Path, line: dict[str, Any]) -> None:
 
 def install() -> None:
     """Wrap the engine's functions in this process."""
-    _around(CallModel, "_store", after="answered-not-planned")
-    _around(CallModel, "_plan", after="planned-not-reported")
+    for fused, only_if in (("", lambda *_arguments: True), ("fused-", _is_fused)):
+        stores: dict[str, Any] = {"owner": CallModel, "name": "_store", "only_if": only_if}
+        _around(**stores, before=f"{fused}answered-not-stored")
+        _around(**stores, after=f"{fused}answered-not-planned", only_after=lambda plan: plan is None)
+        _around(**stores, after=f"{fused}planned-not-reported", only_after=lambda plan: plan is not None)
+        _around(CallModel, "_plan", after=f"{fused}planned-not-reported", only_if=only_if)
     _around(CallModel, "_finish", after="completed-not-reported")
     _around(RunTool, "_redeem", before="approved-not-redeemed")
     _around(RunTool, "_redeem", after="redeemed-not-started", only_after=lambda came: isinstance(came, Redeemed))
@@ -105,8 +111,6 @@ def install() -> None:
             after="fused-closed-not-asked",
             only_after=lambda came: isinstance(came, StepStart),
         )
-    _around(CallModel, "_store", after="fused-answered-not-planned", only_if=_is_fused)
-    _around(CallModel, "_plan", after="fused-planned-not-reported", only_if=_is_fused)
     _around(Escalation, "record_expiry", after="expired-not-reported")
     _around(CloseStep, "close_step", after="closed-not-reported")
     _around(

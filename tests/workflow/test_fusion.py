@@ -21,6 +21,7 @@ from temporalio.testing import ActivityEnvironment
 import worker as composition
 from activities.call_model import CallModel
 from activities.engine.heartbeats import INTERVAL_SECONDS, heartbeating
+from activities.planning.planner import Planner
 from activities.run_tool import RunTool
 from activities.runs.step_boundary import StepBoundary
 from approvals_api.gateway.client import Gateway
@@ -437,6 +438,7 @@ INSTANTS: dict[str, tuple[type[Any], str, bool]] = {
     "closed, not asked": (StepBoundary, "pass_on", False),
     "answered, not planned": (CallModel, "_plan", True),
     "planned, not reported": (CallModel, "_plan", False),
+    "answered and planned, not reported": (CallModel, "_store", False),
     "completed, not reported": (CallModel, "_finish", False),
 }
 """The method whose first call for a step that is taken so is stopped: before it (True), or after it."""
@@ -461,6 +463,8 @@ async def test_i3_i5_a_lost_worker_leaves_the_rest_to_the_next(
     monkeypatch.setattr(owner, name, stops)
     if name == "pass_on":
         monkeypatch.setattr(StepBoundary, "pass_on_with", not_together)
+    if name == "_plan":
+        monkeypatch.setattr(Planner, "is_quick", lambda *_arguments: False)
     model = ListModel(says(PAY), says(LOOK), says("Done."))
     async with stack(client, database, bench.pay, bench.look, model=model, working=False) as engine:
         async with engine.worker(graceful_shutdown_seconds=0):

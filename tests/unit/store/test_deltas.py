@@ -42,9 +42,7 @@ async def respond(database: Database, run: runs.Run, step: int = 1) -> None:
     message = Message(role="assistant", parts=(TextPart(text="Done."),))
     response = ModelResponse(message=message, finish_reason="stop", model="m")
     async with database.write() as conn:
-        await steps.record_response(
-            conn, run, steps.NewStep(number=step, response=response, final=StepPlan(final=True))
-        )
+        await steps.record_response(conn, run, steps.NewStep(number=step, response=response, plan=StepPlan(final=True)))
         await deltas.forget(conn, run.id, step)
         await events.append(conn, run.id, [("step.responded", {"step": step})])
 

@@ -114,7 +114,7 @@ async def test_i5_a_response_that_comes_after_the_end_changes_nothing(
         await messages.set_head(conn, run.conversation_id, following.head_message_id)
     with pytest.raises(ConflictError, match="has ended"):
         async with database.write() as conn:
-            await steps.record_response(conn, run, steps.NewStep(number=1, response=response(text="late"), final=final))
+            await steps.record_response(conn, run, steps.NewStep(number=1, response=response(text="late"), plan=final))
     async with database.read() as conn:
         assert await steps.get(conn, run.id, 1) is None
         assert await messages.head_of(conn, run.conversation_id) == following.head_message_id
@@ -127,7 +127,7 @@ async def test_a_final_response_ends_the_run(database: Database, run: runs.Run) 
     """One transaction stores the response, closes the step, completes the run and moves both heads to the reply."""
     async with database.write() as conn:
         await steps.record_response(
-            conn, run, steps.NewStep(number=1, response=response(text="Done."), final=StepPlan(final=True))
+            conn, run, steps.NewStep(number=1, response=response(text="Done."), plan=StepPlan(final=True))
         )
     async with database.read() as conn:
         step, ended = await steps.get(conn, run.id, 1), await runs.get(conn, run.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -39,6 +40,11 @@ class ModelParameters:
     def python_type(self) -> type:
         """The model itself."""
         return self.model
+
+    @cached_property
+    def calls_python(self) -> bool:
+        """Whether decoding calls functions in Python, such as the author's validators."""
+        return _calls_python(self.model.__pydantic_core_schema__)
 
     def json_schema(self) -> dict[str, JsonValue]:
         """Return pydantic's schema of the model."""
@@ -92,6 +98,16 @@ def object_text(raw_input: str) -> str:
     if not isinstance(loaded, dict):
         raise InvalidToolInput("arguments must be a JSON object", "malformed_json")
     return text
+
+
+def _calls_python(schema: object) -> bool:
+    if isinstance(schema, dict):
+        if schema.get("post_init") or schema.get("custom_init"):
+            return True
+        return any(_calls_python(each) for name, each in schema.items() if name != "metadata")
+    if isinstance(schema, list | tuple):
+        return any(map(_calls_python, schema))
+    return callable(schema) and not isinstance(schema, type)
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -24,7 +24,7 @@ from turngate.domain.tools.control_calls import ControlCall
 from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
 from turngate.domain.tools.injection import Injected
 from turngate.domain.tools.middleware import Middleware
-from turngate.domain.tools.parameters import Parameters
+from turngate.domain.tools.parameters import ModelParameters, NoParameters, Parameters
 from turngate.domain.tools.presentation import PRESENTATION, Presentation, Presenter, bounded, default_presentation
 from turngate.domain.tools.preview import Previewer
 from turngate.domain.tools.results import Failure, Ok
@@ -195,6 +195,20 @@ class Tool:
         """The types that handler, probe and precondition want injected from the app's registry, each once."""
         asking = [each for each in (self.handler, self.probe, self.precondition) if each is not None]
         return tuple(dict.fromkeys(service for each in asking for _, service in each.services))
+
+    @cached_property
+    def has_planning_code(self) -> bool:
+        """Whether code that isn't the engine's may run when a call is planned: validators, predicates, previews and the like."""
+        own = (self.preview, self.precondition, self.confinement, self.interpret)
+        if callable(self.ask) or any(each is not None for each in own):
+            return True
+        match self.parameters:
+            case ModelParameters():
+                return self.parameters.calls_python
+            case NoParameters():
+                return False
+            case _:
+                return True
 
     def decode(self, raw_input: str) -> Any:
         """Decode the model's raw JSON arguments; an empty text counts as ``{}``.

@@ -30,11 +30,10 @@ ADVANCE: Final = _LIVE.where(runs.c.interrupted_at.is_(None)).values(step=bindpa
 COMPLETE: Final = _LIVE.values(
     step=bindparam("at_step"), head_message_id=bindparam("head"), status="completed", ended_at=bindparam("at"), **_USED
 )
-COMPLETED: Final = Change(
-    ", step = :at_step, head_message_id = :head, status = 'completed', ended_at = :at, "
-    "tokens_used = tokens_used + :tokens, cost_micros = cost_micros + :cost"
-)
-"""As ``COMPLETE``, with the run's events."""
+_ADVANCED = ", step = :at_step, tokens_used = tokens_used + :tokens, cost_micros = cost_micros + :cost"
+ADVANCED: Final = Change(_ADVANCED)
+COMPLETED: Final = Change(f"{_ADVANCED}, head_message_id = :head, status = 'completed', ended_at = :at")
+"""As ``ADVANCE`` and ``COMPLETE``, with the run's events."""
 _ORDERED = {"control": runs.c.control + 1}
 MOVE_HEAD: Final = update(runs).where(runs.c.id == bindparam("run")).values(head_message_id=bindparam("head"))
 MOVE_CONVERSATION: Final = (

@@ -50,6 +50,7 @@ _CLOSE = (
 _RESPOND = Together(runs.ADVANCE, messages_table, steps, guarded=True)
 _ANSWER = Together(runs.COMPLETE, messages_table, steps, runs.MOVE_CONVERSATION, guarded=True)
 _ANSWER_ALONE = Together(messages_table, steps, runs.MOVE_CONVERSATION)
+_PLANNED_RESPONSE = Together(messages_table, steps, calls_table, requests)
 _RESULTS = Together(_CLOSE, messages_table, runs.MOVE_HEAD, runs.MOVE_CONVERSATION, guarded=True)
 _RESULT_AND_CLOSE = Together(executions.FINISH, calls.SETTLE, _CLOSE, messages_table, runs.MOVE_CONVERSATION)
 _CLOSED_BY_RESULT = events.Change(
@@ -92,16 +93,21 @@ _SET_TRAIL = update(steps).where(_THIS).values(trail=bindparam("new_trail"))
 class NewStep:
     """A step with its response, as it is recorded.
 
-    ``final``: the plan of a response without calls; the step is stored as closed and the run as completed.
-    ``corrective``: the user message that closes the step of a response that could not be used. ``cost_micros``: what it
-    cost, in millionths; it counts against the run's budgets, as its tokens do.
+    ``plan``: stored with it; None: it is planned later. With the plan of a final response the step is stored as closed and the
+    run as completed. ``corrective``: the user message that closes the step of a response that could not be used.
+    ``cost_micros``: what it cost, in millionths; it counts against the run's budgets, as its tokens do.
     """
 
     number: int
     response: ModelResponse
-    final: StepPlan | None = None
+    plan: StepPlan | None = None
     corrective: str | None = None
     cost_micros: int = 0
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the run ends with it."""
+        return self.plan is not None and self.plan.final
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,22 +239,35 @@ async def record_response(conn: Connection, run: runs.Run, new: NewStep, *, last
     await subtree_usage.add(conn, run, used)
 
 
-async def complete_unless_changed(
-    conn: Connection, run: runs.Run, new: NewStep, new_events: Sequence[events.NewEvent], *, seen: int
+async def record_unless_changed(
+    conn: Connection,
+    run: runs.Run,
+    new: NewStep,
+    new_events: Sequence[events.NewEvent],
+    *,
+    seen: int,
+    planned: Sequence[calls.Call] = (),
+    opened: Sequence[Request] = (),
 ) -> bool:
-    """Store the final response and complete the run, last in the transaction; False, and nothing is stored, if it has changed.
+    """Store the response with its plan, last in the transaction; False, and nothing is stored, if the run has changed.
 
-    ``seen``: of :func:`turngate.store.events.events.append_unless_changed`. Raises IntegrityError as :func:`record_response`.
+    ``planned``, ``opened``: the calls and requests of the plan. ``seen``: of
+    :func:`turngate.store.events.events.append_unless_changed`. Raises IntegrityError as :func:`record_response`.
     """
     if run.parent_run_id is not None:
         return False
-    writes = replace(_response_writes(run, new), together=_ANSWER_ALONE)
-    return await events.append_unless_changed(conn, run.id, new_events, seen=seen, change=runs.COMPLETED, writes=writes)
+    writes = _response_writes(run, new)
+    if new.is_final:
+        writes, change = replace(writes, together=_ANSWER_ALONE), runs.COMPLETED
+    else:
+        rows = {**writes.rows, calls_table: [vars(each) for each in planned], requests: [vars(each) for each in opened]}
+        writes, change = Writes(_PLANNED_RESPONSE, rows, writes.values), runs.ADVANCED
+    return await events.append_unless_changed(conn, run.id, new_events, seen=seen, change=change, writes=writes)
 
 
 def _response_writes(run: runs.Run, new: NewStep) -> Writes:
     """Return what stores a response. The first of the counts is 0 if the run has ended."""
-    step, response, final = new.number, new.response, new.final
+    step, response = new.number, new.response
     message = response_message(run, step, response.message)
     at = as_text(now())
     recorded = {
@@ -259,9 +278,9 @@ def _response_writes(run: runs.Run, new: NewStep) -> Writes:
         "finish_reason": response.finish_reason,
         "input_tokens": response.usage.input_tokens,
         "output_tokens": response.usage.output_tokens,
-        "plan": None if final is None else final.model_dump_json(),
+        "plan": None if new.plan is None else new.plan.model_dump_json(),
         "created_at": at,
-        "closed_at": None if final is None else at,
+        "closed_at": at if new.is_final else None,
         "corrective": new.corrective,
         "model_spec": response.spec,
     }
@@ -269,7 +288,7 @@ def _response_writes(run: runs.Run, new: NewStep) -> Writes:
     values = {"run": run.id, "at_step": step, "tokens": tokens, "cost": new.cost_micros}
     values |= {"head": message.id, "at": at, "conversation": run.conversation_id}
     rows = {messages_table: [messages.row_of(message)], steps: [recorded]}
-    return Writes(_RESPOND if final is None else _ANSWER, rows, values)
+    return Writes(_ANSWER if new.is_final else _RESPOND, rows, values)
 
 
 def response_message(run: runs.Run, step: int, message: Message) -> messages.NewMessage:

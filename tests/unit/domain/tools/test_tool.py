@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel, Field, HttpUrl, ValidationError
 
-from turngate import ToolContext, ToolFailure, interaction_tool, tool
+from turngate import ToolContext, ToolFailure, declare_tool, interaction_tool, tool
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.failures import MAX_REASON_CHARS, InvalidToolInput
 from turngate.domain.tools.tool import Tool
+from turngate.toolkits.json_schema import JsonSchemaParameters
 
 
 class Line(BaseModel):
@@ -316,3 +317,66 @@ def test_a_failure_raised_with_wrong_fields_fails_where_it_is_raised(fields: dic
     """A missing, mistyped or unknown field is the author's bug and shows at the ``raise``, not at the model."""
     with pytest.raises(ValidationError):
         RefundDeclined(**fields)
+
+
+def stock(params: Order) -> int:
+    return len(params.lines)
+
+
+class Checked(BaseModel):
+    cents: Annotated[int, AfterValidator(lambda cents: cents)]
+
+
+class Nested(BaseModel):
+    checked: dict[str, list[Checked]]
+
+
+class Defaulted(BaseModel):
+    cents: list[int] = Field(default_factory=lambda: [1])
+
+
+class Started(BaseModel):
+    cents: int
+
+    def model_post_init(self, _context: object, /) -> None:
+        self.cents += 1
+
+
+class Built(BaseModel):
+    cents: int
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+
+
+class Linked(BaseModel):
+    after: Linked | None = None
+    at: datetime | None = None
+    price: Decimal = Decimal(0)
+
+
+@pytest.mark.parametrize(
+    ("params", "options", "has_code"),
+    [
+        (Order, {}, False),
+        (Order, {"ask": True}, False),
+        (Empty, {"ask": False}, False),
+        (None, {}, False),
+        (Linked, {}, False),
+        (Order, {"ask": lambda _order: True}, True),
+        (Order, {"preview": lambda _order: "what"}, True),
+        (Order, {"precondition": stock}, True),
+        (Checked, {}, True),
+        (Nested, {}, True),
+        (Defaulted, {}, True),
+        (Started, {}, True),
+        (Built, {}, True),
+        (JsonSchemaParameters({"type": "object"}), {}, True),
+    ],
+)
+def test_i14_a_tool_tells_whether_its_author_has_a_say_in_planning(
+    params: Any, options: dict[str, Any], *, has_code: bool
+) -> None:
+    """I14: its predicate, preview, precondition, validators and a foreign schema are called once the response is stored."""
+    declared = declare_tool(name="pay", description="Pay.", params=params, **options)
+    assert declared.has_planning_code is has_code
