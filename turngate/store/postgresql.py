@@ -7,17 +7,18 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import psycopg
 import sqlalchemy
 from sqlalchemy import Executable, event
 from sqlalchemy.engine import CursorResult, Dialect
-from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from turngate.store.connection import Parameters, Result
+from turngate.store.prepared import prepared
 
 PING_AFTER_SECONDS = 1.0
 """How long a connection may be idle before it is pinged."""
@@ -30,30 +31,63 @@ class _PostgresqlConnection:
 
     def __init__(self, connection: AsyncConnection, *, begun: bool = False) -> None:
         self._connection = connection
+        self._dialect = connection.dialect
+        self._driver = _driver_of(connection)
         self.begun = begun
 
     @property
     def dialect(self) -> Dialect:
-        return self._connection.dialect
+        return self._dialect
 
     async def execute(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
-        await self._begin()
-        return await self._connection.execute(statement, parameters)
+        if not self.begun:
+            await self.begin()
+        return await self.look(statement, parameters)
 
     async def look(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
-        return await self._connection.execute(statement, parameters)
+        values = {} if parameters is None else parameters
+        form = prepared(statement, parameters, self._dialect) if isinstance(values, Mapping) else None
+        if form is None or not isinstance(values, Mapping):
+            return await self._connection.execute(statement, parameters)
+        cursor = await self._send(form.sql, form.bind(values))
+        has_rows = cursor.rownumber is not None
+        return form.result(await cursor.fetchall() if has_rows else [], cursor)
 
-    async def execute_last(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
-        return await self._connection.execute(statement, parameters)
+    execute_last = look
 
     async def run_sync(self, action: Callable[[sqlalchemy.Connection], Result], /) -> Result:
-        await self._begin()
+        if not self.begun:
+            await self.begin()
+        if not self._connection.in_transaction():
+            await self._connection.begin()  # sends nothing; else Alembic would commit for itself
         return await self._connection.run_sync(action)
 
-    async def _begin(self) -> None:
-        if not self.begun:
-            self.begun = True
-            await self._connection.exec_driver_sql("BEGIN")
+    async def begin(self, mode: str = "") -> None:
+        self.begun = True
+        await self._send(f"BEGIN {mode}")
+
+    async def commit(self) -> None:
+        await self._send("COMMIT")
+
+    async def _send(self, sql: str, values: Any = None) -> psycopg.AsyncCursor[Any]:
+        """Run SQL on the driver. Raises what SQLAlchemy raises."""
+        try:
+            return await self._driver.execute(sql, values)
+        except psycopg.Error as error:
+            if self._driver.closed:
+                # SQLAlchemy finds out for itself, raises, and replaces all connections that it has.
+                await self._connection.exec_driver_sql("SELECT 1")
+            raise DBAPIError.instance(sql, None, error, psycopg.Error, dialect=self._dialect) from error
+        except asyncio.CancelledError:
+            await self._connection.invalidate()  # the server may still be at it
+            raise
+
+
+def _driver_of(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
+    pooled = connection.sync_connection
+    if pooled is None or pooled.connection.driver_connection is None:
+        raise LookupError("the connection is not open")
+    return cast("psycopg.AsyncConnection[Any]", pooled.connection.driver_connection)
 
 
 class Postgresql:
@@ -71,8 +105,9 @@ class Postgresql:
         """Open one view: every statement sees the same state."""
         async with self._engine.connect() as connection:
             # The default, READ COMMITTED, shows each statement another state: a page could list what its count leaves out.
-            await connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            yield _PostgresqlConnection(connection, begun=True)
+            view = _PostgresqlConnection(connection)
+            await view.begin("ISOLATION LEVEL REPEATABLE READ")
+            yield view
 
     @asynccontextmanager
     async def glance(self) -> AsyncIterator[_PostgresqlConnection]:
@@ -87,7 +122,7 @@ class Postgresql:
             transaction = _PostgresqlConnection(connection)
             yield transaction
             if transaction.begun:  # else there is none; without the commit, the pool rolls back
-                await connection.commit()
+                await transaction.commit()
         for ring in self._rings:
             ring()
 

@@ -1,22 +1,21 @@
-"""Statements that run on SQLite's driver itself, in a third of the time that SQLAlchemy takes to run them.
+"""Statements that run on the driver itself, in a third of the time that SQLAlchemy takes to run them.
 
-SQLAlchemy compiles a statement and knows its types; what it does around each execution costs more than SQLite's own work. So
-a statement of the hot path, which is built once and runs again and again, is also compiled once. SQLAlchemy runs the others,
-and what this doesn't know: lists in ``IN``, defaults made in Python, several rows that return something.
+SQLAlchemy compiles a statement and knows its types; what it does around each execution costs more than SQLite's own work, and
+on PostgreSQL more than the trip. So a statement of the hot path, which is built once and runs again and again, is also
+compiled once. SQLAlchemy runs the others, and what this doesn't know: lists in ``IN``, defaults made in Python, several rows
+that return something.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Executable, Select, TextClause, UpdateBase
 from sqlalchemy.engine import CursorResult, Dialect, IteratorResult
 from sqlalchemy.engine.result import SimpleResultMetaData
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
@@ -47,17 +46,29 @@ class _Rows(IteratorResult[Any]):
     rowcount: int
 
 
-class Prepared:
-    """One statement with parameters of certain names. ``converts``: one for each column, where a column needs one."""
+class _Cursor(Protocol):
+    """A driver's. Its ``description`` takes time on PostgreSQL."""
 
-    def __init__(
-        self, sql: str, values: Sequence[_Value], converts: Sequence[Convert | None], *, returns: bool
-    ) -> None:
-        self.returns = returns
-        self._sql = sql
-        self._values = values
-        self._converts = converts
-        self._columns: SimpleResultMetaData | None = None
+    @property
+    def description(self) -> Sequence[Any] | None: ...
+
+    @property
+    def rowcount(self) -> int: ...
+
+
+@dataclass
+class Prepared:
+    """One statement with parameters of certain names.
+
+    ``values``: by the name that they have in ``sql``, or, where it has ``?``, by their place. ``converts``: one for each
+    column, if any column needs one.
+    """
+
+    sql: str
+    values: Mapping[str, _Value] | Sequence[_Value]
+    converts: Sequence[Convert | None]
+    returns: bool
+    columns: SimpleResultMetaData | None = None
 
     @classmethod
     def of(cls, statement: _Known, names: Sequence[str], dialect: Dialect) -> Prepared | None:
@@ -65,37 +76,34 @@ class Prepared:
         compiled = statement.compile(dialect=dialect, column_keys=list(names))
         if not isinstance(compiled, SQLCompiler) or _needs_more(compiled):
             return None
-        values = [_value(compiled, name, names, dialect) for name in compiled.positiontup or ()]
-        known = [value for value in values if value is not None]
-        if len(known) < len(values):
+        places = list(compiled.binds) if compiled.positiontup is None else compiled.positiontup
+        known = [value for name in places if (value := _value(compiled, name, names, dialect)) is not None]
+        if len(known) < len(places):
             return None
         columns = _column_types(statement)
         converts = [each.dialect_impl(dialect).result_processor(dialect, None) for each in columns]
-        return cls(compiled.string, known, converts if any(converts) else (), returns=bool(columns))
+        values = known if compiled.positional else dict(zip(places, known, strict=True))
+        return cls(compiled.string, values, converts if any(converts) else (), returns=bool(columns))
 
-    def run(self, driver: sqlite3.Connection, parameters: Parameters | None) -> CursorResult[Any]:
-        """Run it. Raises what SQLAlchemy raises."""
-        try:
-            if isinstance(parameters, Mapping | None):
-                cursor = driver.execute(self._sql, [value.of(parameters or {}) for value in self._values])
-            else:
-                cursor = driver.executemany(
-                    self._sql, [[value.of(row) for value in self._values] for row in parameters]
-                )
-            rows = cursor.fetchall()
-        except sqlite3.Error as error:
-            raise DBAPIError.instance(self._sql, None, error, sqlite3.Error) from error
-        if self._converts:
+    def bind(self, parameters: Mapping[str, Any]) -> dict[str, Any] | list[Any]:
+        """Return what the driver runs ``sql`` with."""
+        if isinstance(self.values, Mapping):
+            return {name: value.of(parameters) for name, value in self.values.items()}
+        return [value.of(parameters) for value in self.values]
+
+    def result(self, rows: Sequence[tuple[Any, ...]], cursor: _Cursor) -> CursorResult[Any]:
+        """Return what SQLAlchemy returns of a driver's rows."""
+        if self.converts:
             rows = [
                 tuple(
                     value if convert is None else convert(value)
-                    for value, convert in zip(row, self._converts, strict=True)
+                    for value, convert in zip(row, self.converts, strict=True)
                 )
                 for row in rows
             ]
-        if self._columns is None:
-            self._columns = SimpleResultMetaData([each[0] for each in cursor.description or ()])
-        result = _Rows(self._columns, iter(rows))
+        if self.columns is None:
+            self.columns = SimpleResultMetaData([each[0] for each in cursor.description or ()])
+        result = _Rows(self.columns, iter(rows))
         result.rowcount = cursor.rowcount
         return cast("CursorResult[Any]", result)
 
@@ -108,6 +116,7 @@ def _needs_more(compiled: SQLCompiler) -> bool:
         or compiled.insert_prefetch
         or compiled.update_prefetch
         or compiled.implicit_returning
+        or compiled.escaped_bind_names
     )
 
 
@@ -135,10 +144,11 @@ class _Use:
 
     runs: int = 0
     forms: dict[tuple[str, ...], Prepared | None] = field(default_factory=dict)
+    """The database's name comes first."""
 
 
 _uses: WeakKeyDictionary[Executable, _Use] = WeakKeyDictionary()
-"""Of all databases of this process: a statement is the same for each of them."""
+"""Of all databases of this process: a statement is the same for each of a kind."""
 
 
 def prepared(statement: Executable, parameters: Parameters | None, dialect: Dialect) -> Prepared | None:
@@ -150,9 +160,9 @@ def prepared(statement: Executable, parameters: Parameters | None, dialect: Dial
     if use.runs <= PREPARE_AFTER or not isinstance(statement, (Select, UpdateBase, TextClause)):
         return None
     one = parameters if isinstance(parameters, Mapping | None) else next(iter(parameters), None)
-    names = tuple(one or ())
-    if names not in use.forms:
-        use.forms[names] = Prepared.of(statement, names, dialect)
-    form = use.forms[names]
+    key = (dialect.name, *(one or ()))
+    if key not in use.forms:
+        use.forms[key] = Prepared.of(statement, key[1:], dialect)
+    form = use.forms[key]
     is_known = form is None or one is parameters or (one is not None and not form.returns)
     return form if is_known else None

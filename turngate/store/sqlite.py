@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from sqlalchemy.engine import CursorResult, Dialect, make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from turngate.store.connection import Parameters, Result
-from turngate.store.prepared import prepared
+from turngate.store.prepared import Prepared, prepared
 
 WRITE_LOCK_SECONDS = 10.0
 """How long a write waits for another process that writes to the same file."""
@@ -47,7 +47,7 @@ class _SqliteConnection:
         form = prepared(statement, parameters, self._dialect)
         if form is None:
             return self.sync.execute(statement, parameters)
-        return form.run(self._driver, parameters)
+        return run_prepared(self._driver, form, parameters)
 
     look = execute_last = execute
 
@@ -181,6 +181,19 @@ class Sqlite:
         while self._idle:
             self._idle.pop().sync.close()
         self._committer.shutdown(wait=True)
+
+
+def run_prepared(driver: sqlite3.Connection, form: Prepared, parameters: Parameters | None) -> CursorResult[Any]:
+    """Run a statement on the driver. Raises what SQLAlchemy raises."""
+    try:
+        if isinstance(parameters, Mapping | None):
+            cursor = driver.execute(form.sql, form.bind(parameters or {}))
+        else:
+            cursor = driver.executemany(form.sql, [form.bind(row) for row in parameters])
+        rows = cursor.fetchall()
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(form.sql, None, error, sqlite3.Error) from error
+    return form.result(rows, cursor)
 
 
 @dataclass
