@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from approvals_api.lookups import existing_request, existing_run
 from approvals_api.paging import encode_cursor
 from approvals_api.requests.eligibility import starters
 from approvals_api.runs.step_views import in_part, presentation_of
 from approvals_api.runs.views import message_views, run_summary
+from turngate.domain.digest import derived_id
 from turngate.domain.origins.origin import Doubts
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
@@ -20,9 +21,12 @@ from turngate.store.requests import requests
 from turngate.store.requests.requests import ListedRequest, Request
 from turngate.store.runs import calls, executions, messages, runs, steps
 from turngate.store.runs.calls import Call
+from turngate.store.runs.messages import StoredMessage
 from turngate.wire.decisions import DecisionView
-from turngate.wire.requests import ApprovalView, EarlierApproval, RequestDetail, RequestItem
+from turngate.wire.requests import ApprovalView, EarlierApproval, LatestMessage, RequestDetail, RequestItem
 from turngate.wire.view import Page
+
+MAX_MESSAGE_CHARS: Final = 500
 
 
 async def request_page(
@@ -48,9 +52,11 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     ]
     approved = await requests.of_request(conn, request_id) if request.quorum > 1 else []
     head = step.assistant_message_id if step else run.head_message_id
+    path = await messages.path_to(conn, head)
     return RequestDetail(
         **(await request_items(conn, [request]))[0].model_dump(),
         manifest=request.tool,
+        latest_message=_latest_message(run, path),
         agent_words=request.agent_words,
         preview_kind=request.preview_kind,
         preview=request.preview,
@@ -74,7 +80,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         earlier=await _earlier(conn, _neighbour(request, request_ids, -1)),
         judged=_judgement(call),
         run=run_summary(run),
-        messages=message_views(await messages.path_to(conn, head)),
+        messages=message_views(path),
     )
 
 
@@ -94,6 +100,21 @@ async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> li
         )
         for each in listed
     ]
+
+
+def _latest_message(run: runs.Run, path: Sequence[StoredMessage]) -> LatestMessage | None:
+    """Return the newest message that a person sent to the run; None: nothing but the task.
+
+    Messages of the engine have a step, except for a summary that a fork begins with.
+    """
+    for stored in reversed(path):
+        if stored.id == run.input_message_id:
+            break
+        is_summary = stored.id == derived_id("msg", stored.run_id or "", "carried-over")
+        if stored.message.role == "user" and stored.step is None and not is_summary:
+            text = stored.message.text[:MAX_MESSAGE_CHARS]
+            return LatestMessage(message_id=stored.id, text=text, created_at=stored.created_at)
+    return None
 
 
 def _judgement(call: Call | None) -> Judgement | None:

@@ -14,6 +14,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.close_step import CloseStep
 from approvals_api.principal import Principal
 from approvals_api.recovery.redelivery import redeliver_earlier
+from approvals_api.requests.views import request_detail
 from approvals_api.runs import control, send_message, start
 from approvals_api.runs import views as run_views
 from approvals_api.runs.send_message import Sent
@@ -263,6 +264,8 @@ async def test_a_superseding_message_ends_what_waits(client: Client, database: D
             first = await requests.get(conn, request.id)
         assert first is not None
         assert (first.status, first.decided_by) == ("superseded", None)
+        assert await latest_message(engine, request) is None
+        assert await latest_message(engine, second) == "not that one, pay 7"
         closed = (await engine.results(run))["p"]
         assert isinstance(closed, Failure)
         assert (closed.kind, closed.fields["by"]) == ("cancelled", "ada")
@@ -273,6 +276,13 @@ async def test_a_superseding_message_ends_what_waits(client: Client, database: D
         await engine.ended(run)
         assert bench.paid == []
         assert is_reconciled(await engine.history(run))
+
+
+async def latest_message(engine: Stack, request: requests.Request) -> str | None:
+    """What the request says that a person last said, beside the task."""
+    async with engine.database.read() as conn:
+        latest = (await request_detail(conn, request.id)).latest_message
+    return None if latest is None else latest.text
 
 
 async def test_what_a_response_on_its_way_asks_for_is_superseded_too(

@@ -17,7 +17,7 @@ from turngate.domain.tools.control_calls import WaitUntil
 from turngate.text.plain_text import plain_line
 from turngate.wire.calls import CallView, ResultInPart
 from turngate.wire.precedents import DifferenceView, PrecedentCase, PrecedentView
-from turngate.wire.requests import RequestDetail, RequestItem, TaskView
+from turngate.wire.requests import LatestMessage, RequestDetail, RequestItem, TaskView
 
 TASK_CHARS: Final = 300
 MOST_ORIGINS: Final = 40
@@ -29,10 +29,14 @@ Payload = Mapping[str, Any]
 """An event's payload."""
 
 
-def task_lines(tasks: Sequence[TaskView]) -> list[tuple[str, str]]:
-    """Return what leads to a request, a label and a line each: what a person asked for, and what agents asked of the next."""
+def lead_lines(tasks: Sequence[TaskView], latest: LatestMessage | None) -> list[tuple[str, str]]:
+    """Return what leads to a request, a label and a line each: what a person asked for, what agents asked of the next.
+
+    ``latest``: a person's newest message to the run, if that isn't the task.
+    """
     labels = ["the task", *(f"{_plain(above.agent)} asked {_plain(below.agent)}" for above, below in pairwise(tasks))]
-    return [(label, plain_line(each.task, TASK_CHARS)) for label, each in zip(labels, tasks, strict=False)]
+    lines = [(label, plain_line(each.task, TASK_CHARS)) for label, each in zip(labels, tasks, strict=False)]
+    return lines if latest is None else [*lines, ("a person last said", plain_line(latest.text, TASK_CHARS))]
 
 
 def group_words(group: Group[RequestItem], by: Grouping) -> str:

@@ -27,6 +27,14 @@ class TaskView(View):
     task: str
 
 
+class LatestMessage(View):
+    """The newest message that a person sent to the run, its first 500 characters."""
+
+    message_id: str
+    text: str
+    created_at: str
+
+
 class RequestItem(View):
     """A request in the inbox. ``input``: the exact text that would run. ``path``: the agents that lead to it, with ``/`` between.
 
@@ -108,11 +116,13 @@ class RequestDetail(RequestItem):
     ``given``: the approvals so far. ``judged``: what the judge, a model, said of the call; None: it was not
     asked. ``confinement``: how the processes that the call starts are confined; None: it starts none. ``origins``: where
     each argument of ``input`` comes from, found by comparing texts when the request was opened; None: not known.
+    ``latest_message``: a person's newest one to the run before this call; None: its task is the newest.
     ``siblings``: the other calls of its step, at most 64. ``precedent``: what people decided about calls like it; None: it is
     no approval, or a token that may read only its own runs reads it.
     """
 
     manifest: ToolManifest
+    latest_message: LatestMessage | None = None
     agent_words: str
     preview_kind: str | None
     preview: str | None

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from turngate.text.run_words import task_lines
-from turngate.wire.requests import TaskView
+from turngate.text.run_words import lead_lines
+from turngate.wire.requests import LatestMessage, TaskView
 
 
 def test_each_agent_asked_the_next() -> None:
     """The first task is a person's; every other one names the agent that wrote it. Hidden characters are spelled out."""
     tasks = [TaskView(agent="desk", task="Refund A-113"), TaskView(agent="payer", task="Pay\u202e 49.00")]
-    assert task_lines(tasks) == [("the task", "Refund A-113"), ("desk asked payer", "Pay⟨U+202E⟩ 49.00")]
-    assert task_lines([]) == []
+    assert lead_lines(tasks, None) == [("the task", "Refund A-113"), ("desk asked payer", "Pay⟨U+202E⟩ 49.00")]
+    assert lead_lines([], None) == []
+
+
+def test_the_last_word_of_a_person_comes_last() -> None:
+    """It is cut as a task is."""
+    latest = LatestMessage(message_id="m", text="No,\n\u202eA-114", created_at="2026-01-01T00:00:00Z")
+    lines = lead_lines([TaskView(agent="desk", task="Refund A-113")], latest)
+    assert lines[1:] == [("a person last said", "No, ⏎ ⟨U+202E⟩A-114")]

@@ -33,12 +33,12 @@ from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.text.presentation import diff_lines, exact_arguments, presentation_lines
 from turngate.text.run_words import (
     judgement_words,
+    lead_lines,
     not_by,
     origin_lines,
     part_words,
     precedent_lines,
     sibling_lines,
-    task_lines,
 )
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
@@ -55,7 +55,7 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
     risk = request.risk
     terminal.line("")
     terminal.line((request.tool_name, "bold"), f"  {request.kind} {request.id}, agent {request.agents}")
-    for label, words in task_lines(request.tasks):
+    for label, words in lead_lines(request.tasks, request.latest_message):
         terminal.line((f"  {label} ", "dim"), words)
     for line in exact_arguments(request.input):
         terminal.line(MARGIN, line)

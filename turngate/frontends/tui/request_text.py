@@ -37,7 +37,7 @@ from turngate.frontends.tui.texts import (
     span,
     until,
 )
-from turngate.text.run_words import not_by, origin_lines, precedent_lines, sibling_lines, task_lines
+from turngate.text.run_words import lead_lines, not_by, origin_lines, precedent_lines, sibling_lines
 from turngate.wire.requests import CommentView, RequestDetail, RequestItem, Viewer
 from turngate.wire.runs import MessageView
 
@@ -109,7 +109,10 @@ def call_text(request: RequestDetail) -> Folded:
     about = plain_line(request.manifest.description.partition("\n\n")[0], 200)
     return folded(
         [
-            *(at("", (f"{label} ", "dim"), words) for label, words in task_lines(request.tasks)),
+            *(
+                at("", (f"{label} ", "dim"), words)
+                for label, words in lead_lines(request.tasks, request.latest_message)
+            ),
             at("", (title, "bold")),
             at(
                 MARGIN,

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
 from approvals_api.requests.views import request_detail, request_page
 from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out
+from turngate.domain.conversation.messages import Message, TextPart
 from turngate.domain.origins.origin import Doubts, Origin, Origins, Place
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.frontends.tui.request_text import call_text, item_text
-from turngate.store.tables import requests, runs
+from turngate.store.tables import messages, requests, runs
 
 HOSTILE = "mail\u202e<b>"
 ARGUMENTS = json.dumps({"iban": "LT12", "order": "A-102", "address": {"city": "Graz"}, "a/b": 1})
@@ -135,6 +136,37 @@ async def test_each_surface_says_what_the_task_is(
     out.cache_clear()
     assert "the task Refund A-113. Please" in output.split('"')[0]
     assert call_text(detail).lines[0].text.plain.startswith("the task Refund A-113.")
+
+
+async def test_each_surface_has_a_persons_latest_message(
+    sqlite_template: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Above the call, where it isn't the task; a hostile text stays a text, and a long one is cut."""
+    words = f"No, <b>A-114\u202e.{' Please' * 100}"
+    async with pages_of(Filling("x"), sqlite_template, tmp_path / "said") as served:
+        async with served.database.write() as conn:
+            of_run = select(requests.c.run_id).where(requests.c.id == "rq_approval").scalar_subquery()
+            talk = select(runs.c.conversation_id).where(runs.c.id == of_run).scalar_subquery()
+            elsewhere = select(messages.c.id).where(messages.c.conversation_id != talk).limit(1).scalar_subquery()
+            await conn.execute(update(runs).where(runs.c.id == of_run).values(input_message_id=elsewhere))
+            message = Message(role="user", parts=(TextPart(text=words),)).model_dump_json()
+            by_person = messages.c.role == "user", messages.c.step.is_(None)
+            parts = json.dumps(json.loads(message)["parts"])
+            await conn.execute(update(messages).where(*by_person).values(parts=parts))
+        page = await served.html(STATES["approval"])
+        async with served.database.read() as conn:
+            detail = await request_detail(conn, "rq_approval")
+    assert detail.latest_message is not None
+    assert detail.latest_message.text == words[:500]
+    above = " ".join(_Text(page.split('id="call"')[0]).text.split())
+    assert "a person last said No, <b>A-114⟨U+202E⟩. Please" in above
+    assert "<b>A-114" not in page
+    out.cache_clear()
+    show_request(detail)
+    output = " ".join(capsys.readouterr().out.split())
+    out.cache_clear()
+    assert "a person last said No, <b>A-114⟨U+202E⟩. Please" in output
+    assert any(each.text.plain.startswith("a person last said No, <b>") for each in call_text(detail).lines)
 
 
 async def test_a_request_from_before_says_nothing(sqlite_template: Any, tmp_path: Path) -> None:
