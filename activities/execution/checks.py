@@ -274,4 +274,4 @@ async def let_through(door: Door) -> Redemption:
 
 def has_more_to_show(tool: Tool) -> bool:
     """Tell whether a person who is asked about a call of this tool is shown more than its arguments."""
-    return tool.preview is not None or tool.precondition is not None
+    return tool.preview is not None or tool.precondition is not None or callable(tool.summary)

@@ -19,7 +19,7 @@ from activities.execution.redemption import AskAgain, Settled
 from activities.execution.settlement import CallResult, Start
 from activities.planning.control_calls import read_control_call
 from activities.planning.origins import StepOrigins
-from activities.planning.requests import Question, request_id_of, still_waiting_call
+from activities.planning.requests import Question, rendered_summary, request_id_of, still_waiting_call
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import RunToolInput
 from turngate.domain.digest import derived_id
@@ -333,6 +333,7 @@ class Door:
                 f"The arguments that a person sent in their place do not fit the tool: {problem.reason}"
             ),
             agent_words=edited.agent_words,
+            summary=edited.summary,
             preview=edited.shown_preview,
             precondition=edited.precondition,
             replaces=edited,
@@ -348,6 +349,7 @@ class Door:
             await self._question(f"The answer that {answered.decided_by} gave does not fit: {problem}"),
             kind="question",
             agent_words=answered.agent_words,
+            summary=answered.summary,
             preview=answered.shown_preview,
             precondition=None,
             replaces=answered,
@@ -383,6 +385,7 @@ class Door:
             tool=self.tool,
             verdict=verdict or self._planned_verdict,
             reason=reason,
+            summary=findings.summary or await rendered_summary(self.tool, self.call.running_input),
             preview=findings.preview,
             precondition=findings.precondition,
             origins=await self._origins(),

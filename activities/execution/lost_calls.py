@@ -169,6 +169,7 @@ async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:los
         urgent_at=as_text(urgent_at(created_at, None, "high")),
         path=run.path,
         origins=approval.origins if approval else None,
+        summary=approval.summary if approval and approval.input == call.running_input else None,
     )
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": request.id}
     await open_request(door.conn, request, after=[("execution.unknown", payload)])

@@ -17,7 +17,7 @@ from activities.engine.author_code import await_author, call_injected
 from activities.engine.engine import Engine
 from activities.engine.preconditions import idempotency_key, precondition, precondition_or_failure
 from activities.execution.executor import encode_success
-from activities.planning.requests import take_preview
+from activities.planning.requests import take_preview, take_summary
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.hooks import Deny, HookedCall, RunScope
 from turngate.domain.tools import results
@@ -55,14 +55,15 @@ class Inspection:
 class Findings:
     """What author's code answered. ``refusal``: why the call must not run.
 
-    ``precondition``: its value now, as JSON; None: the tool has none. ``preview``: what a person would be shown now; taken
-    where they have to be asked. ``for_question``: both were taken for a question. ``probed``: the probe's answer; None when
+    ``precondition``: its value now, as JSON; None: the tool has none. ``preview``, ``summary``: what a person would be shown now;
+    taken where they have to be asked. ``for_question``: both were taken for a question. ``probed``: the probe's answer; None when
     it has none to give. ``changed``: the precondition is not what the approval was given with.
     """
 
     refusal: Failure | None = None
     precondition: str | None = None
     preview: Preview | None = None
+    summary: str | None = None
     for_question: bool = False
     probed: ProbeAnswer = None
     changed: bool = False
@@ -80,8 +81,9 @@ async def inspect(engine: Engine, inspection: Inspection) -> Findings:
     if inspection.purpose == "question":
         depends_on = await precondition_or_failure(engine, tool, params, run, call.tool_call_id)
         preview = await take_preview(tool, params, run.workspace)
+        summary = await take_summary(tool, params, call.running_input)
         changed = depends_on != inspection.approved_with
-        return Findings(precondition=depends_on, preview=preview, for_question=True, changed=changed)
+        return Findings(precondition=depends_on, preview=preview, summary=summary, for_question=True, changed=changed)
     if inspection.approved_with is None:
         return Findings()
     try:
@@ -94,7 +96,9 @@ async def inspect(engine: Engine, inspection: Inspection) -> Findings:
         return Findings(precondition=current)
     if inspection.approved_input is not None:
         current = await precondition_or_failure(engine, tool, params, run, call.tool_call_id)
-    return Findings(precondition=current, preview=await take_preview(tool, params, run.workspace), changed=True)
+    preview = await take_preview(tool, params, run.workspace)
+    summary = await take_summary(tool, params, call.running_input)
+    return Findings(precondition=current, preview=preview, summary=summary, changed=True)
 
 
 async def _ask_hooks(inspection: Inspection, params: Any) -> Failure | None:

@@ -41,6 +41,7 @@ from turngate.domain.runs.budgets import (
 )
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.results import Failure
+from turngate.domain.tools.summary import describe
 from turngate.store.clock import from_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
@@ -217,6 +218,7 @@ async def _ask_for_more(engine: Engine, conn: Connection, step: RunStep, over: U
         tool=tool,
         verdict=verdict,
         reason=f"{over.reason} {verdict.reason}".strip(),
+        summary=describe(tool.manifest, call.input),
         preview=Preview(kind="text", text=_preview_text(over)),
     )
     return await question.ask(conn, after=[used_up_event])

@@ -15,7 +15,7 @@ from activities.engine.run_step import RunStep
 from activities.model.history import History
 from activities.planning.control_calls import read_control_call
 from activities.planning.origins import QUICK, StepOrigins
-from activities.planning.requests import Question, opening_event, ready_call, take_preview, waiting_call
+from activities.planning.requests import Question, opening_event, ready_call, take_preview, take_summary, waiting_call
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.conversation.malformed import problem_in
 from turngate.domain.conversation.messages import Message, ToolCallPart
@@ -240,6 +240,7 @@ class Planner:
             reason=verdict.reason,
             kind="question" if tool.kind == "interaction" else "approval",
             agent_words=agent_words,
+            summary=await take_summary(tool, admitted.params, row.running_input),
             preview=await take_preview(tool, admitted.params, run.workspace),
             precondition=await precondition_or_failure(self.engine, tool, admitted.params, run, row.tool_call_id),
         )

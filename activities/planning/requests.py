@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import structlog
 
 from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
 from turngate.domain.agents.app import Agent
@@ -19,7 +22,8 @@ from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.tools.preview import Preview
-from turngate.domain.tools.tool import Tool
+from turngate.domain.tools.summary import clean, describe
+from turngate.domain.tools.tool import Summarizer, Tool
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
@@ -29,6 +33,11 @@ from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, runs
 
 PREVIEW_SECONDS = 10.0
+SUMMARY_SECONDS = 2.0
+QUICK_CHARS: Final = 20_000
+"""Of arguments that are rendered on the event loop; longer ones in a thread."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +46,8 @@ class Question:
 
     ``agent``, ``tool``: of the call, as this run has them. ``verdict``: what asks, with its terms. ``digest``: of the bytes
     that are shown; None: the call's as it was planned. ``precondition``: what the call depends on now, as JSON; None: its
-    tool does not say. ``origins``: of the arguments; None: not known. ``replaces``: the approval that no longer counts; None:
-    this is the first question about the call.
+    tool does not say. ``origins``: of the arguments; None: not known. ``summary``: what the call does, in one sentence.
+    ``replaces``: the approval that no longer counts; None: this is the first question about the call.
     """
 
     run: runs.Run
@@ -53,6 +62,7 @@ class Question:
     preview: Preview | None = None
     precondition: str | None = None
     origins: Origins | None = None
+    summary: str | None = None
     replaces: Request | None = None
 
     @property
@@ -103,6 +113,7 @@ class Question:
             confinement=None if confinement is None else confinement.model_dump_json(),
             origins=None if self.origins is None else self.origins.model_dump_json(exclude_defaults=True),
             repeat_key=repeat_key(self.tool.name, self.call.running_input),
+            summary=self.summary,
             terms=terms.model_dump_json(exclude_defaults=True),
             quorum=terms.quorum,
             parked_at=as_text(created_at) if parks else None,
@@ -186,6 +197,30 @@ def expiry_seconds(run: runs.Run, agent: Agent, terms: AskTerms) -> int | None:
 def is_parked(run: runs.Run) -> bool:
     """Tell whether the run's requests wait without a clock, because no one attends it."""
     return not run.attended and run.unattended_asks == "park"
+
+
+async def take_summary(tool: Tool, params: Any, raw_input: str) -> str:
+    """Return what a call does, in one sentence: the author's, or one rendered from the declaration where that fails or hangs."""
+    written = await _written_summary(tool, tool.summary, params) if callable(tool.summary) else None
+    return written or await rendered_summary(tool, raw_input)
+
+
+async def rendered_summary(tool: Tool, raw_input: str) -> str:
+    """Return what a call does without calling author's code: the author's text, or the sentence of its declaration."""
+    template = tool.summary if isinstance(tool.summary, str) else None
+    if len(raw_input) <= QUICK_CHARS:
+        return describe(tool.manifest, raw_input, template)
+    return await asyncio.to_thread(describe, tool.manifest, raw_input, template)
+
+
+async def _written_summary(tool: Tool, summarizer: Summarizer, params: Any) -> str | None:
+    """Return what an author's function says of a call; None: it fails, hangs or returns anything but words."""
+    try:
+        words = in_own_thread(lambda: clean(summarizer(params)), of=summarizer, most_overdue=MOST_VIEWS_OVERDUE)
+        return await await_author(words, seconds=SUMMARY_SECONDS) or None
+    except Exception:
+        log.exception("a tool's summary failed; Turngate renders one", tool=tool.name)
+        return None
 
 
 async def take_preview(tool: Tool, params: Any, workspace: str | None) -> Preview | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 import unicodedata
 from dataclasses import dataclass, field
@@ -61,6 +62,23 @@ def _safe_html(text: str) -> str:
 def _mark(char: str) -> str:
     name = unicodedata.name(char, unicodedata.category(char))
     return f'<span class="hidden-char" title="{escape(name)}">⟨U+{ord(char):04X}⟩</span>'
+
+
+_INSTANT_UTC = re.compile(r"(?<![\d-])(\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?) UTC(?!\w)")
+
+
+def sentence(text: str) -> Markup:
+    """Return :func:`visible_line` of our sentence about a call; the script puts its instants (in UTC) into the reader's zone."""
+    # Between digits and "UTC" there is no markup, so what is replaced is text.
+    return Markup(_INSTANT_UTC.sub(_zoned, str(visible_line(text))))  # noqa: S704 - as above
+
+
+def _zoned(instant: re.Match[str]) -> str:
+    try:
+        at = datetime.fromisoformat(f"{instant[1]}+00:00")
+    except ValueError:  # the digits of no instant
+        return instant[0]
+    return f'<time datetime="{as_text(at)}" title="{instant[0]}" data-zone>{instant[0]}</time>'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +147,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "visible": visible,
         "line": visible_line,
+        "sentence": sentence,
         "marked": marked_text,
         "as_json": _as_json,
         "as_json_line": _as_text,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final, Literal
 
@@ -16,6 +17,7 @@ from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.tools.external import is_external
+from turngate.domain.tools.summary import describe
 from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.requests.requests import ListedRequest, Request
@@ -53,8 +55,11 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     approved = await requests.of_request(conn, request_id) if request.quorum > 1 else []
     head = step.assistant_message_id if step else run.head_message_id
     path = await messages.path_to(conn, head)
+    item = (await request_items(conn, [request]))[0]
+    if item.summary is None:
+        item = item.model_copy(update={"summary": await asyncio.to_thread(describe, request.tool, request.input)})
     return RequestDetail(
-        **(await request_items(conn, [request]))[0].model_dump(),
+        **item.model_dump(),
         manifest=request.tool,
         latest_message=_latest_message(run, path),
         agent_words=request.agent_words,

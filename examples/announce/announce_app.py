@@ -64,7 +64,7 @@ def post(key: str, letter_text: str) -> None:
     (OUTBOX / f"{key}.txt").write_text(letter_text, encoding="utf-8")
 
 
-@tool(effect="once", ask=True, preview=letter)
+@tool(effect="once", ask=True, summary="Mail {subject} to {audience}", preview=letter)
 async def send_announcement(params: Announcement, ctx: ToolContext) -> Sent:
     """Send an announcement by mail. It cannot be taken back."""
     await asyncio.to_thread(post, ctx.idempotency_key, f"{params.subject}\n\n{params.text}\n")

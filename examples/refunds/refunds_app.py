@@ -1,8 +1,8 @@
 """A support agent whose refunds are real tools: declared apart from their handlers, gated, previewed, and safe to lose.
 
 It shows the whole vocabulary of one tool: parameters and result as types, declared failures, an ``ask`` predicate, a
-preview, a precondition (is the order still as it was when a person said yes?), a probe (did a lost refund happen?), a
-presenter, middleware and a hook. Run it with ``turngate up refunds_app:app``.
+sentence of what a call does, a preview, a precondition (is the order still as it was when a person said yes?), a probe
+(did a lost refund happen?), a presenter, middleware and a hook. Run it with ``turngate up refunds_app:app``.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Order(BaseModel):
 class RefundParams(OrderId):
     """How much of which order, and why."""
 
-    amount: Decimal = Field(gt=0, decimal_places=2)
+    amount: Decimal = Field(gt=0, decimal_places=2, json_schema_extra={"currency": "EUR"})
     reason: str = Field(min_length=1, max_length=500)
 
 
@@ -147,6 +147,7 @@ refund = declare_tool(
     effect="once",
     ask=lambda params: params.amount > 20,
     failures=[UnknownOrder, RefundTooHigh],
+    summary="Pay back {amount} of order {order_id}",
     preview=what_will_be_paid,
     precondition=still_open,
     probe=was_paid,

@@ -128,7 +128,7 @@ async def test_several_are_decided_at_once_after_a_look_at_each(site, open_page,
     """Selected requests are displayed whole, then approved together; one that another person decided meanwhile says so."""
     mark = f"bulk-{len(options)}"
     waiting = [await site.gated("refund", refund(f"{mark}-{number}")) for number in range(3)]
-    page = await open_page("/?tool=refund", **options)
+    page = await open_page("/?tool=refund", viewport={"width": 1280, "height": 1600}, **options)
     for each in waiting:
         await page.locator(f'input[name="pick-{each.id}"]').check()
     await page.get_by_role("button", name="Review the selected requests").click()

@@ -55,6 +55,8 @@ CHANGES: list[tuple[Any, dict[str, Any], str]] = [
     (requests, {"manifest": "{}"}, "not as it was shown"),
     (requests, {"origins": "{}"}, "not as it was shown"),
     (requests, {"origins": None}, "not as it was shown"),
+    (requests, {"summary": "Pay nothing"}, "not as it was shown"),
+    (requests, {"summary": None}, "not as it was shown"),
     (requests, {"digest": "0" * 64}, "the digest of request"),
     (requests, {"rule": "another"}, "the rule of request"),
     (requests, {"terms": '{"quorum":1,"starter_may_decide":false}'}, "the terms of request"),

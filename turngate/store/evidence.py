@@ -49,6 +49,7 @@ REQUEST_FIELDS: Final = (
     "agent_words", "preview_kind", "preview", "not_by", "expires_at", "created_at", "path", "quorum",
 )  # fmt: skip
 """What never changes in a request once it is open. Its terms change when it climbs its ladder, and have a digest of their own."""
+ADDED_TO_REQUESTS: Final = ("origins", "summary")
 CALL_FIELDS: Final = (
     "run_id", "tool_call_id", "step", "position", "tool_name", "input", "repeat_key", "digest", "policy_version", "effect",
 )  # fmt: skip
@@ -71,8 +72,12 @@ CLIMBS: Final = ("request.reminded", "request.escalated", "request.delegated")
 
 
 def request_digest(request: Request) -> str:
-    """Return the digest of what a person is shown of a request. One that was opened before origins were known has none."""
-    return _digest(request, REQUEST_FIELDS if request.origins is None else (*REQUEST_FIELDS, "origins"))
+    """Return the digest of what a person is shown of a request.
+
+    Fields that were added later are part of it where they have a value: older requests have none, and keep their digest.
+    """
+    later = (name for name in ADDED_TO_REQUESTS if getattr(request, name) is not None)
+    return _digest(request, (*REQUEST_FIELDS, *later))
 
 
 def call_row_digest(call: Call) -> str:

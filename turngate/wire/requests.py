@@ -45,6 +45,7 @@ class RequestItem(View):
     ran out or its run is unattended. ``claimed_by`` counts until ``claimed_until``. ``rungs_climbed``: of its escalation ladder.
     ``step``: of its run; None: its call is not in the store. ``doubts``: how many of its values are doubtful; none if it isn't
     known where they come from.
+    ``summary``: what the call does, in one sentence of its tool or of Turngate; None: the request is older than that.
     """
 
     id: str
@@ -73,6 +74,7 @@ class RequestItem(View):
     claimed_by: str | None = None
     claimed_until: str | None = None
     step: int | None = None
+    summary: str | None = None
     tasks: list[TaskView] = Field(default_factory=list)
     doubts: Doubts = Doubts()
 

@@ -59,6 +59,7 @@ function tellTimes() {
     const at = new Date(time.dateTime);
     time.dataset.zoned = "";
     time.title = `${IN_READERS_ZONE.format(at)} (${time.title})`;
+    if ("zone" in time.dataset) time.textContent = IN_READERS_ZONE.format(at);
     if ("clock" in time.dataset) time.textContent = TIME_OF_DAY.format(at);
   }
   for (const time of document.querySelectorAll("time[data-ago], time[data-until]")) {

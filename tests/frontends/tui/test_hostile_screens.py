@@ -58,7 +58,7 @@ async def test_nothing_stored_deceives(sqlite: Database) -> None:
     app = create_app(database=sqlite, gateway=Gateway(nowhere), settings=ApiSettings())
     async with serving(app) as url, TurngateClient(url, token=secret, retries=Retries(attempts=1)) as client:
         tui = TurngateTui(client)
-        async with tui.run_test(size=(170, 110)) as pilot:
+        async with tui.run_test(size=(170, 220)) as pilot:
             person = Person(tui, pilot, None)
             screen = await seen(person, "wait for a person")
             assert f"{WORD}[b]x[/b] [link=y]" in screen

@@ -16,7 +16,7 @@ from support.engine import until
 
 from activities.engine.author_code import OverdueError, in_own_thread
 from activities.planning import requests
-from activities.planning.requests import take_preview
+from activities.planning.requests import take_preview, take_summary
 from turngate import Preview, Tool, declare_tool
 
 
@@ -95,6 +95,38 @@ async def test_one_that_ended_late_counts_no_more() -> None:
         await threads_ended()
         assert await in_own_thread(released.wait, of=released.wait, most_overdue=1)
         released.clear()
+
+
+async def test_i14_a_summary_that_fails_or_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I14: a function that raises, exits, never ends or returns no words leaves the sentence that Turngate renders."""
+    monkeypatch.setattr(requests, "SUMMARY_SECONDS", 0.2)
+    released = threading.Event()
+
+    def hang(_params: Params) -> str:
+        released.wait(60)
+        return "late"
+
+    def fail(_params: Params) -> str:
+        raise ValueError("no")
+
+    def leave(_params: Params) -> str:
+        raise SystemExit(3)
+
+    for summarizer in (hang, fail, leave, lambda _params: None, lambda _params: 7, lambda _params: " \n"):
+        declared = declare_tool(name="pay", description="Pay.", params=Params, success=str, summary=summarizer)
+        assert await take_summary(declared, Params(name="x"), '{"name": "ann"}') == "Pay: name ann"
+    released.set()
+    await threads_ended()
+
+
+async def test_an_authors_summary_is_one_line_of_bounded_length() -> None:
+    """What the function returns is the sentence, on one line and cut after 300 characters."""
+    declared = declare_tool(
+        name="pay", description="", params=Params, success=str, summary=lambda params: f"Pay\n{params.name}" * 10**6
+    )
+    sentence = await take_summary(declared, Params(name="ann"), '{"name": "ann"}')
+    assert sentence.startswith("Pay annPay ann")
+    assert (len(sentence), sentence[-1]) == (300, "…")
 
 
 def test_a_process_ends_while_a_preview_hangs(tmp_path: Path) -> None:

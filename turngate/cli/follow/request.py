@@ -57,6 +57,8 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
     terminal.line((request.tool_name, "bold"), f"  {request.kind} {request.id}, agent {request.agents}")
     for label, words in lead_lines(request.tasks, request.latest_message):
         terminal.line((f"  {label} ", "dim"), words)
+    if request.summary:
+        terminal.line(("  what it does ", "dim"), (plain_line(request.summary), "bold"))
     for line in exact_arguments(request.input):
         terminal.line(MARGIN, line)
     _show_origins(request)

@@ -25,7 +25,8 @@ from turngate.domain.tools.failures import ToolFailure
 from turngate.domain.tools.parameters import ModelParameters, NoParameters, Parameters
 from turngate.domain.tools.presentation import Presenter
 from turngate.domain.tools.preview import Previewer
-from turngate.domain.tools.tool import DEFAULT_TIMEOUT, Ask, Confiner, Effect, FailureMode, Tool
+from turngate.domain.tools.summary import check_template
+from turngate.domain.tools.tool import DEFAULT_TIMEOUT, Ask, Confiner, Effect, FailureMode, Summary, Tool
 
 Params = TypeVar("Params", bound=BaseModel)
 
@@ -48,6 +49,9 @@ class _HeldOptions(TypedDict, total=False):
     untrusted: bool
     """Anyone may have written what the tool returns: mail, web pages, tickets. An argument of a later call that comes from
     nowhere else is marked for the person who decides it."""
+    summary: Summary | None
+    """What a call does, in one sentence for the person who decides it: a text with arguments in braces, such as
+    ``"Refund {amount} of order {order_id}"``, or a function of ``params`` that returns one. None: Turngate renders one."""
     preview: Previewer | None
     """``(params, workspace)`` → what will change; runs at planning, must not change anything."""
     present: Presenter | None
@@ -162,6 +166,8 @@ def declare_tool(
         declared_in=declaring_module(),
         **held,
     )
+    if isinstance(declared.summary, str):
+        check_template(declared.summary, declared.manifest.parameters, name)
     return declared if handler is None else with_handler(declared, handler)
 
 

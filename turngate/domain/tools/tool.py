@@ -96,6 +96,11 @@ class ProcessConfinement(BaseModel):
 Confiner = Callable[[Any], ProcessConfinement]
 """Decoded parameters → how the processes of the call are confined."""
 
+Summarizer = Callable[[Any], str]
+"""Decoded parameters → what the call does, in one sentence."""
+Summary = str | Summarizer
+"""``"Refund {amount} of order {order_id}"``, or a function that returns such a sentence."""
+
 AskPredicate = Callable[[Any], bool]
 Ask = bool | AskPredicate | None
 """True, False, or a predicate over the decoded parameters; None leaves it to the default, which is to ask."""
@@ -113,7 +118,8 @@ class Tool:
     the agent that answers, and decoded parameters → the task as the sub-agent reads it. ``brings``: that agent itself,
     unless the app has it anyway; an App resolves the name, and knows what is brought. ``confinement``: of a tool that starts
     processes: decoded parameters → how this machine confines them. ``precondition_keeps_fresh``: whether an unchanged
-    precondition lets an old approval count. ``untrusted``: anyone may have written what it returns.
+    precondition lets an old approval count. ``untrusted``: anyone may have written what it returns. ``summary``: what a call
+    does, in one sentence; None: Turngate renders one (:mod:`turngate.domain.tools.summary`).
     """
 
     name: str
@@ -130,6 +136,7 @@ class Tool:
     task_queue: str | None = None
     strict: bool = False
     untrusted: bool = False
+    summary: Summary | None = None
     preview: Previewer | None = None
     probe: Injected | None = None
     precondition: Injected | None = None

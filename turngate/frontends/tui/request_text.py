@@ -79,7 +79,7 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
         [
             line(
                 (mark, "bold"), (risk, RISK_STYLE.get(item.risk, "")), (name, "bold"),
-                "  ", arguments_on_one_line(item.input, room),
+                "  ", arguments_on_one_line(item.input, room) if item.summary is None else plain_line(item.summary, room),
             ),
             *([line("      ", ("task ", "dim"), plain_line(task, max(8, width - 13)))] if task else []),
             *([line("      ", ("values ", "dim"), (item.doubts.words, "yellow"))] if item.doubts.words else []),
@@ -113,6 +113,7 @@ def call_text(request: RequestDetail) -> Folded:
                 at("", (f"{label} ", "dim"), words)
                 for label, words in lead_lines(request.tasks, request.latest_message)
             ),
+            *([at("", (plain_line(request.summary), "bold"))] if request.summary else []),
             at("", (title, "bold")),
             at(
                 MARGIN,

@@ -244,7 +244,8 @@ class ListedRequest:
     ``path``: the agents from the run that a person started down to this one, joined by ``/``. ``urgent_at``: its place
     among pending ones (:func:`turngate.domain.runs.inbox.urgent_at`). ``approvals``: how many of the ``quorum`` it has.
     ``rungs_climbed``: of its ladder. ``parked_at``: it ran out of time and waits on.
-    ``claimed_by``, ``claimed_until``: who has taken it on, and until when that counts.
+    ``claimed_by``, ``claimed_until``: who has taken it on, and until when that counts. ``summary``: what the call does, in one
+    sentence; None: it was opened before there was one.
     """
 
     id: str
@@ -272,6 +273,7 @@ class ListedRequest:
     parked_at: str | None = None
     claimed_by: str | None = None
     claimed_until: str | None = None
+    summary: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

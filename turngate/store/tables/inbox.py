@@ -44,6 +44,8 @@ requests = Table(
     Column("origins", StorableText),
     # Equal for calls that mean the same (turngate.domain.digest.repeat_key); NULL: not known. A hint: what is shown is compared.
     Column("repeat_key", StorableString(64)),
+    # What the call does, in one sentence of its tool or of Turngate, as it was when the request was opened.
+    Column("summary", StorableText),
     # Who may decide, how many, until when and what then (JSON of AskTerms), after the ladder's rungs so far.
     Column("terms", StorableText, nullable=False, server_default=""),
     Column("rungs_climbed", Integer, nullable=False, server_default="0"),

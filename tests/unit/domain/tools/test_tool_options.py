@@ -40,6 +40,7 @@ def test_every_option_reaches_the_tool() -> None:
         task_queue="elsewhere",
         strict=True,
         untrusted=True,
+        summary="Pay {amount}",
         preview=None,
         probe=None,
         precondition=None,
@@ -50,6 +51,7 @@ def test_every_option_reaches_the_tool() -> None:
     assert (declared.effect, declared.ask, declared.failure_mode) == ("idempotent", asks, "raise")
     assert (declared.timeout, declared.task_queue, declared.strict) == (timedelta(seconds=5), "elsewhere", True)
     assert (declared.name, declared.description, declared.untrusted) == ("settle", "Settle.", True)
+    assert declared.summary == "Pay {amount}"
 
 
 def test_a_tool_without_options_is_once_and_has_ten_minutes() -> None:

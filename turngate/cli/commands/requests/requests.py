@@ -67,7 +67,7 @@ class GroupChoice(StrEnum):
     ALIKE = "alike"
 
 
-COLUMNS: Final = ("REQUEST", "STATUS", "RISK", "AGENT", "TOOL", "ARGUMENTS", "DOUBTS")
+COLUMNS: Final = ("REQUEST", "STATUS", "RISK", "AGENT", "TOOL", "WHAT IT DOES", "DOUBTS")
 
 
 def requests(
@@ -276,6 +276,6 @@ def _row(item: RequestItem) -> tuple[Piece, ...]:
         (item.risk, RISK_STYLE.get(item.risk, "")),
         item.agents,
         item.tool_name,
-        plain_line(item.input, 120),
+        plain_line(item.input if item.summary is None else item.summary, 120),
         (item.doubts.words, "yellow"),
     )
