@@ -18,10 +18,6 @@ MAX_FOLDED_CHARS: Final = 50_000
 _INVISIBLE: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"))
 _ALIKE: Final = str.maketrans("\u2010\u2011\u2012\u2013\u2014\u2212\u2018\u2019\u201c\u201d", "------''\"\"")
 _UNITS: Final = ("eur", "usd", "gbp", "chf", "%")
-MINOR_UNITS: Final = frozenset({"cent", "cents", "minor", "pence"})
-"""Words in the name of an argument, or of a field, that holds an amount in hundredths."""
-AMOUNTS: Final = frozenset({"amount", "price", "total", "sum", "fee", "refund", "cost", "payment", *MINOR_UNITS})
-"""Words in the name of an argument that holds an amount of money."""
 
 _NUMBER: Final = re.compile(r"\d{1,18}+(?:[., ']\d{3}(?!\d)){0,4}(?:[.,]\d{1,9})?")
 _AMOUNT: Final = r"\d{1,12}+(?:[.,']\d{3}(?!\d)){0,3}(?:[.,]\d\d)?"
@@ -45,7 +41,6 @@ _MONTHS: Final = {
     for name in names.split()
 }  # fmt: skip
 _WORDS: Final = re.compile(r"[a-z]+|\d+")
-_CAMEL: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 _URL_START: Final = re.compile(r"(?:[a-z][a-z0-9+]{0,15}:)?//(?:[^/@\s]{0,100}@)?|www\.")
 _SEPARATORS: Final = re.compile(r"[\s/:?&=,;|<>()\[\]{}\"'`#!]+")
 _PARTICULAR: Final = re.compile(
@@ -75,11 +70,6 @@ def compact(text: str) -> str:
     for mark in " -.()/+":
         text = text.replace(mark, "")
     return text
-
-
-def name_words(name: str) -> frozenset[str]:
-    """Return the words of an argument's name, in lower case: ``orderId`` and ``order_id`` have the same."""
-    return frozenset(word.casefold() for word in _CAMEL.findall(name[:200]))
 
 
 def numbers(text: str) -> Iterator[Decimal]:

@@ -20,6 +20,7 @@ from turngate.domain.origins import forms
 from turngate.domain.origins.forms import normalised
 from turngate.domain.origins.origin import MAX_PLACES, PERSONAL, Doubt, Likeness, Origin, Origins, Place
 from turngate.domain.origins.sources import Corpus, Leaf, Source
+from turngate.domain.text.argument_names import AMOUNTS, MINOR_UNITS, name_words
 from turngate.domain.text.json_pointers import Ambiguous, decode_arguments, escaped
 from turngate.domain.text.json_text import MAX_CHARS
 
@@ -72,13 +73,13 @@ class _Argument:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        return forms.name_words(self.name)
+        return name_words(self.name)
 
     @cached_property
     def numbers(self) -> set[Decimal]:
         """What it may mean as a number; of an amount in cents, also that in the whole unit."""
         meant = forms.readings(self.text)
-        return meant | {each / 100 for each in meant} if self.words & forms.MINOR_UNITS else meant
+        return meant | {each / 100 for each in meant} if self.words & MINOR_UNITS else meant
 
     @cached_property
     def is_prose(self) -> bool:
@@ -186,7 +187,7 @@ class Tracer:
         ]
 
         def test(text: str, name: str = "") -> bool:
-            wanted = numbers | in_cents if forms.name_words(name) & forms.MINOR_UNITS else numbers
+            wanted = numbers | in_cents if name_words(name) & MINOR_UNITS else numbers
             return any(number in wanted for number in forms.numbers(text[:MAX_RECORD_CHARS]))
 
         return self._hits(sorted(offsets), "number", test)
@@ -199,11 +200,11 @@ class Tracer:
         if not is_minor:
             return True
         before = text[max(0, at - MAX_NAME_CHARS) : at].rstrip(' "')
-        return before.endswith('":') and bool(forms.name_words(before[:-2].rpartition('"')[2]) & forms.MINOR_UNITS)
+        return before.endswith('":') and bool(name_words(before[:-2].rpartition('"')[2]) & MINOR_UNITS)
 
     @cached_property
     def _has_cents(self) -> bool:
-        return any(word in self._corpus.text for word in forms.MINOR_UNITS)
+        return any(word in self._corpus.text for word in MINOR_UNITS)
 
     def _by_day(self, days: set[str]) -> list[_Hit]:
         text = self._corpus.text
@@ -308,7 +309,7 @@ class Tracer:
 
     def _other_named(self, argument: _Argument) -> str:
         """Return what people named of the same kind, where the value is none of these."""
-        if argument.numbers and argument.words & forms.AMOUNTS:
+        if argument.numbers and argument.words & AMOUNTS:
             amounts = forms.money(self._words_of_people)
             if amounts and not amounts & argument.numbers:
                 return ", ".join(f"{each:f}" for each in sorted(amounts)[:MAX_PLACES])
@@ -452,7 +453,7 @@ def _record(leaves: Sequence[Leaf], index: int, names_kind: Callable[[str], bool
 
 def _named_text(leaf: Leaf) -> str:
     """Return a leaf as a text with its name before it."""
-    return f"{' '.join(sorted(forms.name_words(leaf.name), key=len))} {leaf.text}"
+    return f"{' '.join(sorted(name_words(leaf.name), key=len))} {leaf.text}"
 
 
 def _arguments(value: Any, at: str, levels: int, name: str = "") -> Iterator[_Argument | None]:

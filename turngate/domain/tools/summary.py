@@ -19,8 +19,8 @@ from string import Formatter
 from typing import Any, Final
 
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.origins.forms import AMOUNTS, MINOR_UNITS, name_words
 from turngate.domain.text import json_text
+from turngate.domain.text.argument_names import AMOUNTS, MINOR_UNITS, name_words
 from turngate.domain.text.json_text import JsonTree, NumberToken
 from turngate.domain.tools.tool import ToolManifest
 
