@@ -207,7 +207,7 @@ class Tool:
     def has_planning_code(self) -> bool:
         """Whether code that isn't the engine's may run when a call is planned: validators, predicates, previews and the like."""
         own = (self.preview, self.precondition, self.confinement, self.interpret)
-        if callable(self.ask) or any(each is not None for each in own):
+        if callable(self.ask) or callable(self.summary) or any(each is not None for each in own):
             return True
         match self.parameters:
             case ModelParameters():

@@ -365,6 +365,8 @@ class Linked(BaseModel):
         (Linked, {}, False),
         (Order, {"ask": lambda _order: True}, True),
         (Order, {"preview": lambda _order: "what"}, True),
+        (Order, {"summary": "Pay"}, False),
+        (Order, {"summary": lambda _order: "Pay"}, True),
         (Order, {"precondition": stock}, True),
         (Checked, {}, True),
         (Nested, {}, True),
@@ -377,6 +379,6 @@ class Linked(BaseModel):
 def test_i14_a_tool_tells_whether_its_author_has_a_say_in_planning(
     params: Any, options: dict[str, Any], *, has_code: bool
 ) -> None:
-    """I14: its predicate, preview, precondition, validators and a foreign schema are called once the response is stored."""
+    """I14: predicate, preview, summary, precondition, validators and foreign schema are called once the response is stored."""
     declared = declare_tool(name="pay", description="Pay.", params=params, **options)
     assert declared.has_planning_code is has_code
