@@ -40,7 +40,7 @@ LOOK: Final = "look"
 """The name of the button that shows what an edit would change, and sends nothing."""
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 _UNCHANGED: Final = "Nothing was changed. Change something, or approve the call as it is."
-_BOTH: Final = "You picked an answer and typed another one. Clear the text, or pick “my own words”."
+_BOTH: Final = "You pressed a suggested answer and typed another one. Clear the text, or press “Send the answer”."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +231,7 @@ def _read_form(drawn: DecisionForms, action: str, typed: Mapping[str, str], *, o
 def _suggested(drawn: DecisionForms, typed: Mapping[str, str]) -> reader.FormValue | None:
     """Return the suggested answer that was picked; None when none was, and the fields speak."""
     field, picked = suggested_field(drawn), typed.get("answer-choice", "")
-    if field is None or not drawn.choices or picked in {"", "own"}:
+    if field is None or not drawn.choices or not picked:
         return None
     if picked not in {str(index) for index in range(len(drawn.choices))}:
         return reader.FormValue(args=None, errors={"answer-choice": "Choose one of the answers."})

@@ -506,8 +506,6 @@ document.addEventListener("input", (event) => {
   const control = event.target;
   const state = control.name ? document.getElementById(`${control.name}-state`) : null;
   if (state !== null && control.value !== "") state.value = "value";
-  const own = control.name ? $(`[data-own="${CSS.escape(control.name)}"]`) : null;
-  if (own !== null && control.value !== "") own.checked = true;
 });
 
 // What an edit would change is said below its form while it is typed. The server says it, as it does without this script.
@@ -703,6 +701,9 @@ const KEYS = {
   Enter: () => $(".marked [data-open]")?.click(),
   a: approve,
   e: () => show("edit"),
+  c: () => $(".claim [value=claim]")?.click(),
+  m: () => $("#comment")?.focus(),
+  g: () => show("grant"),
   r: () => $("#reject-message")?.focus(),
   b: () => $("[data-step]")?.click(),
   z: () => $("[data-withdraw]")?.focus(),
