@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from turngate.store.connection import Parameters, Result
-from turngate.store.prepared import prepared
+from turngate.store.prepared import is_one, prepared
 
 PING_AFTER_SECONDS = 1.0
 """How long a connection may be idle before it is pinged."""
@@ -45,11 +45,10 @@ class _PostgresqlConnection:
         return await self.look(statement, parameters)
 
     async def look(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
-        values = {} if parameters is None else parameters
-        form = prepared(statement, parameters, self._dialect) if isinstance(values, Mapping) else None
-        if form is None or not isinstance(values, Mapping):
+        form = prepared(statement, parameters, self._dialect)
+        if form is None or not is_one(parameters):
             return await self._connection.execute(statement, parameters)
-        cursor = await self._send(form.sql, form.bind(values))
+        cursor = await self._send(form.sql, form.bind(parameters or {}))
         has_rows = cursor.rownumber is not None
         return form.result(await cursor.fetchall() if has_rows else [], cursor)
 

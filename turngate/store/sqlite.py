@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from sqlalchemy.engine import CursorResult, Dialect, make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from turngate.store.connection import Parameters, Result
-from turngate.store.prepared import Prepared, prepared
+from turngate.store.prepared import Prepared, is_one, prepared
 
 WRITE_LOCK_SECONDS = 10.0
 """How long a write waits for another process that writes to the same file."""
@@ -186,14 +186,15 @@ class Sqlite:
 def run_prepared(driver: sqlite3.Connection, form: Prepared, parameters: Parameters | None) -> CursorResult[Any]:
     """Run a statement on the driver. Raises what SQLAlchemy raises."""
     try:
-        if isinstance(parameters, Mapping | None):
+        if is_one(parameters):
             cursor = driver.execute(form.sql, form.bind(parameters or {}))
         else:
-            cursor = driver.executemany(form.sql, [form.bind(row) for row in parameters])
-        rows = cursor.fetchall()
+            rows = cast("Sequence[Mapping[str, Any]]", parameters)
+            cursor = driver.executemany(form.sql, [form.bind(row) for row in rows])
+        fetched = cursor.fetchall()
     except sqlite3.Error as error:
         raise DBAPIError.instance(form.sql, None, error, sqlite3.Error) from error
-    return form.result(rows, cursor)
+    return form.result(fetched, cursor)
 
 
 @dataclass

@@ -24,6 +24,7 @@ Disposition = Literal["run", "ask", "closed"]
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _INSERT = insert(calls)
+_BY_ID = select(calls).where(calls.c.run_id == bindparam("run"), calls.c.tool_call_id == bindparam("call"))
 _OF_STEP = (
     select(calls)
     .where(calls.c.run_id == bindparam("run"), calls.c.step == bindparam("at_step"))
@@ -131,8 +132,7 @@ async def insert_planned(conn: Connection, planned: Sequence[Call]) -> None:
 
 async def get(conn: Connection, run_id: str, tool_call_id: str) -> Call | None:
     """Return one call, or None."""
-    query = select(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
-    row = (await conn.execute(query)).mappings().one_or_none()
+    row = (await conn.execute(_BY_ID, {"run": run_id, "call": tool_call_id})).mappings().one_or_none()
     return Call(**row) if row else None
 
 

@@ -22,6 +22,9 @@ SIBLING_CHARS: Final = 300
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _BEGIN = Together(executions)
+_OF_CALL = select(executions).where(
+    executions.c.run_id == bindparam("run"), executions.c.tool_call_id == bindparam("call")
+)
 FINISH: Final = (
     update(executions)
     .where(
@@ -148,8 +151,7 @@ class NewExecution:
 
 async def get(conn: Connection, run_id: str, tool_call_id: str) -> Execution | None:
     """Return the call's execution, or None when its handler was never let through."""
-    query = select(executions).where(executions.c.run_id == run_id, executions.c.tool_call_id == tool_call_id)
-    row = (await conn.execute(query)).mappings().one_or_none()
+    row = (await conn.execute(_OF_CALL, {"run": run_id, "call": tool_call_id})).mappings().one_or_none()
     return Execution(**row) if row else None
 
 
