@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, func, literal_column, select, text, union_all
+from sqlalchemy import Select, String, bindparam, cast, func, literal_column, select, text, union_all
 
 from turngate.domain.likeness import MAX_READ_CHARS, MOST_FEATURES
 from turngate.domain.requests import ExecutionState, Verb
@@ -48,19 +48,24 @@ def _newest(most: int, *columns: Any) -> Select[Any]:
     return of_tool.limit(literal_column(str(most)))
 
 
+def _in_one_row(place: int, newest: Select[Any]) -> Select[Any]:
+    """Return a query of all numbers that another one returns, with commas: hundreds of rows take longer than the search."""
+    seqs = newest.subquery(f"newest_{place}")
+    together = func.aggregate_strings(cast(seqs.c.seq, String), ",").label("seqs")
+    columns: list[Any] = [literal_column(str(place)).label("place"), together]
+    return select(*columns)
+
+
 def _sharing(place: int) -> Select[Any]:
     sharing = precedent_features.c.feature == bindparam(f"feature_{place}")
-    newest = select(literal_column(str(place)).label("place"), precedent_features.c.seq).where(sharing)
-    limited = newest.order_by(precedent_features.c.seq.desc()).limit(literal_column(str(PER_FEATURE)))
-    return select(limited.subquery(f"sharing_{place}"))
+    newest = select(precedent_features.c.seq).where(sharing).order_by(precedent_features.c.seq.desc())
+    return _in_one_row(place, newest.limit(literal_column(str(PER_FEATURE))))
 
 
 _LIKE = select(
     union_all(
         *(_sharing(place) for place in range(MOST_FEATURES)),
-        select(
-            _newest(SHORTLIST, literal_column(str(MOST_FEATURES)).label("place"), precedents.c.seq).subquery("newest")
-        ),
+        _in_one_row(MOST_FEATURES, _newest(SHORTLIST, precedents.c.seq)),
     ).subquery("likely")
 )
 _COUNTED = _newest(COUNTED, precedents.c.verb, precedents.c.seq).subquery("counted")
@@ -218,9 +223,8 @@ async def like(conn: Connection, tool_name: str, features: Sequence[int]) -> lis
     """
     padded = [*features[:MOST_FEATURES], *[NO_FEATURE] * (MOST_FEATURES - len(features))]
     values: dict[str, int | str] = {f"feature_{place}": feature for place, feature in enumerate(padded)}
-    sharing: defaultdict[int, list[int]] = defaultdict(list)
-    for row in await conn.execute(_LIKE, {**values, "tool": tool_name}):
-        sharing[row.place].append(row.seq)
+    rows = await conn.execute(_LIKE, {**values, "tool": tool_name})
+    sharing = {row.place: [int(seq) for seq in row.seqs.split(",")] for row in rows if row.seqs is not None}
     newest = sharing.pop(MOST_FEATURES, [])
     score: defaultdict[int, float] = defaultdict(float)
     for seqs in sharing.values():
