@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 from support.call_at_door import ALLOWED, ASK_ALL, CallAtDoor
 
@@ -30,6 +31,7 @@ from turngate.store.database import Database
 from turngate.store.policy import grants
 from turngate.store.requests import requests
 from turngate.store.runs import calls, external_calls
+from turngate.store.tables import external_calls as external_calls_table
 
 DENY_ALL = Policy(rule=[Rule(name="never", verdict="deny", tools=["*"])])
 DAY = timedelta(days=1)
@@ -150,7 +152,7 @@ async def test_an_external_call_waits_for_its_sender(door_of) -> None:
     declared = ExternalTool(name="look", effect="read").model_dump_json()
     sent = external_calls.ExternalCall(run_id=at.run.id, tool_call_id="c1", tool=declared, input="{}", context="")
     async with at.database.write() as conn:
-        await external_calls.add(conn, sent)
+        await conn.execute(insert(external_calls_table), [vars(sent)])
     async with at.door() as door:
         assert await checks.wait_for_sender(door) == UNWANTED
         await external_calls.want(door.conn, at.run.id, attempt="a1")
