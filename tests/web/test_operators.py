@@ -75,13 +75,13 @@ async def test_a_claim_keeps_others_off_until_they_take_it_over(site, open_page)
 
 
 async def test_keys_claim_comment_and_open_the_grant_form(site, open_page):
-    """`c` claims, `m` goes to the comment, `g` to the grant's form; none of them decides."""
+    """`c` claims, `w` goes to the comment, `g` to the grant's form; none of them decides."""
     request = await site.gated("refund", refund("keys"))
     page = await open_page(f"/requests/{request.id}")
     await page.keyboard.press("c")
     await expect(page.locator(".claim")).to_contain_text("You have claimed this")
     await page.wait_for_selector("html[data-ready]")
-    await page.keyboard.press("m")
+    await page.keyboard.press("w")
     await expect(page.get_by_label("Comment for other people")).to_be_focused()
     await page.keyboard.press("Escape")
     await page.keyboard.press("g")

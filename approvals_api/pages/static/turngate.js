@@ -702,7 +702,7 @@ const KEYS = {
   a: approve,
   e: () => show("edit"),
   c: () => $(".claim [value=claim]")?.click(),
-  m: () => $("#comment")?.focus(),
+  w: () => $("#comment")?.focus(),
   g: () => show("grant"),
   r: () => $("#reject-message")?.focus(),
   b: () => $("[data-step]")?.click(),
