@@ -70,6 +70,7 @@ class WorkerOptions:
         model_requests_at_once: None: they share the tools' slots.
         graceful_shutdown_seconds: how long running tools may continue after the worker must stop.
         deployment: the worker's build; None: it has none, so it takes every run.
+        pollers: requests for tasks that wait at Temporal at once, for each kind of task on each lane. None: the SDK's number.
     """
 
     max_cached_workflows: int = 1000
@@ -77,6 +78,7 @@ class WorkerOptions:
     model_requests_at_once: int | None = None
     graceful_shutdown_seconds: float = 5.0
     deployment: WorkerDeploymentConfig | None = None
+    pollers: int | None = None
 
 
 def build_worker(client: Client, engine: Engine, task_queue: str, options: WorkerOptions | None = None) -> WorkerGroup:
@@ -109,5 +111,10 @@ def build_worker(client: Client, engine: Engine, task_queue: str, options: Worke
     # Always, because another worker may have separate slots for model requests and send them to this queue.
     requests = Lane(task_queue=f"{task_queue}{lanes.MODELS}", activities=[model.call_model], slots=models or tools)
     short = Lane(task_queue=f"{task_queue}{lanes.RECORDS}", activities=records, slots=RECORD_SLOTS)
-    grace = timedelta(seconds=options.graceful_shutdown_seconds)
-    return WorkerGroup.of(client, [common, requests, short], grace=grace, deployment=options.deployment)
+    return WorkerGroup.of(
+        client,
+        [common, requests, short],
+        grace=timedelta(seconds=options.graceful_shutdown_seconds),
+        deployment=options.deployment,
+        pollers=options.pollers,
+    )

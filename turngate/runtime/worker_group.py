@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from temporalio.client import Client
-from temporalio.worker import Worker, WorkerDeploymentConfig
+from temporalio.worker import PollerBehaviorSimpleMaximum, Worker, WorkerDeploymentConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +35,23 @@ class WorkerGroup:
 
     @classmethod
     def of(
-        cls, client: Client, lanes: Sequence[Lane], *, grace: timedelta, deployment: WorkerDeploymentConfig | None
+        cls,
+        client: Client,
+        lanes: Sequence[Lane],
+        *,
+        grace: timedelta,
+        deployment: WorkerDeploymentConfig | None,
+        pollers: int | None,
     ) -> Self:
-        """Return a group with a worker for each lane. ``grace``: how long activities may continue after a stop."""
+        """Return a group with a worker for each lane.
+
+        ``grace``: how long activities may continue after a stop. ``pollers``: of each kind of task; None: the SDK's number.
+        """
+        polling: dict[str, Any] = {}
+        if pollers is not None:
+            polling["activity_task_poller_behavior"] = PollerBehaviorSimpleMaximum(pollers)
+            # One for the queue, and one for the tasks of workflows in memory.
+            polling["workflow_task_poller_behavior"] = PollerBehaviorSimpleMaximum(max(pollers, 2))
         return cls(
             [
                 Worker(
@@ -53,6 +67,7 @@ class WorkerGroup:
                     # by up to 6.5 s.
                     max_heartbeat_throttle_interval=timedelta(milliseconds=500),
                     graceful_shutdown_timeout=grace,
+                    **polling,
                     **lane.more,
                 )
                 for lane in lanes

@@ -86,7 +86,8 @@ class EngineHarness:
 
     def worker(self, **options: Any) -> WorkerGroup:
         """Return a worker, which runs while it is entered. ``options``: those of ``worker.WorkerOptions``."""
-        return build_worker(self.client, self.engine, self.task_queue, WorkerOptions(**options))
+        # One poller: each costs the server some work when a worker starts and stops, as it does for every test.
+        return build_worker(self.client, self.engine, self.task_queue, WorkerOptions(**{"pollers": 1, **options}))
 
 
 async def build_harness(
