@@ -44,10 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
     restore_sigint()
     if config.option.forks:
         config.pluginmanager.register(ForkedWorkers(config, config.option.forks))
+    if "not exhaustive" in config.option.markexpr:
+        settings.load_profile("fewer")
 
 
 # How long an example takes depends on how busy the machine is, not on the code under test.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fewer", settings.get_profile("steady"), max_examples=30)
 settings.load_profile("steady")
 
 

@@ -83,6 +83,14 @@ STARTS = [path for path in HISTORIES if path.stem == "scheduled-start"]
 """Those of what starts a run."""
 TURNS = [path for path in HISTORIES if path not in STARTS]
 """Those of runs."""
+CHANGED = [
+    pytest.param(
+        path,
+        marks=() if path.stem in {"approve", "budget", "interrupt", "sub-agent-parent"} else pytest.mark.exhaustive,
+    )
+    for path in TURNS
+]
+"""Those that a changed workflow is tried with, which proves the test and not the workflow."""
 
 
 def history_of(path: Path) -> WorkflowHistory:
@@ -146,14 +154,14 @@ class WithoutClosing(AgentTurn):
         return await super()._end(Ending.completed(ending.next))
 
 
-@pytest.mark.parametrize("path", TURNS, ids=named)
+@pytest.mark.parametrize("path", CHANGED, ids=named)
 async def test_i11_a_changed_workflow_does_not_replay(path: Path) -> None:
     """I11: with a timer more, every history is refused: the test above can fail."""
     with pytest.raises(workflow.NondeterminismError):
         await replayer(WithATimer).replay_workflow(history_of(path))
 
 
-@pytest.mark.parametrize("path", TURNS, ids=named)
+@pytest.mark.parametrize("path", CHANGED, ids=named)
 async def test_i11_a_change_is_noticed_where_it_is(path: Path) -> None:
     """I11: an activity left out at the end of runs that no answer ended is refused by their histories, and by no other."""
     replayed = await replayer(WithoutClosing).replay_workflow(history_of(path), raise_on_replay_failure=False)

@@ -23,7 +23,7 @@ from turngate.store.database import Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
 
-PARKED = 100
+PARKED = 60
 TOOLS_AT_ONCE, MODELS_AT_ONCE = 4, 2
 
 
