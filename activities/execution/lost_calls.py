@@ -156,6 +156,7 @@ async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:los
         tool_name=call.tool_name,
         manifest=approval.manifest if approval else _manifest(door).model_dump_json(),
         input=call.running_input,
+        masked_input=call.masked_input,
         digest=call.digest,
         rule=rule,
         reason=why,

@@ -50,6 +50,7 @@ class DryPlanner(Planner):
             verdict = _with_recorded_judgement(rules, verdict, recorded)
             closed = Closed(call, position, results.diverged(call.tool_name), verdict)
             self._answer(planned, tool, closed, recorded, planned_row(run, number, closed, rules.policy.version))
+        planned.calls = [self.with_secrets(response.step, each) for each in planned.calls]
         planned.make_plan(
             response.corrective,
             malformed=all(kind is not None for kind in planned.problems),  # a response without calls is, too

@@ -49,7 +49,10 @@ NO_USAGE = Usage()
 
 @dataclass(frozen=True, kw_only=True)
 class CallToJudge:
-    """One call that the judge is asked about. ``asked_by``: the rule, or the like, that would ask a person."""
+    """One call that the judge is asked about. ``asked_by``: the rule, or the like, that would ask a person.
+
+    ``raw_input``: without its secrets, which are none of the judge's business.
+    """
 
     tool_call_id: str
     tool: ToolManifest
@@ -113,7 +116,7 @@ class StepJudge:
             CallToJudge(
                 tool_call_id=each.call.tool_call_id,
                 tool=each.tool.manifest,
-                raw_input=each.call.input,
+                raw_input=each.tool.manifest.masked_input(each.call.input).text,
                 digest=planned_digest(run, each, rules.policy.version),
                 asked_by=each.verdict.rule,
             )

@@ -141,7 +141,7 @@ class Planner:
         rules, classified = await self.classify(conn, response, origins)
         classified = await with_judgements(conn, rules, classified)
         for each in classified:
-            row = planned_row(step.run, step.number, each, rules.policy.version)
+            row = self.with_secrets(step, planned_row(step.run, step.number, each, rules.policy.version))
             planned.calls.append(row)
             if isinstance(each, Closed):
                 planned.problems.append(each.failure.kind)
@@ -174,6 +174,13 @@ class Planner:
             return False
         tools = [self.engine.tool(step.agent, each.tool_name) for each in tool_calls]
         return not any(tool is not None and tool.has_planning_code for tool in tools)
+
+    def with_secrets(self, step: RunStep, row: calls.Call) -> calls.Call:
+        """Return a call with the declaration of its tool, if that declares secrets. A closed call may quote them, too."""
+        tool = self.engine.tool(step.agent, row.tool_name)
+        if tool is None or not tool.manifest.has_secrets:
+            return row
+        return replace(row, manifest=tool.manifest.model_dump_json())
 
     def origins(self, response: StepResponse) -> StepOrigins:
         """Return what finds where the arguments of this response's calls come from."""

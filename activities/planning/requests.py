@@ -22,6 +22,7 @@ from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.tools.preview import Preview
+from turngate.domain.tools.secrets import MASKED, Masked, mask_text
 from turngate.domain.tools.summary import clean, describe
 from turngate.domain.tools.tool import Summarizer, Tool
 from turngate.store.clock import as_text, from_text, now
@@ -87,6 +88,9 @@ class Question:
         seconds = expiry_seconds(self.run, self.agent, terms)
         expires_at = None if seconds is None else created_at + timedelta(seconds=seconds)
         parks = is_parked(self.run)
+        masked = self.tool.manifest.masked_input(self.call.running_input)
+        preview = None if self.preview is None else mask_text(self.preview.text, masked.values)
+        origins = None if self.origins is None else _masked_origins(self.origins, masked)
         return Request(
             id=self.request_id,
             run_id=self.run.id,
@@ -97,13 +101,14 @@ class Question:
             tool_name=self.tool.name,
             manifest=self.tool.manifest.model_dump_json(),
             input=self.call.running_input,
+            masked_input=masked.text if masked.secrets else None,
             digest=self.call.digest if self.digest is None else self.digest,
             rule=self.verdict.rule,
-            reason=self.reason,
+            reason=mask_text(self.reason, masked.values),
             risk=self.verdict.risk,
-            agent_words=self.agent_words,
+            agent_words=mask_text(self.agent_words, masked.values),
             preview_kind=self.preview.kind if self.preview else None,
-            preview=self.preview.text if self.preview else None,
+            preview=preview,
             not_by=None if terms.starter_may_decide else self.run.started_by,
             expires_at=None if expires_at is None else as_text(expires_at),
             created_at=as_text(created_at),
@@ -111,9 +116,9 @@ class Question:
             path=self.run.path,
             precondition=self.precondition,
             confinement=None if confinement is None else confinement.model_dump_json(),
-            origins=None if self.origins is None else self.origins.model_dump_json(exclude_defaults=True),
+            origins=None if origins is None else origins.model_dump_json(exclude_defaults=True),
             repeat_key=repeat_key(self.tool.name, self.call.running_input),
-            summary=self.summary,
+            summary=None if self.summary is None else mask_text(self.summary, masked.values),
             terms=terms.model_dump_json(exclude_defaults=True),
             quorum=terms.quorum,
             parked_at=as_text(created_at) if parks else None,
@@ -152,6 +157,19 @@ def opening_event(request: Request, **more: object) -> events.NewEvent:
     of_question = {"kind": request.kind, "rule": request.rule, "digest": request.digest}
     evidence = {"content": request_digest(request), "terms": text_digest(request.terms)}
     return "request.opened", {**of_call, **of_question, **evidence, **more}
+
+
+def _masked_origins(origins: Origins, masked: Masked) -> Origins:
+    """Return where arguments come from without the words that it quotes of secrets: even a piece of one says much."""
+    secret = [each.pointer for each in masked.secrets]
+    items = []
+    for each in origins.items:
+        is_secret = any(each.at == pointer or each.at.startswith(f"{pointer}/") for pointer in secret)
+        quotes = {"part": each.part, "instead": each.instead}
+        for name, quote in quotes.items():
+            quotes[name] = MASKED if is_secret and quote else mask_text(quote, masked.values)
+        items.append(each.model_copy(update=quotes))
+    return origins.model_copy(update={"items": tuple(items)}) if secret else origins
 
 
 def ready_call(call: calls.Call, tool: Tool) -> PlannedCall:
@@ -209,8 +227,12 @@ async def rendered_summary(tool: Tool, raw_input: str) -> str:
     """Return what a call does without calling author's code: the author's text, or the sentence of its declaration."""
     template = tool.summary if isinstance(tool.summary, str) else None
     if len(raw_input) <= QUICK_CHARS:
-        return describe(tool.manifest, raw_input, template)
-    return await asyncio.to_thread(describe, tool.manifest, raw_input, template)
+        return _described(tool, raw_input, template)
+    return await asyncio.to_thread(_described, tool, raw_input, template)
+
+
+def _described(tool: Tool, raw_input: str, template: str | None) -> str:
+    return describe(tool.manifest, tool.manifest.masked_input(raw_input).text, template)
 
 
 async def _written_summary(tool: Tool, summarizer: Summarizer, params: Any) -> str | None:

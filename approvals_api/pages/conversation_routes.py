@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
@@ -15,6 +15,7 @@ from approvals_api.lookups import existing_run
 from approvals_api.pages.frames import frame_of
 from approvals_api.pages.templating import render
 from approvals_api.runs import views as run_views
+from approvals_api.runs.masks import Masks
 from turngate.store.database import Connection
 from turngate.store.runs import messages, steps, summaries
 from turngate.store.runs.messages import StoredMessage
@@ -66,6 +67,7 @@ async def conversation_page(
         run = await existing_run(conn, run_id)
         path = await messages.path_to(conn, await _newest(conn, run))
         cuts = await _cuts(conn, path)
+        masks = await Masks.of_run(conn, run, path)
     places = {message.id: place for place, message in enumerate(path)}
     of_step = {each.step: each for each in cuts if each.run_id == run_id}
     if cut in of_step:
@@ -75,9 +77,9 @@ async def conversation_page(
         render,
         "conversation.html",
         frame=frame,
-        run=run_views.run_summary(run),
-        page=page_at(path, offset),
-        cut_after={each.covers: each for each in cuts},
+        run=masks.view(run_views.run_summary(run), *run_views.RUN_TEXTS),
+        page=page_at([masks.message(each) for each in path], offset),
+        cut_after={each.covers: replace(each, text=masks.text(each.text)) for each in cuts},
     )
 
 

@@ -16,6 +16,7 @@ from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputEr
 from turngate.domain.policy.grants import GrantPattern, GrantScope, WantedGrant, exact_pattern
 from turngate.domain.policy.policy import BUILT_IN_ASKS
 from turngate.domain.text.json_pointers import decode_arguments
+from turngate.domain.tools.secrets import has_marks
 from turngate.policies.explain import in_words
 from turngate.store import agents
 from turngate.store.clock import as_text, now
@@ -62,6 +63,8 @@ def check_grant(request: Request, principal: Principal, order: DecisionOrder) ->
     problem = ungrantable(request)
     if problem is None and order.verb not in {"approve", "edit"}:
         problem = "a grant needs the decision approve or edit"
+    if problem is None and has_marks(order.grant.pattern.model_dump_json()):
+        problem = "one of the arguments is secret, and a grant would show it: leave that argument open"
     decided = order.args if order.verb == "edit" and order.args is not None else request.input
     if problem is None and not order.grant.pattern.fits_text(request.tool_name, decided):
         problem = "the pattern does not match the call that is decided here: it would grant calls that no one has seen"
@@ -225,7 +228,7 @@ async def _check_target(conn: Connection, run_id: str | None, agent: str | None)
 
 def _pattern(request: Request, open_arguments: list[str]) -> tuple[GrantPattern | None, str | None]:
     try:
-        arguments: JsonValue = decode_arguments(request.input)
+        arguments: JsonValue = decode_arguments(request.shown_input)
     except ValueError:
         return None, "its arguments are not plain JSON"
     if not isinstance(arguments, dict):

@@ -18,9 +18,11 @@ from approvals_api.requests.answer_check import check_content
 from approvals_api.requests.claim import refuse_if_claimed
 from approvals_api.requests.eligibility import check_verb, require_eligible, starters
 from approvals_api.services import Services
+from approvals_api.validation.errors import invalid
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConflictError, GoneError, InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.requests import RequestStatus
+from turngate.domain.tools.secrets import has_marks, unmask_json
 from turngate.store.clock import now
 from turngate.store.database import Connection
 from turngate.store.requests import requests
@@ -63,6 +65,7 @@ async def submit(
         UnavailableError: the store is away; the same decision may be sent again.
     """
     principal.require("requests:decide")
+    order = await _with_secrets(services, request_id, order)
     decision = requests.new_decision(
         order,
         decision_id=_checked_id(decision_id) or f"dec_{secrets.token_hex(12)}",
@@ -119,6 +122,25 @@ async def withdraw_approval(services: Services, principal: Principal, request_id
             raise NotFoundError(f"there is no request {request_id!r}")
         _require_pending(request)
         await apply.withdraw_approval(conn, request, principal)
+
+
+async def _with_secrets(services: Services, request_id: str, order: DecisionOrder) -> DecisionOrder:
+    """Return the order with the secrets in place of the marks that an edit left as they were shown.
+
+    Raises InvalidInputError where a mark is not where its secret was.
+    """
+    if order.verb != "edit" or order.args is None or not has_marks(order.args):
+        return order
+    async with services.database.glance() as conn:
+        request = await requests.get(conn, request_id)
+    if request is None:
+        return order
+    tool = request.tool
+    try:
+        args = unmask_json(order.args, tool.masked_input(request.input), tool.parameters)
+    except ValueError as error:
+        raise invalid("/args", str(error), code="invalid_edit") from None
+    return order.model_copy(update={"args": args})
 
 
 def check(request: Request, principal: Principal, order: DecisionOrder, others: frozenset[str]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from approvals_api.principal import Principal
+from approvals_api.runs.masks import Masks
 from approvals_api.runs.ownership import only_own
 from approvals_api.services import Services
 from turngate.domain.digest import repeat_key
@@ -21,8 +22,8 @@ from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.requests import precedents
 from turngate.store.requests.precedents import Case
-from turngate.store.runs import executions
-from turngate.store.runs.executions import Sibling
+from turngate.store.runs import calls, executions
+from turngate.store.runs.executions import SIBLING_CHARS, Sibling
 from turngate.wire.precedents import CallState, DifferenceView, PrecedentCase, PrecedentView, SiblingView
 from turngate.wire.requests import RequestDetail
 
@@ -47,9 +48,15 @@ async def with_precedents(conn: Connection, principal: Principal, detail: Reques
     A principal that may read only its own runs gets no precedents: they are mostly of others' runs, and it decides nothing.
     """
     siblings = await executions.siblings(conn, detail.run_id, detail.tool_call_id, limit=MOST_SIBLINGS)
+    masks = await Masks.of(conn, [detail.run_id])
     is_compared = detail.kind == "approval" and not only_own(principal)
     precedent = await precedent_of(conn, detail.id, detail.tool_name, detail.input) if is_compared else None
-    return detail.model_copy(update={"siblings": [_sibling(each) for each in siblings], "precedent": precedent})
+    return detail.model_copy(
+        update={
+            "siblings": [await _masked(conn, detail.run_id, _sibling(each), masks) for each in siblings],
+            "precedent": precedent,
+        }
+    )
 
 
 async def precedent_of(conn: Connection, request_id: str, tool_name: str, raw_input: str) -> PrecedentView:
@@ -58,6 +65,7 @@ async def precedent_of(conn: Connection, request_id: str, tool_name: str, raw_in
     summary = await precedents.summary(conn, tool_name, repeat_key(tool_name, raw_input), besides=request_id)
     rejected = [] if summary.last_rejection is None else [summary.last_rejection]
     cases = await precedents.cases(conn, list(dict.fromkeys([*likely, *rejected])))
+    masks = await Masks.of(conn, {each.run_id for each in cases.values()})
     this = shape_of(raw_input)
     compared = {seq: (case, compare(shape_of(case.input), this)) for seq, case in cases.items()}
     others = [each for each in compared.values() if each[0].request_id != request_id]
@@ -67,9 +75,9 @@ async def precedent_of(conn: Connection, request_id: str, tool_name: str, raw_in
         edited=summary.decisions["edit"],
         rejected=summary.decisions["reject"],
         answered=summary.decisions["respond"],
-        last_rejection=None if last is None else _case(*last),
+        last_rejection=None if last is None else _case(*last, masks),
         waiting_alike=summary.waiting,
-        nearest=[_case(*each) for each in _nearest(others)],
+        nearest=[_case(*each, masks) for each in _nearest(others)],
         ran=summary.ends["succeeded"],
         failed=summary.ends["failed"],
         unknown=summary.ends["unknown"],
@@ -91,7 +99,7 @@ def _nearest(compared: Sequence[tuple[Case, Comparison]]) -> list[tuple[Case, Co
     return [*first, *others, *repeats][:NEAREST]
 
 
-def _case(case: Case, comparison: Comparison) -> PrecedentCase:
+def _case(case: Case, comparison: Comparison, masks: Masks) -> PrecedentCase:
     differences = [DifferenceView.model_validate(each) for each in comparison.differences]
     return PrecedentCase(
         request_id=case.request_id,
@@ -100,12 +108,23 @@ def _case(case: Case, comparison: Comparison) -> PrecedentCase:
         verb=case.verb,
         decided_by=case.decided_by,
         decided_at=case.decided_at,
-        message=case.message,
+        message=masks.text(case.message),
         execution=case.execution or "not_started",
         same=comparison.same,
         differences=differences[:MOST_DIFFERENCES],
         more_differences=max(0, len(differences) - MOST_DIFFERENCES),
     )
+
+
+async def _masked(conn: Connection, run_id: str, sibling: SiblingView, masks: Masks) -> SiblingView:
+    """Return a sibling as people see it. What is known of its arguments is only their beginning: they are read whole."""
+    call = None
+    if (run_id, sibling.tool_call_id) in masks.tools:
+        call = await calls.get(conn, run_id, sibling.tool_call_id)
+    if call is None:
+        return sibling
+    visible = call.masked_input or call.running_input
+    return sibling.model_copy(update={"input": visible[:SIBLING_CHARS]})
 
 
 def _sibling(call: Sibling) -> SiblingView:

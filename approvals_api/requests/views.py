@@ -9,8 +9,9 @@ from typing import Final, Literal
 from approvals_api.lookups import existing_request, existing_run
 from approvals_api.paging import encode_cursor
 from approvals_api.requests.eligibility import starters
+from approvals_api.runs.masks import Masks
 from approvals_api.runs.step_views import in_part, presentation_of
-from approvals_api.runs.views import message_views, run_summary
+from approvals_api.runs.views import RUN_TEXTS, message_views, run_summary
 from turngate.domain.digest import derived_id
 from turngate.domain.origins.origin import Doubts
 from turngate.domain.policy.judge import Judgement
@@ -20,7 +21,7 @@ from turngate.domain.tools.external import is_external
 from turngate.domain.tools.summary import describe
 from turngate.store.database import Connection
 from turngate.store.requests import requests
-from turngate.store.requests.requests import ListedRequest, Request
+from turngate.store.requests.requests import Decision, ListedRequest, Request
 from turngate.store.runs import calls, executions, messages, runs, steps
 from turngate.store.runs.calls import Call
 from turngate.store.runs.messages import StoredMessage
@@ -47,7 +48,6 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     run = await existing_run(conn, request.run_id)
     call = await calls.get(conn, request.run_id, request.tool_call_id)
     step = await steps.get(conn, request.run_id, call.step) if call else None
-    result = call.settled_result if call else None
     execution = await executions.get(conn, request.run_id, request.tool_call_id)
     request_ids = [
         each.id for each in await requests.of_call(conn, request.run_id, request.tool_call_id, kind=request.kind)
@@ -55,38 +55,47 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     approved = await requests.of_request(conn, request_id) if request.quorum > 1 else []
     head = step.assistant_message_id if step else run.head_message_id
     path = await messages.path_to(conn, head)
-    item = (await request_items(conn, [request]))[0]
-    if item.summary is None:
-        item = item.model_copy(update={"summary": await asyncio.to_thread(describe, request.tool, request.input)})
+    masks = await Masks.of_run(conn, run, path)
+    call = None if call is None else masks.call(call)
+    result = call.settled_result if call else None
+    path = [masks.message(each) for each in path]
     return RequestDetail(
-        **item.model_dump(),
-        manifest=request.tool,
+        **(await _described(conn, request)).model_dump(),
+        manifest=request.tool.without_examples,
         latest_message=_latest_message(run, path),
-        agent_words=request.agent_words,
+        agent_words=masks.text(request.agent_words),
         preview_kind=request.preview_kind,
         preview=request.preview,
         not_by=request.not_by,
         starters=sorted(await starters(conn, request)),
         ask_terms=request.ask_terms,
-        given=[ApprovalView.model_validate(each) for each in approved],
+        given=[masks.view(ApprovalView.model_validate(each), "message") for each in approved],
         allowed_verbs=list(request.ask_terms.verbs(request.kind)) if request.status == "pending" else [],
-        decision=await _decision_view(conn, request),
+        decision=await _decision_view(conn, request, masks),
         execution=execution.state if execution else "not_started",
-        partial_output=execution.partial_output if execution else "",
+        partial_output=masks.text(execution.partial_output) if execution else "",
         edited_input=call.edited_input if call else None,
         result=result,
         presentation=presentation_of(call, result) if call else None,
         in_part=in_part(call, result) if call else None,
-        precondition=request.depends_on,
+        precondition=masks.optional(request.depends_on),
         confinement=request.process_confinement,
         origins=request.origins_of_arguments,
         instead_of=_neighbour(request, request_ids, -1),
         replaced_by=_neighbour(request, request_ids, 1),
-        earlier=await _earlier(conn, _neighbour(request, request_ids, -1)),
-        judged=_judgement(call),
-        run=run_summary(run),
+        earlier=await _earlier(conn, _neighbour(request, request_ids, -1), masks),
+        judged=_judgement(call, masks),
+        run=masks.view(run_summary(run), *RUN_TEXTS),
         messages=message_views(path),
     )
+
+
+async def _described(conn: Connection, request: Request) -> RequestItem:
+    """Return a request as the inbox shows it; one that was opened before there were summaries gets one."""
+    item = (await request_items(conn, [request]))[0]
+    if item.summary is not None:
+        return item
+    return item.model_copy(update={"summary": await asyncio.to_thread(describe, request.tool, request.shown_input)})
 
 
 async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> list[RequestItem]:
@@ -94,10 +103,11 @@ async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> li
     tasks = await runs.tasks_of(conn, {each.run_id for each in listed if not is_external(each.agent)})
     doubts = await requests.doubts_of(conn, [each.id for each in listed])
     places = await calls.places_of(conn, [(each.run_id, each.tool_call_id) for each in listed])
-    return [
+    items = [
         RequestItem.model_validate(
             {
                 **vars(each),
+                "input": each.shown_input,
                 "step": places.get((each.run_id, each.tool_call_id), (None,))[0],
                 "doubts": doubts.get(each.id, Doubts()),
                 "tasks": [vars(task) for task in tasks.get(each.run_id, [])],
@@ -105,6 +115,9 @@ async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> li
         )
         for each in listed
     ]
+    with_secrets = {each.run_id for each in listed if each.masked_input is not None}
+    masks = {each: await Masks.of_run(conn, await existing_run(conn, each)) for each in sorted(with_secrets)}
+    return [_without_secrets(each, masks[each.run_id]) if each.run_id in masks else each for each in items]
 
 
 def _latest_message(run: runs.Run, path: Sequence[StoredMessage]) -> LatestMessage | None:
@@ -122,11 +135,17 @@ def _latest_message(run: runs.Run, path: Sequence[StoredMessage]) -> LatestMessa
     return None
 
 
-def _judgement(call: Call | None) -> Judgement | None:
+def _without_secrets(item: RequestItem, masks: Masks) -> RequestItem:
+    tasks = [masks.view(each, "task") for each in item.tasks]
+    return masks.view(item, "reason").model_copy(update={"tasks": tasks})
+
+
+def _judgement(call: Call | None, masks: Masks) -> Judgement | None:
     """Return the judge's opinion of a call; None: it gave none."""
     if call is None or not call.verdict:
         return None
-    return Verdict.model_validate_json(call.verdict).judged
+    judged = Verdict.model_validate_json(call.verdict).judged
+    return None if judged is None else masks.view(judged, "reason")
 
 
 def _neighbour(request: Request, request_ids: Sequence[str], side: Literal[-1, 1]) -> str | None:
@@ -141,7 +160,7 @@ def _neighbour(request: Request, request_ids: Sequence[str], side: Literal[-1, 1
     return request_ids[place] if 0 <= place < len(request_ids) else None
 
 
-async def _earlier(conn: Connection, request_id: str | None) -> EarlierApproval | None:
+async def _earlier(conn: Connection, request_id: str | None, masks: Masks) -> EarlierApproval | None:
     request = None if request_id is None else await requests.get(conn, request_id)
     if request is None or request.decided_by is None or request.decided_at is None:
         return None
@@ -149,11 +168,11 @@ async def _earlier(conn: Connection, request_id: str | None) -> EarlierApproval 
         request_id=request.id,
         decided_by=request.decided_by,
         decided_at=request.decided_at,
-        precondition=request.depends_on,
+        precondition=masks.optional(request.depends_on),
     )
 
 
-async def _decision_view(conn: Connection, request: Request) -> DecisionView | None:
+async def _decision_view(conn: Connection, request: Request, masks: Masks) -> DecisionView | None:
     """Return the winning answer; a decision without content has no row of its own."""
     if request.decision_id is None or request.verb is None or request.decided_by is None or request.decided_at is None:
         return None
@@ -161,9 +180,17 @@ async def _decision_view(conn: Connection, request: Request) -> DecisionView | N
     return DecisionView(
         id=request.decision_id,
         verb=request.verb,
-        args=content.args if content else None,
-        message=content.message if content else "",
+        args=_shown_args(request, content),
+        message=masks.text(content.message) if content else "",
         outcome=content.outcome if content else None,
         decided_by=request.decided_by,
         decided_at=request.decided_at,
     )
+
+
+def _shown_args(request: Request, content: Decision | None) -> str | None:
+    """Return the arguments or the answer of a decision as people see them."""
+    if content is None or content.args is None:
+        return None
+    tool = request.tool
+    return (tool.masked_input if content.verb == "edit" else tool.masked_answer)(content.args).text

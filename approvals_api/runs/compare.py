@@ -10,6 +10,7 @@ from typing import Final, get_args
 from pydantic import JsonValue
 
 from approvals_api.lookups import existing_run
+from approvals_api.runs.masks import Masks
 from approvals_api.runs.views import run_detail
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.policy import Verdict
@@ -46,8 +47,9 @@ MAX_INPUT_CHARS: Final = 200
 
 async def dry_run_report(conn: Connection, source: Run, dry_run: Run) -> DryRunReport:
     """Return how a dry run compares with its record so far. ``source``: the run that was recorded."""
-    recorded = await _recorded_calls(conn, source, dry_run)
-    repeated = await calls.of_run(conn, dry_run.id)
+    masks = await Masks.of(conn, [source.id, dry_run.id])
+    recorded = await _recorded_calls(conn, source, dry_run, masks)
+    repeated = list(map(masks.call, await calls.of_run(conn, dry_run.id)))
     diverged = [each for each in repeated if each.recorded_call_id is None]
     answered = {each.recorded_call_id for each in repeated}
     not_made = [each for name, each in recorded.items() if name not in answered]
@@ -69,11 +71,11 @@ async def dry_run_report(conn: Connection, source: Run, dry_run: Run) -> DryRunR
     )
 
 
-async def _recorded_calls(conn: Connection, source: Run, dry_run: Run) -> dict[str, Call]:
+async def _recorded_calls(conn: Connection, source: Run, dry_run: Run, masks: Masks) -> dict[str, Call]:
     """Return the calls of the record: those after the step where the dry run begins, without the engine's own."""
     first = (dry_run.forked_from_step or 0) if dry_run.forked_from_run_id == source.id else 0
     return {
-        each.tool_call_id: each
+        each.tool_call_id: masks.call(each)
         for each in await calls.of_run(conn, source.id)
         if each.step > first and each.tool_name != EXTEND_BUDGET
     }

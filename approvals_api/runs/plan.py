@@ -9,6 +9,7 @@ from typing import Any, Final
 from approvals_api.lookups import existing_run
 from approvals_api.runs.fork import fork_point
 from approvals_api.runs.lead import Lead, lead_after
+from approvals_api.runs.masks import Masks
 from approvals_api.runs.overrides import changed_overrides, overrides_view, tools_of
 from approvals_api.runs.start import published_agent
 from approvals_api.services import Services
@@ -98,8 +99,9 @@ async def _past_calls(conn: Connection, run: Run) -> list[PastCall]:
     statuses: dict[str, RequestStatus] = {
         each.tool_call_id: each.status for each in await requests.of_run(conn, run.id)
     }
+    masks = await Masks.of_run(conn, run)
     return [
-        _past_call(each, started.get(each.tool_call_id), statuses)
+        _past_call(masks.call(each), started.get(each.tool_call_id), statuses)
         for each in await calls.of_run(conn, run.id)
         if each.tool_name != EXTEND_BUDGET
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from approvals_api.lookups import existing_run
+from approvals_api.runs.masks import Masks
 from turngate.domain.conversation.clipping import whole_text
 from turngate.domain.errors import NotFoundError
 from turngate.domain.tools.results import Failure, Ok
@@ -44,4 +45,7 @@ async def whole_result(conn: Connection, run_id: str, tool_call_id: str) -> Stor
     if result is None:
         raise NotFoundError(f"call {tool_call_id!r} has no result yet: it is still open", code="no_result_yet")
     whole = None if call.whole_result is None else await whole_results.text_of(conn, call.whole_result)
-    return StoredResult(run=run, call=call, result=result, body=whole_text(result) if whole is None else whole)
+    masks = await Masks.of_run(conn, run)
+    result = masks.call(call).settled_result or result
+    body = whole_text(result) if whole is None else masks.json_text(whole, call)
+    return StoredResult(run=run, call=call, result=result, body=body)

@@ -10,6 +10,7 @@ from typing import Final, assert_never
 from approvals_api.gateway.workflow_status import PendingActivity, WorkflowLook
 from approvals_api.paging import one_page
 from approvals_api.runs import views as run_views
+from approvals_api.runs.masks import Masks
 from approvals_api.runs.step_views import call_view
 from approvals_api.services import Services
 from turngate.domain import contract
@@ -229,7 +230,8 @@ def is_stalled(waits_for: WaitReason, at: datetime, still_for: timedelta) -> boo
 
 async def _of(conn: Connection, run: Run) -> tuple[list[CallView], dict[str, ListedRequest]]:
     """Return the open calls of the run's newest step (all of them, if none is), and the pending request of each that has one."""
-    of_step = await calls.of_step(conn, run.id, run.step)
+    masks = await Masks.of(conn, [run.id])
+    of_step = [masks.call(each) for each in await calls.of_step(conn, run.id, run.step)]
     open_calls = [call for call in of_step if call.result is None]
     if not open_calls:
         return [call_view(call, (), None) for call in of_step], {}

@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from approvals_api.runs.masks import Masks
 from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.conversation.messages import ReasoningPart
 from turngate.domain.policy.policy import Verdict
@@ -120,11 +121,11 @@ def _waits_until(control_call: ControlCall | None, execution: Execution | None) 
 
 
 async def step_views(
-    conn: Connection, run: Run, taken: Sequence[Step], path: Sequence[StoredMessage]
+    conn: Connection, run: Run, taken: Sequence[Step], path: Sequence[StoredMessage], masks: Masks
 ) -> list[StepView]:
-    """Return the steps in order. ``path``: the messages up to the last response, oldest first."""
+    """Return the steps in order. ``path``: the messages up to the last response, oldest first, as people see them."""
     by_id = {stored.id: stored for stored in path}
-    calls_by_step = await _calls_by_step(conn, run)
+    calls_by_step = await _calls_by_step(conn, run, masks)
     nudges = {each.step: each.message.text for each in path if each.run_id == run.id and is_nudge(each.message)}
     messages_before = _messages_before(
         path, run, {each.id: each.sent_by for each in await queued_messages.taken_by(conn, run.id)}
@@ -139,10 +140,15 @@ async def step_views(
         )
         for step in taken
     ]
-    return await with_cuts(conn, run.id, views)
+    views = [masks.view(each, "corrective", "nudge") for each in views]
+    return [_masked_cut(each, masks) for each in await with_cuts(conn, run.id, views)]
 
 
-async def _calls_by_step(conn: Connection, run: Run) -> defaultdict[int, list[CallView]]:
+def _masked_cut(step: StepView, masks: Masks) -> StepView:
+    return step if step.cut is None else step.model_copy(update={"cut": masks.view(step.cut, "text")})
+
+
+async def _calls_by_step(conn: Connection, run: Run, masks: Masks) -> defaultdict[int, list[CallView]]:
     """Return the run's calls by step; empty for a step without calls."""
     executed = {execution.tool_call_id: execution for execution in await executions.of_run(conn, run.id)}
     requests_by_call: dict[str, list[Request]] = defaultdict(list)
@@ -150,7 +156,9 @@ async def _calls_by_step(conn: Connection, run: Run) -> defaultdict[int, list[Ca
         requests_by_call[request.tool_call_id].append(request)
     by_step: defaultdict[int, list[CallView]] = defaultdict(list)
     for call in await calls.of_run(conn, run.id):
-        by_step[call.step].append(call_view(call, requests_by_call[call.tool_call_id], executed.get(call.tool_call_id)))
+        by_step[call.step].append(
+            call_view(masks.call(call), requests_by_call[call.tool_call_id], executed.get(call.tool_call_id))
+        )
     by_step[1] = by_step.pop(0, []) + by_step[1]  # calls of the engine before the first step
     return by_step
 

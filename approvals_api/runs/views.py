@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from approvals_api.lookups import existing_run
 from approvals_api.paging import one_page
+from approvals_api.runs.masks import Masks
 from approvals_api.runs.overrides import overrides_view
 from approvals_api.runs.step_views import step_views
 from turngate.domain.errors import NotFoundError
@@ -23,6 +25,9 @@ from turngate.wire.agents import AgentView, agents_path
 from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.runs import MessageView, ParentCall, RunDetail, RunSummary, WaitingMessage
 from turngate.wire.view import Page
+
+RUN_TEXTS: Final = ("task", "reason")
+"""Of a run in a list: what a person or a program wrote into it."""
 
 
 async def agent_list(conn: Connection) -> list[AgentView]:
@@ -52,7 +57,8 @@ async def run_page(
     """Return one page of runs, newest first. ``started_by`` None: everyone's."""
     rows = await runs.page(conn, limit=limit + 1, before=before, status=status, started_by=started_by)
     listed, more = one_page(rows, limit)
-    return Page(items=[run_summary(run) for run in listed], next_cursor=more)
+    masks = await Masks.of(conn, [run.id for run in listed])
+    return Page(items=[masks.view(run_summary(run), *RUN_TEXTS) for run in listed], next_cursor=more)
 
 
 async def run_detail(conn: Connection, run_id: str) -> RunDetail:
@@ -61,13 +67,15 @@ async def run_detail(conn: Connection, run_id: str) -> RunDetail:
     taken = await steps.of_run(conn, run_id)
     # One walk yields every message of the run: its last response is a descendant of all the others.
     path = await messages.path_to(conn, taken[-1].assistant_message_id if taken else None)
+    masks = await Masks.of_run(conn, run, path)
+    path = [masks.message(each) for each in path]
     return RunDetail(
-        **run_summary(run).model_dump(),
-        steps=await step_views(conn, run, taken, path),
-        final_text=await _final_text(conn, run, path),
+        **masks.view(run_summary(run), *RUN_TEXTS).model_dump(),
+        steps=await step_views(conn, run, taken, path, masks),
+        final_text=masks.text(await _final_text(conn, run, path)),
         parent=await _parent_call(conn, run),
         waiting_messages=[
-            WaitingMessage.model_validate(each)
+            masks.view(WaitingMessage.model_validate(each), "text")
             for each in (await queued_messages.waiting(conn, run_id) if run.status == "running" else [])
         ],
         own=overrides_view(await overrides.get(conn, run.world)),
@@ -84,7 +92,9 @@ async def conversation_messages(conn: Connection, conversation_id: str) -> list[
     """Return the conversation from its first message to its head; raises NotFoundError."""
     if not await messages.conversation_exists(conn, conversation_id):
         raise NotFoundError(f"there is no conversation {conversation_id!r}")
-    return message_views(await messages.path_to(conn, await messages.head_of(conn, conversation_id)))
+    path = await messages.path_to(conn, await messages.head_of(conn, conversation_id))
+    masks = await Masks.of(conn, {each.run_id for each in path if each.run_id is not None})
+    return message_views([masks.message(each) for each in path])
 
 
 def run_summary(run: Run) -> RunSummary:

@@ -33,7 +33,7 @@ NULLS = {
     "decided_at", "child_run_id", "signal", "whole_result", "idempotency_key", "runs.parent_run_id",
     "runs.parent_tool_call_id", "forked_from_run_id", "parent_id", "grant_wanted", "plan", "results_message_id",
     "disabled_at", "password_hash", "oidc_issuer", "oidc_subject", "preview_kind", "preview", "gathering_since",
-    "replay_of_run_id", "deleted_at", "deleted_by", "removed_at",
+    "replay_of_run_id", "deleted_at", "deleted_by", "removed_at", "masked_input",
 }  # fmt: skip
 """Columns whose emptiness means something; the states that need them set them."""
 

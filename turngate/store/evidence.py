@@ -49,7 +49,7 @@ REQUEST_FIELDS: Final = (
     "agent_words", "preview_kind", "preview", "not_by", "expires_at", "created_at", "path", "quorum",
 )  # fmt: skip
 """What never changes in a request once it is open. Its terms change when it climbs its ladder, and have a digest of their own."""
-ADDED_TO_REQUESTS: Final = ("origins", "summary")
+ADDED_TO_REQUESTS: Final = ("origins", "summary", "masked_input")
 CALL_FIELDS: Final = (
     "run_id", "tool_call_id", "step", "position", "tool_name", "input", "repeat_key", "digest", "policy_version", "effect",
 )  # fmt: skip
@@ -82,7 +82,8 @@ def request_digest(request: Request) -> str:
 
 def call_row_digest(call: Call) -> str:
     """Return the digest of a call as it was planned, with what policy says of it."""
-    return _digest(call, (*CALL_FIELDS, "disposition", "verdict", "recorded_call_id"))
+    manifest = () if call.manifest is None else ("manifest",)
+    return _digest(call, (*CALL_FIELDS, "disposition", "verdict", "recorded_call_id", *manifest))
 
 
 def calls_digest(planned: Iterable[Call]) -> str:

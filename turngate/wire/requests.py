@@ -38,6 +38,8 @@ class LatestMessage(View):
 class RequestItem(View):
     """A request in the inbox. ``input``: the exact text that would run. ``path``: the agents that lead to it, with ``/`` between.
 
+    Secrets in ``input`` are marks, such as ``⟦secret 1⟧``. An edit that sends a mark back keeps the secret.
+
     ``tasks``: of its run and of those above it, the topmost first. A person wrote the first one; the others are the words of the
     agent above. Empty for an external call.
 

@@ -11,6 +11,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.text.json_pointers import checked_pointer
 from turngate.domain.tools.control_calls import ControlCall
 from turngate.domain.tools.declared_parts import (
     Handler,
@@ -68,6 +69,10 @@ class ToolOptions(_HeldOptions, total=False):
 
     failures: Sequence[type[ToolFailure]]
     """The ToolFailure classes the handler may raise."""
+    secret: Sequence[str]
+    """JSON pointers of secret places in its arguments and its success, such as ``/token`` or ``/accounts/*/password`` (``*``:
+    every member or item). ``SecretStr``, ``format: password`` and ``writeOnly`` in their types declare the same. People see a
+    mark in place of what is there until they reveal it; the handler gets the value."""
     probe: Callable[..., Any] | None
     """``(key: str, …services)`` → :class:`Happened`, :class:`DidNotHappen` or None, for a ``once`` call whose worker was
     lost; ``key`` is the idempotency key the handler had."""
@@ -151,6 +156,7 @@ def declare_tool(
     precondition = options.pop("precondition", None)
     origin = options.pop("origin", None)
     handler = options.pop("handler", None)
+    secret = tuple(checked_pointer(each) for each in options.pop("secret", ()))
     held: _HeldOptions = options
     declared = Tool(
         name=name,
@@ -163,6 +169,7 @@ def declare_tool(
         probe=None if probe is None else probe_of(probe, name),
         precondition=None if precondition is None else precondition_of(precondition, parameters, name),
         origin=dict(origin or {}),
+        secret=secret,
         declared_in=declaring_module(),
         **held,
     )

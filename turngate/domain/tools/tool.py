@@ -28,6 +28,16 @@ from turngate.domain.tools.parameters import ModelParameters, NoParameters, Para
 from turngate.domain.tools.presentation import PRESENTATION, Presentation, Presenter, bounded, default_presentation
 from turngate.domain.tools.preview import Previewer
 from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.secrets import (
+    Masked,
+    has_secrets,
+    mask_json,
+    mask_text,
+    mask_value,
+    masked_strings,
+    with_secrets,
+    without_examples,
+)
 
 Effect = Literal["read", "idempotent", "once"]
 ToolKind = Literal["local", "provider", "signal", "interaction", "agent", "external"]
@@ -71,6 +81,44 @@ class ToolManifest(BaseModel):
         unused = {name for name in _ADDED_LATER if not getattr(self, name)}
         content = self.model_dump(mode="json", exclude=unused)
         return framed_sha256(json.dumps(content, sort_keys=True, separators=(",", ":")))
+
+    @cached_property
+    def has_secrets(self) -> bool:
+        """Whether an argument, or a field of a result, is declared secret."""
+        return any(has_secrets(each) for each in (self.parameters, self.success, *self.failure_schemas.values()))
+
+    def masked_input(self, raw_input: str) -> Masked:
+        """Return a call's arguments as people see them."""
+        return mask_json(raw_input, self.parameters) if self.has_secrets else Masked(text=raw_input)
+
+    def masked_answer(self, raw: str) -> Masked:
+        """Return a value of its success type as people see it: an answer, or the result of a lost call."""
+        return mask_json(raw, self.success, self._wrapped) if self.has_secrets else Masked(text=raw)
+
+    def masked_result(self, result: Ok | Failure, values: frozenset[str]) -> tuple[Ok | Failure, frozenset[str]]:
+        """Return a call's result as people see it, and the secret texts in it. ``values``: those of its arguments."""
+        if isinstance(result, Ok):
+            value, own = mask_value(result.value, self.success, self._wrapped)
+            masked = masked_strings(value, values | own)
+            return Ok(value=masked if isinstance(masked, dict) else {}), own
+        fields, own = mask_value(result.fields, self.failure_schemas.get(result.kind, {}))
+        masked = masked_strings(fields, values | own)
+        reason = mask_text(result.reason, values | own)
+        return Failure(kind=result.kind, reason=reason, fields=masked if isinstance(masked, dict) else {}), own
+
+    @property
+    def _wrapped(self) -> dict[str, JsonValue]:
+        """The schema of a success that is no object, as results have it."""
+        return {"properties": {"value": self.success}}
+
+    @cached_property
+    def without_examples(self) -> ToolManifest:
+        """The descriptor without values that its schemas give for secret places: defaults, examples, constants."""
+        if not self.has_secrets:
+            return self
+        failures = {kind: without_examples(schema) for kind, schema in self.failure_schemas.items()}
+        own = {name: without_examples(getattr(self, name)) for name in ("parameters", "success")}
+        return self.model_copy(update={**own, "failure_schemas": failures})
 
 
 class ProcessConfinement(BaseModel):
@@ -118,7 +166,8 @@ class Tool:
     the agent that answers, and decoded parameters → the task as the sub-agent reads it. ``brings``: that agent itself,
     unless the app has it anyway; an App resolves the name, and knows what is brought. ``confinement``: of a tool that starts
     processes: decoded parameters → how this machine confines them. ``precondition_keeps_fresh``: whether an unchanged
-    precondition lets an old approval count. ``untrusted``: anyone may have written what it returns. ``summary``: what a call
+    precondition lets an old approval count. ``untrusted``: anyone may have written what it returns. ``secret``: JSON pointers of
+    secret places in its arguments and its success, besides those that their types declare. ``summary``: what a call
     does, in one sentence; None: Turngate renders one (:mod:`turngate.domain.tools.summary`).
     """
 
@@ -137,6 +186,7 @@ class Tool:
     strict: bool = False
     untrusted: bool = False
     summary: Summary | None = None
+    secret: tuple[str, ...] = ()
     preview: Previewer | None = None
     probe: Injected | None = None
     precondition: Injected | None = None
@@ -178,12 +228,22 @@ class Tool:
             ) from error
 
     def _described(self) -> ToolManifest:
+        parameters = self.parameters.json_schema()
+        success = self.success.json_schema() if self.success_schema is None else self.success_schema
+        for pointer in self.secret:
+            in_parameters, in_success = with_secrets(parameters, pointer), with_secrets(success, pointer)
+            if in_parameters is None and in_success is None:
+                raise ConfigurationError(
+                    f"tool {self.name!r} has nothing at {pointer!r}, which its secret= names: write the JSON pointer of an "
+                    'argument or of a field of its success, such as "/token" or "/accounts/*/password"'
+                )
+            parameters, success = in_parameters or parameters, in_success or success
         return ToolManifest(
             name=self.name,
             description=self.description,
             kind=self.kind,
-            parameters=self.parameters.json_schema(),
-            success=self.success.json_schema() if self.success_schema is None else self.success_schema,
+            parameters=parameters,
+            success=success,
             effect=self.effect,
             failures=tuple(failure.kind for failure in self.failures),
             strict=self.strict,

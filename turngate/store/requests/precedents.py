@@ -39,7 +39,7 @@ _DECIDED = (
 )
 _NEWEST_ADDED = select(func.max(precedents.c.seq))
 # Longer arguments are compared as text, by their beginning: the one character more shows that they are.
-_READ = func.substr(requests.c.input, 1, MAX_READ_CHARS + 1).label("input")
+_READ = func.substr(func.coalesce(requests.c.masked_input, requests.c.input), 1, MAX_READ_CHARS + 1).label("input")
 _OF_TOOL = precedents.c.tool_name == bindparam("tool")
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Select,
+    and_,
     bindparam,
     delete,
     func,
@@ -113,14 +114,18 @@ def _conditions(wanted: InboxFilter) -> list[ColumnElement[bool]]:
 def _has(place: int) -> ColumnElement[bool]:
     """Return the condition that a word of the search occurs in a request or in its run's task."""
     word: BindParameter[str] = bindparam(f"word_{place}")
-    columns = (
-        requests.c[name] for name in ("tool_name", "input", "agent", "path", "id", "run_id", "claimed_by", "decided_by")
+    names = ("tool_name", "agent", "path", "id", "run_id", "claimed_by", "decided_by")
+    # What people may not see, they may not find: a search that finds a secret confirms a guess of it.
+    visible_input = func.coalesce(requests.c.masked_input, requests.c.input)
+    of_run = or_(
+        and_(requests.c.masked_input.is_(None), runs.c.task.ilike(word, escape=ESCAPE)),
+        runs.c.started_by.ilike(word, escape=ESCAPE),
     )
-    of_run = (runs.c.task.ilike(word, escape=ESCAPE), runs.c.started_by.ilike(word, escape=ESCAPE))
     return or_(
-        *(column.ilike(word, escape=ESCAPE) for column in columns),
-        requests.c.input.ilike(bindparam(f"json_{place}"), escape=ESCAPE),
-        select(runs.c.id).where(runs.c.id == requests.c.run_id, or_(*of_run)).exists(),
+        *(requests.c[name].ilike(word, escape=ESCAPE) for name in names),
+        visible_input.ilike(word, escape=ESCAPE),
+        visible_input.ilike(bindparam(f"json_{place}"), escape=ESCAPE),
+        select(runs.c.id).where(runs.c.id == requests.c.run_id, of_run).exists(),
     )
 
 
@@ -241,8 +246,9 @@ _DECIDE_AS_SEEN = Together(_SETTLE_AS_SEEN, decisions, guarded=True)
 class ListedRequest:
     """One line of the inbox: a request without what weighs most. ``input``: the exact text that would run.
 
-    ``path``: the agents from the run that a person started down to this one, joined by ``/``. ``urgent_at``: its place
-    among pending ones (:func:`turngate.domain.runs.inbox.urgent_at`). ``approvals``: how many of the ``quorum`` it has.
+    ``masked_input``: that text as people see it, if it holds secrets. ``path``: the agents from the run that a person started
+    down to this one, joined by ``/``. ``urgent_at``: its place among pending ones
+    (:func:`turngate.domain.runs.inbox.urgent_at`). ``approvals``: how many of the ``quorum`` it has.
     ``rungs_climbed``: of its ladder. ``parked_at``: it ran out of time and waits on.
     ``claimed_by``, ``claimed_until``: who has taken it on, and until when that counts. ``summary``: what the call does, in one
     sentence; None: it was opened before there was one.
@@ -274,6 +280,12 @@ class ListedRequest:
     claimed_by: str | None = None
     claimed_until: str | None = None
     summary: str | None = None
+    masked_input: str | None = None
+
+    @property
+    def shown_input(self) -> str:
+        """Its arguments as people see them."""
+        return self.input if self.masked_input is None else self.masked_input
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from sqlalchemy import Select, bindparam, func, insert, select, tuple_, update
 from turngate.domain.digest import call_digest
 from turngate.domain.runs.budgets import AFTER_THE_STEP
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
-from turngate.domain.tools.tool import Tool
+from turngate.domain.tools.tool import Tool, ToolManifest
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.storable import storable, stored_digest
@@ -56,7 +56,8 @@ class Call:
     text that runs in place of ``input`` when an operator edited the call. ``signal``: JSON of what the call asks of the
     run. ``child_run_id``: the sub-agent's run that answers it. ``presentation``: JSON of what people are shown of it.
     ``whole_result``: digest of the whole result, where the model is shown a part. ``recorded_call_id``: in a dry run,
-    the call of the other run whose result this one was given.
+    the call of the other run whose result this one was given. ``manifest``: JSON of its tool's declaration, if that declares
+    secrets.
     """
 
     run_id: str
@@ -79,6 +80,18 @@ class Call:
     presentation: str | None = None
     whole_result: str | None = None
     recorded_call_id: str | None = None
+    manifest: str | None = None
+
+    @property
+    def tool(self) -> ToolManifest | None:
+        """The declaration of its tool, if that declares secrets."""
+        return None if self.manifest is None else ToolManifest.model_validate_json(self.manifest)
+
+    @property
+    def masked_input(self) -> str | None:
+        """What will run as people see it, if it holds secrets."""
+        masked = None if self.tool is None else self.tool.masked_input(self.running_input)
+        return masked.text if masked is not None and masked.secrets else None
 
     @property
     def running_input(self) -> str:
@@ -183,6 +196,12 @@ async def count(conn: Connection, run_id: str) -> int:
 async def of_run(conn: Connection, run_id: str) -> list[Call]:
     """Return all calls of a run, by step and position."""
     query = select(calls).where(calls.c.run_id == run_id).order_by(calls.c.step, calls.c.position)
+    return [Call(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def with_secrets(conn: Connection, run_ids: Collection[str]) -> list[Call]:
+    """Return the calls of these runs whose tools declare secrets; an index has them."""
+    query = select(calls).where(calls.c.run_id.in_(run_ids), calls.c.manifest.is_not(None))
     return [Call(**row) for row in (await conn.execute(query)).mappings()]
 
 

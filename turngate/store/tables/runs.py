@@ -203,6 +203,14 @@ calls = Table(
     Column("whole_result", StorableString(64)),
     # In a dry run: the call of the other run whose recorded result this one was given. NULL there: it diverged.
     Column("recorded_call_id", StorableString(255)),
+    # The declaration of its tool (JSON of ToolManifest), if that declares secrets: by it they are masked for people.
+    Column("manifest", StorableText),
+    Index(
+        "ix_calls_with_secrets",
+        "run_id",
+        sqlite_where=text("manifest IS NOT NULL"),
+        postgresql_where=text("manifest IS NOT NULL"),
+    ),
     Index("ix_calls_run_id_step", "run_id", "step", "position"),
     Index("ix_calls_repeat_key", "run_id", "repeat_key"),
 )

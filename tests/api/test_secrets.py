@@ -1,0 +1,244 @@
+"""Secrets of calls on every surface of the API and the pages, and what reaches the tool, the model and the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel, Field, SecretStr, ValidationInfo, field_validator
+from support.api_server import Api, api_on, serving, session_for
+from support.engine import call, says, stack
+from temporalio.client import Client
+
+from approvals_api.app import create_app
+from approvals_api.gateway.client import Gateway
+from approvals_api.settings import ApiSettings
+from turngate import Preview, ToolFailure, tool
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.models.port import ModelRequest
+from turngate.store.database import Database
+from turngate.store.events import events
+from turngate.store.runs import runs
+
+PASSWORD, TOKEN, COOKIE, PIN, DEFAULT = "hunter2-Zx9", "tok/~en-“ü”-77", "c00kie-41", "83910274", "d3fault-word"
+PLANTED = (PASSWORD, TOKEN, COOKIE, PIN, DEFAULT)
+
+
+class Account(BaseModel):
+    user: str
+    password: SecretStr
+
+
+class Login(BaseModel):
+    accounts: list[Account]
+    token: str = DEFAULT
+    pin: int = Field(default=0, json_schema_extra={"writeOnly": True})
+    note: str = ""
+
+    @field_validator("note")
+    @classmethod
+    def check(cls, note: str, info: ValidationInfo) -> str:
+        if note == "bad":
+            raise ValueError(f"not with {info.data['token']}")
+        return note
+
+
+class Session(BaseModel):
+    cookie: str
+    used: str
+
+
+class Refused(ToolFailure):
+    reason: str
+
+
+received: list[Login] = []
+
+
+def depends_on(params: Login) -> dict[str, str]:
+    return {"token": params.token}
+
+
+@tool(
+    effect="once",
+    ask=True,
+    secret=["/token", "/cookie"],
+    failures=[Refused],
+    preview=lambda params, _workspace: Preview(
+        kind="text", text=f"Log in with {params.accounts[0].password.get_secret_value()} and {params.token!r}"
+    ),
+    precondition=depends_on,
+)
+async def log_in(params: Login) -> Session:
+    """Log in somewhere."""
+    received.append(params)
+    if params.note == "refuse":
+        raise Refused(reason=f"the service does not know {params.token} and {params.pin}")
+    return Session(cookie=COOKIE, used=params.accounts[0].password.get_secret_value())
+
+
+LOGIN = {"accounts": [{"user": "ada", "password": PASSWORD}], "token": TOKEN, "pin": int(PIN)}
+
+
+class Plans:
+    """Makes the call that the task names in JSON, then answers with what it read."""
+
+    name = "scripted:test"
+
+    def __init__(self) -> None:
+        self.seen: list[ModelRequest] = []
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        self.seen.append(request)
+        last = request.messages[-1]
+        if last.role != "user":
+            return says(f"Logged in with {PASSWORD}: {TOKEN}.")
+        return says(f"I log in with {PASSWORD}.", call("log_in", json.dumps({**LOGIN, "note": last.text.split()[0]})))
+
+    async def aclose(self) -> None:
+        return None
+
+
+@pytest.fixture
+def model() -> Plans:
+    received.clear()
+    return Plans()
+
+
+@pytest.fixture
+async def vault(client: Client, sqlite: Database, model: Plans) -> AsyncIterator[Api]:
+    async with stack(client, sqlite, log_in, model=model) as engine, api_on(engine, Gateway(client)) as api:
+        yield api
+
+
+@pytest.fixture
+async def person(client: Client, vault: Api) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser without JavaScript, logged in."""
+    app = create_app(database=vault.stack.database, gateway=Gateway(client), settings=ApiSettings())
+    cookies = await session_for(vault.stack.database, "ada")
+    async with (
+        serving(app) as url,
+        httpx.AsyncClient(base_url=url, cookies=cookies, headers={"Origin": url}, trust_env=False, timeout=30) as http,
+    ):
+        yield http
+
+
+def assert_masked(text: str, where: str) -> None:
+    forms = [(each, form) for each in PLANTED for form in {each, json.dumps(each)[1:-1], each.replace("“", "&#34;")}]
+    assert [each for each, form in forms if form in text] == [], where
+
+
+async def surfaces(vault: Api, person: httpx.AsyncClient, run: str, request: str, *, settled: bool) -> dict[str, str]:
+    """What is read of a run on each surface."""
+    detail = (await vault.operator.get(f"/api/v1/runs/{run}")).json()
+    call_id = detail["steps"][0]["calls"][0]["tool_call_id"]
+    api = [
+        f"/requests/{request}", "/requests", "/requests?status=all", f"/runs/{run}", "/runs", f"/runs/{run}/explanation",
+        f"/conversations/{detail['conversation_id']}/messages", "/audit", "/grants",
+        "/policy", "/agents", "/stuck-runs", "/requests/count",
+    ]  # fmt: skip
+    pages = [
+        "/", "/?status=decided", f"/requests/{request}", f"/runs/{run}", "/runs", f"/runs/{run}/conversation", "/audit",
+        "/grants", f"/requests/bulk?run_id={run}",
+    ]  # fmt: skip
+    if settled:
+        api.append(f"/runs/{run}/calls/{call_id}/result")
+        pages += [
+            f"/runs/{run}/result?call={call_id}",
+            f"/runs/{run}/result.txt?call={call_id}",
+            f"/runs/{run}/fork?step=1",
+        ]
+    answers = {f"/api/v1{path}": await vault.operator.get(f"/api/v1{path}") for path in api}
+    answers |= {path: await person.get(path) for path in pages}
+    assert {path: answer.status_code for path, answer in answers.items() if answer.status_code != 200} == {}
+    return {path: answer.text for path, answer in answers.items()}
+
+
+async def finished(vault: Api, started: dict[str, Any]) -> runs.Run:
+    async with vault.stack.database.read() as conn:
+        run = await runs.get(conn, started["id"])
+    assert run is not None
+    return await vault.stack.ended(run)
+
+
+async def events_of(vault: Api, run: str) -> str:
+    async with vault.stack.database.read() as conn:
+        return json.dumps([dict(each.payload) for each in await events.after(conn, 0, run_id=run)])
+
+
+@pytest.mark.parametrize(("note", "verb"), [("plain", "approve"), ("refuse", "approve"), ("plain", "reject")])
+async def test_no_surface_shows_a_secret(
+    vault: Api, person: httpx.AsyncClient, model: Plans, note: str, verb: str
+) -> None:
+    """While a call waits and after it ran, failed or was rejected; the tool and the model get what was sent."""
+    started = await vault.start(f"{note} use {PASSWORD} to log in")
+    request = await vault.request(started)
+    assert request["input"].count("⟦secret ") == 3
+    for path, text in (await surfaces(vault, person, started["id"], request["id"], settled=False)).items():
+        assert_masked(text, f"{path} while it waits")
+    answer = await vault.decide(request, verb, message=f"I know {TOKEN}.")
+    assert answer.status_code == 200, answer.text
+    await finished(vault, started)
+    for path, text in (await surfaces(vault, person, started["id"], request["id"], settled=True)).items():
+        assert_masked(text, f"{path} afterwards")
+    assert_masked(await events_of(vault, started["id"]), "events")
+    assert PASSWORD in model.seen[-1].messages[-2].calls[0].input
+    if verb == "approve":
+        assert (received[-1].token, received[-1].pin) == (TOKEN, int(PIN))
+
+
+async def test_a_search_does_not_confirm_a_guess(vault: Api) -> None:
+    """A word that is only in a secret, or in the task of a call with secrets, finds nothing; others do."""
+    await vault.gated(f"plain use {PASSWORD} to log in")
+
+    async def matches(word: str) -> int:
+        return len((await vault.operator.get("/api/v1/requests", params={"search": word})).json()["items"])
+
+    assert [await matches(word) for word in ("ada", "hunter2", PIN, TOKEN, "~/en-", "log_in")] == [1, 0, 0, 0, 0, 1]
+
+
+async def test_i6_an_edit_that_leaves_the_marks_runs_with_the_secrets(vault: Api) -> None:
+    """Only what was typed changes, and the new secret is as hidden as the old ones."""
+    request = await vault.gated("plain log in")
+    args: dict[str, Any] = {**json.loads(request["input"]), "note": "edited", "token": "n3w-token-99"}
+    moved = {**args, "note": args["accounts"][0]["password"]}
+    refused = await vault.decide(request, "edit", args=moved)
+    assert (refused.status_code, "a masked value may only be where it was" in refused.text) == (422, True)
+    assert (await vault.decide(request, "edit", args=args)).status_code == 200
+    run = (await vault.operator.get(f"/api/v1/runs/{request['run_id']}")).json()
+    await finished(vault, run)
+    (ran,) = received
+    assert (ran.accounts[0].password.get_secret_value(), ran.token, ran.note) == (PASSWORD, "n3w-token-99", "edited")
+    for path in (f"/runs/{run['id']}", f"/requests/{request['id']}"):
+        text = (await vault.operator.get(f"/api/v1{path}")).text
+        assert_masked(text, path)
+        assert "n3w-token-99" not in text
+
+
+async def test_the_edit_form_holds_marks_and_keeps_the_secrets(vault: Api, person: httpx.AsyncClient) -> None:
+    """Without JavaScript: the form that comes back with marks runs with the secrets."""
+    request = await vault.gated("plain log in")
+    page = (await person.get(f"/requests/{request['id']}")).text
+    assert_masked(page, "edit form")
+    assert page.count("⟦secret 1⟧") >= 2
+
+
+async def test_a_grant_never_holds_a_secret(vault: Api) -> None:
+    """The pattern of a call with secrets has marks: such a grant is refused with the fix, and one that leaves them open works."""
+    request = await vault.gated("plain log in")
+    preview = await vault.operator.post("/api/v1/grants/preview", json={"request_id": request["id"]})
+    assert_masked(preview.text, "grant preview")
+    grant = {"pattern": preview.json()["pattern"], "scope": "run", "expires_after_seconds": 600, "max_uses": 2}
+    refused = await vault.decide(request, "approve", grant=grant)
+    assert (refused.status_code, "leave that argument open" in refused.text) == (422, True), refused.text
+
+
+async def test_arguments_that_do_not_fit_are_masked_too(vault: Api, person: httpx.AsyncClient) -> None:
+    """A call that planning closed keeps its tool's declaration: the complaint quotes the secret, the page does not."""
+    run = await finished(vault, await vault.start("bad log in"))
+    for answer in (await vault.operator.get(f"/api/v1/runs/{run.id}"), await person.get(f"/runs/{run.id}")):
+        assert "not with ⟦secret⟧" in answer.text
+        assert_masked(answer.text, str(answer.url))

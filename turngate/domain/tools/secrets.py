@@ -1,0 +1,490 @@
+"""Secrets in a tool's arguments and results: where a schema says they are, and how a text is shown without them. Pure.
+
+A place is secret if a schema that may apply to it says ``writeOnly: true`` or ``format: "password"`` (pydantic's ``SecretStr``
+does), whatever the other branches of a union say. Its value is replaced by a mark with a number of its own, so that
+neither the length of a secret nor whether two are equal can be seen. An edit sends the mark back in place of the secret.
+
+What can't be read for certain (no JSON, too deep, a schema without end) is masked whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+from pydantic import JsonValue
+
+from turngate.domain.text.json_pointers import pointer_of, tokens_of
+from turngate.domain.text.json_text import MAX_DEPTH, quote
+
+Schema = Mapping[str, Any]
+
+MASKED: Final = "⟦secret⟧"
+"""What replaces a secret in a text that no one edits."""
+MARK: Final = "⟦secret {}⟧"
+_BEGIN: Final = "⟦secret"
+_MARK: Final = re.compile(r"⟦secret ([1-9][0-9]{0,6})⟧")
+_JSON: Final = json.JSONDecoder(parse_int=str, parse_float=str)
+_SPACE: Final = re.compile(r"[ \t\n\r]*+")
+MIN_CHARS: Final = 4
+"""Of a secret that is also looked for in other texts: a shorter one is in every text."""
+_MOST_TRIES: Final = 100
+MAX_STEPS: Final = 200_000
+"""Schemas that are looked at for one document."""
+ANY: Final = "*"
+"""In a pointer of ``secret=``: every member, every item."""
+
+
+def has_secrets(schema: JsonValue) -> bool:
+    """Tell whether a schema says anywhere that something is secret."""
+    return any(isinstance(each, Mapping) and _is_secret(each) for each in _inside(schema))
+
+
+def _is_secret(schema: Schema) -> bool:
+    return schema.get("writeOnly") is True or schema.get("format") == "password"
+
+
+def _inside(value: object) -> Iterator[object]:
+    """Yield a JSON value and everything inside it."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if isinstance(each, Mapping):
+            waiting.extend(each.values())
+        elif isinstance(each, list):
+            waiting.extend(each)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secret:
+    """One secret of a document. ``pointer``: where it is; ``raw``: its exact JSON text."""
+
+    pointer: str
+    raw: str
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """The texts in it, and its numbers as they were written."""
+        try:
+            value = json.loads(self.raw, parse_int=str, parse_float=str)
+        except (ValueError, RecursionError):
+            yield self.raw
+            return
+        yield from (each for each in _inside(value) if isinstance(each, str))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masked:
+    """A JSON text as people see it. ``secrets``: those that its marks stand for, in their order, from number 1."""
+
+    text: str
+    secrets: Sequence[Secret] = ()
+
+    @property
+    def values(self) -> frozenset[str]:
+        """The secret texts that are worth looking for in other texts."""
+        return frozenset(text for each in self.secrets for text in each.texts if len(text) >= MIN_CHARS)
+
+
+def mask_json(raw: str, *schemas: Schema) -> Masked:
+    """Return a JSON text with each secret replaced by a mark; everything else stays byte for byte.
+
+    ``schemas``: all that apply to the whole document. A text that says what only a mark may say is masked, too.
+    """
+    if not any(has_secrets(dict(each)) for each in schemas):
+        return Masked(text=raw)
+    try:
+        spots = _read(raw, schemas)
+    except (ValueError, IndexError, RecursionError):
+        spots = [_Spot("", 0, len(raw), declared=True)]
+    pieces: list[str] = []
+    last = 0
+    for number, each in enumerate(spots, 1):
+        pieces += [raw[last : each.start], quote(MARK.format(number))]
+        last = each.end
+    secrets = tuple(Secret(pointer=each.pointer, raw=raw[each.start : each.end]) for each in spots)
+    return Masked(text="".join([*pieces, raw[last:]]), secrets=secrets)
+
+
+def mask_value(value: JsonValue, *schemas: Schema) -> tuple[JsonValue, frozenset[str]]:
+    """Return a JSON value without its secrets, and their texts."""
+    masked = mask_json(json.dumps(value), *schemas)
+    return (json.loads(masked.text), masked.values) if masked.secrets else (value, frozenset())
+
+
+def mask_text(text: str, values: Collection[str]) -> str:
+    """Return a text with these values masked, as they are or as they are written in JSON or Python; the longest first."""
+    forms = {form for value in values for form in _forms(value) if form in text}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, MASKED)
+    for value in values:
+        text = _without_beginning(text, value)
+    return text
+
+
+def _without_beginning(text: str, value: str) -> str:
+    """Return a text whose end is the beginning of a value without that: it was cut there, as a task in a list is."""
+    at = text.find(value[:MIN_CHARS], max(0, len(text) - len(value)))
+    for _try in range(_MOST_TRIES):
+        if at < 0:
+            break
+        if value.startswith(text[at:]):
+            return text[:at] + MASKED
+        at = text.find(value[:MIN_CHARS], at + 1)
+    return text
+
+
+def _forms(value: str) -> tuple[str, ...]:
+    return value, quote(value)[1:-1], json.dumps(value)[1:-1], repr(value)[1:-1]
+
+
+def masked_strings(value: JsonValue, values: frozenset[str]) -> JsonValue:
+    """Return a JSON value with these secret texts masked in all of its texts."""
+    if not values:
+        return value
+    match value:
+        case str():
+            return mask_text(value, values)
+        case dict():
+            return {mask_text(name, values): masked_strings(each, values) for name, each in value.items()}
+        case list():
+            return [masked_strings(each, values) for each in value]
+        case int() | float() if not isinstance(value, bool) and json.dumps(value) in values:
+            return MASKED
+        case _:
+            return value
+
+
+def without_examples(schema: JsonValue, root: Schema | None = None) -> JsonValue:
+    """Return a schema without values for its secret places: defaults, examples, constants. ``root``: what it is a part of."""
+    if isinstance(schema, list):
+        return [without_examples(each, root) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    whole = schema if root is None else root
+    inner = {name: without_examples(each, whole) for name, each in schema.items()}
+    for name in _VALUES & schema.keys():
+        value = schema[name]
+        values = value if name in {"examples", "enum"} and isinstance(value, list) else [value]
+        if any(_read(json.dumps(each), [schema], [whole]) for each in values):
+            del inner[name]
+    return inner
+
+
+_VALUES: Final = frozenset({"default", "examples", "example", "enum", "const"})
+
+
+def has_marks(raw: str) -> bool:
+    """Tell whether a JSON text may have marks, plain or escaped."""
+    return _BEGIN in raw or "\\u27e6" in raw.lower()
+
+
+def unmask_json(edited: str, original: Masked, *schemas: Schema) -> str:
+    """Return an edited JSON text with the secrets of the original in place of their marks.
+
+    Raises ValueError, which says the fix: a mark is where no secret belongs, so that its secret would be shown from there on;
+    it is only part of a text; or the original has no secret of that number.
+    """
+    if not original.secrets or not has_marks(edited):
+        return edited
+    try:
+        spots = _read(edited, schemas)
+    except (IndexError, RecursionError):
+        raise ValueError("the arguments can't be read: send a JSON object") from None
+    pieces: list[str] = []
+    last = 0
+    for each in spots:
+        real = _real(each, edited[each.start : each.end], original)
+        pieces += [edited[last : each.start], real]
+        last = each.end
+    return "".join([*pieces, edited[last:]])
+
+
+def _real(spot: _Spot, raw: str, original: Masked) -> str:
+    """Return the JSON text that belongs to a place of an edited document. Raises ValueError."""
+    if not has_marks(raw):
+        return raw
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        value = None
+    match = _MARK.fullmatch(value) if isinstance(value, str) else None
+    if not spot.declared:
+        raise ValueError(f"{spot.pointer}: a masked value may only be where it was: elsewhere it would be shown")
+    if match is None:
+        raise ValueError(f"{spot.pointer}: leave the masked value as it is, or type a whole new one")
+    number = int(match[1])
+    if number > len(original.secrets):
+        raise ValueError(f"{spot.pointer}: this mark stands for no value of the call: type a new one")
+    return original.secrets[number - 1].raw
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """A place to mask. ``declared``: the schema says so; else its text says what only a mark may say."""
+
+    pointer: str
+    start: int
+    end: int
+    declared: bool
+
+
+def _read(raw: str, schemas: Sequence[Schema], roots: Sequence[Schema] = ()) -> list[_Spot]:
+    """Return what to mask, in order. Raises ValueError, IndexError or RecursionError where the text can't be read.
+
+    ``roots``: what references lead into; empty: the schemas themselves.
+    """
+    return _Reader(raw, _Places(schemas, roots or schemas)).read()
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """The schemas that apply to one place."""
+
+    schemas: tuple[Schema, ...]
+    secret: bool
+
+
+class _Places:
+    """Which places of a document are secret, by all schemas that may apply to them."""
+
+    def __init__(self, schemas: Sequence[Schema], roots: Sequence[Schema]) -> None:
+        self._roots = roots
+        self._steps = 0
+        self._named: dict[str, Schema] = {
+            name: each for each in _inside(list(roots)) if isinstance(each, Mapping) for name in _names(each)
+        }
+        self._inside: dict[tuple[_State, str | int], _State] = {}
+        self._states: dict[tuple[int, ...], _State] = {}
+        self.top = self._closed(schemas)
+
+    def inside(self, state: _State, name: str | int) -> _State:
+        """Return the schemas of a member or item."""
+        known = self._inside.get((state, name))
+        if known is None:
+            part = _of_item if isinstance(name, int) else _of_member
+            known = self._closed([each for schema in state.schemas for each in part(schema, name)])
+            self._inside[state, name] = known
+        return known
+
+    def _closed(self, schemas: Iterable[object]) -> _State:
+        """Return the state of a place with these schemas and all that they refer to or are made of."""
+        waiting, seen = list(schemas), dict[int, Schema]()
+        while waiting:
+            each = waiting.pop()
+            self._steps += 1
+            if self._steps > MAX_STEPS:
+                raise ValueError("the schema takes too long to follow")
+            if isinstance(each, Mapping) and id(each) not in seen:
+                seen[id(each)] = each
+                waiting.extend(self._parts(each))
+        key = tuple(sorted(seen))
+        if key not in self._states:
+            every = tuple(seen.values())
+            self._states[key] = _State(every, any(_is_secret(each) for each in every))
+        return self._states[key]
+
+    def _parts(self, schema: Schema) -> Iterator[object]:
+        for name in ("allOf", "anyOf", "oneOf"):
+            parts = schema.get(name)
+            yield from parts if isinstance(parts, list) else ()
+        for name in ("if", "then", "else"):
+            yield schema.get(name)
+        for name in ("dependentSchemas", "dependencies"):
+            parts = schema.get(name)
+            yield from parts.values() if isinstance(parts, Mapping) else ()
+        for name in ("$ref", "$dynamicRef"):
+            if isinstance(schema.get(name), str):
+                yield self.referred(schema[name])
+
+    def referred(self, reference: str) -> Schema:
+        """Return the schema that a reference names. What can't be found might say anything: its place is secret."""
+        if reference in self._named:
+            return self._named[reference]
+        if reference == "#" or reference.startswith("#/"):
+            for root in self._roots:
+                place: object = root
+                for token in tokens_of(unquote(reference[1:])):
+                    place = _at(place, token)
+                if isinstance(place, Mapping):
+                    return place
+        return _UNKNOWN
+
+
+_UNKNOWN: Final[Schema] = {"writeOnly": True}
+
+
+def _at(place: object, token: str) -> object:
+    if isinstance(place, Mapping):
+        return place.get(token)
+    if isinstance(place, list) and token.isdecimal() and len(token) < 7 and int(token) < len(place):  # noqa: PLR2004
+        return place[int(token)]
+    return None
+
+
+def _names(schema: Schema) -> Iterator[str]:
+    for key, prefix in (("$id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):
+        if isinstance(schema.get(key), str):
+            yield prefix + schema[key]
+
+
+def _of_member(schema: Schema, name: str | int) -> Iterator[object]:
+    """Yield the schemas of a member. Patterns are not run: they come from servers, and each might fit."""
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping) and name in properties:
+        yield properties[name]
+    else:
+        yield schema.get("additionalProperties")
+        yield schema.get("unevaluatedProperties")
+    patterns = schema.get("patternProperties")
+    yield from patterns.values() if isinstance(patterns, Mapping) else ()
+
+
+def _of_item(schema: Schema, place: str | int) -> Iterator[object]:
+    """Yield the schemas of an item."""
+    first = schema.get("prefixItems", schema.get("items"))
+    if isinstance(first, list) and isinstance(place, int) and place < len(first):
+        yield first[place]
+    elif isinstance(first, list):
+        yield schema.get("additionalItems")
+    items = schema.get("items")
+    if not isinstance(items, list) and not (isinstance(first, list) and isinstance(place, int) and place < len(first)):
+        yield items
+    yield schema.get("unevaluatedItems")
+    yield schema.get("contains")
+
+
+class _Reader:
+    """Reads one JSON text, and notes what to mask. Keeps to the text: two members of one name are two places."""
+
+    def __init__(self, text: str, places: _Places) -> None:
+        self._text = text
+        self._places = places
+        self._spots: list[_Spot] = []
+        self._path: list[str | int] = []
+
+    def read(self) -> list[_Spot]:
+        """Return what to mask, in order. Raises ValueError or IndexError for what is no JSON."""
+        start = self._after_space(0)
+        end = self._value(start, self._places.top, hidden=False)
+        if self._after_space(end) != len(self._text):
+            raise ValueError("there is more than one JSON value")
+        return self._spots
+
+    def _after_space(self, at: int) -> int:
+        match = _SPACE.match(self._text, at)
+        return at if match is None else match.end()
+
+    def _value(self, start: int, state: _State, *, hidden: bool) -> int:
+        """Read the value that begins here, and return where it ends. ``hidden``: it is inside a secret one."""
+        if len(self._path) > MAX_DEPTH:
+            raise ValueError("it nests too deep")
+        secret = state.secret and not hidden
+        match self._text[start]:
+            case "{":
+                end = self._members(start, state, hidden=hidden or secret)
+            case "[":
+                end = self._items(start, state, hidden=hidden or secret)
+            case '"':
+                text, end = _JSON.raw_decode(self._text, start)
+                if _BEGIN in text and not secret and not hidden:
+                    self._spots.append(_Spot(pointer_of(self._path), start, end, declared=False))
+            case _:
+                _scalar, end = _JSON.raw_decode(self._text, start)
+        if secret and self._text[start:end] != "null":
+            self._spots.append(_Spot(pointer_of(self._path), start, end, declared=True))
+        return end
+
+    def _members(self, start: int, state: _State, *, hidden: bool) -> int:
+        at = self._after_space(start + 1)
+        while self._text[at] != "}":
+            if self._text[at] != '"':
+                raise ValueError("a name is missing")
+            name, at = _JSON.raw_decode(self._text, at)
+            at = self._after_space(at)
+            if self._text[at] != ":":
+                raise ValueError("a colon is missing")
+            at = self._inner(name, self._after_space(at + 1), state, hidden=hidden)
+            if self._text[at] == ",":
+                at = self._after_space(at + 1)
+            elif self._text[at] != "}":
+                raise ValueError("a comma is missing")
+        return at + 1
+
+    def _items(self, start: int, state: _State, *, hidden: bool) -> int:
+        at, place = self._after_space(start + 1), 0
+        while self._text[at] != "]":
+            at = self._inner(place, at, state, hidden=hidden)
+            place += 1
+            if self._text[at] == ",":
+                at = self._after_space(at + 1)
+            elif self._text[at] != "]":
+                raise ValueError("a comma is missing")
+        return at + 1
+
+    def _inner(self, name: str | int, at: int, state: _State, *, hidden: bool) -> int:
+        self._path.append(name)
+        inner = state if hidden else self._places.inside(state, name)
+        end = self._value(at, inner, hidden=hidden)
+        self._path.pop()
+        return self._after_space(end)
+
+
+# Pointers of ``secret=``: written into the schema, so that everyone who reads it knows.
+
+
+def with_secrets(schema: dict[str, JsonValue], pointer: str) -> dict[str, JsonValue] | None:
+    """Return the schema with the place at a pointer declared secret; None: the schema has no such place.
+
+    ``*`` in the pointer is every member or item. What the schema refers to on the way is copied to the place, so that other
+    places that refer to it stay as they are.
+    """
+    marked = _marked(schema, tokens_of(pointer), schema, MAX_DEPTH)
+    return marked if isinstance(marked, dict) else None
+
+
+def _marked(schema: object, tokens: Sequence[str], root: Schema, depth: int) -> dict[str, Any] | None:
+    if not isinstance(schema, Mapping) or depth == 0:
+        return {"writeOnly": True} if schema is True and not tokens else None
+    if not tokens:
+        return {**schema, "writeOnly": True}
+    if isinstance(schema.get("$ref"), str):
+        referred = _Places([root], [root]).referred(schema["$ref"])
+        rest = {name: value for name, value in schema.items() if name != "$ref"}
+        return None if referred is _UNKNOWN else _marked({**referred, **rest}, tokens, root, depth - 1)
+    changed = _marked_branches(schema, tokens, root, depth) | _marked_inside(schema, tokens, root, depth)
+    return {**schema, **changed} if changed else None
+
+
+def _marked_branches(schema: Schema, tokens: Sequence[str], root: Schema, depth: int) -> dict[str, Any]:
+    changed: dict[str, Any] = {}
+    for name in ("allOf", "anyOf", "oneOf"):
+        parts = schema.get(name)
+        marked = [_marked(each, tokens, root, depth - 1) for each in parts] if isinstance(parts, list) else []
+        if any(each is not None for each in marked) and isinstance(parts, list):
+            changed[name] = [each or part for each, part in zip(marked, parts, strict=True)]
+    return changed
+
+
+def _marked_inside(schema: Schema, tokens: Sequence[str], root: Schema, depth: int) -> dict[str, Any]:
+    first, rest = tokens[0], tokens[1:]
+    changed: dict[str, Any] = {}
+    items = schema.get("items")
+    if (first == ANY or first.isdecimal()) and items is not None:
+        marked = _marked(items, rest, root, depth - 1)
+        changed |= {} if marked is None else {"items": marked}
+    known = schema.get("properties")
+    properties = known if isinstance(known, Mapping) else {}
+    names = list(properties) if first == ANY else [first]
+    others = schema.get("additionalProperties", not properties)
+    members = {name: _marked(properties.get(name, others), rest, root, depth - 1) for name in names}
+    if any(marked is not None for marked in members.values()):
+        changed["properties"] = {**properties, **{name: each for name, each in members.items() if each is not None}}
+    if first == ANY and (marked := _marked(others, rest, root, depth - 1)) is not None:
+        changed["additionalProperties"] = marked
+    return changed
