@@ -30,6 +30,7 @@ from bench import (
     interrupt,
     latency,
     long_run,
+    origins,
     precedents,
     restarts,
     streaming,
@@ -59,6 +60,7 @@ NAMES = (
     "executor",
     "interrupt",
     "inbox",
+    "origins",
     "streaming",
     "watchers",
     "precedents",
@@ -89,6 +91,7 @@ def main() -> int:
             else:
                 with _postgres(options.only) as server:
                     figures = asyncio.run(_measure(Path(directory), scale, options.only, server))
+                figures += origins.measure(scale) if "origins" in options.only else []
         except* MeasurementError as group:
             failures.extend(leaves(group))
     if failures:

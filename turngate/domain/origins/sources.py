@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from pydantic import JsonValue
+from pydantic_core import to_json
 
 from turngate.domain.conversation.clipping import READ_RESULT
 from turngate.domain.conversation.messages import Message, TextPart, ToolCallPart, ToolResultPart
@@ -94,7 +95,7 @@ class Source:
         """All of it, normalised; of a JSON value its text without the escapes."""
         if isinstance(self.content, str):
             return normalised(self.content)
-        text = _ENCODER.encode(self.content)
+        text = _as_json(self.content)
         if "\\" in text:
             text = text.replace("\\\\", "\x01").replace("\\n", " ").replace("\\t", " ").replace("\\r", " ")
             text = text.replace('\\"', '"').replace("\x01", "\\")
@@ -109,6 +110,14 @@ class Source:
     def leaves(self) -> Sequence[Leaf]:
         """Its values in their order, with their places; no more than are looked through."""
         return list(islice(_leaves(self.content, "", MAX_NESTING), MAX_LEAVES))
+
+
+def _as_json(value: JsonValue) -> str:
+    """Return a value as JSON with spaces between its members: without them a list of numbers reads as one number."""
+    try:
+        return to_json(value, indent=0).decode().replace("\n", " ")  # a tenth of json's time
+    except ValueError:  # half a surrogate, or nested deeper than it goes
+        return _ENCODER.encode(value)
 
 
 def _leaves(value: JsonValue, at: str, levels: int) -> Iterator[Leaf]:

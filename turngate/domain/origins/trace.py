@@ -97,6 +97,7 @@ class Tracer:
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
         self._corpus = Corpus(sources)
+        self._absent: set[str] = set()
 
     def with_source(self, source: Source) -> Tracer:
         """Return what finds origins in the same sources and one more."""
@@ -222,6 +223,8 @@ class Tracer:
         packed = forms.compact(text)
         if not packed.isalnum() or sum(char.isdigit() for char in packed) < ACCOUNT_DIGITS:
             return []
+        if packed not in self._packed_text:
+            return []
 
         def test(text: str, _name: str = "") -> bool:
             return _holds_account(forms.compact(text), packed)
@@ -263,7 +266,11 @@ class Tracer:
     def _offsets(self, wanted: str, fits: Callable[[int], bool]) -> Iterator[int]:
         """Yield one place of each source where a text is and fits. A source full of places where it doesn't is left."""
         text, past, tries = self._corpus.text, 0, 0
-        offset = text.find(wanted) if wanted else -1
+        if not wanted or wanted in self._absent:
+            return
+        offset = text.find(wanted)
+        if offset < 0:  # most spellings of a number are, and several of its readings share them
+            self._absent.add(wanted)
         while offset >= 0:
             if offset >= past:
                 _source, past = self._corpus.at(offset)
@@ -273,6 +280,10 @@ class Tracer:
                 yield offset
                 tries = MAX_TRIES
             offset = text.find(wanted, past if tries >= MAX_TRIES else offset + 1)
+
+    @cached_property
+    def _packed_text(self) -> str:
+        return forms.compact(self._corpus.text)
 
     @cached_property
     def _packed(self) -> Sequence[tuple[Source, str]]:

@@ -231,6 +231,15 @@ def test_what_the_tool_offers_needs_no_source() -> None:
     assert [(each.at, each.doubt) for each in items] == [("/speed", None), ("/note", None), ("/name", "nowhere")]
 
 
+@pytest.mark.parametrize("text", ["plain", "half a surrogate \ud800"])
+def test_numbers_of_a_list_are_apart(text: str) -> None:
+    """Two members of a list aren't one number, whatever else the result holds."""
+    result = tool("read", {}, {"sums": [4123, 456], "text": text})
+    assert only(*result, value=456).doubt is None
+    assert only(*result, value=4123).doubt is None
+    assert only(*result, value=4123456).doubt == "nowhere"
+
+
 def test_flags_and_short_values_are_not_doubted() -> None:
     """A flag comes from nowhere, and a value of one or two characters says too little."""
     items = origins(says("Continue."), args={"all": True, "none": None, "pages": 7, "to": "ok"}).items
