@@ -24,6 +24,7 @@ from approvals_api.http.guards import Guards
 from approvals_api.http.openapi import ApiApp, new_app
 from approvals_api.http.problems import RenderPage, install_problems, problem_response, problems
 from approvals_api.http.rate_limits import RateLimits
+from approvals_api.pace import Pace
 from approvals_api.pages import STATIC_DIR
 from approvals_api.pages.routes import render_error
 from approvals_api.pages.routes import routers as page_routers
@@ -65,7 +66,8 @@ def create_api_app(
     ``render_page``: how pages show errors; None when there are no pages.
     """
     feed = EventFeed(database)
-    services = Services(database=database, gateway=gateway, feed=feed, settings=settings)
+    pace = Pace(settings.approval_pace)
+    services = Services(database=database, gateway=gateway, feed=feed, settings=settings, pace=pace)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

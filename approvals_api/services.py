@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from approvals_api.events.feed import EventFeed
 from approvals_api.gateway.client import Gateway
+from approvals_api.pace import Pace
 from approvals_api.settings import ApiSettings
 from turngate.store.database import Database
 
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """The store, the way to the workflows, the live events and the settings."""
+    """The store, the way to the workflows, the live events, the settings, and how fast people decide."""
 
     database: Database
     gateway: Gateway
     feed: EventFeed
     settings: ApiSettings
+    pace: Pace = field(default_factory=lambda: Pace(0))

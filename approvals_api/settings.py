@@ -77,6 +77,7 @@ class ApiSettings:
     long a session may be idle before it ends. ``oidc`` None: people log in by password or link only. ``channels``: where
     notifications are sent; empty: nowhere. ``temporal_pages``: the address of Temporal's pages of workflows, without the
     slash and the id; None: not known. ``workspaces``: where runs may work; the workers must say the same.
+    ``approval_pace``: calls that one person may approve within ten seconds (:mod:`approvals_api.pace`); 0: any number.
     """
 
     host: str = "127.0.0.1"
@@ -90,6 +91,7 @@ class ApiSettings:
     oidc: OidcSettings | None = None
     channels: tuple[Channel, ...] = ()
     temporal_pages: str | None = None
+    approval_pace: int = 0
     workspaces: Workspaces = field(default_factory=Workspaces)
 
     @property

@@ -74,10 +74,18 @@ class Submitted:
     message: str
     outcome: Resolution | None
     errors: Mapping[str, str]
+    confirm: str = ""
 
     def order(self, digest: str) -> DecisionOrder:
         """Return the decision about the call that was shown under this digest. Raises InvalidInputError."""
-        return DecisionOrder(verb=self.verb, digest=digest, args=self.args, message=self.message, outcome=self.outcome)
+        return DecisionOrder(
+            verb=self.verb,
+            digest=digest,
+            args=self.args,
+            message=self.message,
+            outcome=self.outcome,
+            confirm=self.confirm,
+        )
 
 
 def forms_of(request: RequestDetail, typed: Mapping[str, str] = NOTHING) -> DecisionForms:
@@ -151,11 +159,13 @@ def read_decision(request: RequestDetail, drawn: DecisionForms, typed: Mapping[s
     if action is None:
         return None
     verb, args, message, outcome, errors = _read(action, request, drawn, typed)
-    if _lets_it_run(action) and drawn.high_risk:
-        control = f"{action}-confirm"
-        if typed.get(control, "").strip() != request.tool_name:
-            errors = {**errors, control: "This call is of high risk: type the tool's name exactly as it is shown."}
-    return Submitted(action=action, verb=verb, args=args, message=message, outcome=outcome, errors=errors)
+    control = f"{action}-confirm"
+    confirm = typed.get(control, "").strip()
+    if _lets_it_run(action) and drawn.high_risk and confirm != request.tool_name:
+        errors = {**errors, control: "This call is of high risk: type the tool's name exactly as it is shown."}
+    return Submitted(
+        action=action, verb=verb, args=args, message=message, outcome=outcome, errors=errors, confirm=confirm
+    )
 
 
 _Read = tuple[Verb, str | None, str, Resolution | None, Mapping[str, str]]

@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
+from approvals_api.pace import word_for
 from approvals_api.pages.diff_view import DiffView, read_diff
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.list_place import GROUPED, PARAMETER, place_in, place_of
@@ -206,6 +207,7 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
             verb="approve" if verb == "approve" else "reject",
             items=[BulkItem(request_id=each, digest=digest) for each, digest in digests.items()],
             message=typed.get("message", "").replace("\r\n", "\n").strip() if verb == "reject" else "",
+            confirm=typed.get("confirm", "").strip(),
         )
         done = await bulk.decide_many(services, principal, order, key=typed.get("key") or None)
     except TurngateError as error:
@@ -258,8 +260,14 @@ async def _show(
         place=place_of(request),
         message=message,
         problem="" if error is None else error.message,
+        wait=0 if error is None else error.details.get("retry_after_seconds", 0),
+        word=word_for(_tools_of(picked)) if error is not None and error.error_code == "confirm_needed" else "",
         key=f"bulk_{secrets.token_hex(12)}",
     )
+
+
+def _tools_of(picked: Sequence[Picked]) -> list[str]:
+    return [each.item.tool_name for each in picked if each.item.alone is None]
 
 
 def _digests(typed: Mapping[str, str]) -> dict[str, str]:

@@ -93,7 +93,8 @@ NO_WAY: Final = Way()
 class Attempt:
     """A decision that was sent and did not win: the message, its place, and what was typed, so that nothing is lost.
 
-    ``grant``: one to review before it is saved. ``asked_again``: the request about the edited call.
+    ``grant``: one to review before it is saved. ``asked_again``: the request about the edited call. ``wait``: seconds until
+    it can be sent again.
     """
 
     status: int = HTTPStatus.OK
@@ -105,6 +106,7 @@ class Attempt:
     decision_id: str | None = None
     grant: WantedGrant | None = None
     asked_again: str | None = None
+    wait: int = 0
 
 
 @router.get("/requests/{request_id}")
@@ -209,6 +211,7 @@ def refused(
     headline = {
         "already_decided": "Someone else decided first.",
         "asked_again": "Your edit needs another decision.",
+        "too_fast": "Take a breath.",
         "digest_differs": "The call on your screen is not the one that is pending.",
         "idempotency_key_reused": "This form was sent before. Press the button again to send its current content.",
     }.get(error.error_code, "Try again." if away else "Not accepted.")
@@ -226,6 +229,7 @@ def refused(
         typed=typed,
         decision_id=typed.get("decision_id") if away else None,
         asked_again=error.details.get("asked_again"),
+        wait=error.details.get("retry_after_seconds", 0),
     )
 
 
@@ -241,6 +245,8 @@ def _placed(
         pointer, message = problem["pointer"], problem["message"]
         if pointer == "/message":
             beside[f"{submitted.action}-message"] = message
+        elif pointer == "/confirm":
+            beside[f"{submitted.action}-confirm"] = message
         elif pointer.startswith("/args") and own is not None:
             about_args.append({"pointer": pointer.removeprefix("/args"), "message": message})
         elif pointer.startswith("/args"):

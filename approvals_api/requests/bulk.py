@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
+from approvals_api.pace import Pace
 from approvals_api.principal import Principal
 from approvals_api.requests import decide
 from approvals_api.requests.eligibility import why_not
@@ -38,6 +40,7 @@ async def decide_many(
     Raises:
         InvalidInputError: ``invalid_bulk``: not 1 to 100 distinct requests; nothing was sent.
         ForbiddenError: ``missing_scope``.
+        TooManyRequestsError, InvalidInputError: ``too_fast`` or ``confirm_needed``, as for one decision; nothing was sent.
     """
     principal.require("requests:decide")
     items = order.items
@@ -52,13 +55,16 @@ async def decide_many(
     async with services.database.glance() as conn:
         known = await requests.get_listed(conn, ids)
     few = asyncio.Semaphore(AT_ONCE)
+    at_own_pace = replace(services, pace=Pace(0))  # all of it is one act
 
     async def decided(item: BulkItem) -> DecidedItem:
         async with few:
             decision_id = _decision_id(principal, item, key)
-            return await _decide(services, principal, order, item, decision_id, known.get(item.request_id))
+            return await _decide(at_own_pace, principal, order, item, decision_id, known.get(item.request_id))
 
-    return DecidedItems(items=await asyncio.gather(*(decided(item) for item in items)))
+    common = [each.tool_name for each in known.values() if why_alone(each.kind, each.risk, each.quorum) is None]
+    with services.pace.act(principal, common if order.verb == "approve" else [], confirm=order.confirm):
+        return DecidedItems(items=await asyncio.gather(*(decided(item) for item in items)))
 
 
 def why_left_out(request: Request, principal: Principal) -> str | None:

@@ -21,7 +21,7 @@ from approvals_api.services import Services
 from approvals_api.validation.errors import invalid
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConflictError, GoneError, InvalidInputError, NotFoundError, TurngateError
-from turngate.domain.requests import RequestStatus
+from turngate.domain.requests import RequestStatus, runs_the_call
 from turngate.domain.tools.secrets import has_marks, unmask_json
 from turngate.store.clock import now
 from turngate.store.database import Connection
@@ -61,7 +61,9 @@ async def submit(
             (``details["asked_again"]``) asks about it under them.
         GoneError: ``run_ended`` or ``request_expired``.
         ForbiddenError: ``missing_scope`` or ``not_eligible``.
-        InvalidInputError: the content does not fit (``errors``: pointer and message each); nothing was saved.
+        InvalidInputError: the content does not fit (``errors``: pointer and message each), or ``confirm_needed``; nothing
+            was saved.
+        TooManyRequestsError: ``too_fast``.
         UnavailableError: the store is away; the same decision may be sent again.
     """
     principal.require("requests:decide")
@@ -87,10 +89,12 @@ async def submit(
     check(request, principal, order, others)
     check_content(request, order)
     stricter = await judge_edit(services, request, order.args or "") if order.verb == "edit" else None
+    runs = runs_the_call(request.kind, order.verb, order.outcome)
     try:
-        async with services.database.write() as conn:
-            take = _decide if stricter is None else _replace
-            answer = await take(conn, principal, order, decision, seen=request)
+        with services.pace.act(principal, [request.tool_name] if runs else [], confirm=order.confirm):
+            async with services.database.write() as conn:
+                take = _decide if stricter is None else _replace
+                answer = await take(conn, principal, order, decision, seen=request)
     except IntegrityError:  # the same id at the same moment, for this request or another one
         async with services.database.read() as conn:
             own, first = await _sent_before(conn, decision, await requests.decision(conn, decision.id))

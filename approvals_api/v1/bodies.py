@@ -161,7 +161,10 @@ class ModelBody(_Body):
 
 
 class DecisionBody(_Body):
-    """Decide a request. ``args``: any JSON value, kept exactly as it was sent; ``null`` is the same as leaving it out."""
+    """Decide a request. ``args``: any JSON value, kept exactly as it was sent; ``null`` is the same as leaving it out.
+
+    ``confirm``: the tool's name, which a person types after many approvals within a minute.
+    """
 
     decision: Verb
     digest: Annotated[str, Field(description="The request's `digest`: of the call as it was shown.")]
@@ -169,6 +172,7 @@ class DecisionBody(_Body):
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] = ""
     outcome: Resolution | None = None
     grant: WantedGrant | None = None
+    confirm: Annotated[str, Field(max_length=255)] = ""
 
     def order(self, args: str | None) -> DecisionOrder:
         """Return the order that the API's operations take. ``args``: the member's exact text in the body that was sent."""
@@ -179,6 +183,7 @@ class DecisionBody(_Body):
             message=self.message,
             outcome=self.outcome,
             grant=self.grant,
+            confirm=self.confirm,
         )
 
 

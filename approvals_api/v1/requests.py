@@ -155,6 +155,8 @@ async def get_request(request_id: RequestId, services: ServicesDep, principal: R
                     "the edited call needs stricter terms, and the request that the member `asked_again` names asks under them"
                 ),
                 410: "`run_ended`, `request_expired` or `request_superseded`",
+                422: "`confirm_needed`: a person approved many calls within a minute, and types the tool's name as `confirm`",
+                429: "`too_fast`: a person approved many calls within seconds, and looks at this one for `retry_after_seconds`",
             }
         ),
     },
@@ -320,17 +322,18 @@ class BulkItem(_Body):
 
 
 class BulkBody(_Body):
-    """Decide several requests in the same way."""
+    """Decide several requests in the same way. ``confirm``: as in a decision; `approve` for calls of several tools."""
 
     decision: Literal["approve", "reject"]
     items: Annotated[list[BulkItem], Field(min_length=1, max_length=MAX_ITEMS)]
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] = ""
+    confirm: Annotated[str, Field(max_length=255)] = ""
 
     @property
     def order(self) -> orders.BulkOrder:
         """The order that the API's operations take."""
         items = [orders.BulkItem(**dict(each)) for each in self.items]
-        return orders.BulkOrder(verb=self.decision, items=items, message=self.message)
+        return orders.BulkOrder(verb=self.decision, items=items, message=self.message, confirm=self.confirm)
 
 
 @router.post("/requests/decisions")

@@ -293,6 +293,7 @@ async def scene(
     environment = {
         chaos_app.LEDGER: str(ledger),
         instants.DIRECTORY: str(directory / "instants"),
+        "TURNGATE_APPROVAL_PACE": "0",
     }
     if heartbeat_seconds is not None:
         environment["TURNGATE_HEARTBEAT_TIMEOUT_SECONDS"] = str(heartbeat_seconds)

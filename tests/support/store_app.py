@@ -18,6 +18,7 @@ from temporalio.client import Client
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
+from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.policy.terms import Role
 from turngate.runtime.temporal_client import data_converter
@@ -36,6 +37,7 @@ class Desk:
 
     database: Database
     transport: httpx.ASGITransport
+    services: Services
     clients: list[httpx.AsyncClient] = field(default_factory=list)
 
     async def person(self, name: str, role: Role = "operator") -> httpx.AsyncClient:
@@ -75,10 +77,10 @@ MANIFEST = '{"name":"pay","description":"","kind":"local","parameters":{"type":"
 
 
 @contextlib.asynccontextmanager
-async def desk_on(database: Database) -> AsyncIterator[Desk]:
+async def desk_on(database: Database, settings: ApiSettings | None = None) -> AsyncIterator[Desk]:
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
-    app = create_app(database=database, gateway=Gateway(nowhere), settings=ApiSettings())
-    desk = Desk(database, httpx.ASGITransport(app=app))
+    app = create_app(database=database, gateway=Gateway(nowhere), settings=settings or ApiSettings())
+    desk = Desk(database, httpx.ASGITransport(app=app), app.state.services)
     try:
         yield desk
     finally:

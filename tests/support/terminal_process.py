@@ -21,7 +21,7 @@ def clean_environment(**more: str) -> dict[str, str]:
     """Our environment without what would change the command line's behaviour."""
     prefixes = ("TURNGATE_", "TEMPORAL_", "OPENAI_", "VISUAL", "EDITOR", "NO_COLOR", "FORCE_COLOR")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
-    return {**inherited, "TERM": "xterm", "COLUMNS": "200", **more}
+    return {**inherited, "TERM": "xterm", "COLUMNS": "200", "TURNGATE_APPROVAL_PACE": "0", **more}
 
 
 def turngate(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -238,7 +238,7 @@ class Person:
         """Press a key, and again once the screen says what that would do."""
         await self.press(key)
         await self.sees(f"ress {key} again")
-        await asyncio.sleep(0.2)  # a person's pause, which no paste and no held key leaves
+        await asyncio.sleep(0.4)  # a person's pause, which no paste and no held key leaves
         await self.press(key)
 
     def dialog_field(self, kind: type[Widget]) -> DialogField:

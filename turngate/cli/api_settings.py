@@ -28,6 +28,7 @@ def api_settings(
         rate_limits=_rate_limits(settings),
         oidc=_oidc(settings),
         temporal_pages=_temporal_pages(settings),
+        approval_pace=0 if settings.rate_limits is False else settings.approval_pace,
         workspaces=workspaces or Workspaces(),
     )
 

@@ -93,7 +93,9 @@ def decide(request_id: str, order: DecisionOrder, *, decision_id: str | None = N
             ``asked_again`` (an edit that needs stricter terms; ``details["asked_again"]`` is the request that asks).
         GoneError: ``run_ended`` or ``request_expired``.
         ForbiddenError: the credential, or this person, may not decide it.
-        InvalidInputError: the order's ``args`` is not JSON, or the content does not fit; nothing was saved.
+        InvalidInputError: the order's ``args`` is not JSON, or the content does not fit; nothing was saved. Code
+            ``confirm_needed``: the same with ``confirm`` is taken.
+        TooManyRequestsError: ``too_fast``: a person approved many calls within seconds.
     """
     members = {
         "decision": order.verb,
@@ -101,6 +103,7 @@ def decide(request_id: str, order: DecisionOrder, *, decision_id: str | None = N
         "message": order.message or None,
         "outcome": order.outcome,
         "grant": None if order.grant is None else order.grant.model_dump(mode="json"),
+        "confirm": order.confirm or None,
     }
     body = with_member(json.dumps(without_none(members)), "args", order.args)
     path = f"/requests/{segment(request_id)}/decisions"
@@ -123,6 +126,7 @@ def decide_requests(
     *,
     verb: Literal["approve", "reject"],
     message: str = "",
+    confirm: str = "",
     idempotency_key: str | None = None,
 ) -> Call[DecidedItems]:
     """Decide several requests in the same way, and return the result of each.
@@ -133,6 +137,7 @@ def decide_requests(
         digests: request id → the digest of the call as it was shown; 1 to 100.
         verb: what is decided of each.
         message: what the agents read.
+        confirm: what a person types after many approvals within a minute: the tool's name, ``approve`` for several tools.
         idempotency_key: the same again gets the first answers; None makes one.
 
     Raises:
@@ -140,7 +145,7 @@ def decide_requests(
         ForbiddenError: the credential may not decide.
     """
     items = [{"request_id": request_id, "digest": digest} for request_id, digest in digests.items()]
-    body = {"decision": verb, "items": items, "message": message}
+    body = {"decision": verb, "items": items, "message": message, **({"confirm": confirm} if confirm else {})}
     return post("/requests/decisions", model(DecidedItems), body, key=key_or_new(idempotency_key))
 
 

@@ -59,7 +59,7 @@ def check(response: httpx.Response, url: str) -> None:
             f"{url} answered {response.status_code} and does not speak Turngate's API: is the address right?"
         ) from None
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
-        raise TooManyRequestsError(detail, retry_after_seconds=int(retry_after(response) or 1))
+        raise TooManyRequestsError(detail, retry_after_seconds=int(retry_after(response) or 1), code=code)
     details = {name: value for name, value in problem.items() if name not in _OWN_MEMBERS}
     raise ERROR_OF.get(response.status_code, TurngateError)(detail, code=code, **details)
 

@@ -176,8 +176,8 @@ class TooManyRequestsError(TurngateError):
 
     code = "rate_limited"
 
-    def __init__(self, message: str, *, retry_after_seconds: int) -> None:
-        super().__init__(message, retry_after_seconds=retry_after_seconds)
+    def __init__(self, message: str, *, retry_after_seconds: int, code: str | None = None) -> None:
+        super().__init__(message, code=code, retry_after_seconds=retry_after_seconds)
         self.retry_after_seconds = retry_after_seconds
 
 

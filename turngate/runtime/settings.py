@@ -153,6 +153,8 @@ class Settings(BaseSettings):
     login_limit_per_name: Annotated[int, Field(ge=1, le=1_000)] = 5
     login_limit_per_address: Annotated[int, Field(ge=1, le=10_000)] = 20
 
+    approval_pace: Annotated[int, Field(ge=0, le=1_000)] = 6
+
     audit_key_file: Annotated[Path, AfterValidator(_absolute)] | None = None
     audit_heads: Annotated[Path, AfterValidator(_absolute)] | None = None
     audit_heads_command: Annotated[str, AfterValidator(_command)] | None = None

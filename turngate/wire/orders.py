@@ -185,7 +185,8 @@ class DecisionOrder(Order):
     one that this decides. ``args``: exact JSON text: edited arguments, an answer, or what the call returned when it
     ``happened`` (None: not known). ``message``: what the agent reads, such as the reason of a rejection; at most 10,000
     characters. ``outcome``: for a request of kind ``outcome`` only. ``grant``: with approve or edit: approve calls like this
-    from now on; saved only if this decision wins.
+    from now on; saved only if this decision wins. ``confirm``: the tool's name, typed by the person: needed after many
+    approvals within a minute.
     """
 
     verb: Verb
@@ -194,6 +195,7 @@ class DecisionOrder(Order):
     message: str = ""
     outcome: Resolution | None = None
     grant: WantedGrant | None = None
+    confirm: str = ""
 
 
 class BulkItem(Order):
@@ -205,11 +207,15 @@ class BulkItem(Order):
 
 
 class BulkOrder(Order):
-    """One decision of many requests, 1 to 100. ``message``: what the agents read."""
+    """One decision of many requests, 1 to 100. ``message``: what the agents read.
+
+    ``confirm``: as in :class:`DecisionOrder`; ``approve`` for calls of several tools.
+    """
 
     verb: Literal["approve", "reject"]
     items: Sequence[BulkItem]
     message: str = ""
+    confirm: str = ""
 
     def decision(self, item: BulkItem) -> DecisionOrder:
         """Return the decision about one of the requests."""

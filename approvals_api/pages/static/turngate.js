@@ -653,6 +653,23 @@ function approve(event) {
   disarmTimer = setTimeout(disarm, ARMED_MS);
 }
 
+// The server takes no approval for some seconds. The button counts them; without this script the server says so again.
+function waitForButtons() {
+  for (const button of main().querySelectorAll("button[data-wait]")) {
+    const label = button.textContent;
+    const until = performance.now() + Number(button.dataset.wait) * 1000;
+    delete button.dataset.wait;
+    const tick = () => {
+      const left = Math.ceil((until - performance.now()) / 1000);
+      button.disabled = left > 0;
+      button.textContent = left > 0 ? `${label} (in ${left} s)` : label;
+      if (left > 0) setTimeout(tick, 250);
+      else say("You can approve it now.");
+    };
+    tick();
+  }
+}
+
 function mark(link) {
   $(".marked")?.classList.remove("marked");
   const row = link?.closest(".row");
@@ -744,6 +761,7 @@ if (location.hash.startsWith("#rq_")) mark($("[data-open]", document.getElementB
 setInterval(tellTimes, 15_000);
 setInterval(tellPresence, PRESENCE_MS);
 void tellPresence();
+waitForButtons();
 lookAtRest();
 setInterval(lookInMotion, LOOK_MS);
 listen();

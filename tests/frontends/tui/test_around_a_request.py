@@ -110,7 +110,7 @@ async def test_a_grant_is_revoked_by_two_presses_on_the_same_one(api: Api) -> No
         await person.sees("2 in force")
         await person.press("home", "r")
         await person.sees("Press r again to revoke")
-        await asyncio.sleep(0.2)  # a person's pause
+        await asyncio.sleep(0.4)  # a person's pause
         await person.press("j", "r")
         await asyncio.sleep(0.5)  # longer than a second press needs to count
         assert len((await api.operator.get("/api/v1/grants")).json()["items"]) == 2

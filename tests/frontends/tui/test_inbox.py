@@ -72,7 +72,7 @@ async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Ap
         person.app.screen.focused.post_message(events.Paste("aaaa"))
         for _ in range(6):  # without bracketed paste, or from a key that is held
             person.app.screen.action_approve()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.4)
         person.app.screen.action_approve()
         person.app.screen.action_approve()
         await person.sees("held down")
@@ -169,7 +169,7 @@ async def test_a_step_is_decided_in_one_act(api: Api) -> None:
         assert screen.index('"cents": 21') < screen.index('"cents": 20')
         await person.press("a")
         await person.sees("Press a again to approve 2.")
-        await asyncio.sleep(0.2)  # a person's pause, as in Person.twice
+        await asyncio.sleep(0.4)  # a person's pause, as in Person.twice
         await person.press("a")
         await person.sees("2 decided, 1 not")
     listed = (await api.operator.get("/api/v1/requests", params={"status": "all", "run_id": run_id})).json()["items"]

@@ -11,13 +11,17 @@ import pytest
 from support.api_server import token_for
 from support.store_app import URL, desk_on
 from support.tui_person import Person
+from support.users import added
 from textual.widgets import Input, TextArea
 from typer.testing import CliRunner
 
+from approvals_api.settings import ApiSettings
 from turngate.cli.main import app as commands
 from turngate.client import Retries, TurngateClient
 from turngate.frontends.tui.app import TurngateTui
+from turngate.store.access import access, tokens
 from turngate.store.database import Database
+from turngate.store.requests import requests
 
 
 class RecordingTransport(httpx.AsyncBaseTransport):
@@ -73,6 +77,58 @@ async def test_resolutions_are_sent_again_as_the_same_decision(
     assert recorder.decisions[0]["args"] == {"receipt": 1.10}
     assert len(set(recorder.keys)) == 3
     assert recorder.keys[0] == recorder.keys[1], "the same decision sent again has another key, so it may count twice"
+
+
+class Hour:
+    """A clock that a test moves."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_many_approvals_take_a_breath_and_a_word(sqlite: Database) -> None:
+    """`a` `a` within seconds of another approval says how long to wait; after some it asks for the tool's name, typed."""
+    hour = Hour()
+    async with desk_on(sqlite, ApiSettings(approval_pace=1)) as desk:
+        desk.services.pace.clock = hour
+        run = await desk.run()
+        every = [f"rq_{number}" for number in range(3)]
+        for request_id in every:
+            await desk.put(run, request_id)
+        await added(sqlite, "grace")
+        async with sqlite.write() as conn:
+            scopes: list[access.Scope] = ["requests:read", "requests:decide"]
+            token = await tokens.issue(conn, tokens.NewToken(name="desk", scopes=scopes, owner="grace"))
+        async with TurngateClient(URL, token=token, retries=Retries(attempts=1), transport=desk.transport) as client:
+            app = TurngateTui(client)
+            async with app.run_test(size=(100, 40)) as pilot:
+                person = Person(app, pilot, None)
+                await person.sees("3 wait for a person")
+                await person.opens()
+                await person.twice("a")
+                await person.sees("approved by grace")
+                await person.press("n")
+                await person.sees_ready("THE EXACT CALL")
+                await person.sees("waits")
+                await person.twice("a")
+                await person.sees("Take a breath")
+                hour.now += 10
+                await person.twice("a")
+                await person.sees("approved by grace")
+                hour.now += 10
+                await person.press("n")
+                await person.sees("waits")
+                await person.sees_ready("THE EXACT CALL")
+                await person.twice("a")
+                await person.sees("Many in a short time")
+                await person.dialog_field(Input).fill("pay")
+                await person.press("enter")
+                await person.sees("approved by grace")
+        async with sqlite.read() as conn:
+            stored = await requests.get_listed(conn, every)
+    assert {each.status for each in stored.values()} == {"approved"}
 
 
 @pytest.mark.parametrize(("missing", "why"), [(False, "needs a terminal"), (True, "the extra 'tui' is not installed")])

@@ -290,7 +290,9 @@ class AnswerDialogs:
     app: App[object]
     session: Session
 
-    def typed_name(self, request: RequestDetail, what: str, send: Callable[[], Awaitable[Sent]]) -> AskDialog:
+    def typed_name(
+        self, request: RequestDetail, what: str, send: Callable[[], Awaitable[Sent]], *, title: str = "High risk"
+    ) -> AskDialog:
         """Return the dialog that asks for the tool's name, typed, before ``send``."""
         name = plain_line(request.tool_name, 64)
 
@@ -298,7 +300,7 @@ class AnswerDialogs:
             return await send()
 
         return AskDialog(
-            "High risk",
+            title,
             f"Type the tool's name to {what} it: {name}",
             deliver,
             check=lambda typed: None if typed == request.tool_name else f"Not its name, {name}: nothing was sent.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar, Literal
 
 from rich.text import Text
@@ -9,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
-from turngate.domain.errors import TurngateError
+from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.frontends.tui.dialogs import AskDialog
 from turngate.frontends.tui.double_press import DoublePress
 from turngate.frontends.tui.problems import problem_words
@@ -95,11 +96,20 @@ class BulkScreen(LiveScreen):
             AskDialog("Reject all of them", "Why? The agents read it.", lambda text: self._send("reject", text))
         )
 
-    async def _send(self, verb: Literal["approve", "reject"], message: str) -> Sent:
+    async def _send(self, verb: Literal["approve", "reject"], message: str, *, confirm: str = "") -> Sent:
         self.say("Sending…")
         digests = {item.id: item.digest for item in self.chosen}
         try:
-            decided = await self.client.decide_requests(digests, verb=verb, message=message)
+            decided = await self.client.decide_requests(digests, verb=verb, message=message, confirm=confirm)
+        except InvalidInputError as error:
+            words = problem_words(error)
+            if error.error_code == "confirm_needed" and not confirm:
+                send = partial(self._send, verb, message)
+                self.app.push_screen(
+                    AskDialog("Many in a short time", words, lambda word: send(confirm=word), pasteable=False)
+                )
+            self.say(f"Nothing was decided: {words}", is_bad=True)
+            return Sent(taken=False, words=words)
         except TurngateError as error:
             words = f"Nothing was decided: {problem_words(error)}"
             self.say(words, is_bad=True)

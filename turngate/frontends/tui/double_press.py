@@ -14,8 +14,8 @@ from typing import Final
 from textual.timer import Timer
 from textual.widget import Widget
 
-SHORTEST_PAUSE_SECONDS: Final = 0.15
-"""Between the two presses. A pasted text comes all at once; a held key repeats within 0.1 s."""
+SHORTEST_PAUSE_SECONDS: Final = 0.3
+"""Between the two presses, as on the page. A pasted text comes all at once; a held key repeats within 0.1 s."""
 SETTLE_SECONDS: Final = 0.15
 """After the second press, which must be the last one."""
 ARMED_SECONDS: Final = 6.0

@@ -58,6 +58,8 @@ def _words(error: TurngateError) -> str:
             return _conflict(error)
         case GoneError():
             return GONE.get(error.error_code, error.message)
+        case TooManyRequestsError(error_code="too_fast"):
+            return f"Take a breath. {error.message}"
         case TooManyRequestsError():
             return (
                 f"Too many at once: send it again in {error.details.get('retry_after_seconds', 1)} s. {error.message}"

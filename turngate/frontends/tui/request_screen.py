@@ -37,7 +37,7 @@ from turngate.frontends.tui.request_text import (
     state_text,
 )
 from turngate.frontends.tui.screens import LiveScreen
-from turngate.frontends.tui.session import Sent, Session
+from turngate.frontends.tui.session import Sent, Session, needs_word
 from turngate.frontends.tui.texts import plain_line, until
 from turngate.frontends.tui.widgets import ScrolledText
 from turngate.wire.events import EventView
@@ -58,6 +58,11 @@ KEYS_OF: Final[dict[Verb, str]] = {
     "respond": "s answer",
 }
 OUTCOME_KEYS: Final = "h it happened  d d did not, run it  t t unknown"
+
+
+def confirmed(order: DecisionOrder, request: RequestDetail) -> DecisionOrder:
+    """Return the decision of a person who has typed the tool's name."""
+    return order.model_copy(update={"confirm": request.tool_name})
 
 
 class RequestScreen(LiveScreen):
@@ -257,7 +262,7 @@ class RequestScreen(LiveScreen):
             return
         order = DecisionOrder(verb="approve", digest=request.digest)
         if request.risk == "high":
-            send = partial(self.session.decide, request, order)
+            send = partial(self.session.decide, request, confirmed(order, request))
             self.open_dialog(self._dialogs.typed_name(request, "approve", send))
         else:
             act = partial(self._run, request, order)
@@ -270,7 +275,7 @@ class RequestScreen(LiveScreen):
             return
         order = DecisionOrder(verb="respond", digest=request.digest, outcome="did_not_happen")
         if request.risk == "high":
-            send = partial(self.session.decide, request, order)
+            send = partial(self.session.decide, request, confirmed(order, request))
             self.open_dialog(self._dialogs.typed_name(request, "run", send))
         else:
             act = partial(self._run, request, order)
@@ -286,7 +291,13 @@ class RequestScreen(LiveScreen):
 
     def _run(self, request: RequestDetail, order: DecisionOrder) -> None:
         async def send() -> None:
-            self.taken(await self.session.decide(request, order))
+            sent = await self.session.decide(request, order)
+            if not needs_word(sent):
+                self.taken(sent)
+                return
+            self.say(sent.words)
+            again = partial(self.session.decide, request, confirmed(order, request))
+            self.open_dialog(self._dialogs.typed_name(request, "approve", again, title="Many in a short time"))
 
         self.say("Sending…")
         self.run_worker(send())

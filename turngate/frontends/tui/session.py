@@ -93,3 +93,8 @@ class Session:
         if answer.status == "pending":
             return Sent(taken=True, words=f"Counts as one of {request.quorum} approvals that it needs.")
         return Sent(taken=True, words=f"Done: {answer.status}.")
+
+
+def needs_word(sent: Sent) -> bool:
+    """Tell whether the same decision is taken once the person has typed a word with it."""
+    return any(each["pointer"] == "/confirm" for each in sent.problems)

@@ -162,6 +162,9 @@ def decide(
     lasts: Annotated[
         str, typer.Option("--for", metavar="TIME", help="With --grant: how long it is valid, such as 1h.")
     ] = "1h",
+    confirm: Annotated[
+        str, typer.Option(metavar="TOOL", help="The tool's name, needed after many approvals within a minute.")
+    ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="With --grant: save it without a question.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -196,6 +199,7 @@ def decide(
             message=message,
             outcome=None if outcome is None else outcome.value,
             grant=wanted,
+            confirm=confirm,
         )
         answer = client.decide(request.id, order)
     if as_json:
