@@ -26,7 +26,7 @@ from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.frontends.tui.app import TurngateTui
-from turngate.frontends.tui.widgets import Press
+from turngate.frontends.tui.widgets import Press, ScrolledText
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.store.access import access, tokens
 
@@ -240,6 +240,14 @@ class Person:
         await self.sees(f"ress {key} again")
         await asyncio.sleep(0.4)  # a person's pause, which no paste and no held key leaves
         await self.press(key)
+
+    async def reads_to_the_end(self) -> None:
+        """Scroll through a text, page by page."""
+        reading = self.app.screen.query_one(ScrolledText)
+        while not reading.was_read:
+            before = reading.scroll_y
+            await self.press("space")
+            await self.until(lambda before=before: reading.scroll_y > before or reading.was_read, "the next page")
 
     def dialog_field(self, kind: type[Widget]) -> DialogField:
         return DialogField(self, kind)

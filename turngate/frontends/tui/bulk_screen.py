@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -14,13 +15,16 @@ from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.frontends.tui.dialogs import AskDialog
 from turngate.frontends.tui.double_press import DoublePress
 from turngate.frontends.tui.problems import problem_words
-from turngate.frontends.tui.request_text import RISK_STYLE
+from turngate.frontends.tui.request_text import RISK_STYLE, reviewed_lines
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Sent, Session
-from turngate.frontends.tui.texts import at, block, exact_arguments, folded, line, plain_line
+from turngate.frontends.tui.texts import at, folded, line, plain_line
 from turngate.frontends.tui.widgets import ScrolledText
 from turngate.wire.decisions import DecidedItem
-from turngate.wire.requests import RequestItem
+from turngate.wire.requests import RequestDetail, RequestItem
+
+AT_ONCE: Final = 8
+"""Calls that are read at the same time."""
 
 
 class BulkScreen(LiveScreen):
@@ -35,6 +39,7 @@ class BulkScreen(LiveScreen):
     def __init__(self, session: Session, chosen: list[RequestItem]) -> None:
         super().__init__(session)
         self.chosen = [*(each for each in chosen if each.alone is None), *(each for each in chosen if each.alone)]
+        self._details: dict[str, RequestDetail] = {}
         self._result: dict[str, str] = {}
         self._double_press = DoublePress(self, self.say)
 
@@ -43,9 +48,26 @@ class BulkScreen(LiveScreen):
         yield ScrolledText(Static(Text(), id="calls"))
 
     def on_mount(self) -> None:
-        """Draw, and let the keys scroll."""
-        self._draw()
+        """Read the calls, and let the keys scroll."""
+        self.title_line(line(("Decide together  ", "bold"), "reading the calls…"))
         self.query_one(ScrolledText).focus()
+        self.run_worker(self._read())
+
+    async def _read(self) -> None:
+        few = asyncio.Semaphore(AT_ONCE)
+
+        async def one(request_id: str) -> RequestDetail:
+            async with few:
+                return await self.client.get_request(request_id)
+
+        try:
+            details = await asyncio.gather(*(one(each.id) for each in self.chosen))
+        except TurngateError as error:
+            self.failed(error)
+            return
+        self._details = {each.id: each for each in details}
+        self._draw()
+        self.query_one(ScrolledText).start_again()
 
     def _draw(self) -> None:
         self.title_line(line(("Decide together  ", "bold"), f"{len(self.chosen)} requests, each as it would run"))
@@ -61,7 +83,7 @@ class BulkScreen(LiveScreen):
                     f"  {plain_line(item.agents, 60)}, rule {plain_line(item.rule, 60)}",
                 )
             )
-            lines.extend(block(exact_arguments(item.input), "  "))
+            lines.extend(reviewed_lines(self._details[item.id]))
             if result:
                 lines.append(at("  ", (result, "bold")))
             lines.append(at(""))
@@ -73,6 +95,8 @@ class BulkScreen(LiveScreen):
         count = sum(each.alone is None for each in self.chosen)
         if self._result:
             self.say("They were decided; see the result of each.")
+        elif not self._details:
+            self.say("The calls are not read yet.")
         elif not count:
             self.say("None of these can be approved together with others.")
         elif not reading.was_read:
@@ -90,7 +114,7 @@ class BulkScreen(LiveScreen):
     def action_reject(self) -> None:
         """Ask for a reason and reject all of them."""
         self._double_press.disarm()
-        if self._result:
+        if self._result or not self._details:
             return
         self.app.push_screen(
             AskDialog("Reject all of them", "Why? The agents read it.", lambda text: self._send("reject", text))

@@ -127,6 +127,14 @@ def call_text(request: RequestDetail) -> Folded:
     )
 
 
+def reviewed_lines(request: RequestDetail) -> Iterator[Line]:
+    """Return one of several calls that are decided together: all that runs, and what its tool shows of it."""
+    yield from call_text(request).lines
+    yield BLANK
+    yield from _preview(request)
+    yield from _confinement(request)
+
+
 def _origins(request: RequestDetail) -> Iterator[Line]:
     lines = origin_lines(request.origins)
     if lines and request.origins is not None:
@@ -173,9 +181,7 @@ def _why(request: RequestDetail) -> Iterator[Line]:
     yield _fact("rule", plain_line(request.rule, 200))
     if request.reason:
         yield _fact("reason", plain_line(request.reason, 500))
-    if request.confinement is not None:
-        style = "dim" if request.confinement.confined else "bold red"
-        yield _fact("confinement", (plain_line(request.confinement.text, 300), style))
+    yield from _confinement(request)
     if request.judged is not None:
         follows = "nothing follows from it" if request.judged.mode == "shadow" else "a person decides"
         yield _fact("the judge", judgement_words(request.judged), (f"; {follows}", "dim"))
@@ -186,6 +192,12 @@ def _why(request: RequestDetail) -> Iterator[Line]:
     if request.replaced_by:
         yield _fact("asked again", f"as {request.replaced_by}; this answer does not count any more")
     yield from _terms(request)
+
+
+def _confinement(request: RequestDetail) -> Iterator[Line]:
+    if request.confinement is not None:
+        style = "dim" if request.confinement.confined else "bold red"
+        yield _fact("confinement", (plain_line(request.confinement.text, 300), style))
 
 
 def _terms(request: RequestDetail) -> Iterator[Line]:
