@@ -46,7 +46,9 @@ def group_words(group: Group[RequestItem], by: Grouping) -> str:
         return plain_line(f"{first.tool_name}: {group.words}", 120)
     step = f"step {first.step} of " if by == "step" and first.step is not None else ""
     task = f", {first.tasks[0].task}" if first.tasks else ""
-    return plain_line(f"{step}{first.run_id}: {len(group.items)} requests{task}", 120)
+    return plain_line(
+        f"{step}{first.run_id}: {len(group.items)} {'request' if len(group.items) == 1 else 'requests'}{task}", 120
+    )
 
 
 def differs_words(group: Group[RequestItem], item: RequestItem) -> str:

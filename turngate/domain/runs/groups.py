@@ -70,6 +70,8 @@ class Group(Generic[Item]):
     @property
     def words(self) -> str:
         """How alike the calls are, such as ``17 alike but for order; 2 differ``."""
+        if len(self.items) == 1:
+            return "1 request"
         same = len(self.items) - len(self.differs)
         more = " and more" if len(self.varying) > NAMED else ""
         but = f" but for {', '.join(map(label, self.varying[:NAMED]))}{more}"

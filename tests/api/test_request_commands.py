@@ -1,0 +1,84 @@
+"""`turngate requests` and `turngate decide` over a store with requests in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from support.api_server import serving
+from support.store_app import MANIFEST
+from support.stored_requests import live_run, request_row
+from support.users import added
+from temporalio.client import Client
+from typer.testing import CliRunner, Result
+
+from approvals_api.app import create_app
+from approvals_api.gateway.client import Gateway
+from approvals_api.settings import ApiSettings
+from turngate.cli.main import app as commands
+from turngate.store.access import access, tokens
+from turngate.store.database import Database
+from turngate.store.requests import requests
+
+Turngate = Callable[..., Awaitable[Result]]
+TERMS = json.dumps({"quorum": 2})
+
+
+@pytest.fixture
+async def turngate(sqlite: Database) -> AsyncIterator[Turngate]:
+    """Four alike calls of which one differs, one that two people approve, and the commands of a person."""
+    await added(sqlite, "grace")
+    usual = {"order": "A-1", "cents": 5, "speed": "normal", "note": "x"}
+    async with sqlite.write() as conn:
+        run = await live_run(conn, "run_1", task="Refund what was paid twice.")
+        for number in range(4):
+            arguments = {**usual, "speed": "express"} if number == 2 else usual
+            row = request_row(run, f"rq_{number}", manifest=MANIFEST, input=json.dumps(arguments))
+            await requests.insert_all(conn, [row])
+        shared = request_row(run, "rq_two", tool_name="share", manifest=MANIFEST, quorum=2, terms=TERMS)
+        await requests.insert_all(conn, [shared])
+        scopes: list[access.Scope] = ["requests:read", "requests:decide"]
+        token = await tokens.issue(conn, tokens.NewToken(name="desk", scopes=scopes, owner="grace"))
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True)
+    async with serving(create_app(database=sqlite, gateway=Gateway(nowhere), settings=ApiSettings())) as url:
+
+        async def turngate(*words: str) -> Result:
+            environment = {"TURNGATE_TOKEN": token, "TURNGATE_API_URL": url, "NO_COLOR": "1"}
+            return await asyncio.to_thread(CliRunner().invoke, commands, list(words), env=environment)
+
+        yield turngate
+
+
+async def test_requests_in_groups(turngate: Turngate) -> None:
+    """Alike calls come under one title, the one that differs first; with ``--json``, too."""
+    printed = await turngate("requests", "--group", "alike")
+    assert printed.exit_code == 0, printed.output
+    lines = printed.stdout.splitlines()
+    assert "pay: 3 alike; 1 differs" in lines
+    after = lines[lines.index("pay: 3 alike; 1 differs") + 1].split("\t")
+    assert (after[0], after[-1]) == ("rq_2", "differs in speed")
+    groups = json.loads((await turngate("requests", "--group", "alike", "--json")).stdout)
+    assert {each["group"]: len(each["requests"]) for each in groups} == {
+        "pay: 3 alike; 1 differs": 4,
+        "share: 1 request": 1,
+    }
+    assert "run_1: 5 requests, Refund what was paid twice." in (await turngate("requests", "--group", "run")).stdout
+
+
+async def test_an_approval_is_withdrawn(turngate: Turngate, sqlite: Database) -> None:
+    """``decide REQUEST withdraw`` takes back one's approval of a call that two people approve."""
+    assert (await turngate("decide", "rq_two", "approve")).exit_code == 0
+
+    async def approvals() -> int:
+        async with sqlite.read() as conn:
+            stored = await requests.get(conn, "rq_two")
+        assert stored is not None
+        assert stored.status == "pending"
+        return stored.approvals
+
+    assert await approvals() == 1
+    printed = await turngate("decide", "rq_two", "withdraw")
+    assert "rq_two no longer has your approval" in printed.stdout
+    assert await approvals() == 0
