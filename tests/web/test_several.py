@@ -7,6 +7,7 @@ import re
 
 import pytest
 from playwright.async_api import expect
+from support.engine import until
 
 SCREENS = [{"width": 320, "height": 568}, {"width": 1280, "height": 720}]
 CALLS = "document.querySelector('[data-must-see]').getBoundingClientRect()"
@@ -28,16 +29,20 @@ class Keyboard:
         await self.page.keyboard.press(key)
 
     async def read_to_the_end(self):
-        """Scroll through the calls by the space bar, page by page, as a person who reads them."""
-        whole = await self.page.evaluate(f"String(Math.round({CALLS}.height))")
-        calls = self.page.locator("[data-must-see]")
-        await expect(calls).to_have_attribute("data-seen-to", await self.page.evaluate(
-            f"String(Math.round(Math.min({CALLS}.height, innerHeight - {CALLS}.top)))"
-        ))  # fmt: skip
-        while await calls.get_attribute("data-seen-to") != whole:
-            before = await calls.get_attribute("data-seen-to")
+        """Scroll through the calls by the space bar, page by page, as a person who reads them; each scroll comes to rest."""
+        whole = await self.page.evaluate(f"Math.round({CALLS}.height)")
+        seen_to = await until(lambda: self.rests(beyond=0), "the first calls, at rest")
+        while seen_to < whole - 2:  # as the page counts
             await self.press("Space")
-            await expect(calls).not_to_have_attribute("data-seen-to", before)
+            seen_to = await until(lambda seen_to=seen_to: self.rests(beyond=seen_to), "the next calls, at rest")
+
+    async def rests(self, *, beyond):
+        """How far down the calls were seen, once that is what is on the screen; None: not yet."""
+        bottom, seen_to = await self.page.evaluate(
+            f"[Math.min({CALLS}.height, innerHeight - {CALLS}.top), document.querySelector('[data-must-see]').dataset.seenTo]"
+        )
+        at_rest = seen_to is not None and abs(int(seen_to) - bottom) <= 1 and bottom > beyond + 1
+        return round(bottom) if at_rest else None
 
     async def approve(self):
         await self.press("a")
