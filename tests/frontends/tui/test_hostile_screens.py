@@ -38,7 +38,7 @@ REQUESTS = {
 
 async def seen(person: Person, word: str) -> str:
     """Wait for a screen and check it: no character of it is hidden, and no markup in it was read."""
-    screen = await person.sees(word, 15)
+    screen = await person.sees(word)
     hidden = {char for char in screen if char != "\n" and is_hidden(char)}
     assert not hidden, f"{[f'U+{ord(each):04X}' for each in hidden]} on {type(person.app.screen).__name__}:\n{screen}"
     assert f"{WORD}x" not in screen, "markup of a stored text was read"
