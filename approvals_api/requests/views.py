@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from approvals_api.lookups import existing_request, existing_run
 from approvals_api.paging import encode_cursor
+from approvals_api.requests.consequences import consequences_of
 from approvals_api.requests.eligibility import starters
 from approvals_api.runs.masks import Masks
 from approvals_api.runs.step_views import in_part, presentation_of
@@ -59,7 +60,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     call = None if call is None else masks.call(call)
     result = call.settled_result if call else None
     path = [masks.message(each) for each in path]
-    return RequestDetail(
+    detail = RequestDetail(
         **(await _described(conn, request)).model_dump(),
         manifest=request.tool.without_examples,
         latest_message=_latest_message(run, path),
@@ -88,6 +89,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         run=masks.view(run_summary(run), *RUN_TEXTS),
         messages=message_views(path),
     )
+    return detail.model_copy(update={"leads_to": consequences_of(detail)})
 
 
 async def _described(conn: Connection, request: Request) -> RequestItem:

@@ -17,7 +17,7 @@ from turngate.domain.tools.control_calls import WaitUntil
 from turngate.text.plain_text import plain_line
 from turngate.wire.calls import CallView, ResultInPart
 from turngate.wire.precedents import DifferenceView, PrecedentCase, PrecedentView
-from turngate.wire.requests import LatestMessage, RequestDetail, RequestItem, TaskView
+from turngate.wire.requests import Consequences, LatestMessage, RequestDetail, RequestItem, TaskView
 
 TASK_CHARS: Final = 300
 MOST_ORIGINS: Final = 40
@@ -55,6 +55,14 @@ def differs_words(group: Group[RequestItem], item: RequestItem) -> str:
     """Return in what a call differs from those that it is in a group with; empty: in nothing."""
     odd = group.differs.get(item.id, ())
     return plain_line(f"differs in {', '.join(map(label, odd))}", 120) if odd else ""
+
+
+def consequence_lines(leads_to: Consequences | None) -> list[tuple[str, str]]:
+    """Return what each answer leads to, a label and a line each; empty: the request has ended."""
+    if leads_to is None:
+        return []
+    lines = [("yes", leads_to.yes), ("no", leads_to.no), ("no answer", leads_to.silence), ("afterwards", leads_to.undo)]
+    return [(label, plain_line(words)) for label, words in lines if words]
 
 
 def origin_lines(origins: Origins | None) -> list[tuple[str, str]]:

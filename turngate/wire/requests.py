@@ -108,6 +108,19 @@ class EarlierApproval(View):
     precondition: str | None
 
 
+class Consequences(View):
+    """What each answer leads to, in short lines for the person who decides.
+
+    ``yes``: an approval, an answer, or what happened. ``no``: a rejection, or an outcome that no one knows. ``silence``: no
+    answer. ``undo``: whether the call can be taken back; empty: nothing runs.
+    """
+
+    yes: str
+    no: str
+    silence: str
+    undo: str
+
+
 class RequestDetail(RequestItem):
     """A request with everything an operator needs to decide it.
 
@@ -119,7 +132,8 @@ class RequestDetail(RequestItem):
     how, as of now. ``starters``: everyone whose order led to the call, where the rule lets none of them decide; else empty.
     ``given``: the approvals so far. ``judged``: what the judge, a model, said of the call; None: it was not
     asked. ``confinement``: how the processes that the call starts are confined; None: it starts none. ``origins``: where
-    each argument of ``input`` comes from, found by comparing texts when the request was opened; None: not known.
+    each argument of ``input`` comes from, found by comparing texts when the request was opened; None: not known. ``leads_to``:
+    what yes, no and silence lead to; None: it has ended.
     ``latest_message``: a person's newest one to the run before this call; None: its task is the newest.
     ``siblings``: the other calls of its step, at most 64. ``precedent``: what people decided about calls like it; None: it is
     no approval, or a token that may read only its own runs reads it.
@@ -145,6 +159,7 @@ class RequestDetail(RequestItem):
     precondition: str | None = None
     confinement: ProcessConfinement | None = None
     origins: Origins | None = None
+    leads_to: Consequences | None = None
     instead_of: str | None = None
     replaced_by: str | None = None
     earlier: EarlierApproval | None = None

@@ -32,6 +32,7 @@ from turngate.store.clock import from_text, now
 from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.text.presentation import diff_lines, exact_arguments, presentation_lines
 from turngate.text.run_words import (
+    consequence_lines,
     judgement_words,
     lead_lines,
     not_by,
@@ -76,6 +77,8 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
             terminal.line(MARGIN, piece)
     _show_preview(request)
     _show_result(request)
+    for label, words in consequence_lines(request.leads_to):
+        terminal.line((f"  {label}: ", "dim"), words)
     if with_words and request.agent_words.strip():
         terminal.line(("  the agent says", "dim"))
         terminal.line(("\n".join(AGENT_MARGIN + line for line in plain(request.agent_words).split("\n")), "cyan"))

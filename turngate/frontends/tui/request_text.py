@@ -37,7 +37,7 @@ from turngate.frontends.tui.texts import (
     span,
     until,
 )
-from turngate.text.run_words import lead_lines, not_by, origin_lines, precedent_lines, sibling_lines
+from turngate.text.run_words import consequence_lines, lead_lines, not_by, origin_lines, precedent_lines, sibling_lines
 from turngate.wire.requests import CommentView, RequestDetail, RequestItem, Viewer
 from turngate.wire.runs import MessageView
 
@@ -150,6 +150,7 @@ def facts_text(request: RequestDetail) -> Folded:
             *_preview(request),
             *_decided(request),
             *_around(request),
+            *_follows(request),
             *_why(request),
             BLANK,
             *_effect(request),
@@ -174,6 +175,14 @@ def _around(request: RequestDetail) -> Iterator[Line]:
 
 def _fact(label: str, *pieces: Piece) -> Line:
     return at(MARGIN, (f"{label} ", "dim"), *pieces)
+
+
+def _follows(request: RequestDetail) -> Iterator[Line]:
+    if lines := consequence_lines(request.leads_to):
+        yield at("", ("WHAT FOLLOWS", "bold"))
+        for label, words in lines:
+            yield _fact(label, words)
+        yield BLANK
 
 
 def _why(request: RequestDetail) -> Iterator[Line]:

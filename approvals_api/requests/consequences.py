@@ -1,0 +1,81 @@
+"""What each answer to a pending request leads to, and what no answer does: short lines for the person who decides."""
+
+from __future__ import annotations
+
+from turngate.domain.tools.external import is_external, source_of
+from turngate.store.clock import from_text
+from turngate.wire.requests import Consequences, RequestDetail
+
+_UNDO = {
+    "read": "It only reads: there is nothing to take back.",
+    "idempotent": "Turngate can't take it back. To repeat it with the same key changes nothing more.",
+    "once": "Turngate can't take it back, and never repeats it by itself.",
+}
+
+
+def consequences_of(request: RequestDetail) -> Consequences | None:
+    """Return what each answer leads to; None: the request has ended."""
+    if request.status != "pending":
+        return None
+    yes = {"approval": _approval, "question": _question, "outcome": _outcome}[request.kind](request)
+    return Consequences(yes=yes, no=_no(request), silence=_silence(request), undo=_undo(request))
+
+
+def _approval(request: RequestDetail) -> str:
+    runs = "Runs the call exactly as shown."
+    if is_external(request.agent):
+        runs = f"Lets {source_of(request.agent)} run the call exactly as shown."
+    elif request.manifest.kind == "agent":
+        runs = "Starts another agent's run with this task. Its own calls are judged one by one."
+    elif request.manifest.kind == "signal":
+        runs = "This run does what the call asks of it. No tool runs."
+    if request.precondition is not None:
+        runs = f"{runs} If what it depends on has changed, you are asked again."
+    if request.quorum == 1:
+        return runs
+    missing = request.quorum - request.approvals - 1
+    if missing < 1:
+        return f"Yours is the last of {request.quorum} approvals. {runs}"
+    return f"Yours is one of {request.quorum} approvals; {missing} more must follow before anything runs."
+
+
+def _question(_request: RequestDetail) -> str:
+    return "The agent gets your answer as the call's result. No tool runs."
+
+
+def _outcome(_request: RequestDetail) -> str:
+    return "The agent gets the result that you enter. If it did not happen, the call runs again."
+
+
+def _no(request: RequestDetail) -> str:
+    reader = "That program" if is_external(request.agent) else "The agent"
+    if request.kind == "question":
+        return f"{reader} reads that a person declined to answer, and your reason."
+    if request.kind == "outcome":
+        return f"{reader} reads that the call may or may not have taken effect."
+    ends = " One rejection ends the request." if request.quorum > 1 else ""
+    return f"The call doesn't run. {reader} reads your reason, and that it must not repeat the call as it is.{ends}"
+
+
+def _silence(request: RequestDetail) -> str:
+    waits = "The run waits in this step; its other calls continue."
+    if is_external(request.agent):
+        waits = "That program waits for its call."
+    if request.parked_at is not None or request.expires_at is None:
+        return f"It waits until someone answers. {waits}"
+    until = f"{from_text(request.expires_at):%Y-%m-%d %H:%M} UTC"
+    if request.ask_terms.on_expiry == "park":
+        return f"{waits} At {until} it is parked: it waits on, without a deadline."
+    return f"{waits} At {until} the call is refused, and the agent reads that no one answered."
+
+
+def _undo(request: RequestDetail) -> str:
+    if request.kind == "question":
+        return ""
+    if is_external(request.agent):
+        return "Whether it can be taken back is for that program to say."
+    if request.manifest.kind == "agent":
+        return "The other run can be stopped; what it has done by then stays."
+    if request.manifest.kind == "signal":
+        return "Nothing outside of this run changes."
+    return _UNDO[request.manifest.effect]
