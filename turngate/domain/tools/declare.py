@@ -72,7 +72,7 @@ class ToolOptions(_HeldOptions, total=False):
     secret: Sequence[str]
     """JSON pointers of secret places in its arguments and its success, such as ``/token`` or ``/accounts/*/password`` (``*``:
     every member or item). ``SecretStr``, ``format: password`` and ``writeOnly`` in their types declare the same. People see a
-    mark in place of what is there until they reveal it; the handler gets the value."""
+    mark in place of what is there; the handler gets the value."""
     probe: Callable[..., Any] | None
     """``(key: str, …services)`` → :class:`Happened`, :class:`DidNotHappen` or None, for a ``once`` call whose worker was
     lost; ``key`` is the idempotency key the handler had."""
