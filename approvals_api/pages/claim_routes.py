@@ -1,4 +1,4 @@
-"""Actions on a request besides its decision: claim, release, take an approval back, comment, and grant calls like it."""
+"""Actions on a request besides its decision: claims, taking an approval back, secrets, comments, and grants of calls like it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
 from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import OperatorDep, ServicesDep
+from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages.decision_forms import DecisionForms
 from approvals_api.pages.frames import typed_of
 from approvals_api.pages.grant_form import read_grant, seal
 from approvals_api.pages.list_place import place_of
 from approvals_api.pages.request_routes import Attempt, refused, show_request
 from approvals_api.requests import claim as claims
-from approvals_api.requests import comments, decide
+from approvals_api.requests import comments, decide, reveal
 from approvals_api.requests.views import request_detail
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.wire.orders import DecisionOrder
@@ -55,6 +55,26 @@ async def withdraw(request: Request, services: ServicesDep, principal: OperatorD
         attempt = Attempt(status=status_of(error), headline="Not taken back.", detail=error.message, typed=typed)
         return await show_request(request, services, principal, request_id, attempt)
     return RedirectResponse(f"/requests/{request_id}{place_of(request).suffix}", HTTPStatus.SEE_OTHER)
+
+
+@router.get("/requests/{request_id}/reveal")
+async def after_reveal(request: Request, _principal: ReaderDep, request_id: str) -> Response:
+    """Lead back to the request when the page with its secrets is loaded again: they are masked again."""
+    return RedirectResponse(f"/requests/{request_id}{place_of(request).suffix}", HTTPStatus.SEE_OTHER)
+
+
+@router.post("/requests/{request_id}/reveal")
+async def reveal_secrets(request: Request, services: ServicesDep, principal: OperatorDep, request_id: str) -> Response:
+    """Show the request with the secrets of its call, this once."""
+    typed = await typed_of(request)
+    try:
+        check_form_token(request, typed.get("csrf_token"))
+        attempt = Attempt(revealed=await reveal.reveal(services, principal, request_id))
+    except NotFoundError:
+        raise
+    except TurngateError as error:
+        attempt = Attempt(status=status_of(error), headline="Not revealed.", detail=error.message, typed=typed)
+    return await show_request(request, services, principal, request_id, attempt)
 
 
 @router.post("/requests/{request_id}/comments")

@@ -43,7 +43,7 @@ from turngate.store.requests import comments, requests
 from turngate.store.requests import presence as views
 from turngate.store.requests.requests import ListedRequest
 from turngate.wire.problems import status_of
-from turngate.wire.requests import RequestDetail
+from turngate.wire.requests import RequestDetail, RevealedSecret
 
 router = APIRouter(include_in_schema=False)
 
@@ -106,6 +106,7 @@ class Attempt:
     decision_id: str | None = None
     grant: WantedGrant | None = None
     asked_again: str | None = None
+    revealed: Sequence[RevealedSecret] = ()
     wait: int = 0
 
 

@@ -13,7 +13,7 @@ from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
-from approvals_api.requests import bulk, claim, comments, decide, presence, saved_views
+from approvals_api.requests import bulk, claim, comments, decide, presence, reveal, saved_views
 from approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
 from approvals_api.requests.bulk import MAX_ITEMS
 from approvals_api.requests.decide import MAX_DECISION_ID_CHARS
@@ -38,6 +38,7 @@ from turngate.wire.requests import (
     RequestCount,
     RequestDetail,
     RequestItem,
+    RevealedSecrets,
     SavedViewItem,
     Viewer,
 )
@@ -220,6 +221,12 @@ async def claim_request(
 async def release_request(request_id: RequestId, services: ServicesDep, principal: OperatorDep) -> None:
     """Release a claim; without one nothing happens."""
     await claim.release(services, principal, request_id)
+
+
+@router.post("/requests/{request_id}/reveal", responses=problems({403: "`not_a_person`, `not_eligible`"}))
+async def reveal_secrets(request_id: RequestId, services: ServicesDep, principal: OperatorDep) -> RevealedSecrets:
+    """Reveal the secrets in a request's arguments to a person who may decide it, or an admin. The audit log says who looked."""
+    return RevealedSecrets(secrets=await reveal.reveal(services, principal, request_id))
 
 
 # Comments on a request.

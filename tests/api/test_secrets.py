@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 from pydantic import BaseModel, Field, SecretStr, ValidationInfo, field_validator
-from support.api_server import Api, api_on, serving, session_for
+from support.api_server import Api, api_on, serving, session_for, token_for
 from support.engine import call, says, stack
 from temporalio.client import Client
 
@@ -242,3 +244,45 @@ async def test_arguments_that_do_not_fit_are_masked_too(vault: Api, person: http
     for answer in (await vault.operator.get(f"/api/v1/runs/{run.id}"), await person.get(f"/runs/{run.id}")):
         assert "not with ⟦secret⟧" in answer.text
         assert_masked(answer.text, str(answer.url))
+
+
+async def test_a_person_has_the_secrets_revealed_and_the_log_says_so(vault: Api, person: httpx.AsyncClient) -> None:
+    """One click shows them, on that page only; the log has who looked at how many, and none of them."""
+    request = await vault.gated("plain log in")
+    page = (await person.get(f"/requests/{request['id']}")).text
+    (token,) = set(re.findall(r'name="csrf_token" value="([^"]+)"', page))
+    path = f"/requests/{request['id']}/reveal"
+    assert (await person.post(path, data={"csrf_token": "x"})).status_code == 403
+    assert "request.revealed" not in await types_of(vault, request)
+    revealed = await person.post(path, data={"csrf_token": token})
+    assert revealed.status_code == 200
+    assert [each in html.unescape(revealed.text) for each in (PASSWORD, TOKEN, PIN)] == [True] * 3
+    again = await person.get(path)
+    assert (again.status_code, again.headers["location"]) == (303, f"/requests/{request['id']}")
+    assert_masked((await person.get(f"/requests/{request['id']}")).text, "the page after it")
+    assert (await types_of(vault, request)).count("request.revealed") == 1
+    assert_masked(await events_of(vault, request["run_id"]), "events")
+    answer = (await person.post(f"/api/v1{path}")).json()
+    assert {each["pointer"]: json.loads(each["value"]) for each in answer["secrets"]} == {
+        "/accounts/0/password": PASSWORD,
+        "/token": TOKEN,
+        "/pin": int(PIN),
+    }
+
+
+async def test_i13_no_program_has_secrets_revealed(vault: Api) -> None:
+    """A token that belongs to no person gets a 403, also one that may decide, and so does one that may only read."""
+    request = await vault.gated("plain log in")
+    decides = await token_for(vault.stack.database, "decider", "requests:decide")
+    path = f"/api/v1/requests/{request['id']}/reveal"
+    answers = [await vault.stranger.post(path, headers=decides), await vault.agent.post(path)]
+    assert [(each.status_code, each.json()["code"]) for each in answers] == [
+        (403, "not_a_person"),
+        (403, "missing_scope"),
+    ]
+    assert "request.revealed" not in await types_of(vault, request)
+
+
+async def types_of(vault: Api, request: dict[str, Any]) -> list[str]:
+    async with vault.stack.database.read() as conn:
+        return [each.type for each in await events.after(conn, 0, run_id=request["run_id"])]

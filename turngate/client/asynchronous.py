@@ -126,6 +126,7 @@ class TurngateClient:
 
     claim_request = awaited(requests.claim_request)
     withdraw_approval = awaited(requests.withdraw_approval)
+    reveal_secrets = awaited(requests.reveal_secrets)
     release_request = awaited(requests.release_request)
     list_comments = awaited(requests.list_comments)
     iter_comments = awaited_each(requests.list_comments)

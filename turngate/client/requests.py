@@ -32,6 +32,7 @@ from turngate.wire.requests import (
     RequestCount,
     RequestDetail,
     RequestItem,
+    RevealedSecrets,
     SavedViewItem,
 )
 from turngate.wire.view import Page
@@ -116,6 +117,14 @@ def withdraw_approval(request_id: str) -> Call[None]:
     Raises ConflictError ``already_decided``: the approvals were complete first; GoneError: it has ended.
     """
     return change("DELETE", f"/requests/{segment(request_id)}/approval", nothing)
+
+
+def reveal_secrets(request_id: str) -> Call[RevealedSecrets]:
+    """Reveal the secrets in a request's arguments. The audit log says who looked.
+
+    Raises ForbiddenError: ``not_a_person``, or ``not_eligible`` to decide it.
+    """
+    return change("POST", f"/requests/{segment(request_id)}/reveal", model(RevealedSecrets))
 
 
 # Many decisions at once.

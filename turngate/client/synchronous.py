@@ -118,6 +118,7 @@ class SyncTurngateClient:
 
     claim_request = blocking(requests.claim_request)
     withdraw_approval = blocking(requests.withdraw_approval)
+    reveal_secrets = blocking(requests.reveal_secrets)
     release_request = blocking(requests.release_request)
     list_comments = blocking(requests.list_comments)
     iter_comments = blocking_each(requests.list_comments)

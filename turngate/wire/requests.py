@@ -201,6 +201,19 @@ class CommentView(View):
     created_at: str
 
 
+class RevealedSecret(View):
+    """A secret argument, revealed. ``pointer``: where it is in the arguments (JSON pointer); ``value``: its exact JSON text."""
+
+    pointer: str
+    value: str
+
+
+class RevealedSecrets(View):
+    """The secrets in a request's arguments, in the order of their marks."""
+
+    secrets: list[RevealedSecret]
+
+
 # Presence: who looks at a request now.
 
 
