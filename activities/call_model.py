@@ -114,8 +114,8 @@ class CallModel:
             await after_step(self._engine, step.run, step.number)
             return plan
         response = StepResponse(step, answer.message, answer.finish_reason, corrective, answered.history)
-        at_once = attempt.number == 1 and begin.seen is not None and self._planner.is_quick(response)
-        planned = await self._planned_at_once(response) if at_once else None
+        may_join = attempt.number == 1 and begin.seen is not None
+        planned = await self._planned_at_once(response) if may_join else None
         return await self._store(response, answer, planned, begin.seen) or await self._plan(response, begin.seen)
 
     async def _agent(self, run: runs.Run) -> Agent:
@@ -133,8 +133,10 @@ class CallModel:
             return ModelAnswer(await external_response(conn, step.run, step.number))
 
     async def _planned_at_once(self, response: StepResponse) -> PlannedStep | None:
-        """Return the plan of a response that isn't stored yet; None: that failed, so it is stored first."""
+        """Return the plan of a response that isn't stored yet; None: that would take long, or failed, so it is stored first."""
         try:
+            if not self._planner.is_quick(response):
+                return None
             async with self._engine.database.glance() as conn:
                 return await self._planner.plan(conn, response)
         except Exception:
