@@ -97,9 +97,10 @@ def heading(request: RequestDetail) -> Text:
         clock = ", parked: it waits without a clock"
     elif waits and request.expires_at:
         clock = f", expires {until(request.expires_at)}"
+    risk = "" if request.risk == "low" else f"  {request.risk.upper()} risk"
     return line(
         (ASKS[request.kind], "bold"), "  ", (plain_line(request.tool_name, 64), "bold"),
-        f"  {status}", (f"  asked {ago(request.created_at)} ago{clock}", "dim"),
+        f"  {status}", (risk, RISK_STYLE.get(request.risk, "")), (f"  asked {ago(request.created_at)} ago{clock}", "dim"),
     )  # fmt: skip
 
 
