@@ -95,6 +95,7 @@ CALLS: dict[str, Call[Any]] = {
     "decide_requests": requests.decide_requests({"q": "d"}, verb="approve", message="m"),
     "claim_request": requests.claim_request("q", seconds=60, take_over=True),
     "withdraw_approval": requests.withdraw_approval("q"),
+    "reveal_secrets": requests.reveal_secrets("q"),
     "release_request": requests.release_request("q"),
     "list_comments": requests.list_comments("q", cursor="c"),
     "add_comment": requests.add_comment("q", "t"),
