@@ -19,7 +19,7 @@ async def test_people_talk_claim_and_approve_together(api: Api) -> None:
     """`w` comments and `c` claims, both seen by all; of two approvals the first is counted and named, the second runs it."""
     await added(api.stack.database, "grace")
     request = await api.gated(SHARE)
-    async with person_at(api, size=(100, 40), name="desk", owner="grace", scopes=DESK) as person:
+    async with person_at(api, size=(100, 60), name="desk", owner="grace", scopes=DESK) as person:
         await person.sees("0 of 2 approvals")
         await person.opens()
         await person.sees("0 of 2, by different people; one rejection ends it")
