@@ -165,7 +165,8 @@ async def served_turngate(
     try:
         await _ready(url, process, directory / "log")
         headers = {"Authorization": f"Bearer {read_cli_token(data_dir)}"}
-        limits = httpx.Limits(max_connections=200, max_keepalive_connections=200)
+        # The server closes idle connections after five seconds; one that is used again at that moment fails.
+        limits = httpx.Limits(max_connections=200, max_keepalive_connections=200, keepalive_expiry=2)
         async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=60, limits=limits) as http:
             side = ServedTurngate(name, process, ledger, http)
             watching = asyncio.create_task(side.watch())
