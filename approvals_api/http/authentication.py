@@ -144,12 +144,12 @@ def check_form_token(request: Request, token: str | None) -> None:
         raise ForbiddenError("this form is out of date: reload the page, then send it again", code="form_token")
 
 
-def set_session_cookie(request: Request, response: Response, secret: str) -> None:
-    """Set the browser's session. ``Lax``, not ``Strict``, so that a link from elsewhere finds the operator logged in."""
+def set_cookie(request: Request, response: Response, name: str, value: str, *, max_age: int) -> None:
+    """Set a cookie that no script reads; ``max_age`` in seconds. ``Lax``: it also comes with links from elsewhere."""
     response.set_cookie(
-        cookie_name(request),
-        secret,
-        max_age=int(sessions.SESSION_LIFETIME.total_seconds()),
+        cookie_name(request, name),
+        value,
+        max_age=max_age,
         path="/",
         httponly=True,
         samesite="lax",
@@ -157,9 +157,21 @@ def set_session_cookie(request: Request, response: Response, secret: str) -> Non
     )
 
 
+def delete_cookie(request: Request, response: Response, name: str) -> None:
+    """Remove a cookie of :func:`set_cookie` from the browser."""
+    response.delete_cookie(
+        cookie_name(request, name), path="/", httponly=True, samesite="lax", secure=is_https(request)
+    )
+
+
+def set_session_cookie(request: Request, response: Response, secret: str) -> None:
+    """Set the browser's session: a link from elsewhere finds the operator logged in."""
+    set_cookie(request, response, SESSION_COOKIE, secret, max_age=int(sessions.SESSION_LIFETIME.total_seconds()))
+
+
 def clear_session_cookie(request: Request, response: Response) -> None:
     """Remove the session from the browser."""
-    response.delete_cookie(cookie_name(request), path="/", httponly=True, samesite="lax", secure=is_https(request))
+    delete_cookie(request, response, SESSION_COOKIE)
 
 
 def keep_wanted_page(request: Request, response: Response) -> None:
@@ -167,15 +179,7 @@ def keep_wanted_page(request: Request, response: Response) -> None:
     query = f"?{request.url.query}" if request.url.query else ""
     page = quote(f"{quote(request.url.path)}{query}", safe="")
     if len(page) <= MAX_WANTED_PAGE_CHARS:
-        response.set_cookie(
-            cookie_name(request, WANTED_PAGE_COOKIE),
-            page,
-            max_age=ATTEMPT_SECONDS,
-            path="/",
-            httponly=True,
-            samesite="lax",
-            secure=is_https(request),
-        )
+        set_cookie(request, response, WANTED_PAGE_COOKIE, page, max_age=ATTEMPT_SECONDS)
 
 
 def wanted_page(request: Request) -> str:
@@ -184,9 +188,3 @@ def wanted_page(request: Request) -> str:
     # A browser reads `//host` and `/\host` as another site, also with a tab or a line break between the two.
     ours = page.startswith("/") and page.isascii() and page.isprintable() and page[1:2] not in {"/", "\\"}
     return page if ours and len(page) <= MAX_WANTED_PAGE_CHARS else "/"
-
-
-def forget_wanted_page(request: Request, response: Response) -> None:
-    """Remove the page from the browser."""
-    name = cookie_name(request, WANTED_PAGE_COOKIE)
-    response.delete_cookie(name, path="/", httponly=True, samesite="lax", secure=is_https(request))

@@ -68,15 +68,8 @@ async def begin_oidc(request: Request, services: ServicesDep) -> Response:
     base = services.settings.public_url or f"{request.url.scheme}://{request.url.netloc}"
     url, cookie = await provider.begin(f"{base}{CALLBACK}")
     response = RedirectResponse(url, status_code=303)
-    response.set_cookie(
-        authentication.cookie_name(request, OIDC_COOKIE),
-        cookie,
-        max_age=ATTEMPT_SECONDS,
-        path="/",
-        httponly=True,
-        samesite="lax",  # the way back comes from another site
-        secure=authentication.is_https(request),
-    )
+    # The way back comes from another site.
+    authentication.set_cookie(request, response, OIDC_COOKIE, cookie, max_age=ATTEMPT_SECONDS)
     return response
 
 
@@ -87,7 +80,7 @@ async def end_oidc(request: Request, services: ServicesDep) -> Response:
     login = _login(request, services)
     secret = await login.by_oidc(_provider(request), request.query_params, request.cookies.get(name))
     response = _let_in(request, secret)
-    response.delete_cookie(name, path="/", httponly=True, samesite="lax", secure=authentication.is_https(request))
+    authentication.delete_cookie(request, response, OIDC_COOKIE)
     return response
 
 
@@ -107,7 +100,7 @@ async def logout(request: Request, services: ServicesDep) -> Response:
 def _let_in(request: Request, secret: str) -> Response:
     response = RedirectResponse(authentication.wanted_page(request), status_code=303)
     authentication.set_session_cookie(request, response, secret)
-    authentication.forget_wanted_page(request, response)
+    authentication.delete_cookie(request, response, authentication.WANTED_PAGE_COOKIE)
     return response
 
 

@@ -102,8 +102,7 @@ def opens_next(request: Request) -> bool:
 
 def keep_opens_next(request: Request, response: Response, *, wanted: bool) -> None:
     """Keep in the browser whether its person wants the next request after each decision."""
-    name, safe = authentication.cookie_name(request, OPENS_NEXT_COOKIE), authentication.is_https(request)
     if wanted:
-        response.set_cookie(name, "yes", max_age=YEAR_SECONDS, path="/", httponly=True, samesite="lax", secure=safe)
+        authentication.set_cookie(request, response, OPENS_NEXT_COOKIE, "yes", max_age=YEAR_SECONDS)
     else:
-        response.delete_cookie(name, path="/", httponly=True, samesite="lax", secure=safe)
+        authentication.delete_cookie(request, response, OPENS_NEXT_COOKIE)
