@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import select, update
+from support.html_text import ShownText
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
@@ -46,18 +46,6 @@ SAYS = [
 ]
 
 
-class _Text(HTMLParser):
-    """The text of a page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.text = ""
-        self.feed(html)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 async def test_each_surface_says_where_arguments_come_from(
     sqlite_template: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,7 +59,7 @@ async def test_each_surface_says_where_arguments_come_from(
             detail = await request_detail(conn, "rq_approval")
     assert detail.origins == ORIGINS
     assert "<i>" not in page
-    text = " ".join(_Text(page).text.split())
+    text = " ".join(ShownText(page).text.split())
     for words in SAYS:
         assert words in text
     out.cache_clear()
@@ -107,8 +95,8 @@ async def test_each_list_says_how_many_values_are_doubtful(
     assert item.doubts == Doubts(untrusted=1, contradicts=1, nowhere=1)
     assert {each.doubts for each in items} == {item.doubts, Doubts()}
     counts = "values 1 untrusted, 1 contradicting people, 1 from nowhere"
-    assert counts in " ".join(_Text(inbox).text.split())
-    beside_calls, left_out = " ".join(_Text(several).text.split()).split(" on their own ")
+    assert counts in " ".join(ShownText(inbox).text.split())
+    beside_calls, left_out = " ".join(ShownText(several).text.split()).split(" on their own ")
     assert SAYS[0] in beside_calls
     assert counts in left_out
     assert counts in item_text(item, me="ann", picked=False, width=100).plain
@@ -127,9 +115,9 @@ async def test_each_surface_says_what_the_task_is(
         page, inbox = await served.html(STATES["approval"]), await served.html(STATES["inbox"])
         async with served.database.read() as conn:
             detail = await request_detail(conn, "rq_approval")
-    above = " ".join(_Text(page.split('id="call"')[0]).text.split())
+    above = " ".join(ShownText(page.split('id="call"')[0]).text.split())
     assert "the task Refund A-113. Please" in above
-    assert "task Refund A-113. Please" in " ".join(_Text(inbox).text.split())
+    assert "task Refund A-113. Please" in " ".join(ShownText(inbox).text.split())
     out.cache_clear()
     show_request(detail)
     output = " ".join(capsys.readouterr().out.split())
@@ -158,7 +146,7 @@ async def test_each_surface_has_a_persons_latest_message(
             detail = await request_detail(conn, "rq_approval")
     assert detail.latest_message is not None
     assert detail.latest_message.text == words[:500]
-    above = " ".join(_Text(page.split('id="call"')[0]).text.split())
+    above = " ".join(ShownText(page.split('id="call"')[0]).text.split())
     assert "a person last said No, <b>A-114⟨U+202E⟩. Please" in above
     assert "<b>A-114" not in page
     out.cache_clear()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import update
+from support.html_text import ShownText
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
@@ -26,18 +26,6 @@ from turngate.store.tables import precedents as precedents_table
 NOW = {"order": "A-102", "cents": 5000}
 REASON = "Not\u202e <b>this</b>"
 READER = Principal(name="ada", via="session", scopes=frozenset({"requests:read"}))
-
-
-class _Text(HTMLParser):
-    """The text of a page."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.text = ""
-        self.feed(html)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 async def test_each_surface_says_what_was_decided(
@@ -67,7 +55,7 @@ async def test_each_surface_says_what_was_decided(
     assert "<i>" not in page
     assert "<b>this" not in page
     part = page.split('id="precedent"')[1].split("</section>")[0]
-    text = " ".join(_Text(part).text.split())
+    text = " ".join(ShownText(part).text.split())
     for words in (
         "Approved once, rejected once. The last rejection, ",
         "Not⟨U+202E⟩ <b>this</b>",
@@ -76,7 +64,7 @@ async def test_each_surface_says_what_was_decided(
         "/<i> was 1, is not there",
     ):
         assert words in text, words
-    assert "The same step" in _Text(page).text
+    assert "The same step" in ShownText(page).text
     assert 'href="/requests/rq_outcome"' in page
     out.cache_clear()
     show_request(detail)

@@ -1,9 +1,8 @@
 """Presentations on the page: each kind of block is drawn, and nothing in one is more than text."""
 
-from html.parser import HTMLParser
-
 import pytest
 from markupsafe import Markup
+from support.html_text import ShownText
 
 from approvals_api.pages.templating import _environment
 from approvals_api.runs.step_views import presentation_of
@@ -33,23 +32,6 @@ BLOCKS = {
 OURS = {"pre", "bdi", "span", "div", "p", "ol", "li", "code", "table", "thead", "tbody", "tr", "th", "td"}
 
 
-class _Text(HTMLParser):
-    """What a browser would show: the text and the elements."""
-
-    def __init__(self, html):
-        super().__init__(convert_charrefs=True)
-        self.text = ""
-        self.tags = set()
-        self.feed(str(html))
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-
-    def handle_data(self, data):
-        self.text += data
-
-
 def blocks(*stored):
     return _environment().get_template("blocks.html").module.blocks(stored)
 
@@ -59,7 +41,7 @@ def test_hostile_text_is_inert_in_every_block(block):
     """No element of its own, no attribute, and every hidden character is spelled out; each value is isolated."""
     html = blocks(block)
     assert isinstance(html, Markup)
-    page = _Text(html)
+    page = ShownText(html)
     assert page.tags <= OURS
     assert [char for char in page.text if is_hidden(char)] == []
     assert "⟨U+202E⟩desrever⟨U+200B⟩⟨U+001B⟩[31m⟨U+0007⟩" in page.text or r"\u001b" in page.text
@@ -96,7 +78,7 @@ def test_the_exact_result_stays_at_hand(result):
     macro = _environment().get_template("parts.html").module.presented
     html = macro(result, (TextBlock(text="in short"),))
     assert html.index("in short") < html.index("Exact result")
-    page = _Text(html)
+    page = ShownText(html)
     assert page.tags <= OURS | {"details", "summary"}
     assert "desrever" in page.text
 

@@ -1,29 +1,12 @@
 import unicodedata
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.html_text import ShownText
 
 from approvals_api.pages.templating import visible, visible_line
 from turngate.domain.text.hidden_text import escape_hidden, has_hidden, is_hidden
-
-
-class _Text(HTMLParser):
-    """What a browser would show: the text and the tags."""
-
-    def __init__(self, html):
-        super().__init__(convert_charrefs=True)
-        self.text = ""
-        self.tags = set()
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-
-    def handle_data(self, data):
-        self.text += data
 
 
 @pytest.mark.parametrize(
@@ -70,19 +53,19 @@ def test_hidden_characters_are_named(code):
 
 def test_ansi_escape_is_visible():
     """A terminal's colour sequence is visible text."""
-    assert _Text(visible("\x1b[31mred")).text == "⟨U+001B⟩[31mred"
+    assert ShownText(visible("\x1b[31mred")).text == "⟨U+001B⟩[31mred"
 
 
 def test_plain_text_is_left_alone():
     """Letters of any script, emoji, newline and tab pass unchanged."""
     text = "Grüße, 世界 مرحبا 🎉\n\tindented"
-    assert _Text(visible(text)).text == text
+    assert ShownText(visible(text)).text == text
 
 
 def test_markup_is_escaped():
     """Nothing in a value becomes an element, an attribute or a link."""
     rendered = visible("<script>alert(1)</script><a href='https://evil.example'>x</a>\"'&amp;")
-    parsed = _Text(rendered)
+    parsed = ShownText(rendered)
     assert parsed.tags == {"bdi"}
     assert parsed.text == "<script>alert(1)</script><a href='https://evil.example'>x</a>\"'&amp;"
 
@@ -97,13 +80,13 @@ def test_combining_marks_cannot_pile_up():
 def test_a_line_stays_one_line():
     """In a one-line place a newline cannot start another line."""
     assert "\n" not in visible_line("ok\nApproved by admin")
-    assert _Text(visible_line("ok\nApproved by admin")).text == "ok⏎Approved by admin"
+    assert ShownText(visible_line("ok\nApproved by admin")).text == "ok⏎Approved by admin"
 
 
 @given(st.text())
 def test_shown_text_has_nothing_hidden(text):
     """For any value, the screen gets no hidden character, and no element but the page's."""
-    parsed = _Text(visible(text))
+    parsed = ShownText(visible(text))
     assert not [char for char in parsed.text if is_hidden(char)]
     assert parsed.tags <= {"bdi", "span"}
 
