@@ -16,7 +16,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pace import word_for
-from approvals_api.pages.diff_view import DiffView, read_diff
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.list_place import GROUPED, PARAMETER, place_in, place_of
 from approvals_api.pages.templating import render
@@ -32,7 +31,6 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.runs.groups import Group, Grouping, groups_of
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
-from turngate.domain.tools.preview import command_words
 from turngate.store.requests import requests, saved_views
 from turngate.store.runs import calls
 from turngate.wire.agents import AgentView
@@ -160,16 +158,6 @@ class Picked:
     item: RequestItem
     stored: requests.Request
     left_out: str | None
-
-    @property
-    def diff(self) -> DiffView | None:
-        """Its tool's preview, if that is a diff."""
-        return read_diff(self.stored.preview or "") if self.stored.preview_kind == "diff" else None
-
-    @property
-    def words(self) -> list[str] | None:
-        """The words of its tool's preview, if that is a command."""
-        return command_words(self.stored.preview or "") if self.stored.preview_kind == "command" else None
 
 
 @router.get("/requests/bulk")

@@ -36,7 +36,6 @@ from turngate.domain.requests import RequestStatus, Verb
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.text.changes import changes
 from turngate.domain.text.hidden_text import marked_text
-from turngate.domain.tools.preview import command_words
 from turngate.forms.errors import place_errors
 from turngate.store.database import Connection
 from turngate.store.requests import comments, requests
@@ -305,7 +304,6 @@ def draw_request(
 ) -> HTMLResponse:
     """Return the request page. Pure but for the id of the next decision."""
     drawn = decision_forms.forms_of(detail, attempt.typed)
-    preview = detail.preview or ""
     changed = what_changed(detail.earlier.precondition if detail.earlier else None, detail.precondition)
     edited = decision_forms.args_of_edit(detail, drawn, attempt.typed)
     return render(
@@ -319,10 +317,8 @@ def draw_request(
         suggested=decision_forms.suggested_field(drawn),
         attempt=attempt,
         decision_id=attempt.decision_id or f"dec_{secrets.token_hex(12)}",
-        diff=read_diff(preview) if detail.preview_kind == "diff" else None,
         changed=None if changed is None else read_diff(changed),
         edits=None if edited is None else changes(detail.input, edited),
-        words=command_words(preview) if detail.preview_kind == "command" else None,
         around=around,
         grant=grant_form(detail, attempt.typed, admin=around.admin, wanted=attempt.grant),
         lasts=LASTS,

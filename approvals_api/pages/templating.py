@@ -27,6 +27,7 @@ from turngate.domain.text.changes import changes
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.text.hidden_text import marked_text, pieces
 from turngate.domain.tools.external import is_external, source_of
+from turngate.domain.tools.preview import command_words
 from turngate.domain.tools.secrets import has_marks
 from turngate.store.clock import as_text, from_text
 
@@ -156,6 +157,7 @@ def _environment() -> Environment:
         "changes_to": changes,
         "has_marks": has_marks,
         "shell": shlex.join,
+        "argv": command_words,
         "depends_on": depends_on,
         "as_text": _as_text,
         "one_line": arguments.one_line,
