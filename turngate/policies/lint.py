@@ -5,13 +5,13 @@ Pure: looks at rules and, where they are known, at declared tools. A warning her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from turngate.domain.policy.arguments import ArgumentMatcher
+from turngate.domain.policy.arguments import ORDERS, ArgumentMatcher
+from turngate.domain.policy.measures import bounds_of, measured
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.text.json_pointers import tokens_of
 from turngate.domain.tools.tool import Tool
@@ -23,7 +23,6 @@ from turngate.policies.explain import ORDER
 
 
 _WILD = frozenset("*?[")
-_BOUNDS = frozenset({"lt", "le", "gt", "ge"})
 
 
 def covers(wide: Rule, narrow: Rule) -> bool:
@@ -91,9 +90,10 @@ def implies(had: ArgumentMatcher, wanted: ArgumentMatcher) -> bool:
         values = had.value if had.op == "in" and isinstance(had.value, list) else [had.value]
         return all(value is not None and _meets(wanted, value) for value in values)
     if wanted.op == "exists":
-        return had.op in _BOUNDS
-    if had.op in _BOUNDS and wanted.op in _BOUNDS and had.op[0] == wanted.op[0]:
-        return _bound_within(had, wanted)
+        return had.op in ORDERS
+    if had.op in ORDERS and wanted.op in ORDERS:
+        inner, outer = bounds_of(had.op, had.value), bounds_of(wanted.op, wanted.value)
+        return all(any(_bound_within(one, other) for one in inner) for other in outer)
     return False
 
 
@@ -106,11 +106,16 @@ def _meets(wanted: ArgumentMatcher, value: Any) -> bool:
     return wanted.match(arguments) == "yes"
 
 
-def _bound_within(had: ArgumentMatcher, wanted: ArgumentMatcher) -> bool:
-    inner, outer = (Decimal(repr(each.value)) for each in (had, wanted))
-    reaches = had.op in {"le", "ge"} and wanted.op in {"lt", "gt"}
-    beyond: Callable[[Decimal, Decimal], bool] = Decimal.__lt__ if had.op[0] == "l" else Decimal.__gt__
-    return beyond(inner, outer) or (inner == outer and not reaches)
+def _bound_within(had: tuple[str, Any], wanted: tuple[str, Any]) -> bool:
+    """Tell whether what is within one bound is within the other one."""
+    (op, value), (other_op, other_value) = had, wanted
+    inner, outer = measured(value), measured(other_value)
+    if op[0] != other_op[0] or inner is None or outer is None:
+        return False
+    reaches = op in {"le", "ge"} and other_op in {"lt", "gt"}
+    return bool(inner.compared("lt" if op[0] == "l" else "gt", outer)) or (
+        not reaches and bool(inner.compared("eq", outer))
+    )
 
 
 _RUNS_THE_CALL: Final = frozenset({"approve", "edit"})

@@ -97,6 +97,15 @@ def test_a_rule_after_a_wider_one_can_never_apply(rules: list[Rule], covered: li
         (at("gt", 5), at("gt", 5, "/other"), False),
         (at("eq", "x"), at("starts_with", "x"), True),
         (at("gt", 0.1), at("gt", 0.1), True),
+        (at("between", [2, 5]), at("le", 5), True),
+        (at("between", [2, 5]), at("lt", 5), False),
+        (at("between", [2, 5]), at("between", [1, 6]), True),
+        (at("between", [2, 5]), at("between", [3, 6]), False),
+        (at("le", 5), at("between", [1, 5]), False),
+        (at("eq", 5), at("between", [1, 5]), True),
+        (at("between", [2, 5]), at("exists"), True),
+        (at("le", "2026-12-31"), at("lt", "2027-01-01"), True),
+        (at("le", "2026-12-31"), at("lt", 5), False),
     ],
 )
 def test_when_one_condition_implies_another(had: Any, wanted: Any, certain: bool) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.arguments import ArgumentMatcher
 from turngate.domain.policy.command_line import Unparsable
 from turngate.domain.policy.facts import CallFacts, Match
 from turngate.domain.policy.matchers import Matchers
+from turngate.domain.policy.policy import Policy, parse_policy
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.facts import call_facts
 
@@ -52,7 +54,38 @@ OPERATORS: list[tuple[str, Any, str, Match]] = [
     ("gt", 5, "1e99999", "yes"),
     ("gt", 5, "-1e99999", "no"),
     ("gt", 5, "", "unclear"),
-    ("gt", 5, '"6"', "unclear"),
+    ("gt", 5, '"6"', "yes"),
+    ("between", [1, 500], "1", "yes"),
+    ("between", [1, 500], "500.00", "yes"),
+    ("between", [1, 500], "0.99999999999999999999999999", "no"),
+    ("between", [1, 500], "500.00000000000000000000000001", "no"),
+    ("between", [1, 500], "1e99999", "no"),
+    ("between", [0.1, 0.3], '"0.3"', "yes"),
+    ("between", [0.1, 0.3], '"0.30000000000000000000000001"', "no"),
+    ("between", [-5, 5], '"-5"', "yes"),
+    ("between", [1, 500], "", "unclear"),
+    ("between", [1, 500], "null", "unclear"),
+    ("between", [1, 500], "true", "unclear"),
+    ("between", [1, 500], '"2026-12-31"', "unclear"),
+    ("between", ["2026-01-01", "2026-12-31"], '"2026-12-31"', "yes"),
+    ("between", ["2026-01-01", "2026-12-31"], '"2027-01-01"', "no"),
+    ("between", ["2026-01-01", "2026-12-31"], '"2026-06-01T00:00:00Z"', "unclear"),
+    ("between", ["2026-01-01", "2026-12-31"], "20260601", "unclear"),
+    ("le", "2026-12-31", '"2026-02-29"', "unclear"),
+    ("le", "2026-12-31", '"31.12.2026"', "unclear"),
+    ("le", "2026-12-31", '"20261231"', "unclear"),
+    ("le", "2026-12-31", '"2026-W01-1"', "unclear"),
+    ("le", "2026-12-31", '"2026-12-31 "', "unclear"),
+    ("lt", "2026-12-31T12:00:00Z", '"2026-12-31T12:59:59.999999+01:00"', "yes"),
+    ("lt", "2026-12-31T12:00:00Z", '"2026-12-31T13:00+01:00"', "no"),
+    ("lt", "2026-12-31T12:00:00Z", '"2026-12-31T11:00:00"', "unclear"),
+    ("lt", "2026-12-31T12:00:00Z", '"2026-12-31T11:00:00-00:00"', "unclear"),
+    ("lt", "2026-12-31T12:00:00Z", '"2026-12-31T11:00:60Z"', "unclear"),
+    ("lt", "2026-12-31T12:00:00Z", '"2026-12-31T24:00:00Z"', "unclear"),
+    ("lt", "2026-12-31T12:00:00Z", '"2026-12-31 11:00:00Z"', "unclear"),
+    ("lt", "2026-12-31T12:00:00Z", '"2026-12-31"', "unclear"),
+    ("lt", "2026-12-31T12:00:00Z", "1767182400", "unclear"),
+    ("ge", "0001-01-01T00:00:00Z", '"0001-01-01T00:00:00+23:59"', "no"),
     ("in", ["a", "b"], '"b"', "yes"),
     ("in", ["a", "b"], '"c"', "no"),
     ("in", ["a", 1], "true", "unclear"),
@@ -90,6 +123,32 @@ def test_operators(op: str, value: Any, argument: str, expected: Match) -> None:
     assert matcher.match(decode_arguments(f'{{"x": {argument}}}' if argument else "{}")) == expected
 
 
+NO_NUMBERS = [
+    "1e3", "1E3", "1_000", "1,000", "1.000,00", "007", "00", "+5", "-0", "-0.00", ".5", "5.", " 5", "5 ", "5\n", "", "-", "--5",
+    "NaN", "Infinity", "-inf", "0x10", "0b1", "\uff15", "\u0665", "5\u20ac", "$5", "5%", "\u00bd", "5\u200b",
+    "\u22125", "1 000", "1'000", "9" * 32, "0." + "1" * 31, "9" * 1_000_000, "5" + "0" * 100_000, "1e99999",
+    "1e99999999999999999999",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_NUMBERS, ids=range(len(NO_NUMBERS)))
+def test_i2_what_readers_may_take_for_different_numbers_is_unclear(text: str) -> None:
+    """I2: only plain decimals are numbers in a text; any other text never helps a call, whichever way it is compared."""
+    for op, value in (("le", 10**40), ("ge", -(10**40)), ("between", [-(10**40), 10**40]), ("gt", 10**40)):
+        matcher = ArgumentMatcher.model_validate({"at": "/x", "op": op, "value": value})
+        assert matcher.match(decode_arguments(json.dumps({"x": text}))) == "unclear"
+
+
+def test_a_rule_may_write_dates_as_toml_does() -> None:
+    """A date or time of TOML is the same as its text; one without a zone is refused, as in a call it would be unclear."""
+    text = '[[rule]]\nname = "due"\nverdict = "allow"\ntools = ["*"]\nargs = [{{ at = "/due", op = "{}", value = {} }}]'
+    for op, value in (("between", "[2026-01-01, 2026-12-31]"), ("lt", "2026-12-31T12:00:00Z")):
+        rules = parse_policy(text.format(op, value), source="a test")
+        assert Policy.model_validate_json(rules.model_dump_json()) == rules
+    with pytest.raises(ConfigurationError, match="compares numbers, dates or instants"):
+        parse_policy(text.format("lt", "2026-12-31T12:00:00"), source="a test")
+
+
 @pytest.mark.parametrize(
     ("pointer", "exists"),
     [
@@ -119,6 +178,13 @@ def test_pointers(pointer: str, exists: Match) -> None:
         ({"args": [{"at": "/x", "op": "gt", "value": "5"}]}, "compares numbers"),
         ({"args": [{"at": "/x", "op": "gt", "value": True}]}, "compares numbers"),
         ({"args": [{"at": "/x", "op": "gt", "value": float("nan")}]}, "finite"),
+        ({"args": [{"at": "/x", "op": "le", "value": "tomorrow"}]}, "compares numbers, dates"),
+        ({"args": [{"at": "/x", "op": "le", "value": "2026-12-31T12:00:00"}]}, "compares numbers, dates"),
+        ({"args": [{"at": "/x", "op": "between", "value": 5}]}, "lowest and the highest"),
+        ({"args": [{"at": "/x", "op": "between", "value": [1, 2, 3]}]}, "lowest and the highest"),
+        ({"args": [{"at": "/x", "op": "between", "value": [2, 1]}]}, "can never hold"),
+        ({"args": [{"at": "/x", "op": "between", "value": [1, "2026-12-31"]}]}, "can never hold"),
+        ({"args": [{"at": "/x", "op": "between", "value": ["1", "2"]}]}, "compares numbers"),
         ({"args": [{"at": "/x", "op": "in", "value": "a"}]}, "list"),
         ({"args": [{"at": "/x", "op": "in", "value": []}]}, "list"),
         ({"args": [{"at": "/x", "op": "glob", "value": 1}]}, "string"),

@@ -2,7 +2,8 @@
 
 A call's argument and a rule's value are of the same kind or they are not comparable: ``1`` is not ``true``, ``"1"`` is not
 ``1``. The tool may convert what the rule does not, so a value of another kind is ``unclear``, and so is text that differs
-only in case, spacing or Unicode form. Numbers compare exactly, at any size. Pure.
+only in case, spacing or Unicode form. Only the operators that compare by size read texts: as numbers, dates and instants
+(:mod:`turngate.domain.policy.measures`). Numbers compare exactly, at any size. Pure.
 
 An absent (or null) argument equals nothing: ``eq`` and ``in`` say ``no``; whatever needs a value says ``unclear``.
 """
@@ -12,13 +13,15 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Callable, Iterable
+from datetime import date
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue, field_validator, model_validator
 
 from turngate.domain.policy.facts import Match, all_of, any_of
+from turngate.domain.policy.measures import Measure, bounds_of, exact_number, measured
 from turngate.domain.text.json_pointers import ABSENT, Ambiguous, checked_pointer, value_at
 
 Operator = Literal[
@@ -28,6 +31,7 @@ Operator = Literal[
     "le",
     "gt",
     "ge",
+    "between",
     "in",
     "not_in",
     "contains",
@@ -37,12 +41,8 @@ Operator = Literal[
     "exists",
     "absent",
 ]
-_ORDER: dict[str, Callable[[Decimal, Decimal], bool]] = {
-    "lt": lambda number, bound: number < bound,
-    "le": lambda number, bound: number <= bound,
-    "gt": lambda number, bound: number > bound,
-    "ge": lambda number, bound: number >= bound,
-}
+ORDERS: Final = frozenset({"lt", "le", "gt", "ge", "between"})
+"""The operators that compare by size."""
 _TEXT: dict[str, Callable[[str, str], bool]] = {
     "contains": lambda text, part: part in text,
     "starts_with": str.startswith,
@@ -66,37 +66,48 @@ class ArgumentMatcher(BaseModel):
     def _is_pointer(cls, at: str) -> str:
         return checked_pointer(at)
 
+    @field_validator("value", mode="before")
+    @classmethod
+    def _as_json(cls, value: object) -> object:
+        """TOML has dates and times of its own; JSON writes them as texts."""
+        if isinstance(value, list):
+            return [each.isoformat() if isinstance(each, date) else each for each in value]
+        return value.isoformat() if isinstance(value, date) else value
+
     @model_validator(mode="after")
     def _value_fits(self) -> Self:
         """Refuse a value the operator can never meet, which would make a rule that silently never matches."""
-        if (problem := _value_problem(self.op, self.value, has_value="value" in self.model_fields_set)) is not None:
+        if (problem := value_problem(self.op, self.value, has_value="value" in self.model_fields_set)) is not None:
             raise ValueError(problem)
         return self
 
     def match(self, arguments: JsonValue) -> Match:
         """Tell whether the condition holds for decoded arguments. Never raises for JSON values."""
-        value = value_at(arguments, self.at)
-        if isinstance(value, Ambiguous):
-            return "unclear"
-        if self.op in {"exists", "absent"}:
-            return _exists(value) if self.op == "exists" else _NOT[_exists(value)]
-        missing = value is ABSENT or (value is None and self.value is not None)
-        match self.op:
-            case "eq" | "in":
-                return "no" if missing else _any_equal(value, self._wanted)
-            case "ne" | "not_in":
-                return "unclear" if missing else _NOT[_any_equal(value, self._wanted)]
-            case "lt" | "le" | "gt" | "ge":
-                return _ordered(self.op, value, self.value)
-            case _:
-                return _textual(self.op, value, self.value)
-
-    @property
-    def _wanted(self) -> list[JsonValue]:
-        return self.value if self.op in {"in", "not_in"} and isinstance(self.value, list) else [self.value]
+        return holds(self.op, self.value, value_at(arguments, self.at))
 
 
-def _value_problem(op: Operator, value: JsonValue, *, has_value: bool) -> str | None:
+def holds(op: Operator, wanted: JsonValue, value: Any) -> Match:
+    """Tell whether a condition holds for a value. Never raises for JSON values.
+
+    ``wanted``: one that :func:`value_problem` finds nothing wrong with. ``value``: ABSENT where there is none.
+    """
+    if isinstance(value, Ambiguous):
+        return "unclear"
+    if op in {"exists", "absent"}:
+        return _exists(value) if op == "exists" else _NOT[_exists(value)]
+    if op in ORDERS:
+        return all_of({_ordered(each, value, bound) for each, bound in bounds_of(op, wanted)})
+    missing = value is ABSENT or (value is None and wanted is not None)
+    match op:
+        case "eq" | "in":
+            return "no" if missing else _any_equal(value, _values(op, wanted))
+        case "ne" | "not_in":
+            return "unclear" if missing else _NOT[_any_equal(value, _values(op, wanted))]
+        case _:
+            return _textual(op, value, wanted)
+
+
+def value_problem(op: Operator, value: JsonValue, *, has_value: bool = True) -> str | None:
     """Return why the operator cannot be used with this value, or None. ``has_value``: whether the rule has one at all."""
     if op in {"exists", "absent"}:
         return f"{op!r} takes no value: leave it out" if has_value else None
@@ -104,11 +115,29 @@ def _value_problem(op: Operator, value: JsonValue, *, has_value: bool) -> str | 
         return f"{op!r} needs a value"
     if not _is_finite(value):
         return "a number that is infinite or NaN compares with nothing: write a finite one"
-    if op in _ORDER and _kind(value) != "number":
-        return f"{op!r} compares numbers: the value must be one"
+    if op in ORDERS:
+        return _order_problem(op, value)
     if op in {"in", "not_in"} and not (isinstance(value, list) and value):
         return f"{op!r} needs a list with at least one value: value = [1, 2]"
     return _text_problem(op, value) if op in _TEXT else None
+
+
+def _order_problem(op: Operator, value: JsonValue) -> str | None:
+    if op == "between" and not (isinstance(value, list) and len(value) == 2):  # noqa: PLR2004 - a pair
+        return "'between' needs the lowest and the highest value: value = [1, 500]"
+    bounds = [bound for _op, each in bounds_of(op, value) if (bound := _bound(each)) is not None]
+    if len(bounds) < len(bounds_of(op, value)):
+        return f'{op!r} compares numbers, dates or instants: write 500, "2026-12-31" or "2026-12-31T12:00:00Z"'
+    if not bounds[0].compared("le", bounds[-1]):
+        return "'between' can never hold: write the lowest value first, and two of a kind"
+    return None
+
+
+def _bound(value: JsonValue) -> Measure | None:
+    """Return what a rule compares with. A rule writes numbers as numbers."""
+    measure = measured(value)
+    is_quoted = measure is not None and measure.kind == "number" and isinstance(value, str)
+    return None if is_quoted else measure
 
 
 def _text_problem(op: Operator, value: JsonValue) -> str | None:
@@ -140,9 +169,8 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "unknown")
 
 
-def _number(value: float | Decimal) -> Decimal:
-    """Return the number as it is written: 0.1 in a policy means a tenth, not the double nearest to it."""
-    return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+def _values(op: Operator, wanted: JsonValue) -> list[JsonValue]:
+    return wanted if op in {"in", "not_in"} and isinstance(wanted, list) else [wanted]
 
 
 def _any_equal(value: Any, wanted: list[JsonValue]) -> Match:
@@ -167,21 +195,26 @@ def _equal(value: Any, wanted: Any) -> Match:
         case "boolean":
             return "yes" if value is wanted else "no"
         case _:
-            return _ordered("eq", value, wanted)
+            return _same_number(value, wanted)
 
 
 def _same_members(value: Any, wanted: Any, places: Iterable[Any]) -> Match:
     return all_of({_equal(value[place], wanted[place]) for place in places})
 
 
+def _same_number(value: Any, wanted: Any) -> Match:
+    number = exact_number(value)
+    if number is None:  # not of JSON: a tool's own decoder may have made an infinite one
+        return "unclear"
+    return "yes" if number == exact_number(wanted) else "no"
+
+
 def _ordered(op: str, value: Any, bound: Any) -> Match:
-    if _kind(value) != "number":
+    measure, limit = measured(value), measured(bound)
+    compared = None if measure is None or limit is None else measure.compared(op, limit)
+    if compared is None:
         return "unclear"
-    number = _number(value)
-    if not number.is_finite():
-        return "unclear"
-    holds = number == _number(bound) if op == "eq" else _ORDER[op](number, _number(bound))
-    return "yes" if holds else "no"
+    return "yes" if compared else "no"
 
 
 def _textual(op: Operator, value: Any, wanted: JsonValue) -> Match:
