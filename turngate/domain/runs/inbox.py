@@ -94,7 +94,7 @@ class InboxFilter(BaseModel):
     @property
     def query(self) -> str:
         """The filter as the query of a URL, conditions in a fixed order and none that is the default."""
-        return urlencode({name: _word(value) for name, value in self if value != type(self).model_fields[name].default})
+        return urlencode({name: _word(value) for name, value in self if value != _DEFAULTS[name]})
 
     @classmethod
     def from_query(cls, query: str) -> InboxFilter:
@@ -109,6 +109,9 @@ class InboxFilter(BaseModel):
         except ValidationError as error:
             message = describe_validation(error)
             raise _not_a_filter(message) from None
+
+
+_DEFAULTS: Final = {name: field.default for name, field in InboxFilter.model_fields.items()}
 
 
 def urgent_at(created_at: datetime, expires_at: datetime | None, risk: Risk) -> datetime:
