@@ -58,16 +58,21 @@ _PARTICULAR: Final = re.compile(
 
 def normalised(text: str) -> str:
     """Return a text without differences of case, spacing, width and dashes, and without characters that no one sees."""
-    if text.isascii():
-        if text.isprintable() and "  " not in text:  # most of what tools return, and most of what there is to do
-            return text.strip().lower()
-    else:
+    plain = text if text.isascii() else _spelled(text)  # all that most texts have beyond ASCII is dashes and quotes
+    if not plain.isascii():
         form: Literal["NFKC", "NFC"] = "NFKC" if len(text) <= MAX_FOLDED_CHARS else "NFC"
-        text = unicodedata.normalize(form, text)
-        for char, plain in _SPELLINGS.items():
-            if char in text:  # replacing takes a tenth of str.translate's time, and most texts have none of them
-                text = text.replace(char, plain)
-    return " ".join(text.casefold().split())
+        plain = _spelled(unicodedata.normalize(form, text))
+    elif plain.isprintable() and "  " not in plain:  # most of what tools return, and most of what there is to do
+        return plain.strip().lower()
+    return " ".join(plain.casefold().split())
+
+
+def _spelled(text: str) -> str:
+    """Return a text with what is written otherwise in some texts as it is in most."""
+    for char, plain in _SPELLINGS.items():
+        if char in text:  # replacing takes a tenth of str.translate's time, and most texts have none of them
+            text = text.replace(char, plain)
+    return text
 
 
 def compact(text: str) -> str:
@@ -144,9 +149,15 @@ def dates(text: str) -> Iterator[str]:
         yield from _days(match.group())
 
 
-def has_day_around(text: str, day: str, year_at: int) -> bool:
-    """Tell whether a date with its year at this place of a normalised text is this day."""
-    around = text[max(0, year_at - _LONGEST_DATE) : year_at + len(day)]
+def ends_of_day(day: str) -> tuple[str, ...]:
+    """Return texts of which one is in each date that is this day: all of it, or its year after what comes before a year."""
+    year = day[:4]
+    return day, f" {year}", f".{year}", f"/{year}"
+
+
+def has_day_around(text: str, day: str, at: int) -> bool:
+    """Tell whether a date with one of :func:`ends_of_day` at this place of a normalised text is this day."""
+    around = text[max(0, at - _LONGEST_DATE) : at + len(day)]
     return day[-2:].lstrip("0") in around and day in dates(around)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property, partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Final, Protocol
 
 from pydantic import JsonValue
@@ -210,11 +210,15 @@ class Tracer:
     def _by_day(self, days: set[str]) -> list[_Hit]:
         text = self._corpus.text
         offsets = [
-            offset for day in days for offset in self._offsets(day[:4], partial(forms.has_day_around, text, day))
+            offset
+            for day in days
+            for end in forms.ends_of_day(day)
+            for offset in self._offsets(end, partial(forms.has_day_around, text, day))
         ]
 
         def test(text: str, _name: str = "") -> bool:
-            return any(day in days for day in forms.dates(text[:MAX_RECORD_CHARS]))
+            beginning = text[:MAX_RECORD_CHARS]
+            return any(day[:4] in beginning for day in days) and any(day in days for day in forms.dates(beginning))
 
         return self._hits(sorted(offsets), "date", test)
 
@@ -315,8 +319,9 @@ class Tracer:
             return "contradicts", instead
         if any(hit.source.kind in {"instructions", *PERSONAL} for hit in hits):
             return None, ""
-        others = [self._record_of_another(hit) for hit in hits]
-        return ("contradicts", others[0]) if all(others) else (None, "")
+        # One record that names no other thing is enough to trust the value.
+        others = list(takewhile(bool, map(self._record_of_another, hits)))
+        return ("contradicts", others[0]) if len(others) == len(hits) else (None, "")
 
     def _other_named(self, argument: _Argument) -> str:
         """Return what people named of the same kind, where the value is none of these."""
@@ -362,9 +367,10 @@ class Tracer:
         return any(forms.kind_of(each) in self._named for each in forms.identifiers(record))
 
     def _another_in(self, record: str) -> str:
-        for identifier in sorted(forms.identifiers(record)):
+        identifiers = forms.identifiers(record)
+        for identifier in sorted(identifiers):
             named = self._named.get(forms.kind_of(identifier), ())
-            if named and not any(each in named for each in forms.identifiers(record)):
+            if named and identifiers.isdisjoint(named):
                 return self._as_written(named)
         return ""
 
