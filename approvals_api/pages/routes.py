@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Final
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
@@ -44,6 +45,21 @@ routers = (
 # The HTML error page: the same words as the API's problem, for a person.
 
 
+_HEADLINES: Final = {
+    HTTPStatus.BAD_REQUEST: "This can't be read",
+    HTTPStatus.FORBIDDEN: "Not allowed",
+    HTTPStatus.NOT_FOUND: "Not found",
+    HTTPStatus.CONFLICT: "Something changed meanwhile",
+    HTTPStatus.GONE: "Too late",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Too large",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "This can't be accepted",
+    HTTPStatus.TOO_MANY_REQUESTS: "Too fast",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "Turngate failed",
+    HTTPStatus.SERVICE_UNAVAILABLE: "Not available at the moment",
+}
+"""What HTTP calls a status is for programs."""
+
+
 def render_error(
     request: Request, status: int, title: str, detail: str, details: Mapping[str, Any] | None = None
 ) -> HTMLResponse:
@@ -57,7 +73,7 @@ def render_error(
         frame=Frame(),
         status=status,
         code=status,
-        title=title,
+        title=_HEADLINES.get(HTTPStatus(status), title),
         detail=detail,
         complaints=complaints if isinstance(complaints, list) else [],
         path=request.url.path,

@@ -162,3 +162,10 @@ async def test_a_missing_page_is_a_page(open_page):
         answer = await page.goto(path)
         assert answer.status == 404
         await expect(page.get_by_role("link", name="To the inbox")).to_be_visible()
+
+
+async def test_an_error_page_speaks_as_people_do(site, open_page):
+    """What HTTP calls a status is no headline for a person."""
+    page = await open_page("/?status=soon", **NO_SCRIPT)
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("This can't be accepted")
+    await expect(page.get_by_role("main")).to_contain_text("the inbox can't be filtered like this")
