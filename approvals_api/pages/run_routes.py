@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -14,6 +15,8 @@ from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.pages.fork_forms import by_control, key_of, text_of, word_of
 from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.pictures import timeline as pictures
+from approvals_api.pages.pictures.drawing import lasted, moment
 from approvals_api.pages.result_text import page_of, readable
 from approvals_api.pages.run_context import RunContext, context_of
 from approvals_api.pages.templating import Frame, render
@@ -26,6 +29,7 @@ from approvals_api.runs.control import interrupt, pause, resume
 from approvals_api.runs.explain import explained_end
 from approvals_api.runs.results import StoredResult, whole_result
 from approvals_api.runs.switch_model import offered_models, switch_model
+from approvals_api.runs.timeline import RecordedRun, recorded_run, timeline_of
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
@@ -46,6 +50,8 @@ TABS: Final[tuple[Tab, ...]] = ("all", "running", "completed", "failed", "interr
 WHILE_RUNNING: Final[tuple[WhileRunning, ...]] = ("queue", "inject", "supersede")
 UNATTENDED: Final[tuple[UnattendedAsks, ...]] = ("deny", "park", "rules")
 MAX_CURSOR_CHARS: Final = 500
+MAX_SECONDS: Final = 1e9
+"""Of a run: some thirty years."""
 PROGRESS_LINES: Final = 20
 """As many as the script keeps on the page."""
 
@@ -181,10 +187,11 @@ async def _show_run(
         lines = await progress.newest_of_executing(conn, run_id, limit=PROGRESS_LINES)
         around = await context_of(conn, run)
         models = [] if run.status == "completed" else await offered_models(conn)
+        recorded = None if run.ended_at is None else await recorded_run(conn, run_id, frame.now)
     # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
     return await asyncio.to_thread(
-        render,
-        "run.html",
+        _draw_run,
+        recorded,
         frame=frame,
         status=HTTPStatus.OK if error is None else status_of(error),
         run=run,
@@ -198,6 +205,12 @@ async def _show_run(
         key=key_of(typed, error),
         state=_run_state(run, around),
     )
+
+
+def _draw_run(recorded: RecordedRun | None, **context: Any) -> HTMLResponse:
+    """Return the page of a run. ``recorded`` None: it is live, and has no picture yet."""
+    picture = None if recorded is None else pictures.picture_of(timeline_of(recorded), most_rows=pictures.OVERVIEW_ROWS)
+    return render("run.html", picture=picture, **context)
 
 
 def _run_state(run: RunDetail, around: RunContext) -> str:
@@ -226,6 +239,52 @@ def _choice(chosen: str, offered: Sequence[Word], pointer: str) -> Word | None:
         message = "choose one of the options of this form"
         raise InvalidInputError(message, errors=[{"pointer": pointer, "message": message}])
     return choice
+
+
+# The timeline: when what happened.
+
+
+Seconds = Annotated[float, Query(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+
+
+@router.get("/runs/{run_id}/timeline")
+async def timeline_page(
+    request: Request,
+    services: ServicesDep,
+    principal: RunReaderDep,
+    run_id: str,
+    begin: Annotated[Seconds | None, Query(alias="from")] = None,
+    end: Annotated[Seconds | None, Query(alias="to")] = None,
+) -> HTMLResponse:
+    """Show a run's timeline, or the part of it between two moments, in seconds from its start."""
+    window = None if begin is None and end is None else _window(begin or 0.0, end)
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+        recorded = await recorded_run(conn, run_id, frame.now)
+    # A long run has tens of thousands of spans: not on the event loop.
+    return await asyncio.to_thread(_draw_timeline, frame, recorded, window)
+
+
+def _window(begin: float, end: float | None) -> pictures.Window:
+    window = pictures.Window(begin=begin, end=MAX_SECONDS if end is None else end)
+    if window.end - window.begin < pictures.SHORTEST_SECONDS:
+        message = f"`to` has to be at least {pictures.SHORTEST_SECONDS} seconds after `from`"
+        raise InvalidInputError(message, errors=[{"pointer": "", "message": message}])
+    return window
+
+
+def _draw_timeline(frame: Frame, recorded: RecordedRun, window: pictures.Window | None) -> HTMLResponse:
+    return render(
+        "timeline.html",
+        frame=frame,
+        run=run_views.run_summary(recorded.run),
+        picture=pictures.picture_of(timeline_of(recorded), window),
+        address=functools.partial(pictures.address, recorded.run.id),
+        around=pictures.around,
+        note=pictures.note,
+        moment=moment,
+        lasted=lasted,
+    )
 
 
 # Two runs side by side.

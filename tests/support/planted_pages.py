@@ -77,6 +77,8 @@ STATES: dict[str, PageState] = {
     "run completed": PageState("/runs/run_completed"),
     "run failed": PageState("/runs/run_failed"),
     "run interrupted": PageState("/runs/run_interrupted"),
+    "timeline": PageState("/runs/run_completed/timeline"),
+    "timeline of a part": PageState("/runs/run_failed/timeline?from=0&to=5"),
     "runs compared": PageState("/runs/run_running/compare/run_completed"),
     "fork compared": PageState("/runs/run_completed/compare/run_failed"),
     "fork": PageState(
