@@ -549,13 +549,36 @@ function onScreen() {
   const call = $("[data-must-see]", main());
   if (call === null || document.hidden) return null;
   const box = call.getBoundingClientRect();
-  return { call, from: Math.max(0, -box.top), to: Math.min(box.height, innerHeight - box.top), height: box.height };
+  return { call, from: Math.max(0, -box.top), to: Math.min(box.height, screenBottom() - box.top), height: box.height };
+}
+
+// What the bar of a small screen covers is not on the screen.
+function screenBottom() {
+  const link = $("[data-unseen]", main());
+  if (link !== null && !("state" in link.dataset)) link.hidden = false; // it takes its room before anything counts
+  return innerHeight - ($("[data-bar]", main())?.offsetHeight ?? 0);
 }
 
 function count(look, from, to) {
   if (seenWidth !== innerWidth) [seenWidth, seenTo] = [innerWidth, 0]; // the lines have moved
   if (to > from && from <= seenTo + 1) seenTo = Math.max(seenTo, to); // scrolling to the call ends within a pixel of it
   look.call.dataset.seenTo = Math.round(seenTo);
+  tellUnseen(look.call, look.height);
+}
+
+// The bar says which arguments were not on the screen yet, and leads there.
+function tellUnseen(call, height) {
+  const link = $("[data-unseen]", main());
+  const state = `${Math.round(seenTo)} ${Math.round(height)}`;
+  if (link === null || link.dataset.state === state) return;
+  link.dataset.state = state;
+  link.hidden = seenTo >= height - 2;
+  if (link.hidden) return;
+  const top = call.getBoundingClientRect().top;
+  const unseen = [...call.querySelectorAll("dt")].filter((each) => each.parentElement.getBoundingClientRect().bottom - top > seenTo);
+  const first = unseen[0]?.textContent.trim().slice(0, 40);
+  const rest = unseen.length > 1 ? ` and ${unseen.length - 1} more` : "";
+  link.replaceChildren("Not seen yet: ", ...(first ? [visibleLine(first), rest] : ["the end of the call"]));
 }
 
 function lookAtRest() {
@@ -587,7 +610,7 @@ for (const type of ["scroll", "resize"]) {
 }
 
 document.addEventListener("click", (event) => {
-  if (!event.target.closest?.("[data-needs-seen]") || isSeen()) return;
+  if (!event.target.closest?.("[data-needs-seen], [data-unseen]") || isSeen()) return;
   event.preventDefault();
   event.stopPropagation();
   showUnseen();
