@@ -142,3 +142,18 @@ async def test_presence_shows_who_else_is_there(desk: Desk) -> None:
         assert (await bob.request(method, "/api/v1/requests/none/presence")).status_code == 404
     async with desk.database.read() as conn:
         assert await events.last_seq(conn) == len(await events.after(conn, 0))
+
+
+async def test_presence_counts_a_person_once_whatever_they_look_with(desk: Desk) -> None:
+    """One's own terminal and browser are no one else, on either side; another person sees one name for both."""
+    address = await desk.put(await desk.run())
+    browser, terminal, bob = await desk.person("ann"), await desk.terminal("ann"), await desk.person("bob")
+    for mine in (browser, terminal, browser):
+        assert (await mine.get(address)).status_code == 200
+        assert (await mine.post(f"{address}/presence", json={})).json() == {"looking": []}
+    page = await browser.get("/requests/rq", headers={"Accept": "text/html"})
+    assert '<p class="presence" data-presence hidden>' in page.text
+    assert [each["name"] for each in (await bob.post(f"{address}/presence", json={})).json()["looking"]] == ["ann"]
+    for mine in (browser, terminal):
+        assert [each["name"] for each in (await mine.get(f"{address}/presence")).json()["looking"]] == ["bob"]
+    assert [payload["by"] for _kind, payload in await desk.events()] == ["ann", "cli:ann", "bob"]

@@ -22,7 +22,7 @@ from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.policy.terms import Role
 from turngate.runtime.temporal_client import data_converter
-from turngate.store.access import sessions
+from turngate.store.access import sessions, tokens
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.requests import requests
@@ -51,6 +51,12 @@ class Desk:
 
     async def machine(self, name: str, *scopes: Any) -> httpx.AsyncClient:
         return self._client(headers=await token_for(self.database, name, *scopes))
+
+    async def terminal(self, name: str) -> httpx.AsyncClient:
+        """The client of the commands and the terminal UI of a stack's owner."""
+        async with self.database.write() as conn:
+            secret = await tokens.issue_owner_token(conn, name)
+        return self._client(headers={"Authorization": f"Bearer {secret}"})
 
     def _client(self, **options: Any) -> httpx.AsyncClient:
         client = httpx.AsyncClient(transport=self.transport, base_url=URL, **options)

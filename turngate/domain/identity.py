@@ -74,6 +74,11 @@ OWNERS_PREFIX: Final = "cli:"
 """Of the token that a stack leaves its owner's own commands. No one else may have such a name, so it is a person's."""
 
 
+def person_of(name: str) -> str:
+    """Return who looks on under this name: ``cli:ann`` is Ann's terminal. For what people see, never for what they may do."""
+    return name.removeprefix(OWNERS_PREFIX)
+
+
 def checked_name(text: str) -> str:
     """Return the name as it is stored: NFKC, one space between words, none around.
 

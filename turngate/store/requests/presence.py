@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, literal, select, text, update
 
+from turngate.domain.identity import person_of
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
@@ -51,17 +52,19 @@ async def note_presence(conn: Connection, *, run_id: str, request_id: str, viewe
 
 
 async def viewers(conn: Connection, request_id: str, *, except_for: str) -> list[ActiveViewer]:
-    """Return by name who gave a sign within :data:`PRESENT_FOR`, ``except_for`` this person."""
-    query = (
-        select(views.c.viewer, views.c.last_at)
-        .where(
-            views.c.request_id == request_id,
-            views.c.last_at > as_text(now() - PRESENT_FOR),
-            views.c.viewer != except_for,
-        )
-        .order_by(views.c.viewer)
+    """Return by name who gave a sign within :data:`PRESENT_FOR`, ``except_for`` this person.
+
+    A person counts once, whether they look in a browser, in a terminal or in both.
+    """
+    query = select(views.c.viewer, views.c.last_at).where(
+        views.c.request_id == request_id, views.c.last_at > as_text(now() - PRESENT_FOR)
     )
-    return [ActiveViewer(name=row.viewer, last_at=row.last_at) for row in await conn.execute(query)]
+    signs: dict[str, str] = {}
+    for row in await conn.execute(query):
+        person = person_of(row.viewer)
+        signs[person] = max(signs.get(person, ""), row.last_at)
+    signs.pop(person_of(except_for), None)
+    return [ActiveViewer(name=person, last_at=last_at) for person, last_at in sorted(signs.items())]
 
 
 async def _first(conn: Connection, run_id: str, sign: dict[str, str]) -> bool:
