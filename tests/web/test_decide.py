@@ -11,7 +11,8 @@ from turngate.domain.tools.results import Failure, Ok
 ARGS = '{"order": "A-7", "cents": 12000, "rate": 1.10, "note": "two\\nlines", "tags": ["vip", "late"], "extra": {"a": [1]}}'
 NO_SCRIPT = {"java_script_enabled": False}
 CALL = "document.querySelector('#call').getBoundingClientRect()"
-ON_SCREEN = f"Math.round(Math.min({CALL}.height, innerHeight - {CALL}.top))"
+BOTTOM = "(innerHeight - document.querySelector('.bar').offsetHeight)"
+ON_SCREEN = f"Math.round(Math.min({CALL}.height, {BOTTOM} - {CALL}.top))"
 SCRIPTED_OR_NOT = pytest.mark.parametrize("options", [{}, NO_SCRIPT], ids=["script", "no-script"])
 
 
@@ -139,7 +140,7 @@ async def test_a_tall_call_is_approved_after_all_of_it_was_on_the_screen(site, o
     await page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
     # More than that, when the scroll of a refused press was painted before the jump to the end.
     await until(lambda: page.evaluate(seen), "what is on the screen counts as seen")
-    while await page.evaluate(f"{CALL}.bottom > innerHeight"):
+    while await page.evaluate(f"{CALL}.bottom > {BOTTOM}"):
         await page.evaluate("scrollBy({ top: innerHeight * 0.5, behavior: 'instant' })")
         await until(lambda: page.evaluate(seen), "what is on the screen counts as seen")
     await press_a_twice(page)
