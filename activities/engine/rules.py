@@ -43,7 +43,7 @@ class RulesInForce:
     ``distrusted``: the rules with those that do not count for this run, because their file lies in its workspace. ``judge``:
     the model that may answer in place of a person; its own answers are not part of :meth:`verdict`. ``source_counts``: False for
     an external call whose sender only claims its source: what allows calls of that source allows none of these. ``starters``:
-    who counts as the run's starter; empty: only its own.
+    who counts as the run's starter; empty: only its own. ``spent``: meters of totals that the call at hand was found to exceed.
     """
 
     run: runs.Run
@@ -53,10 +53,13 @@ class RulesInForce:
     judge: Judge | None = None
     source_counts: bool = True
     starters: frozenset[str] = frozenset()
+    spent: frozenset[str] = frozenset()
 
-    def without(self, grant_id: str) -> RulesInForce:
-        """Return the same without one grant."""
-        return replace(self, grants=[each for each in self.grants if each.id != grant_id])
+    def without(self, verdict: Verdict) -> RulesInForce:
+        """Return the same without the grant that gave a verdict, or with the total of the rule that did as used up."""
+        if verdict.grant_id is None and verdict.share is not None:
+            return replace(self, spent=self.spent | {verdict.share.meter})
+        return replace(self, grants=[each for each in self.grants if each.id != verdict.grant_id])
 
     def need_origins(self, tool: Tool) -> bool:
         """Tell whether a rule about calls of this tool asks where their arguments come from."""
@@ -100,11 +103,21 @@ class RulesInForce:
             run_id=run.id,
             grants=self.grants,
             starters=self.starters or (run.started_by,),
+            spent=self.spent,
         )
         if verdict.answer != "allow" or self.source_counts:
             return verdict
         by_claim = verdict.rule
-        verdict = evaluate(self.policy, tool, params, agent=CLAIMED, facts=facts, run_id=run.id, grants=self.grants)
+        verdict = evaluate(
+            self.policy,
+            tool,
+            params,
+            agent=CLAIMED,
+            facts=facts,
+            run_id=run.id,
+            grants=self.grants,
+            spent=self.spent,
+        )
         if not _is_default(verdict):
             return verdict
         reason = f"The sender's token is not bound to the source {source_of(name)!r}, so {by_claim!r} does not count."

@@ -205,14 +205,15 @@ async def require_same_precondition(door: Door) -> Redemption | None:
     return await door.ask_again()
 
 
-async def use_grant(door: Door) -> Redemption | None:
-    """Take a use of the grant that allows the call, here, where nothing comes between that and the start (ADR 0014)."""
+async def take_allowance(door: Door) -> Redemption | None:
+    """Count the call for the grant or the total that allows it, where nothing comes between that and the start.
+
+    See ADR 0014 and ADR 0040. A call that a person approved counts for neither.
+    """
     if door.approval is not None:
         return None
-    while door.verdict.grant_id is not None:
-        if await door.take_grant(door.verdict.grant_id):
-            return None
-        # Another writer took the last use since the grants were read: judge the call as if the grant did not exist.
+    while not await door.take_allowance():
+        # Another writer took the last use, or what was left of the total: judge the call as if there were no more of it.
         problem = await door.authorize()
         if problem is not None:
             return await door.refuse(problem)
@@ -252,7 +253,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     inspect_first,
     require_fresh_approval,
     require_same_precondition,
-    use_grant,
+    take_allowance,
     require_allow,
 )
 """In the order in which a call meets them."""

@@ -36,7 +36,7 @@ from turngate.store.clock import from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.evidence import call_row_digest
-from turngate.store.policy import grants
+from turngate.store.policy import grants, totals
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, executions, runs
@@ -210,14 +210,29 @@ class Door:
             self._rules = await self.engine.rules(self.conn, self.run, glance=self.stored_rules)
         return self._rules
 
-    async def take_grant(self, grant_id: str) -> bool:
-        """Take a use of a grant; False when another writer took the last one. The call is then judged without it."""
-        if await grants.take_use(self.conn, grant_id, run_id=self.run.id, tool_call_id=self.call.tool_call_id):
-            payload = {"grant_id": grant_id, "tool_call_id": self.call.tool_call_id, "tool": self.tool.name}
-            await events.append(self.conn, self.run.id, [("grant.used", payload)])
+    async def take_allowance(self) -> bool:
+        """Take what the verdict counts: a use of the grant, the call's share of a total; True when that is nothing.
+
+        False when another writer took the last use, or the total would be exceeded. The call is then judged without it.
+        """
+        verdict, call_id = self.verdict, self.call.tool_call_id
+        if verdict.answer != "allow":
             return True
-        self._rules = (await self.rules()).without(grant_id)
-        return False
+        if verdict.share is not None and not await totals.take(self.conn, verdict.share):
+            self._rules = (await self.rules()).without(verdict)
+            return False
+        if verdict.grant_id is not None:
+            if not await grants.take_use(self.conn, verdict.grant_id, run_id=self.run.id, tool_call_id=call_id):
+                if verdict.share is not None:
+                    await totals.give_back(self.conn, verdict.share)
+                self._rules = (await self.rules()).without(verdict)
+                return False
+            payload = {"grant_id": verdict.grant_id, "tool_call_id": call_id, "tool": self.tool.name}
+            await events.append(self.conn, self.run.id, [("grant.used", payload)])
+        elif verdict.share is not None:
+            payload = {"rule": verdict.rule, "tool_call_id": call_id, "tool": self.tool.name}
+            await events.append(self.conn, self.run.id, [("total.counted", payload)])
+        return True
 
     def inspection(self, purpose: Purpose) -> Inspection:
         """Return what author's code has to be asked before the call may start."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from pydantic import ValidationError
 
-from approvals_api.policy.rules import parsed
+from approvals_api.policy.rules import parsed, totals_used
 from approvals_api.services import Services
 from approvals_api.validation.errors import invalid
 from approvals_api.validation.exact_json import parse_exact
@@ -38,13 +38,14 @@ EXAMPLES: Final = 20
 
 @dataclass(kw_only=True)
 class KnownCall:
-    """What the store knows about a call. ``notes``: what it doesn't."""
+    """What the store knows about a call. ``notes``: what it doesn't. ``used``: meter → units, of the rules' totals."""
 
     agent: str
     tool: KnownTool
     rules: list[PlacedRule]
     grants: list[Grant]
     notes: list[str] = field(default_factory=list)
+    used: Mapping[str, int] = field(default_factory=dict)
 
 
 async def explain_call(services: Services, question: PolicyQuestion) -> Explanation:
@@ -66,7 +67,7 @@ async def explain_call(services: Services, question: PolicyQuestion) -> Explanat
         workspace=question.workspace,
         unattended=question.unattended,
     )
-    return explain(known.rules, call, grants=known.grants, notes=known.notes)
+    return explain(known.rules, call, grants=known.grants, notes=known.notes, used=known.used)
 
 
 async def shadow_report(services: Services, *, rule: str | None = None, since: str | None = None) -> ShadowReport:
@@ -123,6 +124,7 @@ async def known_call(
         rules=rules,
         grants=[each.grant for each in await grants.active(conn)],
         notes=notes,
+        used=await totals_used(conn, [each.rule for each in rules]),
     )
 
 
@@ -200,7 +202,7 @@ async def judge_edit(services: Services, request: Request, args: str) -> str | N
         starters=starters,
         origins=OF_AN_EDIT,
     )
-    explanation = explain(known.rules, edited_call, grants=known.grants)
+    explanation = explain(known.rules, edited_call, grants=known.grants, used=known.used)
     if explanation.answer == "deny":
         why = f"the edited call is denied by policy rule {explanation.rule!r}: {explanation.reason}"
         raise invalid("/args", why, code="invalid_edit")

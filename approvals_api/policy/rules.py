@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pydantic import ValidationError
@@ -12,12 +13,13 @@ from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
-from turngate.domain.policy.policy import Policy, parse_policy
+from turngate.domain.policy.policy import Policy, Rule, parse_policy
+from turngate.domain.policy.totals import rule_owner
 from turngate.policies.explain import in_order, rule_views
 from turngate.store import agents
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.policy import policies
+from turngate.store.policy import policies, totals
 from turngate.store.policy.policies import StoredPolicy
 from turngate.wire.policy import PRECEDENCE, FilePolicy, PolicyVersion, PolicyVersionDetail, PolicyView
 from turngate.wire.view import Page
@@ -30,15 +32,24 @@ INVALID: Final = "invalid_policy"
 async def policy_view(conn: Connection) -> PolicyView:
     """Return the rules in force: the stored ones, and each app's file as its worker published it."""
     newest = await policies.newest(conn)
+    published = await policies.published(conn)
+    own = Policy() if newest is None else _readable(newest)
+    used = await totals_used(conn, [rule for policy in (own, *map(_of_file, published)) for rule in policy.rule])
     agents_of: dict[str, list[str]] = {}
     for agent in await agents.every(conn):
         agents_of.setdefault(agent.task_queue, []).append(agent.name)
     return PolicyView(
         version=0 if newest is None else newest.version,
-        stored=None if newest is None else detail(newest),
-        files=[_file_view(each, agents_of.get(each.task_queue, [])) for each in await policies.published(conn)],
+        stored=None if newest is None else detail(newest, used),
+        files=[_file_view(each, agents_of.get(each.task_queue, []), used) for each in published],
         precedence=list(PRECEDENCE),
     )
+
+
+async def totals_used(conn: Connection, rules: Iterable[Rule]) -> dict[str, int]:
+    """Return meter → units: what the totals of rules come to in their present windows. One statement, if any has a total."""
+    meters = {rule.total.meter(rule_owner(rule.name)): rule.total for rule in rules if rule.total is not None}
+    return {meter: each.within(meters[meter]) for meter, each in (await totals.sums(conn, meters)).items()}
 
 
 async def version_page(conn: Connection, *, limit: int, before: tuple[str, str] | None) -> Page[PolicyVersion]:
@@ -141,8 +152,11 @@ def parsed(source: str, *, pointer: str) -> Policy:
         raise _invalid(error.message, pointer) from None
 
 
-def detail(stored: StoredPolicy) -> PolicyVersionDetail:
-    """Return a version as it is shown, with ``problem`` if this release cannot read it."""
+def detail(stored: StoredPolicy, used: Mapping[str, int] | None = None) -> PolicyVersionDetail:
+    """Return a version as it is shown, with ``problem`` if this release cannot read it.
+
+    ``used``: of :func:`totals_used`, if it is in force.
+    """
     problem, policy = None, Policy()
     try:
         policy = parse_policy(stored.source, source=f"version {stored.version}")
@@ -155,7 +169,7 @@ def detail(stored: StoredPolicy) -> PolicyVersionDetail:
         comment=stored.comment,
         created_at=stored.created_at,
         source=stored.source,
-        rules=rule_views(in_order(("stored", policy))),
+        rules=rule_views(in_order(("stored", policy)), used),
         problem=problem,
     )
 
@@ -164,17 +178,20 @@ def _invalid(message: str, pointer: str) -> InvalidInputError:
     return InvalidInputError(message, code=INVALID, errors=[{"pointer": pointer, "message": message}])
 
 
-def _file_view(published: policies.PublishedPolicy, names: list[str]) -> FilePolicy:
+def _of_file(published: policies.PublishedPolicy) -> Policy:
     try:
-        rules = rule_views(in_order(("file", published.policy)))
+        return published.policy
     except ValidationError:  # a worker of another release published rules that this one does not know
-        rules = []
+        return Policy()
+
+
+def _file_view(published: policies.PublishedPolicy, names: list[str], used: Mapping[str, int]) -> FilePolicy:
     return FilePolicy(
         task_queue=published.task_queue,
         agents=names,
         file=published.file,
         version=published.version,
-        rules=rules,
+        rules=rule_views(in_order(("file", _of_file(published))), used),
         published_at=published.published_at,
     )
 

@@ -28,11 +28,12 @@ from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.domain.identity import ALL_SCOPES
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.policy.policy import ShadowVerdict, Verdict
+from turngate.domain.policy.totals import Share, Total
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.store.clock import from_text
 from turngate.store.database import Database
 from turngate.store.events import events
-from turngate.store.policy import policies
+from turngate.store.policy import policies, totals
 from turngate.store.runs import calls, runs
 from turngate.wire.orders import GrantOrder, PolicyQuestion
 
@@ -191,6 +192,35 @@ async def test_the_policy_is_explained(idle: Api, admin: httpx.AsyncClient) -> N
     assert unknown["answer"] == "depends"
     assert any("missing" in note for note in unknown["notes"])
     assert any("refund" in note for note in unknown["notes"])
+
+
+WITH_TOTAL = """
+[[rule]]
+name = "small"
+verdict = "allow"
+tools = ["pay"]
+total = { at = "/cents", most = 100, per = "week" }
+"""
+
+
+async def test_what_is_used_of_a_total_is_listed_and_explained(idle: Api, admin: httpx.AsyncClient) -> None:
+    """The rule says what its calls have come to, and the explanation of a call that would exceed its total says ask."""
+    assert (await put(admin, WITH_TOTAL, 0)).status_code == 200
+    total = Total(at="/cents", most=100, per="week")
+
+    async def used() -> str:
+        return (await idle.operator.get("/api/v1/policy")).json()["stored"]["rules"][0]["total_used"]
+
+    assert await used() == "0"
+    async with idle.stack.database.write() as conn:
+        assert await totals.take(conn, Share(meter=total.meter("rule:small"), total=total, units=95_500_000))
+    assert await used() == "95.5"
+    for cents, answer in ((4, "allow"), (5, "ask")):
+        explanation = await explained(idle, tool="pay", args={"cents": cents})
+        assert (explanation["answer"], explanation["rule"]) == (answer, "small")
+        (rule,) = [each for each in explanation["rules"] if each["name"] == "small"]
+        assert rule["why"].endswith("of which 95.5 is used")
+    assert (await idle.operator.get("/api/v1/policy/versions/1")).json()["rules"][0]["total_used"] is None
 
 
 async def test_an_explanation_counts_grants_and_reads_arguments_as_the_engine_does(idle: Api) -> None:

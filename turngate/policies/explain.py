@@ -7,7 +7,7 @@ matchers. Decides nothing and stores nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, partial
@@ -19,7 +19,8 @@ from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.confined import always_asked
 from turngate.domain.policy.facts import CallFacts, Finding
 from turngate.domain.policy.grants import Grant, GrantPattern, same_json
-from turngate.domain.policy.policy import Policy, Rule, VerdictKind, evaluate, grant_answers
+from turngate.domain.policy.policy import FactsOf, Policy, Rule, Verdict, VerdictKind, evaluate, grant_answers
+from turngate.domain.policy.totals import rule_owner, text_of_units
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools.known_tools import is_ask_unknown
@@ -68,8 +69,8 @@ def in_order(*sources: tuple[RuleSource, Policy]) -> list[PlacedRule]:
     return sorted(placed, key=lambda each: ORDER.index(each.rule.verdict))
 
 
-def rule_views(rules: Sequence[PlacedRule]) -> list[RuleView]:
-    """Return rules as they are shown, in the order given."""
+def rule_views(rules: Sequence[PlacedRule], used: Mapping[str, int] | None = None) -> list[RuleView]:
+    """Return rules as they are shown, in the order given. ``used``: meter → units, of totals; None: not known."""
     return [
         RuleView(
             place=place,
@@ -78,31 +79,29 @@ def rule_views(rules: Sequence[PlacedRule]) -> list[RuleView]:
             source=each.source,
             shadow=each.rule.shadow,
             rule=each.rule.model_dump(mode="json", exclude_defaults=True),
+            total_used=None if used is None else _used_of(each.rule, used),
         )
         for place, each in enumerate(rules, 1)
     ]
 
 
 def explain(
-    rules: Sequence[PlacedRule], call: AskedCall, *, grants: Sequence[Grant] = (), notes: Sequence[str] = ()
+    rules: Sequence[PlacedRule],
+    call: AskedCall,
+    *,
+    grants: Sequence[Grant] = (),
+    notes: Sequence[str] = (),
+    used: Mapping[str, int] | None = None,
 ) -> Explanation:
     """Return the answer to one call with what every rule and every grant for the tool says of it. Never raises.
 
-    ``rules``: as :func:`in_order` gives them. ``notes``: what the caller could not know.
+    ``rules``: as :func:`in_order` gives them. ``notes``: what the caller could not know. ``used``: meter → units, of totals
+    in this window; None: not known.
     """
     facts = cache(partial(call_facts, call.raw_input, call.workspace, call.origins))
     # Names may repeat between sources; evaluation by verdict is stable, so the order of ``rules`` is that of the engine.
     policy = Policy.model_construct(rule=[each.rule for each in rules])
-    verdict = evaluate(
-        policy,
-        call.tool,
-        call.params,
-        agent=call.agent,
-        facts=facts,
-        run_id=call.run_id,
-        grants=grants,
-        starters=call.starters,
-    )
+    verdict = _verdict(policy, call, facts, grants, used or {})
     depends = is_ask_unknown(call.tool, verdict.rule)
     judged = always_asked(verdict, call.tool, call.known_params)
     effective = judged
@@ -129,7 +128,7 @@ def explain(
                 source=each.source,
                 shadow=each.rule.shadow,
                 match=finding.match,
-                why=finding.reason,
+                why=_why(each.rule, finding, used),
                 decides=place == decisive,
             )
             for place, (each, finding) in enumerate(findings)
@@ -141,6 +140,46 @@ def explain(
         ],
         notes=list(notes),
     )
+
+
+def _verdict(
+    policy: Policy, call: AskedCall, facts: FactsOf, grants: Sequence[Grant], used: Mapping[str, int]
+) -> Verdict:
+    """Return what the door would, if the call were there now."""
+    spent: set[str] = set()
+    while True:
+        verdict = evaluate(
+            policy,
+            call.tool,
+            call.params,
+            agent=call.agent,
+            facts=facts,
+            run_id=call.run_id,
+            grants=grants,
+            starters=call.starters,
+            spent=spent,
+        )
+        share = verdict.share
+        if share is None or used.get(share.meter, 0) + share.units <= share.total.units:
+            return verdict
+        spent.add(share.meter)
+
+
+def _why(rule: Rule, finding: Finding, used: Mapping[str, int] | None) -> str:
+    """Return why a rule matches or doesn't, and what it lets run of a total."""
+    if rule.total is None or finding.match != "yes":
+        return finding.reason
+    amount = None if used is None else _used_of(rule, used)
+    if amount is None:
+        return f"{finding.reason}; it allows {rule.total.words}"
+    return f"{finding.reason}; it allows {rule.total.words}, of which {amount} is used"
+
+
+def _used_of(rule: Rule, used: Mapping[str, int]) -> str | None:
+    """Return what is used of a rule's total; None: it has none."""
+    if rule.total is None:
+        return None
+    return text_of_units(used.get(rule.total.meter(rule_owner(rule.name)), 0))
 
 
 def examine(rule: Rule, *, tool: str, agent: str, facts: CallFacts) -> Finding:
@@ -191,7 +230,9 @@ def _counts(rule: Rule, finding: Finding) -> bool:
 
 
 def _may_give(rule: Rule, finding: Finding, answer: VerdictKind) -> bool:
-    return answer == ("ask" if finding.match == "unclear" else rule.verdict)
+    if finding.match == "unclear":
+        return answer == "ask"
+    return answer == rule.verdict or (rule.total is not None and answer == "ask")
 
 
 def _grant_finding(

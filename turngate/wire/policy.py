@@ -29,7 +29,10 @@ PRECEDENCE: Final = (
 
 
 class RuleView(View):
-    """One rule. ``place``: in the order of evaluation, from 1. ``rule``: as written in TOML, without defaults."""
+    """One rule. ``place``: in the order of evaluation, from 1. ``rule``: as written in TOML, without defaults.
+
+    ``total_used``: what the calls that it allowed in this window come to; None: it has no total, or that is not known.
+    """
 
     place: int
     name: str
@@ -37,6 +40,7 @@ class RuleView(View):
     source: RuleSource
     shadow: bool
     rule: dict[str, JsonValue]
+    total_used: str | None = None
 
 
 class FilePolicy(View):

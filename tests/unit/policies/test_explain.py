@@ -99,6 +99,30 @@ def test_an_unclear_rule_is_marked_as_deciding() -> None:
     assert [(each.name, each.match) for each in result.rules if each.decides] == [("no-rm", "unclear")]
 
 
+TOTAL = {"at": "/cents", "most": 100, "per": "day"}
+
+
+@pytest.mark.parametrize(
+    ("cents", "used", "answer", "why"),
+    [
+        ("5", None, "allow", "it allows a total of 100 at /cents per day (UTC)"),
+        ("5", {}, "allow", "of which 0 is used"),
+        ("5", {"rule:small day /cents": 95_000_000}, "allow", "of which 95 is used"),
+        ("5.5", {"rule:small day /cents": 95_000_000}, "ask", "of which 95 is used"),
+        ('"-5"', {}, "ask", "of which 0 is used"),
+    ],
+)
+def test_a_total_is_explained_with_what_is_used_of_it(cents: str, used: Any, answer: str, why: str) -> None:
+    """As the door would answer now: the rule decides both ways, and says how much of its total is used."""
+    placed = in_order(("file", Policy(rule=[rule("small", "allow", total=TOTAL)])))
+    call = AskedCall(tool=RUN.stand_in(), raw_input=f'{{"cents": {cents}}}', agent="ops")
+    result = explain(placed, call, used=used)
+    assert (result.answer, result.rule) == (answer, "small")
+    assert [(each.decides, each.match) for each in result.rules] == [(True, "yes")]
+    assert result.rules[0].why.endswith(why)
+    assert (rule_views(placed, used)[0].total_used is None) is (used is None)
+
+
 def test_shadow_rules_are_listed_separately() -> None:
     """A shadow rule decides nothing; what it would have changed is next to the answer."""
     result = explanation(rule("soon", "deny", shadow=True), rule("all", "allow"))

@@ -26,6 +26,7 @@ from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.matchers import Matchers
 from turngate.domain.policy.terms import AskTerms
+from turngate.domain.policy.totals import Share, Total, rule_owner
 from turngate.domain.tools.failures import describe_validation
 from turngate.domain.tools.tool import Tool
 
@@ -46,6 +47,7 @@ class Rule(Matchers, AskTerms):
     """One rule: for these tools (shell-style patterns), agents and arguments, this verdict on these terms.
 
     ``shadow``: the rule is only written down beside the verdict, as what it would have been; nothing follows from it.
+    ``total``: how much the calls that it allows may come to; a call beyond it asks.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -57,6 +59,14 @@ class Rule(Matchers, AskTerms):
     reason: str = ""
     risk: Risk | None = None
     shadow: bool = False
+    total: Total | None = None
+
+    @model_validator(mode="after")
+    def _totals_are_of_an_allow(self) -> Rule:
+        if self.total is not None and self.verdict != "allow":
+            problem = f"total belongs to a rule with verdict = 'allow', which it limits; this one's is {self.verdict!r}"
+            raise ValueError(problem)
+        return self
 
     @model_validator(mode="after")
     def _terms_are_of_an_ask(self) -> Rule:
@@ -141,7 +151,7 @@ class Verdict(BaseModel):
 
     ``grant_id``: the grant that allows it. ``terms``: on which it is asked for. ``overruled``: the rule that had
     allowed the call when it was planned; set when policy, asked again as it was about to run, asks a person after all.
-    ``judged``: what the judge said of it.
+    ``judged``: what the judge said of it. ``share``: what the call adds to the total of the rule or grant that allows it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -158,6 +168,8 @@ class Verdict(BaseModel):
     # Whether the judge may be asked. The rule's name can't say it: an author's rule may be called "default", too. Never
     # stored nor sent: policy is evaluated again before anything follows from it.
     judgeable: bool = Field(default=False, exclude=True)
+    # To be taken at the door. Not stored either.
+    share: Share | None = Field(default=None, exclude=True)
 
     def stricter_than(self, planned: Verdict, terms: AskTerms) -> str | None:
         """Return in what this verdict on an edited call is stricter, in words for people; None: in nothing.
@@ -187,6 +199,7 @@ def evaluate(
     run_id: str = "",
     grants: Sequence[Grant] = (),
     starters: Collection[str] = (),
+    spent: Collection[str] = (),
 ) -> Verdict:
     """Return the verdict for one call: the first that one of :data:`STAGES` gives, else to ask. Never raises.
 
@@ -199,12 +212,21 @@ def evaluate(
         run_id: the call's run, for grants of one run.
         grants: those in force now; each is checked again when the call is run.
         starters: who counts as the run's starter, where a rule lets someone else decide.
+        spent: meters of totals that this call would exceed; whether it would is known where it is about to start.
     """
     if facts is not None:
         facts = cache(partial(_facts_with, facts, params))
     plain = tuple(rule for rule in policy.rule if not rule.shadow)
     case = _Case(
-        rules=plain, tool=tool, params=params, agent=agent, facts=facts, run_id=run_id, grants=grants, starters=starters
+        rules=plain,
+        tool=tool,
+        params=params,
+        agent=agent,
+        facts=facts,
+        run_id=run_id,
+        grants=grants,
+        starters=starters,
+        spent=spent,
     )
     verdict = _first_verdict(case)
     if len(plain) == len(policy.rule):
@@ -231,6 +253,7 @@ class _Case:
     run_id: str
     grants: Sequence[Grant]
     starters: Collection[str]
+    spent: Collection[str]
 
     @cached_property
     def _matching(self) -> Sequence[tuple[Rule, Match]]:
@@ -273,6 +296,14 @@ class _Case:
         if grant.pattern.tool != self.tool.name or not grant.covers(run_id=self.run_id, agent=self.agent):
             return False
         return all(grant_answers(grant, rule, starters=self.starters) for rule in self.matching("ask"))
+
+    def share(self, total: Total, owner: str) -> Share | None:
+        """Return what the call adds to a total; None where its arguments don't say."""
+        try:
+            facts = None if self.facts is None else self.facts()
+        except Exception:  # noqa: BLE001 - as for a rule: what can't be judged asks (DESIGN §6)
+            return None
+        return None if facts is None else total.share_of(owner, facts.arguments, facts.decoded)
 
     @property
     def risk(self) -> Risk:
@@ -358,7 +389,30 @@ def _allow_rules(case: _Case) -> Verdict | None:
     if not allowing:
         return None
     first = allowing[0]
-    return Verdict(answer="allow", rule=first.name, reason=first.reason, risk=first.risk or case.risk)
+    risk = first.risk or case.risk
+    if first.total is None:
+        return Verdict(answer="allow", rule=first.name, reason=first.reason, risk=risk)
+    share = case.share(first.total, rule_owner(first.name))
+    if share is not None and share.fits and share.meter not in case.spent:
+        return Verdict(answer="allow", rule=first.name, reason=first.reason, risk=risk, share=share)
+    return Verdict(
+        answer="ask", rule=first.name, reason=_beyond(first, first.total, share), risk=risk, terms=_GRANTABLE
+    )
+
+
+_GRANTABLE: Final = AskTerms(grantable=True)
+"""Of a call that an allow rule doesn't let run: no rule asks about it, so a grant would have come first."""
+
+
+def _beyond(rule: Rule, total: Total, share: Share | None) -> str:
+    """Return why a call that an allow rule matches is asked about all the same."""
+    allowed = f"Rule {rule.name!r} allows {total.words}."
+    if share is None:
+        return (
+            f"{allowed} What this call adds isn't written there as a plain number of at least 0 with at most six decimals, "
+            "so a person is asked."
+        )
+    return f"{allowed} With this call it would be more, so a person is asked."
 
 
 def _tools_own_ask(case: _Case) -> Verdict | None:

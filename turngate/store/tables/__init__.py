@@ -21,6 +21,7 @@ from turngate.store.tables.inbox import (
     published_policies,
     requests,
     saved_views,
+    totals,
     views,
 )
 from turngate.store.tables.log import (
@@ -94,6 +95,7 @@ __all__ = [
     "steps",
     "summaries",
     "summaries_wanted",
+    "totals",
     "used_below",
     "users",
     "views",

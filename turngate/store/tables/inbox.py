@@ -220,6 +220,16 @@ grant_uses = Table(
     Column("used_at", StorableText, nullable=False),
 )
 
+# What the calls that a rule lets run come to in its newest window: one row for each, whatever the number of windows.
+totals = Table(
+    "totals",
+    metadata,
+    Column("meter", StorableString(255), primary_key=True),
+    Column("since", StorableText, nullable=False),
+    # In millionths (turngate.domain.policy.totals).
+    Column("used", BigInteger, nullable=False),
+)
+
 # The stored rules, whole, one row per change; the newest is in force beside the app's file.
 policy_versions = Table(
     "policy_versions",

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 from support.call_at_door import ALLOWED, ASK_ALL, CallAtDoor
@@ -23,12 +24,13 @@ from turngate.domain.contract import RunToolInput
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms, Rung
+from turngate.domain.policy.totals import UNITS, Share, Total
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.runtime.workspaces import Workspaces
 from turngate.store.database import Database
-from turngate.store.policy import grants
+from turngate.store.policy import grants, totals
 from turngate.store.requests import requests
 from turngate.store.runs import calls, external_calls
 from turngate.store.tables import external_calls as external_calls_table
@@ -361,7 +363,7 @@ async def test_a_granted_call_takes_a_use_of_its_grant(door_of) -> None:
     await at.plan()
     grant_id = await grant(at)
     async with at.door() as door:
-        assert await checks.use_grant(await authorized(door)) is None
+        assert await checks.take_allowance(await authorized(door)) is None
         assert await checks.require_allow(door) is None
         stored = await grants.get(door.conn, grant_id)
     assert stored is not None
@@ -378,7 +380,7 @@ async def test_a_grant_that_another_call_used_up_allows_nothing(door_of) -> None
         await authorized(door)
         assert door.verdict.grant_id == grant_id
         assert await grants.take_use(door.conn, grant_id, run_id=at.run.id, tool_call_id="another")
-        assert await checks.use_grant(door) is None
+        assert await checks.take_allowance(door) is None
         assert door.verdict.grant_id is None
         assert isinstance(await checks.require_allow(door), AskAgain)
 
@@ -390,10 +392,70 @@ async def test_an_approved_call_takes_no_use_of_a_grant(door_of) -> None:
     grant_id = await grant(at)
     await at.approve()
     async with at.door() as door:
-        assert await checks.use_grant(await authorized(door)) is None
+        assert await checks.take_allowance(await authorized(door)) is None
         stored = await grants.get(door.conn, grant_id)
     assert stored is not None
     assert stored.uses == 0
+
+
+class Cents(BaseModel):
+    cents: int
+
+
+@tool(effect="read", ask=False)
+async def charge(params: Cents) -> str:
+    """Charge."""
+    return str(params.cents)
+
+
+TOTAL = Total(at="/cents", most=10, per="day")
+WITH_TOTAL = Policy(rule=[Rule(name="small", verdict="allow", tools=["charge"], total=TOTAL)])
+
+
+async def counted(at: CallAtDoor) -> int:
+    """What the rule's calls have come to."""
+    meter = TOTAL.meter("rule:small")
+    async with at.database.read() as conn:
+        sums = await totals.sums(conn, [meter])
+    return sums[meter].used // UNITS if sums else 0
+
+
+async def test_i3_a_call_counts_once_for_a_total_however_often_it_starts(door_of) -> None:
+    """I3: its share is taken in the transaction that writes its execution; a retry of a lost start takes none."""
+    at = door_of(charge, policy=WITH_TOTAL)
+    await at.plan('{"cents": 7}')
+    for start in (1, 2):
+        async with at.door() as door:
+            redeemed = await redeem(at.engine, door.conn, door.order)
+        assert isinstance(redeemed, Redeemed)
+        assert (redeemed.attempt, await counted(at)) == (start, 7)
+    assert (await at.event_types()).count("total.counted") == 1
+
+
+async def test_i2_a_call_that_no_longer_fits_into_a_total_is_asked_about(door_of) -> None:
+    """I2: other calls took the rest since it was planned: nothing is counted, and a request opens that says why."""
+    at = door_of(charge, policy=WITH_TOTAL)
+    await at.plan('{"cents": 7}')
+    async with at.database.write() as conn:
+        taken = Share(meter=TOTAL.meter("rule:small"), total=TOTAL, units=4 * UNITS)
+        assert await totals.take(conn, taken)
+    async with at.door() as door:
+        outcome = await redeem(at.engine, door.conn, door.order)
+        assert isinstance(outcome, AskAgain)
+        request = await requests.get(door.conn, outcome.again.request_id or "")
+    assert request is not None
+    assert "With this call it would be more" in request.reason
+    assert (await counted(at), await at.execution()) == (4, None)
+
+
+async def test_an_approved_call_does_not_count_for_a_total(door_of) -> None:
+    """A person approved the call: the total is as it was."""
+    at = door_of(charge, policy=WITH_TOTAL)
+    await at.plan('{"cents": 7}', disposition="ask")
+    await at.approve()
+    async with at.door() as door:
+        assert await checks.take_allowance(await authorized(door)) is None
+    assert await counted(at) == 0
 
 
 @pytest.mark.parametrize("of", [look, transfer])
@@ -478,6 +540,6 @@ def test_every_check_is_in_the_one_order() -> None:
         "inspect_first",
         "require_fresh_approval",
         "require_same_precondition",
-        "use_grant",
+        "take_allowance",
         "require_allow",
     ]

@@ -260,6 +260,8 @@ def show_rules(rules: Sequence[RuleView]) -> None:
         tools = ", ".join(str(each) for each in _as_list(rule.rule.get("tools")))
         rest = {name: value for name, value in rule.rule.items() if name not in _NAMED}
         terminal.line(("       tools ", "dim"), _line(tools), *_other_conditions(rest))
+        if rule.total_used is not None:
+            terminal.line(("       total so far ", "dim"), rule.total_used)
 
 
 def show_policy(policy: PolicyView) -> None:
