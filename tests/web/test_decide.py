@@ -290,9 +290,11 @@ async def test_a_question_is_answered_by_a_suggestion(site, open_page, options):
 
 
 async def test_a_question_is_answered_in_own_words_by_keyboard(site, open_page):
-    """A suggestion that is pressed while there is typed text is an error, not a guess; what was typed stays."""
+    """`a` leads to the answers. A suggestion that is pressed beside typed text is an error, not a guess; the text stays."""
     request = await site.gated("ask_person", '{"question": "Which?", "choices": ["Europe", "Asia"]}')
     page = await open_page(f"/requests/{request.id}")
+    await page.keyboard.press("a")
+    await expect(page.get_by_role("button", name="Europe")).to_be_focused()
     await page.get_by_label("answer", exact=True).focus()
     await page.keyboard.type("Mars")
     await page.get_by_role("button", name="Asia").click()

@@ -7,47 +7,13 @@ import re
 
 import pytest
 from playwright.async_api import expect
-from support.engine import until
+from support.keyboard import Keyboard
 
 SCREENS = [{"width": 320, "height": 568}, {"width": 1280, "height": 720}]
-CALLS = "document.querySelector('[data-must-see]').getBoundingClientRect()"
 
 
 def refund(order: str) -> str:
     return json.dumps({"order": order, "cents": 7})
-
-
-class Keyboard:
-    """The keys of a page, counted."""
-
-    def __init__(self, page):
-        self.page = page
-        self.pressed = 0
-
-    async def press(self, key):
-        self.pressed += 1
-        await self.page.keyboard.press(key)
-
-    async def read_to_the_end(self):
-        """Scroll through the calls by the space bar, page by page, as a person who reads them; each scroll comes to rest."""
-        whole = await self.page.evaluate(f"Math.round({CALLS}.height)")
-        seen_to = await until(lambda: self.rests(beyond=0), "the first calls, at rest")
-        while seen_to < whole - 2:  # as the page counts
-            await self.press("Space")
-            seen_to = await until(lambda seen_to=seen_to: self.rests(beyond=seen_to), "the next calls, at rest")
-
-    async def rests(self, *, beyond):
-        """How far down the calls were seen, once that is what is on the screen; None: not yet."""
-        bottom, seen_to = await self.page.evaluate(
-            f"[Math.min({CALLS}.height, innerHeight - {CALLS}.top), document.querySelector('[data-must-see]').dataset.seenTo]"
-        )
-        at_rest = seen_to is not None and abs(int(seen_to) - bottom) <= 1 and bottom > beyond + 1
-        return round(bottom) if at_rest else None
-
-    async def approve(self):
-        await self.press("a")
-        await self.page.wait_for_selector("[data-approve][data-ready]")
-        await self.press("a")
 
 
 @pytest.mark.parametrize("viewport", SCREENS, ids=["phone", "desktop"])

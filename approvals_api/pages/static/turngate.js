@@ -638,9 +638,12 @@ function isOnScreen(element) {
   return shown >= Math.min(box.height, innerHeight * 0.4);
 }
 
+const ANSWERS = "[data-form=answer] button[name=answer-choice], [data-form=answer] :is(input:not([type=hidden]), textarea, select)";
+
 function approve(event) {
   const button = $("[data-approve]", main());
   const call = $("[data-must-see]", main());
+  if (button === null) $(ANSWERS, main())?.focus();
   if (button === null || call === null || button.matches(":disabled")) return;
   // Of several calls the last ones may be above the buttons; that all of them were on the screen is checked below.
   if (main().dataset.page !== "bulk" && !isOnScreen(call)) {
