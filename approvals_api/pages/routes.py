@@ -18,11 +18,11 @@ from approvals_api.pages import (
     grant_routes,
     inbox_routes,
     notification_routes,
-    policy_routes,
     request_routes,
     run_routes,
     schedule_routes,
 )
+from approvals_api.pages.policy import policy_routes, rule_routes
 from approvals_api.pages.templating import Frame, render
 
 routers = (
@@ -33,6 +33,7 @@ routers = (
     claim_routes.router,
     grant_routes.router,
     policy_routes.router,
+    rule_routes.router,
     run_routes.router,
     fork_routes.router,
     schedule_routes.router,

@@ -16,11 +16,13 @@ from turngate.domain.errors import ConfigurationError, ConflictError, InvalidInp
 from turngate.domain.policy.policy import Policy, Rule, parse_policy
 from turngate.domain.policy.totals import rule_owner
 from turngate.policies.explain import in_order, rule_views
+from turngate.policies.rule_text import one_rule, rule_text, with_rule
 from turngate.store import agents
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.policy import policies, totals
 from turngate.store.policy.policies import StoredPolicy
+from turngate.wire.orders import RuleOrder
 from turngate.wire.policy import PRECEDENCE, FilePolicy, PolicyVersion, PolicyVersionDetail, PolicyView
 from turngate.wire.view import Page
 
@@ -126,6 +128,47 @@ async def store_rules(
     return detail(stored)
 
 
+async def store_rule(services: Services, principal: Principal, order: RuleOrder) -> PolicyVersionDetail:
+    """Store one rule among the others, as a new version; the text of the others stays as it is.
+
+    Raises as :func:`store_rules`; InvalidInputError also where the rule can't be put among the others.
+    """
+    principal.require("admin")
+    rule = parsed_rule(order.rule).model_copy(update={"shadow": order.mode == "shadow"})
+    async with services.database.read() as conn:
+        newest = await policies.newest(conn)
+    version = 0 if newest is None else newest.version
+    if order.if_version not in {None, version}:
+        raise _changed(newest)
+    try:
+        source = with_rule("" if newest is None else newest.source, rule, replacing=order.replacing)
+    except ConfigurationError as error:
+        raise invalid_policy(error.message, "/rule") from None
+    comment = order.comment or f"{'Record only' if rule.shadow else 'Enforce'}: {rule.name}"
+    return await store_rules(services, principal, source=source, comment=comment, if_version=version)
+
+
+async def enforce(
+    services: Services, principal: Principal, name: str, *, if_version: int | None = None, comment: str = ""
+) -> PolicyVersionDetail:
+    """Make a stored shadow rule count. Raises as :func:`store_rule`; NotFoundError: no stored rule has this name."""
+    principal.require("admin")
+    rule = await stored_rule(services, name)
+    order = RuleOrder(rule=rule_text(rule), mode="enforce", replacing=name, if_version=if_version, comment=comment)
+    return await store_rule(services, principal, order)
+
+
+async def stored_rule(services: Services, name: str) -> Rule:
+    """Return a stored rule. Raises NotFoundError."""
+    async with services.database.read() as conn:
+        newest = await policies.newest(conn)
+    rules = [] if newest is None else _readable(newest).rule
+    rule = next((each for each in rules if each.name == name), None)
+    if rule is None:
+        raise NotFoundError(f"there is no stored rule {name!r}")
+    return rule
+
+
 async def revert(
     services: Services, principal: Principal, *, version: int, comment: str = "", if_version: int | None = None
 ) -> PolicyVersionDetail:
@@ -142,14 +185,23 @@ async def revert(
 def parsed(source: str, *, pointer: str) -> Policy:
     """Return the rules of a TOML text. Raises InvalidInputError (code ``invalid_policy``), pointing there."""
     if len(source) > MAX_SOURCE_CHARS:
-        raise _invalid(f"the rules have more than {MAX_SOURCE_CHARS:,} characters", pointer)
+        raise invalid_policy(f"the rules have more than {MAX_SOURCE_CHARS:,} characters", pointer)
     try:
         source.encode()  # half a surrogate pair would be stored as another character
         return parse_policy(source, source="text")
     except UnicodeEncodeError:
-        raise _invalid("the text is not valid Unicode", pointer) from None
+        raise invalid_policy("the text is not valid Unicode", pointer) from None
     except ConfigurationError as error:
-        raise _invalid(error.message, pointer) from None
+        raise invalid_policy(error.message, pointer) from None
+
+
+def parsed_rule(text: str) -> Rule:
+    """Return the one rule of a TOML text. Raises InvalidInputError (code ``invalid_policy``)."""
+    parsed(text, pointer="/rule")
+    try:
+        return one_rule(text)
+    except ConfigurationError as error:
+        raise invalid_policy(error.message, "/rule") from None
 
 
 def detail(stored: StoredPolicy, used: Mapping[str, int] | None = None) -> PolicyVersionDetail:
@@ -174,7 +226,8 @@ def detail(stored: StoredPolicy, used: Mapping[str, int] | None = None) -> Polic
     )
 
 
-def _invalid(message: str, pointer: str) -> InvalidInputError:
+def invalid_policy(message: str, pointer: str) -> InvalidInputError:
+    """Return the error of rules that can't be stored."""
     return InvalidInputError(message, code=INVALID, errors=[{"pointer": pointer, "message": message}])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -13,6 +13,7 @@ from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.policy import reports as policy_reports
 from approvals_api.policy import rules as policy_rules
+from approvals_api.policy.preview import preview_rule
 from approvals_api.policy.rules import MAX_COMMENT_CHARS, MAX_SOURCE_CHARS
 from approvals_api.v1.parameters import Cursor, Id, Instant, Limit
 from approvals_api.validation.exact_json import member_text
@@ -20,14 +21,15 @@ from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.requests import UnattendedAsks
 from turngate.store.clock import as_text
-from turngate.wire.orders import PolicyQuestion
-from turngate.wire.policy import Explanation, PolicyVersion, PolicyVersionDetail, PolicyView, ShadowReport
+from turngate.wire.orders import PolicyQuestion, RuleOrder
+from turngate.wire.policy import Explanation, PolicyVersion, PolicyVersionDetail, PolicyView, RulePreview, ShadowReport
 from turngate.wire.view import Page
 
 router = api_router("policy")
 
 Source = Annotated[str, Field(max_length=MAX_SOURCE_CHARS, description="TOML: `[[rule]]` tables.")]
 Comment = Annotated[str, Field(max_length=MAX_COMMENT_CHARS, pattern=STORABLE)]
+RuleName = Annotated[str, Field(min_length=1, max_length=100, pattern=STORABLE)]
 Version = Annotated[int, Field(ge=0, le=2**31 - 1)]
 CHANGED = problems({409: "`policy_changed`: someone saved a newer version first; it says who, and when"})
 
@@ -48,6 +50,35 @@ class RevertBody(_Body):
     """Restore an earlier version's rules. ``if_version``: only if this version is in force now."""
 
     version: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    if_version: Version | None = None
+    comment: Comment = ""
+
+
+class RuleBody(_Body):
+    """One rule as TOML: a `[[rule]]` table.
+
+    ``replacing``: the stored rule in whose place it comes; omitted: the one of its name, or it comes last.
+    """
+
+    rule: Source
+    replacing: RuleName | None = None
+
+
+class StoreRuleBody(RuleBody):
+    """A rule to store among the others. ``mode``: `shadow` only records what it would do; `enforce` makes it count.
+
+    ``if_version``: only if this version is in force now.
+    """
+
+    mode: Literal["shadow", "enforce"]
+    if_version: Version | None = None
+    comment: Comment = ""
+
+
+class EnforceBody(_Body):
+    """Make a stored shadow rule count. ``if_version``: only if this version is in force now."""
+
+    name: RuleName
     if_version: Version | None = None
     comment: Comment = ""
 
@@ -119,6 +150,28 @@ async def revert_policy(body: RevertBody, services: ServicesDep, principal: Admi
     return await policy_rules.revert(
         services, principal, version=body.version, comment=body.comment, if_version=body.if_version
     )
+
+
+@router.post("/policy/preview")
+async def preview_policy_rule(body: RuleBody, services: ServicesDep, principal: AdminDep) -> RulePreview:
+    """Show what a rule would change if it were enforced, over the newest 1,000 calls. Changes nothing.
+
+    With what people decided about these calls, first what they decided otherwise than the rule would.
+    """
+    rule = policy_rules.parsed_rule(body.rule)
+    return await preview_rule(services, principal, rule, replacing=body.replacing)
+
+
+@router.post("/policy/rules", responses=CHANGED)
+async def store_policy_rule(body: StoreRuleBody, services: ServicesDep, principal: AdminDep) -> PolicyVersionDetail:
+    """Store one rule among the stored ones, as a new version. The text of the others stays as it is."""
+    return await policy_rules.store_rule(services, principal, RuleOrder.model_validate(dict(body)))
+
+
+@router.post("/policy/enforce", responses={**CHANGED, **problems({404: "`not_found`: no stored rule has this name"})})
+async def enforce_policy_rule(body: EnforceBody, services: ServicesDep, principal: AdminDep) -> PolicyVersionDetail:
+    """Make a stored shadow rule count, as a new version."""
+    return await policy_rules.enforce(services, principal, body.name, if_version=body.if_version, comment=body.comment)
 
 
 @router.post("/policy/explain")

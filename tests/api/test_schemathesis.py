@@ -63,7 +63,8 @@ expected-statuses = ["400", "401", "403", "404", "405", "409", "413", "422", "42
 [[operations]]
 include-operation-id = [
     "decide_request", "decide_requests", "fork_run", "create_grant", "put_policy", "explain_policy", "save_view",
-    "issue_token", "create_schedule", "change_schedule", "preview_fork", "send_external_call"
+    "issue_token", "create_schedule", "change_schedule", "preview_fork", "send_external_call", "preview_policy_rule",
+    "store_policy_rule"
 ]
 [operations.checks.positive_data_acceptance]
 expected-statuses = ["2xx", "401", "403", "404", "409", "410", "422"]

@@ -45,6 +45,12 @@ class PageState:
 
 IN_ADDRESS = f"{MARK}<b>\u202e\x1b[31m\r\n javascript:owned() \u0430"
 
+RULE = {
+    "rule-name": "seen often",
+    "rule-verdict": "allow",
+    "rule-tools": "refund",
+}
+
 STATES: dict[str, PageState] = {
     "inbox": PageState("/"),
     "inbox decided": PageState("/?status=all"),
@@ -118,6 +124,16 @@ STATES: dict[str, PageState] = {
     "decisions empty": PageState("/decisions", empty=True),
     "policy explained": PageState("/policy?tool=pay&args=%7B%22a%22%3A1%7D"),
     "policy without rules": PageState("/policy", empty=True),
+    "rule": PageState("/policy/rule?name=watched"),
+    "rule new": PageState("/policy/rule", empty=True),
+    "rule previewed": PageState(
+        "/policy/rule",
+        to="/policy/rule",
+        changes={**RULE, "rule-reason": MARK, "rule-tools": "*", "action": "preview"},
+    ),
+    "rule with errors": PageState(
+        "/policy/rule", to="/policy/rule", changes={**RULE, "rule-name": "", "rule-at-0": "x"}, empty=True
+    ),
     "audit": PageState("/audit"),
     "audit verified": PageState("/audit?verify=run_completed"),
     "notifications": PageState("/notifications"),

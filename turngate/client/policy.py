@@ -9,7 +9,7 @@ from typing import Literal
 
 from turngate.client.calls import Call, change, get, key_or_new, model, post, segment, with_member, without_none
 from turngate.domain.policy.grants import WantedGrant
-from turngate.wire.orders import PolicyQuestion
+from turngate.wire.orders import PolicyQuestion, RuleOrder
 from turngate.wire.policy import (
     Explanation,
     GrantDetail,
@@ -18,6 +18,7 @@ from turngate.wire.policy import (
     PolicyVersion,
     PolicyVersionDetail,
     PolicyView,
+    RulePreview,
     ShadowReport,
 )
 from turngate.wire.view import Page
@@ -36,6 +37,22 @@ def put_policy(source: str, *, if_version: int, comment: str = "") -> Call[Polic
     """
     body = {"source": source, "if_version": if_version, "comment": comment}
     return change("PUT", "/policy", model(PolicyVersionDetail), body)
+
+
+def preview_policy_rule(rule: str, *, replacing: str | None = None) -> Call[RulePreview]:
+    """Return what a rule (TOML) would change if it were enforced, over the newest 1,000 calls. Changes nothing."""
+    return post("/policy/preview", model(RulePreview), without_none({"rule": rule, "replacing": replacing}))
+
+
+def store_policy_rule(order: RuleOrder) -> Call[PolicyVersionDetail]:
+    """Store one rule among the stored ones, as a new version. Raises as :func:`put_policy`."""
+    return post("/policy/rules", model(PolicyVersionDetail), order.members())
+
+
+def enforce_policy_rule(name: str, *, if_version: int | None = None, comment: str = "") -> Call[PolicyVersionDetail]:
+    """Make a stored shadow rule count, as a new version. Raises NotFoundError; ConflictError ``policy_changed``."""
+    body = without_none({"name": name, "if_version": if_version, "comment": comment})
+    return post("/policy/enforce", model(PolicyVersionDetail), body)
 
 
 def list_policy_versions(*, limit: int = 50, cursor: str | None = None) -> Call[Page[PolicyVersion]]:

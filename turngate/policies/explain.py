@@ -26,6 +26,7 @@ from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools.known_tools import is_ask_unknown
 from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import call_facts, params_or_arguments
+from turngate.policies.rule_words import in_a_sentence
 from turngate.wire.policy import Explanation, GrantFinding, RuleFinding, RuleSource, RuleView
 
 ORDER: Final[tuple[VerdictKind, ...]] = ("deny", "ask", "allow")
@@ -78,6 +79,7 @@ def rule_views(rules: Sequence[PlacedRule], used: Mapping[str, int] | None = Non
             verdict=each.rule.verdict,
             source=each.source,
             shadow=each.rule.shadow,
+            says=in_a_sentence(each.rule),
             rule=each.rule.model_dump(mode="json", exclude_defaults=True),
             total_used=None if used is None else _used_of(each.rule, used),
         )

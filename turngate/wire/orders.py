@@ -265,6 +265,21 @@ class GrantOrder(Order):
     agent: str | None = None
 
 
+class RuleOrder(Order):
+    """One rule to store among the others.
+
+    ``rule``: TOML with one ``[[rule]]`` table. ``mode``: ``shadow`` only records what the rule would do; ``enforce`` makes it
+    count. ``replacing``: the stored rule in whose place it comes; None: the one of the same name, or else it comes last.
+    ``if_version``: the version that was changed, 0 for none; None: any. ``comment``: the reason, for people.
+    """
+
+    rule: str
+    mode: Literal["shadow", "enforce"]
+    replacing: str | None = None
+    if_version: int | None = None
+    comment: str = ""
+
+
 class PolicyQuestion(Order):
     """A call to ask policy about: what is its verdict, and why?
 

@@ -10,7 +10,7 @@ from turngate.domain.policy.facts import Match
 from turngate.domain.policy.grants import GrantPattern, GrantScope
 from turngate.domain.policy.policy import Risk, ShadowVerdict, VerdictKind
 from turngate.domain.policy.terms import AskTerms
-from turngate.domain.requests import UnattendedAsks
+from turngate.domain.requests import UnattendedAsks, Verb
 from turngate.wire.view import View
 
 RuleSource = Literal["stored", "file", "tried"]
@@ -29,9 +29,10 @@ PRECEDENCE: Final = (
 
 
 class RuleView(View):
-    """One rule. ``place``: in the order of evaluation, from 1. ``rule``: as written in TOML, without defaults.
+    """One rule. ``place``: in the order of evaluation, from 1. ``says``: what it means, in a sentence.
 
-    ``total_used``: what the calls that it allowed in this window come to; None: it has no total, or that is not known.
+    ``rule``: as written in TOML, without defaults. ``total_used``: what the calls that it allowed in this window come to; None:
+    it has no total, or that is not known.
     """
 
     place: int
@@ -39,6 +40,7 @@ class RuleView(View):
     verdict: VerdictKind
     source: RuleSource
     shadow: bool
+    says: str
     rule: dict[str, JsonValue]
     total_used: str | None = None
 
@@ -151,6 +153,60 @@ class ShadowReport(View):
     looked_at: int
     whole: bool
     changes: list[ShadowChange] = Field(default_factory=list)
+
+
+class PreviewedCall(View):
+    """A recorded call whose verdict a rule would change. ``input``: its arguments, the first 300 characters.
+
+    ``request_id``: the newest request about it; None: no one was asked. ``decision`` None: no one has decided.
+    """
+
+    run_id: str
+    tool_call_id: str
+    tool: str
+    agent: str
+    input: str
+    request_id: str | None
+    decision: Verb | None
+    decided_by: str | None
+
+
+class PreviewedChange(View):
+    """Calls whose verdict a rule would change from ``was`` to ``now``, and what people decided about them.
+
+    ``against``: how many of the decisions contradict the new verdict: for `allow` those that did not let the call run as it was.
+    ``against_at_most``: the share of such decisions, at most, with 95 % confidence; None: no one has decided any.
+    ``examples``: at most 20, decisions against the new verdict first, then the newest.
+    """
+
+    was: VerdictKind
+    now: VerdictKind
+    calls: int
+    approved: int
+    edited: int
+    rejected: int
+    against: int
+    against_at_most: float | None
+    examples: list[PreviewedCall]
+
+
+class RulePreview(View):
+    """What a rule would change if it were enforced. ``says``: the rule in a sentence. ``toml``: as TOML.
+
+    ``warnings``: what it might not do as expected. ``tool``: only calls of this tool were read; None: of all tools.
+    ``looked_at``: how many, the newest first; ``whole`` false: the time was up before all of the newest 1,000.
+    ``unjudged``: calls whose verdict depends on what is not recorded.
+    """
+
+    rule: str
+    says: str
+    toml: str
+    warnings: list[str]
+    tool: str | None
+    looked_at: int
+    whole: bool
+    unjudged: int
+    changes: list[PreviewedChange]
 
 
 # Grants: as listed, with their uses, and what a new one would cover.

@@ -36,6 +36,7 @@ from turngate.wire.orders import (
     ExternalCallOrder,
     ForkOrder,
     PolicyQuestion,
+    RuleOrder,
     ScheduleChange,
     ScheduleOrder,
 )
@@ -150,6 +151,11 @@ CALLS: dict[str, Call[Any]] = {
     "list_policy_versions": policy.list_policy_versions(cursor="c"),
     "get_policy_version": policy.get_policy_version(1),
     "revert_policy": policy.revert_policy(1, if_version=2, comment="c"),
+    "preview_policy_rule": policy.preview_policy_rule("", replacing="r"),
+    "store_policy_rule": policy.store_policy_rule(
+        RuleOrder(rule="", mode="shadow", replacing="r", if_version=1, comment="c")
+    ),
+    "enforce_policy_rule": policy.enforce_policy_rule("r", if_version=1, comment="c"),
     "explain_policy": policy.explain_policy(
         PolicyQuestion(tool="t", agent="a", workspace="/w", unattended="deny", policy="")
     ),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, select, tuple_
+from sqlalchemy import Select, func, select, tuple_
 
+from turngate.domain.requests import Verb
 from turngate.domain.runs.recorded_calls import RecordedCall
 from turngate.store.database import Connection, Database
 from turngate.store.tables import calls, requests, runs
@@ -49,12 +51,14 @@ async def page(
     after: tuple[Any, ...] | None = None,
     since: str | None = None,
     tool: str | None = None,
+    max_chars: int | None = None,
     with_origins: bool = False,
 ) -> list[RecordedCall]:
     """Return calls that reached policy: of the newest run first, its last call first.
 
     Without those of dry runs, which repeat others, and of runs with overrides, which may have other rules.
     ``after``: ``place`` of the last one seen. ``since``: only of runs that began then or later. ``tool``: its exact name.
+    ``max_chars``: leave out calls with longer arguments.
     ``with_origins``: read where the arguments came from, too.
     """
     query: Select[Any] = (
@@ -71,6 +75,8 @@ async def page(
         query = query.where(runs.c.created_at >= since)
     if tool is not None:
         query = query.where(calls.c.tool_name == tool)
+    if max_chars is not None:
+        query = query.where(func.length(calls.c.input) <= max_chars)
     return [_read(row) for row in await conn.execute(query)]
 
 
@@ -80,6 +86,7 @@ async def newest(
     limit: int,
     since: str | None = None,
     tool: str | None = None,
+    max_chars: int | None = None,
     with_origins: bool = False,
     page_size: int = PAGE,
 ) -> AsyncIterator[RecordedCall]:
@@ -89,7 +96,15 @@ async def newest(
     while left > 0:
         wanted = min(page_size, left)
         async with database.read() as conn:
-            recorded = await page(conn, limit=wanted, after=after, since=since, tool=tool, with_origins=with_origins)
+            recorded = await page(
+                conn,
+                limit=wanted,
+                after=after,
+                since=since,
+                tool=tool,
+                max_chars=max_chars,
+                with_origins=with_origins,
+            )
         for call in recorded:
             yield call
         if len(recorded) < wanted:
@@ -113,3 +128,32 @@ def _read(row: Any) -> RecordedCall:
         place=(row.created_at, row.run_id, row.step, row.position),
         origins_json=getattr(row, "origins", None),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """The newest request about a call. ``verb`` None: no one has decided it."""
+
+    request_id: str
+    verb: Verb | None
+    decided_by: str | None
+
+
+async def answers_to(conn: Connection, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Answered]:
+    """Return (run, call) → the newest approval request about it, for those of these calls that have one."""
+    columns = (requests.c.run_id, requests.c.tool_call_id, requests.c.id, requests.c.verb, requests.c.decided_by)
+    answered: dict[tuple[str, str], Answered] = {}
+    for start in range(0, len(wanted), PAGE):
+        query = (
+            select(*columns)
+            .where(
+                requests.c.kind == "approval",
+                tuple_(requests.c.run_id, requests.c.tool_call_id).in_(wanted[start : start + PAGE]),
+            )
+            .order_by(requests.c.created_at, requests.c.id)
+        )
+        for row in await conn.execute(query):
+            answered[row.run_id, row.tool_call_id] = Answered(
+                request_id=row.id, verb=row.verb, decided_by=row.decided_by
+            )
+    return answered

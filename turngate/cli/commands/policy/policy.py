@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -22,7 +22,7 @@ from turngate.cli.commands.policy.trials import (
 )
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir, Url, instant_of
-from turngate.cli.policy_files import read_policy, read_text
+from turngate.cli.policy_files import checked_source, read_policy, read_text
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, VerdictKind
 from turngate.policies.backtest import Report
@@ -30,14 +30,19 @@ from turngate.policies.explain import in_order, rule_views
 from turngate.policies.judge_reports import DIFFERENCES, JudgeReport
 from turngate.policies.lint import doubts
 from turngate.text.plain_text import Piece, plain, plain_line
-from turngate.wire.orders import PolicyQuestion
-from turngate.wire.policy import PRECEDENCE, Explanation, PolicyView, RuleView, ShadowReport
+from turngate.wire.orders import PolicyQuestion, RuleOrder
+from turngate.wire.policy import PRECEDENCE, Explanation, PolicyView, RulePreview, RuleView, ShadowReport
 
 MOST_ROWS: Final = 50
 
 app = typer.Typer(no_args_is_help=True, help="The rules that judge each call: check, explain, try, store.")
 
 RulesFile = Annotated[Path, typer.Argument(metavar="FILE", help="A policy file (TOML).")]
+RuleFile = Annotated[Path, typer.Argument(metavar="FILE", help="A file with one [[rule]] (TOML).")]
+Replacing = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The stored rule that it replaces.", show_default="the one of its name, or none"),
+]
 AppOption = Annotated[
     str | None,
     typer.Option("--app", metavar="APP", help="Your app as MODULE:NAME, to judge with its tools.", show_default=False),
@@ -188,6 +193,58 @@ def set_rules(
 
 
 @app.command()
+def preview(
+    file: RuleFile,
+    replacing: Replacing = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Show what one rule would change if it were enforced, over the newest 1,000 calls. Needs an admin.
+
+    Calls that people decided otherwise than the rule would come first.
+    """
+    with find_api(data_dir, url).client() as client:
+        report = client.preview_policy_rule(checked_source(file), replacing=replacing)
+    if as_json:
+        terminal.raw(report.model_dump_json())
+    else:
+        show_preview(report)
+
+
+@app.command()
+def put(
+    file: RuleFile,
+    mode: Annotated[
+        Literal["shadow", "enforce"],
+        typer.Option(help="shadow: only record what the rule would do; enforce: let it count."),
+    ] = "shadow",
+    replacing: Replacing = None,
+    comment: Annotated[str, typer.Option(help="The reason, for the history.")] = "",
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Store one rule among the stored rules; the text of the others stays as it is. Needs an admin."""
+    source = checked_source(file)
+    with find_api(data_dir, url).client() as client:
+        stored = client.store_policy_rule(RuleOrder(rule=source, mode=mode, replacing=replacing, comment=comment))
+    terminal.line(("✓ ", "bold"), f"version {stored.version} is in force: {len(stored.rules)} rule(s)")
+
+
+@app.command()
+def enforce(
+    name: Annotated[str, typer.Argument(help="The stored rule.")],
+    comment: Annotated[str, typer.Option(help="The reason, for the history.")] = "",
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Make a stored shadow rule count. Needs an admin."""
+    with find_api(data_dir, url).client() as client:
+        stored = client.enforce_policy_rule(name, comment=comment)
+    terminal.line(("✓ ", "bold"), f"version {stored.version} is in force: {_line(name)} counts now")
+
+
+@app.command()
 def history(as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
     """List the versions of the stored rules, newest first."""
     with find_api(data_dir, url).client() as client:
@@ -257,6 +314,7 @@ def show_rules(rules: Sequence[RuleView]) -> None:
         terminal.line(
             f"{rule.place:>3}  ", (rule.verdict.ljust(5), STYLE[rule.verdict]), "  ", (_line(rule.name), "bold"), shadow
         )
+        terminal.line("       ", _line(rule.says))
         tools = ", ".join(str(each) for each in _as_list(rule.rule.get("tools")))
         rest = {name: value for name, value in rule.rule.items() if name not in _NAMED}
         terminal.line(("       tools ", "dim"), _line(tools), *_other_conditions(rest))
@@ -379,6 +437,39 @@ def show_judge(report: JudgeReport) -> None:
             _show_calls(report.examples.get(pair, []), number)
     for problem, number in report.problems.most_common():
         terminal.line((f"  {number:,} without an answer: {problem}", "yellow"))
+
+
+def show_preview(report: RulePreview) -> None:
+    """Print what a rule would change, decisions that contradict it first."""
+    terminal.line((_line(report.says), "bold"))
+    for warning in report.warnings:
+        terminal.note(("warning: ", "bold yellow"), _line(warning))
+    which = f"of the last {report.looked_at:,} calls" + (f" of {_line(report.tool)}" if report.tool else "")
+    if not report.changes:
+        terminal.line(f"{which}, none would have got another answer")
+    for change in report.changes:
+        terminal.line(
+            f"{which}, {change.calls:,} change: ",
+            (change.was, STYLE[change.was]),
+            " → ",
+            (change.now, STYLE[change.now]),
+        )
+        counted = (
+            f"people approved {change.approved:,}, edited {change.edited:,} and rejected {change.rejected:,} of them"
+        )
+        terminal.line("  ", counted)
+        if change.against_at_most is not None:
+            bound = f"at most {change.against_at_most:.1%} of such calls would be decided otherwise (95 % confidence)"
+            terminal.line("  ", (bound, "bold red" if change.against else ""))
+        for call in change.examples:
+            named = call.decision or ("not decided" if call.request_id else "not asked")
+            terminal.line("    ", (named.ljust(11), "dim"), f" {_line(call.tool)} {_line(call.input)}")
+        if change.calls > len(change.examples):
+            terminal.line((f"    … {change.calls - len(change.examples):,} more", "dim"))
+    if report.unjudged:
+        terminal.line((f"{report.unjudged:,} could not be judged", "yellow"))
+    if not report.whole:
+        terminal.line((f"only the newest {report.looked_at:,} calls were judged: it took too long", "yellow"))
 
 
 def show_shadow(report: ShadowReport) -> None:

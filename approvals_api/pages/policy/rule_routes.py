@@ -1,0 +1,141 @@
+"""The form of one stored rule: say it, see what it means and what it would change, then store it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from approvals_api.http.authentication import check_form_token
+from approvals_api.http.dependencies import AdminDep, ServicesDep
+from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.policy.rule_form import (
+    OPERATORS,
+    RISK_CHOICES,
+    Draft,
+    draft_of,
+    read_draft,
+    switched,
+)
+from approvals_api.pages.templating import render
+from approvals_api.policy import rules as policy_rules
+from approvals_api.policy.preview import MAX_CALLS, preview_rule
+from approvals_api.principal import Principal
+from approvals_api.services import Services
+from turngate.domain.errors import TurngateError
+from turngate.policies.rule_text import rule_text
+from turngate.policies.rule_words import in_a_sentence
+from turngate.store.policy import policies
+from turngate.wire.orders import RuleOrder
+from turngate.wire.policy import RulePreview
+from turngate.wire.problems import status_of
+
+router = APIRouter(include_in_schema=False)
+
+SWITCHES: Final = frozenset({"form", "toml"})
+EMPTY: Final = Draft(view="form", typed={"rule-verdict": "allow"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """What the page shows around a draft. ``replacing``: the stored rule that is changed; empty: the rule is new.
+
+    ``version``: of the stored rules that were read. ``means``: whether its meaning was asked for. ``problem``: why nothing was
+    stored.
+    """
+
+    draft: Draft
+    replacing: str = ""
+    version: int = 0
+    comment: str = ""
+    means: bool = False
+    preview: RulePreview | None = None
+    problem: str = ""
+    status: int = HTTPStatus.OK
+
+
+@router.get("/policy/rule")
+async def rule_page(request: Request, services: ServicesDep, principal: AdminDep, name: str = "") -> HTMLResponse:
+    """Show the form, empty or filled in with a stored rule."""
+    if not name:
+        return await _show(request, services, principal, Sheet(draft=EMPTY, version=await _version(services)))
+    version = await _version(services)  # first: a change in between is noticed when the rule is stored
+    draft = draft_of(await policy_rules.stored_rule(services, name))
+    return await _show(request, services, principal, Sheet(draft=draft, replacing=name, version=version, means=True))
+
+
+@router.post("/policy/rule")
+async def change_rule(request: Request, services: ServicesDep, principal: AdminDep) -> Response:
+    """Do what the button says: draw the form again, say what the rule means, preview it, or store it."""
+    typed = await typed_of(request)
+    check_form_token(request, typed.get("csrf_token"))
+    action = typed.get("action", "")
+    version = typed.get("if_version", "")
+    sheet = Sheet(
+        draft=read_draft(typed),
+        replacing=typed.get("replacing", ""),
+        version=int(version) if version.isascii() and version.isdecimal() and len(version) < 10 else 0,  # noqa: PLR2004 - an int32
+        comment=typed.get("comment", "").strip(),
+        means=True,
+    )
+    if action == "more":
+        return await _show(request, services, principal, replace(sheet, draft=replace(sheet.draft, errors={})))
+    if action in SWITCHES and action != sheet.draft.view:
+        return await _show(request, services, principal, replace(sheet, draft=switched(sheet.draft)))
+    if sheet.draft.rule is None:
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
+        return await _show(request, services, principal, replace(sheet, status=status))
+    try:
+        if action in {"shadow", "enforce"}:
+            return await _store(services, principal, sheet, enforce=action == "enforce")
+        if action == "preview":
+            preview = await preview_rule(services, principal, sheet.draft.rule, replacing=sheet.replacing or None)
+            sheet = replace(sheet, preview=preview)
+    except TurngateError as error:
+        sheet = replace(sheet, problem=error.message, status=status_of(error))
+    return await _show(request, services, principal, sheet)
+
+
+async def _store(services: Services, principal: Principal, sheet: Sheet, *, enforce: bool) -> Response:
+    assert sheet.draft.rule is not None  # noqa: S101 - its only caller has looked
+    order = RuleOrder(
+        rule=rule_text(sheet.draft.rule),
+        mode="enforce" if enforce else "shadow",
+        replacing=sheet.replacing or None,
+        if_version=sheet.version,
+        comment=sheet.comment,
+    )
+    await policy_rules.store_rule(services, principal, order)
+    return RedirectResponse(
+        f"/policy?stored={quote(sheet.draft.rule.name, safe='')}#stored-title", HTTPStatus.SEE_OTHER
+    )
+
+
+async def _version(services: Services) -> int:
+    async with services.database.read() as conn:
+        newest = await policies.newest(conn)
+    return 0 if newest is None else newest.version
+
+
+async def _show(request: Request, services: Services, principal: Principal, sheet: Sheet) -> HTMLResponse:
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+    rule = sheet.draft.rule
+    return await asyncio.to_thread(
+        render,
+        "rule.html",
+        frame=frame,
+        status=sheet.status,
+        sheet=sheet,
+        draft=sheet.draft,
+        says="" if rule is None or not sheet.means else in_a_sentence(rule),
+        toml="" if rule is None or not sheet.means else rule_text(rule),
+        operators=OPERATORS,
+        risks=RISK_CHOICES,
+        most=MAX_CALLS,
+    )

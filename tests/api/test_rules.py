@@ -1,0 +1,279 @@
+"""One rule: previewed on past calls, stored as a shadow, enforced; over HTTP and on its page, without JavaScript."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from support.api_server import pay, token_for
+from support.html_forms import Form, PostedPage
+from support.stored_requests import live_run, request_row
+from temporalio.client import Client
+
+from approvals_api.app import create_app
+from approvals_api.gateway.client import Gateway
+from approvals_api.http.authentication import SESSION_COOKIE
+from approvals_api.settings import ApiSettings
+from turngate.domain.policy.policy import Verdict
+from turngate.domain.requests import STATUS_OF_VERB, Verb
+from turngate.runtime.temporal_client import data_converter
+from turngate.store.access import sessions
+from turngate.store.clock import as_text, now
+from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import calls
+
+RULE = (
+    '[[rule]]\nname = "small"\nverdict = "allow"\ntools = ["pay"]\nargs = [{ at = "/cents", op = "le", value = 500 }]\n'
+)
+OTHER = '# Kept as it is.\n[[rule]]\nname = "other"\nverdict = "deny"\ntools = ["drop"]  # never\n'
+
+
+@pytest.fixture
+async def admin(database: Database) -> AsyncIterator[httpx.AsyncClient]:
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    # Without its lifespan, whose loops have nothing to do here.
+    app = create_app(database=database, gateway=Gateway(nowhere), settings=ApiSettings())
+    async with database.write() as conn:
+        secret = await sessions.begin(conn, "root", role="admin")
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app),
+        base_url="http://127.0.0.1",
+        cookies={SESSION_COOKIE: secret},
+        headers={"Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1"},
+    ) as http:
+        yield http
+
+
+async def plant(database: Database, *decided: tuple[int, Verb | None], tool: str = "pay", note: str = "") -> None:
+    """Calls of ``tool``, each (cents, what a person decided), oldest first; None: it waits."""
+    verdict = Verdict(answer="ask", rule="default", reason="", risk="low").model_dump_json(exclude_defaults=True)
+    async with database.write() as conn:
+        run = await live_run(conn, f"run_{tool}")
+        inputs = [f'{{"cents": {cents}, "note": "{note}"}}' for cents, _verb in decided]
+        await calls.insert_planned(
+            conn,
+            [
+                calls.Call(
+                    run_id=run.id, tool_call_id=f"{tool}_{place}", step=1, position=place, tool_name=tool, input=text,
+                    repeat_key="", disposition="ask", verdict=verdict, digest="d", policy_version="", effect="once",
+                )
+                for place, text in enumerate(inputs)
+            ],
+        )  # fmt: skip
+        for place, (_cents, verb) in enumerate(decided):
+            ended: dict[str, Any] = {}
+            if verb is not None:
+                ended = {
+                    "status": STATUS_OF_VERB[verb],
+                    "verb": verb,
+                    "decided_by": "ann",
+                    "decided_at": as_text(now()),
+                }
+            row = request_row(
+                run, f"rq_{tool}_{place}", tool_call_id=f"{tool}_{place}", tool_name=tool, input=inputs[place],
+                manifest=pay.manifest.model_dump_json(), **ended,
+            )  # fmt: skip
+            await requests.insert_all(conn, [row])
+
+
+async def preview(admin: httpx.AsyncClient, rule: str = RULE, **body: Any) -> dict[str, Any]:
+    answer = await admin.post("/api/v1/policy/preview", json={"rule": rule, **body})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def test_a_preview_says_what_would_run_unasked_and_what_people_rejected_comes_first(
+    database: Database, admin: httpx.AsyncClient
+) -> None:
+    """Counter-examples before the others, how often people decided so, and the upper bound; calls of other tools don't count."""
+    await plant(
+        database, (100, "approve"), (200, "reject"), (300, None), (400, "edit"), (900, "reject"), (500, "approve")
+    )
+    await plant(database, (1, "reject"), tool="drop")
+    report = await preview(admin)
+    assert (report["tool"], report["looked_at"], report["whole"], report["unjudged"]) == ("pay", 6, True, 0)
+    assert report["says"] == "Calls of pay whose /cents is at most 500 run without asking."
+    (change,) = report["changes"]
+    counted = {name: change[name] for name in ("was", "now", "calls", "approved", "edited", "rejected", "against")}
+    assert counted == {
+        "was": "ask", "now": "allow", "calls": 5, "approved": 2, "edited": 1, "rejected": 1, "against": 2,
+    }  # fmt: skip
+    assert change["against_at_most"] == pytest.approx(0.902, abs=0.001)
+    assert [each["decision"] for each in change["examples"]] == ["reject", "edit", "approve", None, "approve"]
+    assert change["examples"][0]["request_id"] == "rq_pay_1"
+    assert [each["verdict"] for each in (await admin.get("/api/v1/policy")).json()["stored"] or []] == []
+
+
+async def test_a_preview_judges_by_the_rules_in_force(database: Database, admin: httpx.AsyncClient) -> None:
+    """A deny rule that comes first leaves nothing to allow; the rule that is replaced doesn't count any more."""
+    await plant(database, (100, "approve"), (900, "reject"))
+    deny = '[[rule]]\nname = "none"\nverdict = "deny"\ntools = ["pay"]\n'
+    (change,) = (await preview(admin, deny))["changes"]
+    assert (change["now"], change["calls"], change["against"]) == ("deny", 2, 1)
+    assert [each["decision"] for each in change["examples"]] == ["approve", "reject"]
+    stored = await admin.put("/api/v1/policy", json={"source": deny, "if_version": 0})
+    assert stored.status_code == 200
+    assert (await preview(admin))["changes"] == []
+    assert "can never apply" in (await preview(admin))["warnings"][0]
+    changes = (await preview(admin, replacing="none"))["changes"]
+    assert [(each["was"], each["now"], each["calls"]) for each in changes] == [("deny", "allow", 1), ("deny", "ask", 1)]
+
+
+async def test_of_a_thousand_calls_the_page_stays_small(database: Database, admin: httpx.AsyncClient) -> None:
+    """1,000 calls are judged at most, 20 of them are listed with the beginning of their arguments; longer ones are left out."""
+    await plant(database, *[(place % 700, "approve") for place in range(1_020)], note="x" * 2_000)
+    await plant(database, (1, "approve"), tool="long", note="x" * 60_000)
+    report = await preview(admin)
+    assert (report["looked_at"], report["whole"], len(report["changes"][0]["examples"])) == (1_000, True, 20)
+    assert (await preview(admin, RULE.replace('"pay"', '"long"')))["looked_at"] == 0
+    page = await (FormPage(admin)).press("Preview on past calls", **SMALL)
+    assert "Of the last 1,000 calls" in page.text
+    assert len(page.text) < 60_000
+
+
+SMALL = {
+    "rule-name": "small",
+    "rule-tools": "pay",
+    "rule-at-0": "/cents",
+    "rule-op-0": "le",
+    "rule-value-0": "500",
+}
+
+
+class FormPage:
+    """The form, as a browser without JavaScript has it."""
+
+    def __init__(self, http: httpx.AsyncClient, path: str = "/policy/rule") -> None:
+        self.http, self.path = http, path
+        self.answer: httpx.Response | None = None
+
+    async def form(self) -> Form:
+        if self.answer is None:
+            self.answer = await self.http.get(self.path)
+        assert self.answer.status_code in {200, 409, 422}, self.answer.text[:500]
+        return next(each for each in PostedPage(self.answer.text).forms if "if_version" in each.sent)
+
+    async def press(self, label: str, **changes: str) -> httpx.Response:
+        form = await self.form()
+        button = next(each for each in form.buttons if each.label == label)
+        sent = {**form.sent, **changes, button.name: button.value}
+        self.answer = await self.http.post("/policy/rule", data=sent)
+        return self.answer
+
+
+async def test_check_preview_shadow_enforce(database: Database, admin: httpx.AsyncClient) -> None:
+    """Each step is a button; the first two store nothing; the rule that is stored is the one that the TOML beside it says."""
+    await plant(database, (100, "approve"), (200, "approve"), (900, "reject"))
+    await admin.put("/api/v1/policy", json={"source": OTHER, "if_version": 0})
+    page = FormPage(admin)
+    meaning = await page.press("See what it means", **SMALL)
+    assert "Calls of pay whose /cents is at most 500 run without asking." in meaning.text
+    assert "args = [{ at = &#34;/cents&#34;, op = &#34;le&#34;, value = 500 }]" in meaning.text
+    tried = await page.press("Preview on past calls")
+    assert "Of the last 3 calls of" in tried.text
+    assert "With 95 % confidence, people would stop or change at most 77.6 % of such calls" in tried.text
+    assert (await admin.get("/api/v1/policy")).json()["version"] == 1
+    stored = await page.press("Store as shadow: only record", comment="seen often")
+    assert (stored.status_code, stored.headers["location"]) == (303, "/policy?stored=small#stored-title")
+    policy = (await admin.get("/api/v1/policy")).json()
+    assert (policy["version"], policy["stored"]["comment"]) == (2, "seen often")
+    assert policy["stored"]["source"].startswith(OTHER)
+    assert [(each["name"], each["shadow"]) for each in policy["stored"]["rules"]] == [("other", False), ("small", True)]
+    again = FormPage(admin, "/policy/rule?name=small")
+    await again.press("Preview on past calls")
+    assert (await again.press("Enforce now")).status_code == 303
+    stored = (await admin.get("/api/v1/policy")).json()["stored"]
+    assert [(each["name"], each["shadow"]) for each in stored["rules"]] == [("other", False), ("small", False)]
+    assert stored["source"].startswith(OTHER)
+    assert "Preview and enforce" not in (await admin.get("/policy")).text
+
+
+async def test_the_form_says_what_is_wrong_and_keeps_what_was_typed(admin: httpx.AsyncClient) -> None:
+    """422 with the error at its control; TOML that can't be read, too; another row on demand."""
+    page = FormPage(admin)
+    refused = await page.press("Preview on past calls", **{**SMALL, "rule-name": "", "rule-value-0": "many"})
+    assert refused.status_code == 422
+    assert 'id="rule-name-complaint"' in refused.text
+    assert 'id="rule-value-0-complaint"' not in refused.text  # the name comes first: a rule without one is none
+    wrong = await page.press(
+        "Enforce now" if "Enforce now" in refused.text else "See what it means", **{"rule-name": "x"}
+    )
+    assert (wrong.status_code, 'id="rule-value-0-complaint"' in wrong.text) == (422, True)
+    form = await page.form()
+    assert form.sent["rule-value-0"] == "many"
+    assert "rule-at-2" not in form.sent
+    await page.press("One more condition", **{"rule-at-1": "/x"})
+    assert "rule-at-2" in (await page.form()).sent
+    await page.press("See what it means", **{"rule-value-0": "5", "rule-value-1": "6"})
+    await page.press("Write it as TOML")
+    assert (await page.form()).sent["rule-toml"].startswith('[[rule]]\r\nname = "x"')
+    refused = await page.press("See what it means", **{"rule-toml": "[[rule]]\nname = 5"})
+    assert (refused.status_code, 'id="rule-toml-complaint"' in refused.text) == (422, True)
+    assert (await admin.get("/api/v1/policy")).json()["version"] == 0
+
+
+async def test_someone_elses_change_is_not_overwritten(admin: httpx.AsyncClient) -> None:
+    """409 on the page, and what was typed is still there."""
+    page = FormPage(admin)
+    await page.press("See what it means", **SMALL)
+    await page.press("Preview on past calls")
+    await admin.put("/api/v1/policy", json={"source": OTHER, "if_version": 0})
+    late = await page.press("Store as shadow: only record")
+    assert late.status_code == 409
+    assert "root saved version 1" in late.text
+    assert (await page.form()).sent["rule-name"] == "small"
+    assert (await admin.get("/api/v1/policy")).json()["version"] == 1
+
+
+async def test_i10_only_an_admin_sees_and_changes_rules(database: Database, admin: httpx.AsyncClient) -> None:
+    """I10: the form, the preview (of everyone's calls), storing and enforcing are an admin's, on the page and over HTTP."""
+    headers = await token_for(database, "op", "requests:decide", "requests:read")
+    bodies = {"preview": {"rule": RULE}, "rules": {"rule": RULE, "mode": "shadow"}, "enforce": {"name": "small"}}
+    async with database.write() as conn:
+        cookies = {SESSION_COOKIE: await sessions.begin(conn, "ann", role="operator")}
+    admin.cookies.clear()
+    for name, body in bodies.items():
+        refused = await admin.post(f"/api/v1/policy/{name}", json=body, headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
+    admin.cookies.update(cookies)
+    assert (await admin.get("/policy/rule")).status_code == 403
+    assert (await admin.post("/policy/rule", data=SMALL)).status_code == 403
+    assert "/policy/rule" not in (await admin.get("/policy")).text
+
+
+async def test_a_rule_is_stored_and_enforced_over_http(admin: httpx.AsyncClient) -> None:
+    """One rule among the others; a rule that can't be read, a name that isn't there and a later version are refused."""
+    await admin.put("/api/v1/policy", json={"source": OTHER, "if_version": 0})
+    answer = await admin.post("/api/v1/policy/rules", json={"rule": RULE, "mode": "shadow", "if_version": 1})
+    assert (answer.json()["version"], answer.json()["comment"]) == (2, "Record only: small")
+    enforced = await admin.post("/api/v1/policy/enforce", json={"name": "small"})
+    assert (enforced.json()["version"], enforced.json()["source"]) == (3, f"{OTHER}\n{RULE}")
+    renamed = RULE.replace("small", "tiny")
+    answer = await admin.post("/api/v1/policy/rules", json={"rule": renamed, "mode": "enforce", "replacing": "small"})
+    assert [each["name"] for each in answer.json()["rules"]] == ["other", "tiny"]
+    late = await admin.post("/api/v1/policy/rules", json={"rule": RULE, "mode": "shadow", "if_version": 1})
+    assert (late.status_code, late.json()["code"], late.json()["version"]) == (409, "policy_changed", 4)
+    for rule in ("x", RULE + renamed, RULE.replace("le", "like"), RULE.replace("small", "\ud800")):
+        content, headers = (
+            json.dumps({"rule": rule}),
+            {"Content-Type": "application/json"},
+        )  # half a surrogate pair, escaped
+        refused = await admin.post("/api/v1/policy/preview", content=content, headers=headers)
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/rule"), refused.text
+    assert (await admin.post("/api/v1/policy/enforce", json={"name": "none"})).status_code == 404
+
+
+async def test_i14_what_a_call_says_is_shown_as_text(database: Database, admin: httpx.AsyncClient) -> None:
+    """Arguments in a preview are escaped, on one line, with nothing hidden; a call that no rule can read is not judged."""
+    await plant(database, (1, "reject"), note="<script>owned()</script>\\n\u202e")
+    await plant(database, (1, "reject"), tool="no tool's name")
+    page = await (FormPage(admin)).press("Preview on past calls", **SMALL)
+    assert "&lt;script&gt;owned()" in page.text
+    assert "<script>owned" not in page.text
+    assert "\u202e" not in page.text
+    report = await preview(admin, RULE.replace('"pay"', '"*"'))
+    assert (report["looked_at"], report["unjudged"]) == (2, 1)
