@@ -15,7 +15,7 @@ from activities.engine.run_step import RunStep
 from activities.model.history import History
 from activities.planning.control_calls import read_control_call
 from activities.planning.origins import QUICK, StepOrigins
-from activities.planning.requests import Question, opening_event, ready_call, take_preview, take_summary, waiting_call
+from activities.planning.requests import Question, ready_call, take_preview, take_summary, waiting_call
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.conversation.malformed import problem_in
 from turngate.domain.conversation.messages import Message, ToolCallPart
@@ -31,6 +31,7 @@ from turngate.domain.tools.tool import Tool
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events.events import NewEvent
+from turngate.store.evidence import opening_event
 from turngate.store.policy import judgements
 from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, runs

@@ -28,7 +28,7 @@ from turngate.domain.tools.tool import Summarizer, Tool
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.evidence import request_digest, text_digest
+from turngate.store.evidence import opening_event
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, runs
@@ -146,17 +146,6 @@ async def open_request(
     """
     await requests.insert_all(conn, [request])
     await events.append(conn, request.run_id, [*after, opening_event(request, **more)])
-
-
-def opening_event(request: Request, **more: object) -> events.NewEvent:
-    """Return the event of a request's opening: which call asks for what, by which rule, and a digest of what is shown.
-
-    ``more``: further fields.
-    """
-    of_call = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
-    of_question = {"kind": request.kind, "rule": request.rule, "digest": request.digest}
-    evidence = {"content": request_digest(request), "terms": text_digest(request.terms)}
-    return "request.opened", {**of_call, **of_question, **evidence, **more}
 
 
 def _masked_origins(origins: Origins, masked: Masked) -> Origins:

@@ -30,6 +30,7 @@ from turngate.domain.tools.results import Failure, Ok, as_object
 from turngate.domain.tools.tool import ToolManifest
 from turngate.store.database import Connection
 from turngate.store.events import audit
+from turngate.store.events.events import NewEvent
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Approval, Decision, Request
 from turngate.store.runs import calls, executions, messages, queued_messages, steps, whole_results
@@ -99,6 +100,17 @@ def decision_digest(decision: Decision) -> str:
 def text_digest(text: str) -> str:
     """Return the digest of a request's terms, or of what a call asks of its run (both JSON)."""
     return framed_sha256(storable(text))
+
+
+def opening_event(request: Request, **more: object) -> NewEvent:
+    """Return the event of a request's opening: which call asks for what, by which rule, and a digest of what is shown.
+
+    ``more``: further fields.
+    """
+    of_call = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
+    of_question = {"kind": request.kind, "rule": request.rule, "digest": request.digest}
+    content = {"content": request_digest(request), "terms": text_digest(request.terms)}
+    return "request.opened", {**of_call, **of_question, **content, **more}
 
 
 async def first_difference(conn: Connection, run_id: str) -> ChainBreak | None:
