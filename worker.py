@@ -40,6 +40,7 @@ def build_engine(
     profiles: Profiles | None = None,
     *,
     streaming: bool = True,
+    grace: bool = True,
     workspaces: Workspaces | None = None,
 ) -> Engine:
     """Return what this app's activities use. ``workspaces``: where runs may work; None: in no directory."""
@@ -56,6 +57,7 @@ def build_engine(
         profiles=profiles,
         built_in=built_in_toolkit(database),
         streaming=streaming,
+        grace=grace,
         workspaces=workspaces or Workspaces(),
     )
 

@@ -252,9 +252,17 @@ class StepRunner:
         return await self._store_result(call)
 
     async def _wait_for_news(self, call: PlannedCall, wait: Wait) -> PlannedCall:
-        """Wait for news from the program that runs the call, or until its time is over; ``run_tool`` knows what either means."""
-        within = None if wait.until is None else max(wait.until - workflow.now(), timedelta(0))
-        await self._in_flight.wait_for_news(call.call, within, "external call")
+        """Wait for news of the call, or until its time is over; ``run_tool`` knows what either means.
+
+        The news are of its request while its approval can be taken back, else of the program that runs it.
+        """
+        within = None
+        if wait.seconds is not None:
+            within = timedelta(seconds=wait.seconds)
+        elif wait.until is not None:
+            within = max(wait.until - workflow.now(), timedelta(0))
+        name, summary = (call.call, "external call") if wait.request_id is None else (wait.request_id, "grace")
+        await self._in_flight.wait_for_news(name, within, summary)
         return call.model_copy(update={"request_id": None})
 
     # Sub-agents

@@ -64,6 +64,8 @@ class Engine:
     """Models under names that the deployment chose."""
     streaming: bool = True
     """Whether watchers see a model's answer as it is written, from models that can stream."""
+    grace: bool = True
+    """Whether an approved call waits for as long as its approval can be taken back; tests and evals need not."""
     judge: Judge | None = None
     """The model that may answer in place of a person, where no rule insists on one."""
     policy_file: Path | None = None

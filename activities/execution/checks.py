@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 from pydantic import ValidationError
@@ -19,16 +20,17 @@ from activities.engine.preconditions import idempotency_key
 from activities.execution import delegation, external_calls, lost_calls
 from activities.execution.door import Door, not_run
 from activities.execution.preflight import Findings
-from activities.execution.redemption import Redeemed, Redemption, Settled, Stopped
+from activities.execution.redemption import Redeemed, Redemption, Settled, Stopped, Waits
 from activities.execution.settlement import run_failure
 from activities.planning.control_calls import is_finish
-from turngate.domain.contract import RunToolInput
+from turngate.domain.contract import RunToolInput, Wait
 from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools import results
 from turngate.domain.tools.failures import describe_validation
 from turngate.domain.tools.results import Failure, Ok, as_object
 from turngate.domain.tools.tool import Tool
+from turngate.store.clock import from_text, now
 from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.runs import calls, executions
@@ -100,6 +102,23 @@ async def wait_for_decision(door: Door) -> Redemption | None:
     if door.request.status == "pending":
         return door.wait_for(door.request)
     return Settled() if door.request.status == "cancelled" else None
+
+
+async def wait_out_grace(door: Door) -> Redemption | None:
+    """Let an approved call wait for as long as its approval can be taken back, whatever made the workflow come here (ADR 0041).
+
+    From here on the request is held: a take-back has come first, or comes after the start and is refused.
+    """
+    request = door.request
+    if request is None or request.starts_at is None:
+        return None
+    left = from_text(request.starts_at) - now()
+    if door.engine.grace and left > timedelta(0):
+        return Waits(Wait(seconds=left.total_seconds(), news=True, request_id=request.id))
+    held = await requests.hold(door.conn, request.id)
+    if held != request or await requests.get(door.conn, requests.again_id(request)) is not None:
+        raise LookupError("the approval was taken back as its call was about to start; looking again")
+    return None
 
 
 async def ask_about_edit(door: Door) -> Redemption | None:
@@ -243,6 +262,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     resume_start,
     stop_here,
     wait_for_decision,
+    wait_out_grace,
     ask_about_edit,
     wait_for_sender,
     take_answer,

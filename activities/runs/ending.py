@@ -27,12 +27,14 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
     if run is None or run.status != "running":
         return None
     order = _as_ordered(run, order)
-    new: list[events.NewEvent] = [
-        ("request.cancelled", {"request_id": request_id, "by": order.by})
-        for request_id in await requests.cancel_pending(conn, run.id, at=order.at)
-    ]
+    cancelled = await requests.cancel_pending(conn, run.id, at=order.at)
     answer = await _answer(conn, run) if order.status == "completed" else None
     results = await _close_calls(conn, run, order)
+    # Someone may have taken an approval back while the calls were waited for; its call is asked about again.
+    cancelled += await requests.cancel_pending(conn, run.id, at=order.at)
+    new: list[events.NewEvent] = [
+        ("request.cancelled", {"request_id": request_id, "by": order.by}) for request_id in cancelled
+    ]
     closed = await steps.close(conn, run, run.step, _closure(order, started=False))
     written = [] if closed is None else [*closed.messages]
     if answer is None:

@@ -44,17 +44,17 @@ async def claim(request: Request, services: ServicesDep, principal: OperatorDep,
 
 @router.post("/requests/{request_id}/withdraw")
 async def withdraw(request: Request, services: ServicesDep, principal: OperatorDep, request_id: str) -> Response:
-    """Take back an approval of a request that needs several."""
+    """Take back an approval: of a request that needs several, or of a call that waits to start."""
     typed = await typed_of(request)
     try:
         check_form_token(request, typed.get("csrf_token"))
-        await decide.withdraw_approval(services, principal, request_id)
+        waiting = await decide.withdraw_approval(services, principal, request_id)
     except NotFoundError:
         raise
     except TurngateError as error:
         attempt = Attempt(status=status_of(error), headline="Not taken back.", detail=error.message, typed=typed)
         return await show_request(request, services, principal, request_id, attempt)
-    return RedirectResponse(f"/requests/{request_id}{place_of(request).suffix}", HTTPStatus.SEE_OTHER)
+    return RedirectResponse(f"/requests/{waiting}{place_of(request).suffix}", HTTPStatus.SEE_OTHER)
 
 
 @router.get("/requests/{request_id}/reveal")

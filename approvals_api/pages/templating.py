@@ -117,6 +117,14 @@ def until(instant: str, now: datetime) -> Markup:
     return _time(at, "data-until", f"in {span((at - now) / timedelta(seconds=1))}" if at > now else "now")
 
 
+def countdown(instant: str, now: datetime) -> Markup:
+    """Return :func:`until` for an instant that is seconds away: the script keeps it current each second."""
+    at = from_text(instant)
+    return _time(
+        at, "data-until data-countdown", f"in {span((at - now) / timedelta(seconds=1))}" if at > now else "now"
+    )
+
+
 def _time(at: datetime, kind: str, text: str) -> Markup:
     # Written out, not formatted by Markup: a list has a hundred of them, and none of it is someone else's text.
     exact = at.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
@@ -178,6 +186,8 @@ def _environment() -> Environment:
         "ago": ago,
         "until": until,
         "clock": clock,
+        "countdown": countdown,
+        "is_later": is_later,
         "between": between,
         "span": span,
     }

@@ -8,19 +8,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from approvals_api.principal import Principal
 from approvals_api.validation.errors import invalid
 from turngate.domain.digest import call_digest, framed_sha256
+from turngate.domain.errors import ConflictError
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
+from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.tools import results
 from turngate.domain.tools.results import MAX_DEPTH, Ok, as_object, is_deeper
-from turngate.store.clock import from_text, now
+from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.evidence import decision_digest
+from turngate.store.evidence import decision_digest, opening_event
 from turngate.store.policy import grants
 from turngate.store.requests import claims, requests
 from turngate.store.requests.requests import Decision, Request
@@ -66,6 +69,73 @@ async def withdraw_approval(conn: Connection, request: Request, principal: Princ
     payload = {"request_id": request.id, "decision_id": decision_id, **counts, **who}
     await events.append(conn, request.run_id, [("request.approval_withdrawn", payload)])
     return True
+
+
+async def take_back(conn: Connection, request: Request, principal: Principal) -> str:
+    """Take back an approval whose call has not started; returns the id of the request that asks about the call again.
+
+    The caller holds the request, as the door does before the call starts: one of them comes first. The request stays decided,
+    and what it decided is never redeemed, because the door only looks at the newest request about a call (I3, I4). A grant that
+    came with it ends. Raises ConflictError (``already_started``).
+    """
+    run_id, call_id = request.run_id, request.tool_call_id
+    # Written even if nothing changes: a run that ends meanwhile settles the call before this, or sees the new request.
+    await calls.set_edited_input(conn, run_id, call_id, await _input_before(conn, request))
+    call = await calls.get(conn, run_id, call_id)
+    started = await executions.get(conn, run_id, call_id)
+    if call is None or call.result is not None or started is not None:
+        raise ConflictError(
+            "the call has started or was closed: its approval can't be taken back any more", code="already_started"
+        )
+    again = _asked_again(request, principal.name)
+    await requests.insert_all(conn, [again])
+    who = {"by": principal.name, "role": principal.role, "credential": principal.credential}
+    payload = {"request_id": request.id, "decision_id": request.decision_id, "digest": request.digest, **who}
+    withdrawn = ("request.approval_withdrawn", payload)
+    revoked = await _revoke_grant(conn, request, principal)
+    await events.append(conn, run_id, [withdrawn, *revoked, opening_event(again, instead_of=request.id)])
+    return again.id
+
+
+async def _input_before(conn: Connection, request: Request) -> str | None:
+    """Return what would run in place of the model's arguments as the request showed the call; None: those themselves."""
+    call = await calls.get(conn, request.run_id, request.tool_call_id)
+    return None if call is None or call.input == request.input else request.input
+
+
+def _asked_again(request: Request, by: str) -> Request:
+    """Return a request like one whose approval was taken back: pending, opened now, with as much time."""
+    at, expires_at, words = now(), None, f"{by} took an approval of this call back."
+    if request.expires_at is not None:
+        expires_at = at + (from_text(request.expires_at) - from_text(request.created_at))
+    parks = request.parked_at is not None and expires_at is None
+    return replace(
+        request,
+        id=requests.again_id(request),
+        status="pending",
+        reason=request.reason if request.reason.startswith(words) else f"{words} {request.reason}".strip(),
+        created_at=as_text(at),
+        expires_at=None if expires_at is None else as_text(expires_at),
+        urgent_at=as_text(urgent_at(at, None if parks else expires_at, request.risk)),
+        parked_at=as_text(at) if parks else None,
+        rungs_climbed=0,
+        approvals=0,
+        decision_id=None,
+        verb=None,
+        decided_by=None,
+        decided_at=None,
+        claimed_by=None,
+        claimed_until=None,
+    )
+
+
+async def _revoke_grant(conn: Connection, request: Request, principal: Principal) -> list[events.NewEvent]:
+    """End the grant that was made with the request's decision, if there is one: it allows no call from now on."""
+    grant = None if request.decision_id is None else await grants.of_decision(conn, request.decision_id)
+    if grant is None or grant.request_id != request.id or not await grants.revoke(conn, grant.id, by=principal.name):
+        return []
+    who = {"grant_id": grant.id, "by": principal.name, "tool": grant.tool_name, "scope": grant.scope}
+    return [("grant.revoked", {**who, "uses": grant.uses, "max_uses": grant.max_uses})]
 
 
 async def win(conn: Connection, request: Request, principal: Principal, decision: Decision) -> RequestStatus:
@@ -121,10 +191,15 @@ async def replace_by_edit(conn: Connection, request: Request, decision: Decision
     await events.append(conn, request.run_id, [("request.superseded", {**payload, **sent})])
 
 
+def decided_at(request: Request, decision: Decision) -> datetime:
+    """Return the instant at which a decision ends a request."""
+    return from_text(max(decision.created_at, request.created_at))
+
+
 def _ending(request: Request, decision: Decision, status: RequestStatus) -> requests.Ending:
     return requests.Ending(
         status=status,
-        at=from_text(max(decision.created_at, request.created_at)),
+        at=decided_at(request, decision),
         decision_id=decision.id,
         verb=decision.verb,
         by=decision.decided_by,

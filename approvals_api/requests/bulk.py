@@ -108,6 +108,7 @@ async def _decide(
         status=HTTPStatus.OK,
         decision_id=answer.decision_id,
         request_status=answer.status,
+        starts_at=answer.starts_at,
         problem=None,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from turngate.domain.text.durations import exact_span
 from turngate.domain.tools.external import is_external, source_of
 from turngate.store.clock import from_text
 from turngate.wire.requests import Consequences, RequestDetail
@@ -31,6 +32,8 @@ def _approval(request: RequestDetail) -> str:
         runs = "This run does what the call asks of it. No tool runs."
     if request.precondition is not None:
         runs = f"{runs} If what it depends on has changed, you are asked again."
+    if request.ask_terms.grace_seconds:
+        runs = f"{runs} It starts {exact_span(request.ask_terms.grace_seconds)} later; until then you can take the approval back."
     if request.quorum == 1:
         return runs
     missing = request.quorum - request.approvals - 1

@@ -35,10 +35,14 @@ MAX_DECISION_ID_CHARS = 255
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionAnswer:
-    """The answer to a submitted decision. ``status`` ``pending``: it is one approval of several that the request needs."""
+    """The answer to a submitted decision. ``status`` ``pending``: it is one approval of several that the request needs.
+
+    ``starts_at``: when the approved call starts; until then the approval can be taken back. None: at once, or nothing starts.
+    """
 
     decision_id: str
     status: RequestStatus
+    starts_at: str | None = None
 
 
 async def submit(
@@ -107,14 +111,15 @@ async def submit(
     return answer
 
 
-async def withdraw_approval(services: Services, principal: Principal, request_id: str) -> None:
-    """Take back the principal's approval while others are still missing. Without one nothing happens, so a repeat is safe.
+async def withdraw_approval(services: Services, principal: Principal, request_id: str) -> str:
+    """Take back the principal's approval while others are still missing, or while its call waits for the end of its grace.
 
-    They may approve it again later, under a new decision id, or reject it.
+    Without one nothing happens, so a repeat is safe. They may approve the call again later, under a new decision id, or reject
+    it. Returns the request that waits for that: this one, or the one that asks again because this one was decided.
 
     Raises:
         NotFoundError: no such request.
-        ConflictError: ``already_decided``: the approvals were complete first.
+        ConflictError: ``already_decided``: the approvals were complete first, and there is no grace; or ``already_started``.
         GoneError: ``run_ended`` or ``request_expired``.
         ForbiddenError: ``missing_scope``.
         UnavailableError: the store is away.
@@ -124,8 +129,24 @@ async def withdraw_approval(services: Services, principal: Principal, request_id
         request = await requests.hold(conn, request_id)
         if request is None:
             raise NotFoundError(f"there is no request {request_id!r}")
-        _require_pending(request)
-        await apply.withdraw_approval(conn, request, principal)
+        if request.starts_at is None:
+            _require_pending(request)
+            await apply.withdraw_approval(conn, request, principal)
+            return request.id
+        if principal.name not in await _approvers(conn, request):
+            raise _not_pending(request)
+        again = await requests.get(conn, requests.again_id(request))
+        if again is not None:
+            return again.id
+        opened = await apply.take_back(conn, request, principal)
+    services.gateway.tell_decided(request.run_id, request.id)
+    return opened
+
+
+async def _approvers(conn: Connection, request: Request) -> set[str | None]:
+    """Return who has approved a request that is approved."""
+    several = await requests.of_request(conn, request.id) if request.quorum > 1 else []
+    return {request.decided_by, *(each.decided_by for each in several)}
 
 
 async def _with_secrets(services: Services, request_id: str, order: DecisionOrder) -> DecisionOrder:
@@ -182,7 +203,7 @@ async def _decide(
         check(seen, principal, order, frozenset())  # again, because its time may have run out while this waited
         approved = await apply.approve_as_seen(conn, seen, principal, decision)
         if approved is not None:
-            return DecisionAnswer(decision_id=decision.id, status=approved)
+            return _answer(seen, decision, approved)
     request = await requests.hold(conn, decision.request_id)
     if request is None:
         raise NotFoundError(f"there is no request {decision.request_id!r}")
@@ -199,8 +220,14 @@ async def _decide(
             )
         if not await apply.count_approval(conn, request, principal, decision):
             return DecisionAnswer(decision_id=decision.id, status="pending")
-    status = await apply.win(conn, request, principal, decision)
-    return DecisionAnswer(decision_id=decision.id, status=status)
+    return _answer(request, decision, await apply.win(conn, request, principal, decision))
+
+
+def _answer(request: Request, decision: Decision, status: RequestStatus) -> DecisionAnswer:
+    """Return the answer to a decision that has ended the request, which is as it was before."""
+    at = apply.decided_at(request, decision)
+    starts_at = requests.start_of(request.ask_terms, at) if status == "approved" else None
+    return DecisionAnswer(decision_id=decision.id, status=status, starts_at=starts_at)
 
 
 def _is_plain_approval(request: Request, order: DecisionOrder) -> bool:
@@ -267,7 +294,9 @@ async def _sent_before(
     if request.status == "superseded" and stored.verb == "edit":
         return decision, None  # it was edited, and the answer is what that led to
     won = await requests.by_decision(conn, decision.id)
-    return decision, DecisionAnswer(decision_id=decision.id, status="pending" if won is None else won.status)
+    if won is None:
+        return decision, DecisionAnswer(decision_id=decision.id, status="pending")
+    return decision, DecisionAnswer(decision_id=decision.id, status=won.status, starts_at=won.starts_at)
 
 
 def _not_pending(request: Request) -> TurngateError:

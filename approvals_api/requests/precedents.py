@@ -175,11 +175,12 @@ async def add_after(database: Database, seq: int) -> tuple[int, bool]:
     async with database.glance() as conn:
         newest = await events.last_seq(conn)
         upto = min(newest, seq + EVENTS_AT_ONCE)
-        decided = await precedents.decided_between(conn, seq, upto) if upto > seq else []
-    if decided:
+        decided, taken_back = await precedents.decided_between(conn, seq, upto) if upto > seq else ([], [])
+    if decided or taken_back:
         with_features = await asyncio.to_thread(
             lambda: [(each, features(each.tool_name, each.input)) for each in decided]
         )
         async with database.write() as conn:
             await precedents.add(conn, with_features)
+            await precedents.remove(conn, taken_back)
     return upto, upto < newest

@@ -82,6 +82,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         precondition=masks.optional(request.depends_on),
         confinement=request.process_confinement,
         origins=request.origins_of_arguments,
+        starts_at=request.starts_at,
         instead_of=_neighbour(request, request_ids, -1),
         replaced_by=_neighbour(request, request_ids, 1),
         earlier=await _earlier(conn, _neighbour(request, request_ids, -1), masks),

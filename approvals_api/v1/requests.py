@@ -178,18 +178,26 @@ async def decide_request(
     sent = None if body.args is None else member_text((await request.body()).decode(), "args")
     order = body.order(sent)
     answer = await decide.submit(services, principal, request_id, order, decision_id=idempotency_key)
-    return DecisionResult(request_id=request_id, decision_id=answer.decision_id, status=answer.status)
+    return DecisionResult(
+        request_id=request_id, decision_id=answer.decision_id, status=answer.status, starts_at=answer.starts_at
+    )
 
 
 @router.delete(
     "/requests/{request_id}/approval",
     status_code=HTTPStatus.NO_CONTENT,
-    responses=problems({409: "`already_decided` (names the winner)", 410: "`run_ended` or `request_expired`"}),
+    responses=problems(
+        {
+            409: "`already_decided` (names the winner), or `already_started`: the call has started",
+            410: "`run_ended` or `request_expired`",
+        }
+    ),
 )
 async def withdraw_approval(request_id: RequestId, services: ServicesDep, principal: OperatorDep) -> None:
-    """Take back your approval of a request that needs several, while others are still missing.
+    """Take back your approval while others are still missing, or before the approved call starts, where it has `starts_at`.
 
-    If you have not approved it, nothing happens. Later you can approve it again, with a new Idempotency-Key, or reject it.
+    In the second case a new request asks about the call again; `replaced_by` of this one names it. Later you can approve it,
+    with a new Idempotency-Key, or reject it. If others still have to approve it and you have not, nothing happens.
     """
     await decide.withdraw_approval(services, principal, request_id)
 

@@ -18,6 +18,7 @@ from turngate.client import TurngateClient
 from turngate.store import tables
 from turngate.store.database import Database
 from turngate.store.requests import requests
+from turngate.store.runs import runs
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +83,31 @@ async def test_i4_each_item_is_answered_and_a_repeat_gets_the_same_answers(api: 
     async with httpx.AsyncClient(base_url=api.url, headers=headers, trust_env=False) as second:
         late = (await bulk(api, won, key=key, by=second)).json()["items"][0]
     assert (late["status"], late["problem"]["code"]) == (409, "already_decided")
+
+
+async def test_each_call_has_its_own_grace(api: Api) -> None:
+    """Calls that are approved together wait each on their own terms, and one approval is taken back without the others."""
+    slow, slower, plain = await gated(api, "pay 6", "pay 7", "pay 8")
+    database, terms = api.stack.database, '{"grace_seconds": 3600}'
+    async with (
+        changed(database, tables.requests, {"id": slow["id"]}, terms=terms),
+        changed(database, tables.requests, {"id": slower["id"]}, terms=terms),
+    ):
+        items = (await bulk(api, slow, slower, plain)).json()["items"]
+        assert [each["request_status"] for each in items] == ["approved"] * 3
+        assert [each["starts_at"] is None for each in items] == [False, False, True]
+        assert (await api.operator.delete(f"/api/v1/requests/{slow['id']}/approval")).status_code == 204
+        seen = [(await api.operator.get(f"/api/v1/requests/{each['id']}")).json() for each in (slow, slower)]
+        assert [each["replaced_by"] is None for each in seen] == [False, True]
+        assert await statuses(api, slow, slower, {"id": seen[0]["replaced_by"]}) == ["approved", "approved", "pending"]
+        assert (await api.operator.delete(f"/api/v1/requests/{plain['id']}/approval")).status_code == 409
+        for each in (slow, slower):
+            answer = await api.operator.post(f"/api/v1/runs/{each['run_id']}/interrupt", json={})
+            assert answer.status_code < 300, answer.text
+            async with database.read() as conn:
+                run = await runs.get(conn, each["run_id"])
+            assert run is not None
+            await api.stack.ended(run)
 
 
 async def test_each_item_may_have_its_own_decision_id(api: Api) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from support.api_server import Api, api_on
+from support.changed_rows import changed
 from support.engine import Script, call, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway
 from approvals_api.requests.precedents import add_after
+from turngate.store import tables
 from turngate.store.database import Database
 from turngate.store.runs import runs
 
@@ -26,10 +28,15 @@ async def decided(api: Api, text: str, verb: str, **body: Any) -> dict[str, Any]
         run = await runs.get(conn, request["run_id"])
     assert run is not None
     await api.stack.ended(run)
+    await caught_up(api)
+    return request
+
+
+async def caught_up(api: Api) -> None:
+    """Make precedents of all decisions."""
     seq, more = 0, True
     while more:
         seq, more = await add_after(api.stack.database, seq)
-    return request
 
 
 async def test_a_request_shows_what_was_decided_about_calls_like_it(api: Api) -> None:
@@ -68,6 +75,32 @@ async def test_i13_an_agents_token_reads_no_precedents(api: Api) -> None:
     assert request["precedent"]["nearest"]
     answer = await api.agent.get(f"/api/v1/requests/{request['id']}")
     assert (answer.status_code, answer.json()["precedent"], answer.json()["siblings"]) == (200, None, [])
+
+
+async def test_an_approval_that_was_taken_back_is_no_precedent(api: Api) -> None:
+    """Not if it is taken back before it was added, and not after that."""
+    database, ends = api.stack.database, []
+    for added_first in (False, True):
+        request = await api.gated("pay 60606")
+        async with changed(database, tables.requests, {"id": request["id"]}, terms='{"grace_seconds": 3600}'):
+            assert (await api.decide(request, "approve")).status_code == 200
+            if added_first:
+                await caught_up(api)
+            answer = await api.operator.delete(f"/api/v1/requests/{request['id']}/approval")
+            assert answer.status_code == 204, answer.text
+            old = (await api.operator.get(f"/api/v1/requests/{request['id']}")).json()
+            again = (await api.operator.get(f"/api/v1/requests/{old['replaced_by']}")).json()
+            assert (await api.decide(again, "reject")).status_code == 200
+        ends.append(request["run_id"])
+        await caught_up(api)
+        precedent = (await api.gated("pay 60606"))["precedent"]
+        assert request["id"] not in [each["request_id"] for each in precedent["nearest"]]
+        assert again["id"] in [each["request_id"] for each in precedent["nearest"]]
+    for run_id in ends:
+        async with database.read() as conn:
+            run = await runs.get(conn, run_id)
+        assert run is not None
+        await api.stack.ended(run)
 
 
 async def test_only_approvals_have_precedents(api: Api) -> None:

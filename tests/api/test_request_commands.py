@@ -21,6 +21,7 @@ from turngate.cli.main import app as commands
 from turngate.store.access import access, tokens
 from turngate.store.database import Database
 from turngate.store.requests import requests
+from turngate.store.runs import calls, runs
 
 Turngate = Callable[..., Awaitable[Result]]
 TERMS = json.dumps({"quorum": 2})
@@ -65,6 +66,27 @@ async def test_requests_in_groups(turngate: Turngate) -> None:
         "share: 1 request": 1,
     }
     assert "run_1: 5 requests, Refund what was paid twice." in (await turngate("requests", "--group", "run")).stdout
+
+
+async def test_an_approval_is_withdrawn_before_its_call_starts(turngate: Turngate, sqlite: Database) -> None:
+    """``decide REQUEST approve`` says when the call starts and how to take that back; ``withdraw`` names the new request."""
+    async with sqlite.write() as conn:
+        run = await runs.get(conn, "run_1")
+        assert run is not None
+        slow = request_row(run, "rq_slow", tool_call_id="slow", manifest=MANIFEST, terms='{"grace_seconds": 3600}')
+        await requests.insert_all(conn, [slow])
+        call = calls.Call(
+            run_id=run.id, tool_call_id="slow", step=1, position=0, tool_name=slow.tool_name, input=slow.input,
+            repeat_key="", disposition="ask", verdict="", digest=slow.digest, policy_version="p", effect="once",
+        )  # fmt: skip
+        await calls.insert_planned(conn, [call])
+    printed = await turngate("decide", "rq_slow", "approve")
+    assert "until then `turngate decide rq_slow withdraw` takes your approval back" in printed.stdout
+    printed = await turngate("decide", "rq_slow", "withdraw")
+    assert "the call starts at" in printed.stdout
+    again = requests.again_id(slow)
+    assert f"rq_slow no longer has your approval; {again} asks about the call again" in printed.stdout
+    assert "grace took an approval of this call back." in (await turngate("decide", again, "reject")).stdout
 
 
 async def test_an_approval_is_withdrawn(turngate: Turngate, sqlite: Database) -> None:

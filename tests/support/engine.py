@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -349,7 +350,7 @@ async def stack(
     declared = [*DECLARED, *(models.declared if isinstance(models, Cast) else ())]
     async with database.write() as conn:
         await store_agents.publish_model_names(conn, Profiles(), (), task_queue="of the test", declared=declared)
-    engine = Stack(client, database, built.engine, built.task_queue)
+    engine = Stack(client, database, replace(built.engine, grace=True), built.task_queue)
     async with AsyncExitStack() as at_work:
         if working:
             await at_work.enter_async_context(engine.worker())

@@ -80,7 +80,7 @@ helper = sub_agent(Agent(name="helper", instructions="Help.", toolkit=Toolkit.of
 TOOLS = (pay, wire, sign, write, look, ask_person, helper)
 POLICY = Policy(
     rule=[
-        Rule(name="large", verdict="ask", tools=["wire"], risk="high"),
+        Rule(name="large", verdict="ask", tools=["wire"], risk="high", grace_seconds=0),
         Rule(name="two", verdict="ask", tools=["sign"], quorum=2),
     ]
 )

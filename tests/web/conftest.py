@@ -160,7 +160,14 @@ def tools_of(ran: Ran) -> tuple[Tool, ...]:
 
 POLICY = Policy(
     rule=[
-        Rule(name="releases", verdict="ask", tools=["deploy"], reason="Releases are watched.", risk="high"),
+        Rule(
+            name="releases",
+            verdict="ask",
+            tools=["deploy"],
+            reason="Releases are watched.",
+            risk="high",
+            grace_seconds=0,
+        ),
         Rule(name="four-eyes", verdict="ask", tools=["edit_file"], starter_may_decide=False),
         Rule.model_validate(
             {
@@ -169,6 +176,7 @@ POLICY = Policy(
                 "tools": ["refund"],
                 "args": [{"at": "/cents", "op": "gt", "value": 1_000_000}],
                 "risk": "high",
+                "grace_seconds": 0,
             }
         ),
     ]

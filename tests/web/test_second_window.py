@@ -74,6 +74,34 @@ async def test_without_javascript_the_answer_says_who_decided(site, open_page):
     await site.ended(request)
 
 
+async def test_an_approval_is_taken_back_before_its_call_starts(site, open_page):
+    """The page says when the call starts, counts down, and leads to the request that asks again; without JavaScript, too."""
+    request = await site.gated("refund", refund("in its grace"))
+    terms = json.dumps({"grace_seconds": 3600})
+    async with changed(site.stack.database, tables.requests, {"id": request.id}, terms=terms):
+        page = await open_page(f"/requests/{request.id}", java_script_enabled=False)
+        await expect(page.locator("#decision")).to_contain_text("until then you can take the approval back")
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await expect(page.locator("#decision")).to_contain_text(re.compile("The call starts in (59 min|1 h), at "))
+        await page.get_by_role("button", name="Take back your approval").click()
+        await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_enabled()
+        await expect(page.locator(".why")).to_contain_text("ada took an approval of this call back.")
+        assert page.url != f"{site.url}/requests/{request.id}"
+        page = await open_page(page.url.removeprefix(site.url))
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await expect(page.locator("[data-withdraw]")).to_be_visible()
+        await page.keyboard.press("z")
+        await expect(page.locator("[data-withdraw]")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".why")).to_contain_text("ada took an approval of this call back.")
+        await page.get_by_role("button", name="Reject", exact=True).click()
+        await expect(page.locator("#decision")).to_contain_text("Rejected by ada")
+        page = await open_page(f"/requests/{request.id}")
+        await expect(page.locator(".why")).to_contain_text("This answer no longer counts.")
+        await expect(page.locator("[data-withdraw]")).to_have_count(0)
+    await site.ended(request)
+
+
 async def test_an_approval_of_several_is_taken_back(site, open_page):
     """After one of two approvals the page offers to take it back (`z`) and to reject the call; without JavaScript, too."""
     request = await site.gated("refund", refund("two of us"))

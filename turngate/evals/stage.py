@@ -110,7 +110,9 @@ class Stage:
         loaded = check_app(app, base=self._app.base) if app is not self._app.app else self._app
         resolver = self._models if model is None else _OneModel(model=model)
         profiles = self._models.profiles
-        engine = build_engine(loaded, self.database, resolver, profiles, streaming=False, workspaces=self._workspaces)
+        engine = build_engine(
+            loaded, self.database, resolver, profiles, streaming=False, grace=False, workspaces=self._workspaces
+        )
         queue = f"eval-{secrets.token_hex(6)}"
         services = Services(
             database=self.database,

@@ -108,5 +108,5 @@ async def build_harness(
     async with database.write() as conn:
         declared = declared_models(app.app, named)
         await agents.publish_model_names(conn, named, (), task_queue=task_queue, declared=declared)
-    engine = build_engine(app, database, models, profiles, workspaces=ANYWHERE)
+    engine = build_engine(app, database, models, profiles, grace=False, workspaces=ANYWHERE)
     return EngineHarness(client, database, engine, task_queue)

@@ -65,6 +65,13 @@ def consequence_lines(leads_to: Consequences | None) -> list[tuple[str, str]]:
     return [(label, plain_line(words)) for label, words in lines if words]
 
 
+def start_words(request_id: str, starts_at: str) -> str:
+    """Return when an approved call starts, and how its approval is taken back until then."""
+    return (
+        f"the call starts at {starts_at}; until then `turngate decide {request_id} withdraw` takes your approval back"
+    )
+
+
 def origin_lines(origins: Origins | None) -> list[tuple[str, str]]:
     """Return where arguments come from, a line each with its doubt (empty: none), the doubtful ones first."""
     if origins is None or not origins.items:

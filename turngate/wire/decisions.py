@@ -23,12 +23,14 @@ class DecisionView(View):
 class DecisionResult(View):
     """The response to a submitted decision. ``status``: the request's.
 
-    ``pending``: the request needs more approvals than this one.
+    ``pending``: the request needs more approvals than this one. ``starts_at``: when the approved call starts; until then the
+    approval can be taken back. None: at once, or nothing starts.
     """
 
     request_id: str
     decision_id: str
     status: RequestStatus
+    starts_at: str | None = None
 
 
 # The response to many decisions sent at once.
@@ -37,13 +39,14 @@ class DecisionResult(View):
 class DecidedItem(View):
     """What happened to one item. ``status``: the HTTP status that it would have had alone.
 
-    ``request_status``: None if ``problem`` (RFC 9457) says what is wrong.
+    ``request_status``: None if ``problem`` (RFC 9457) says what is wrong. ``starts_at``: as in a single response.
     """
 
     request_id: str
     status: int
     decision_id: str | None
     request_status: RequestStatus | None
+    starts_at: str | None = None
     problem: dict[str, JsonValue] | None
 
 

@@ -127,7 +127,9 @@ class RequestDetail(RequestItem):
     ``allowed_verbs``: how it can be decided; empty once it ended. ``messages``: the conversation up to and including the
     message with the call. ``execution``, ``edited_input``, ``result``, ``presentation`` and ``in_part``: as in the call.
     ``precondition``: exact JSON of what the call depends on, when the request was opened; None: its tool has no precondition.
-    ``instead_of``: the request that this one replaces, because its precondition changed or its approval grew too old;
+    ``starts_at``: when the approved call starts; until then its approval can be taken back. None: at once, or it isn't approved.
+    ``instead_of``: the request that this one replaces, because its precondition changed or its approval grew too old, or was
+    taken back;
     ``replaced_by``: the one that replaces this; ``earlier``: the replaced approval. ``ask_terms``: who may decide it and
     how, as of now. ``starters``: everyone whose order led to the call, where the rule lets none of them decide; else empty.
     ``given``: the approvals so far. ``judged``: what the judge, a model, said of the call; None: it was not
@@ -160,6 +162,7 @@ class RequestDetail(RequestItem):
     confinement: ProcessConfinement | None = None
     origins: Origins | None = None
     leads_to: Consequences | None = None
+    starts_at: str | None = None
     instead_of: str | None = None
     replaced_by: str | None = None
     earlier: EarlierApproval | None = None
@@ -168,6 +171,18 @@ class RequestDetail(RequestItem):
     precedent: PrecedentView | None = None
     run: RunSummary
     messages: list[MessageView]
+
+    @property
+    def waits_to_start(self) -> bool:
+        """Whether the call is approved and has not started, because its approval can be taken back."""
+        if self.starts_at is None or self.replaced_by is not None:
+            return False
+        return self.execution == "not_started" and self.result is None
+
+    def can_be_taken_back(self, by: str | None) -> bool:
+        """Tell whether this person has approved the call, which waits to start."""
+        has_approved = by == self.decided_by or any(each.decided_by == by for each in self.given)
+        return self.waits_to_start and has_approved
 
 
 class RequestCount(View):

@@ -785,6 +785,7 @@ keysOn.addEventListener("change", () => {
 // Back from a request, the list is where it was left.
 if (location.hash.startsWith("#rq_")) mark($("[data-open]", document.getElementById(location.hash.slice(1)) ?? document.createElement("i")));
 setInterval(tellTimes, 15_000);
+setInterval(() => { if ($("[data-countdown]") !== null) tellTimes(); }, 1000);
 setInterval(tellPresence, PRESENCE_MS);
 void tellPresence();
 waitForButtons();

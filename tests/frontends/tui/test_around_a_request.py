@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 from support.api_server import Api
+from support.changed_rows import changed
 from support.tui_person import calling, person_at
 from support.users import added
 from textual.widgets import TextArea
+
+from turngate.store import tables
 
 DESK = ("requests:read", "requests:decide")
 SHARE = calling("share", {"street": "Rue", "floor": 1})
@@ -122,6 +125,26 @@ async def test_a_grant_is_revoked_by_two_presses_on_the_same_one(api: Api) -> No
         await person.twice("r")
         await person.sees("revoked by ada")
     assert (await api.operator.get("/api/v1/grants")).json()["items"] == []
+
+
+async def test_an_approval_is_taken_back_before_its_call_starts(api: Api) -> None:
+    """The screen says when the call starts; `z` `z` takes the approval back and leads to the request that asks again."""
+    request = await api.gated(calling("write", {"text": "slow"}))
+    terms = '{"grace_seconds": 3600}'
+    async with (
+        changed(api.stack.database, tables.requests, {"id": request["id"]}, terms=terms),
+        person_at(api, size=(100, 40)) as person,
+    ):
+        await person.sees("1 waits")
+        await person.opens()
+        await person.twice("a")
+        await person.sees("The call starts in ")
+        await person.sees("z z takes your approval back.")
+        await person.twice("z")
+        await person.sees("ada took an approval of this call back.")
+        again = (await person.request(request))["replaced_by"]
+        assert (await api.decide(again and {**request, "id": again}, "reject")).status_code == 200
+        await person.sees("rejected by")
 
 
 async def test_no_grant_for_a_call_of_high_risk(api: Api) -> None:

@@ -40,6 +40,7 @@ from turngate.text.run_words import (
     part_words,
     precedent_lines,
     sibling_lines,
+    start_words,
 )
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail
@@ -134,6 +135,8 @@ def _more_facts(request: RequestDetail) -> Iterator[tuple[str, str]]:
     yield from _deciding(request)
     if request.precondition is not None:
         yield "depends on", plain_line(depends_on(request.precondition, indented=False), 300)
+    if request.waits_to_start and request.starts_at is not None:
+        yield "approved", start_words(request.id, request.starts_at)
     if request.instead_of:
         yield "instead of", f"the approval {request.instead_of}{_by_whom(request)}, which no longer counts"
     if request.replaced_by:
@@ -270,7 +273,9 @@ class GatePrompt:
         return typed == request.tool_name
 
     def _send(self, request: RequestDetail, order: DecisionOrder) -> None:
-        self._client.decide(request.id, order)
+        answer = self._client.decide(request.id, order)
+        if answer.starts_at is not None:
+            terminal.line("  ", start_words(request.id, answer.starts_at))
 
     def _line(self, prompt: str, still_open: StillOpen) -> str:
         """Read one line, and print what happens meanwhile. Raises _DecidedElsewhereError when the request ends first."""

@@ -84,12 +84,14 @@ class RunToolInput(WireValue):
 class Wait(WireValue):
     """A timer the workflow holds for a call: to an instant, or for so long. Neither: it is over already.
 
-    ``news``: of a call from outside; the door is asked again when there are any, at ``until`` at the latest (None: whenever).
+    ``news``: of a call from outside, or of the request ``request_id``; the door is asked again when there are any, or when the
+    time is over (no time: whenever).
     """
 
     until: AwareDatetime | None = None
     seconds: float | None = None
     news: bool = False
+    request_id: str | None = None
 
 
 class NextStep(WireValue):

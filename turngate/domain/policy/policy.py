@@ -25,7 +25,7 @@ from turngate.domain.policy.facts import CallFacts, Match
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.matchers import Matchers
-from turngate.domain.policy.terms import AskTerms
+from turngate.domain.policy.terms import HIGH_RISK_GRACE_SECONDS, AskTerms
 from turngate.domain.policy.totals import Share, Total, rule_owner
 from turngate.domain.tools.failures import describe_validation
 from turngate.domain.tools.tool import Tool
@@ -86,8 +86,12 @@ class Rule(Matchers, AskTerms):
 
     @property
     def terms(self) -> AskTerms:
-        """The terms alone."""
-        return AskTerms.model_construct(**{name: getattr(self, name) for name in AskTerms.model_fields})
+        """The terms alone, with the grace that a rule of high risk has by default."""
+        values = {name: getattr(self, name) for name in AskTerms.model_fields}
+        is_fresh_longer = self.fresh_for_seconds is None or self.fresh_for_seconds > HIGH_RISK_GRACE_SECONDS
+        if self.grace_seconds is None and self.risk == "high" and is_fresh_longer:
+            values["grace_seconds"] = HIGH_RISK_GRACE_SECONDS
+        return AskTerms.model_construct(**values)
 
     def matches(self, *, tool: str, agent: str, facts: FactsOf | None) -> Match:
         """Tell whether the rule covers this call; ``unclear`` when its matchers cannot tell."""

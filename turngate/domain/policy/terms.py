@@ -18,6 +18,9 @@ OnExpiry = Literal["reject", "park"]
 
 MAX_QUORUM: Final = 10
 MAX_RUNGS: Final = 10
+MAX_GRACE_SECONDS: Final = 3600
+HIGH_RISK_GRACE_SECONDS: Final = 5
+"""The grace of a rule of high risk that sets none."""
 YEAR_SECONDS: Final = 31_536_000
 QUORUM_VERBS: Final[tuple[Verb, ...]] = ("approve", "reject")
 """What a request takes that several have to approve: what one edits or answers, the others would not have seen."""
@@ -53,8 +56,10 @@ class AskTerms(BaseModel):
     rejection ends it. ``roles``, ``people``: who may decide; with neither, any operator. An admin may do what an operator
     may. ``on_expiry``: ``reject`` closes the call, ``park`` waits on without a clock. ``grantable``: whether a grant may
     answer in place of a person although a rule asks. ``fresh_for_seconds``: how old an approval may be when its call
-    starts; an older one counts only where the tool's precondition says that nothing has changed; None: any age. ``judge``:
-    whether the app's judge may let such a call run in place of a person although a rule asks; None: it may not.
+    starts; an older one counts only where the tool's precondition says that nothing has changed; None: any age.
+    ``grace_seconds``: how long after its approval the call starts, and so long the approval can be taken back; None: a rule of
+    high risk has a default, any other has none. ``judge``: whether the app's judge may let such a call run in place of a person
+    although a rule asks; None: it may not.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -63,6 +68,7 @@ class AskTerms(BaseModel):
     """How long it waits before it expires; None: the agent's limit."""
     on_expiry: OnExpiry = "reject"
     fresh_for_seconds: int | None = Field(default=None, ge=1, le=YEAR_SECONDS)
+    grace_seconds: int | None = Field(default=None, ge=0, le=MAX_GRACE_SECONDS)
     starter_may_decide: bool = True
     decisions: list[Verb] | None = Field(default=None, min_length=1)
     quorum: int = Field(default=1, ge=1, le=MAX_QUORUM)
@@ -78,6 +84,10 @@ class AskTerms(BaseModel):
         if self.quorum > 1:
             self._check_quorum()
         self._check_ladder()
+        if self.grace_seconds is not None and _is_shorter(self.fresh_for_seconds, self.grace_seconds + 1):
+            raise ValueError(
+                "an approval would be too old before its call may start: make fresh_for_seconds longer than grace_seconds"
+            )
         return self
 
     def _check_quorum(self) -> None:
@@ -138,6 +148,8 @@ class AskTerms(BaseModel):
             return f"an approval of it counts for {self.fresh_for_seconds} s"
         if _is_shorter(self.expires_after_seconds, earlier.expires_after_seconds):
             return f"it expires after {self.expires_after_seconds} s"
+        if (self.grace_seconds or 0) > (earlier.grace_seconds or 0):
+            return f"it starts {self.grace_seconds} s after its approval"
         return None
 
     def _deciders(self) -> set[tuple[str, str]]:

@@ -125,6 +125,7 @@ class RequestScreen(LiveScreen):
         """Let the keys scroll, and keep telling others that the user looks at this."""
         self.query_one(ScrolledText).focus()
         self.set_interval(PRESENCE_SECONDS, self._still_looking)
+        self.set_interval(1.0, self._count_down)
 
     def take_event(self, event: EventView) -> None:
         """Look again when something was said of this request or its call."""
@@ -176,6 +177,10 @@ class RequestScreen(LiveScreen):
         except TurngateError:
             return  # who else looks is a courtesy; what matters reports itself that the API is away
         self.draw_around()
+
+    def _count_down(self) -> None:
+        if self.request is not None and self.request.waits_to_start:
+            self.draw_around()
 
     def draw_around(self) -> None:
         """Draw who has it, who looks, and what was said."""
@@ -379,10 +384,10 @@ class RequestScreen(LiveScreen):
         self.refresher.ask()
 
     def action_withdraw(self) -> None:
-        """Take one's own approval back, while others are still missing (two presses)."""
+        """Take one's own approval back: while others are still missing, or before the call starts (two presses)."""
         request = self.request
-        if request is None or not has_approved(request, self.session):
-            self.say("You have not approved this, or it is decided.")
+        if request is None or not (has_approved(request, self.session) or request.can_be_taken_back(self.session.me)):
+            self.say("You have not approved this, or it has started.")
             return
         hint = "Press z again to take your approval back."
         self._double_press.press("z", hint, lambda: self.run_worker(self._withdraw(request.id)))
@@ -390,6 +395,7 @@ class RequestScreen(LiveScreen):
     async def _withdraw(self, request_id: str) -> None:
         try:
             await self.client.withdraw_approval(request_id)
+            self.request_id = (await self.client.get_request(request_id)).replaced_by or request_id
         except TurngateError as error:
             self.say(f"Not taken back. {problem_words(error)}", is_bad=True)
         else:

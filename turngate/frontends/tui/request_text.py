@@ -341,7 +341,7 @@ def has_approved(request: RequestDetail, session: Session) -> bool:
 def state_text(request: RequestDetail, others: Sequence[Viewer], session: Session) -> Folded:
     """Return what a person has to know before they decide: shown above the call, a line each; nothing for most requests."""
     if request.status != "pending":
-        return NOTHING
+        return _start_text(request, session)
     lines = []
     if request.quorum > 1:
         approvers = ", ".join(plain_line(each.decided_by, NAME_CHARS) for each in request.given)
@@ -368,6 +368,14 @@ def state_text(request: RequestDetail, others: Sequence[Viewer], session: Sessio
         names = ", ".join(plain_line(each.name, NAME_CHARS) for each in others)
         lines.append(at("", ("also looking: ", "dim"), names))
     return folded(lines)
+
+
+def _start_text(request: RequestDetail, session: Session) -> Folded:
+    """Return when an approved call starts, and how its approval is taken back until then."""
+    if not request.waits_to_start or request.starts_at is None:
+        return NOTHING
+    how = "z z takes your approval back." if request.can_be_taken_back(session.me) else ""
+    return folded([at("", (f"The call starts {until(request.starts_at)}. ", "bold"), how)])
 
 
 def comments_text(comments: Sequence[CommentView]) -> Folded:

@@ -120,6 +120,11 @@ async def get(conn: Connection, grant_id: str) -> StoredGrant | None:
     return StoredGrant(**row) if row else None
 
 
+async def of_decision(conn: Connection, decision_id: str) -> StoredGrant | None:
+    """Return the grant that was made with a decision, or None."""
+    return await get(conn, derived_id("grant", decision_id))
+
+
 async def active(conn: Connection, *, run_id: str | None = None, agent: str | None = None) -> list[StoredGrant]:
     """Return the active grants, oldest first; with ``run_id`` and ``agent``, those that apply to such a run."""
     query = select(grants).where(*is_active(as_text(now()))).order_by(grants.c.created_at, grants.c.id)

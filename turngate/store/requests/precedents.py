@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, String, bindparam, cast, func, literal_column, select, text, union_all
+from sqlalchemy import Select, String, bindparam, cast, delete, func, literal_column, select, text, union_all
 
 from turngate.domain.likeness import MAX_READ_CHARS, MOST_FEATURES
 from turngate.domain.requests import ExecutionState, Verb
@@ -32,9 +32,13 @@ MAX_MESSAGE_CHARS: Final = 500
 NO_FEATURE: Final = -1
 """In place of a hash, and of a precedent: there is none like it."""
 
-_DECIDED = (
-    select(events.c.seq, events.c.payload)
-    .where(events.c.seq > bindparam("after"), events.c.seq <= bindparam("upto"), events.c.type == "request.decided")
+_OF_DECISIONS = (
+    select(events.c.seq, events.c.type, events.c.payload)
+    .where(
+        events.c.seq > bindparam("after"),
+        events.c.seq <= bindparam("upto"),
+        events.c.type.in_(("request.decided", "request.approval_withdrawn")),
+    )
     .order_by(events.c.seq)
 )
 _NEWEST_ADDED = select(func.max(precedents.c.seq))
@@ -186,17 +190,34 @@ async def newest_added(conn: Connection) -> int:
     return (await conn.execute(_NEWEST_ADDED)).scalar_one() or 0
 
 
-async def decided_between(conn: Connection, after: int, upto: int) -> list[Decided]:
-    """Return the approvals that people decided by the events after ``after`` (exclusive) up to ``upto``, oldest first."""
-    rows = await conn.execute(_DECIDED, {"after": after, "upto": upto})
-    seqs = {str(json.loads(row.payload)["request_id"]): int(row.seq) for row in rows}
+async def decided_between(conn: Connection, after: int, upto: int) -> tuple[list[Decided], list[str]]:
+    """Return the approvals that people decided by the events after ``after`` (exclusive) up to ``upto``, oldest first.
+
+    And the requests whose approval was taken back by these events and that were not decided after that: no precedents.
+    """
+    seqs: dict[str, int] = {}
+    taken_back: dict[str, None] = {}
+    for row in await conn.execute(_OF_DECISIONS, {"after": after, "upto": upto}):
+        request_id = str(json.loads(row.payload)["request_id"])
+        if row.type == "request.decided":
+            seqs[request_id] = int(row.seq)
+            taken_back.pop(request_id, None)
+        else:
+            seqs.pop(request_id, None)
+            taken_back[request_id] = None
     columns = requests.c.id, requests.c.tool_name, requests.c.verb, _READ
     query = select(*columns).where(requests.c.id.in_(seqs), requests.c.kind == "approval", requests.c.verb.is_not(None))
     decided = [
         Decided(seq=seqs[row.id], request_id=row.id, tool_name=row.tool_name, input=row.input, verb=row.verb)
         for row in await conn.execute(query)
     ]
-    return sorted(decided, key=lambda each: each.seq)
+    return sorted(decided, key=lambda each: each.seq), list(taken_back)
+
+
+async def remove(conn: Connection, request_ids: Collection[str]) -> None:
+    """Remove the precedents of these requests, if there are any."""
+    if request_ids:
+        await conn.execute(delete(precedents).where(precedents.c.request_id.in_(request_ids)))
 
 
 async def add(conn: Connection, decided: Sequence[tuple[Decided, Collection[int]]]) -> None:

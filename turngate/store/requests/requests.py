@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
@@ -321,6 +321,13 @@ class Request(ListedRequest):
         return ends and from_text(self.expires_at or "") <= at
 
     @property
+    def starts_at(self) -> str | None:
+        """When its approved call may start; until then the approval can be taken back. None: at once, or it is not approved."""
+        if self.status != "approved" or self.decided_at is None:
+            return None
+        return start_of(self.ask_terms, from_text(self.decided_at))
+
+    @property
     def depends_on(self) -> str | None:
         """What the call depended on when it was asked for, as JSON; None: on nothing, or its tool does not say."""
         return None if self.precondition == "null" else self.precondition
@@ -405,6 +412,11 @@ _DOUBTS = select(
     ),
 ).where(requests.c.id.in_(bindparam("requests", expanding=True)), requests.c.origins.contains('"doubt":"'))
 """The database counts: a list that read each request's origins would read more of them than of all else."""
+
+
+def start_of(terms: AskTerms, approved_at: datetime) -> str | None:
+    """Return when a call may start that was approved then, on these terms; None: at once."""
+    return as_text(approved_at + timedelta(seconds=terms.grace_seconds)) if terms.grace_seconds else None
 
 
 def again_id(replaced: Request) -> str:

@@ -530,6 +530,7 @@ def test_every_check_is_in_the_one_order() -> None:
         "resume_start",
         "stop_here",
         "wait_for_decision",
+        "wait_out_grace",
         "ask_about_edit",
         "wait_for_sender",
         "take_answer",

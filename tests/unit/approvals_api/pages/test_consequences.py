@@ -30,6 +30,8 @@ CASES = [
     ({"precondition": "1"}, "yes", "Runs the call exactly as shown. If what it depends on has changed, you are asked again."),
     ({"quorum": 3}, "yes", "Yours is one of 3 approvals; 2 more must follow before anything runs."),
     ({"quorum": 2, "approvals": 1}, "yes", "Yours is the last of 2 approvals. Runs the call exactly as shown."),
+    ({"ask_terms": AskTerms(grace_seconds=90)}, "yes",
+     "Runs the call exactly as shown. It starts 90 s later; until then you can take the approval back."),
     ({"agent": "external-shop"}, "yes", "Lets shop run the call exactly as shown."),
     ({"kind": "question"}, "yes", "The agent gets your answer as the call's result. No tool runs."),
     ({"kind": "question"}, "undo", ""),

@@ -103,7 +103,7 @@ def test_a_verdict_carries_its_rules_terms() -> None:
     """Risk and terms come from the rule that gave the verdict; without a rule the defaults apply."""
     terms = {"expires_after_seconds": 60, "starter_may_decide": False, "quorum": 2, "roles": ["admin"]}
     verdict = verdict_of(rule("ask", risk="high", reason="Look.", **terms), rule("ask", "later", quorum=3))
-    assert (verdict.risk, verdict.reason, verdict.terms) == ("high", "Look.", AskTerms(**terms))
+    assert (verdict.risk, verdict.reason, verdict.terms) == ("high", "Look.", AskTerms(**terms, grace_seconds=5))
     assert verdict_of(of=paying(ask=True)).terms == verdict_of(rule("ask")).terms == PLAIN_TERMS
 
 

@@ -178,7 +178,9 @@ def test_a_rule_about_unknown_arguments_is_unclear(verdict: Any) -> None:
 def test_an_unclear_rule_asks_with_its_own_terms() -> None:
     """An unclear ask rule asks with its terms; a deny rule has no terms, so the defaults apply."""
     unclear = {"raw": ARGUMENTS["unclear"]}
-    assert verdict_of(rule("ask", args=OVER, quorum=2, risk="high"), **unclear).terms == AskTerms(quorum=2)
+    assert verdict_of(rule("ask", args=OVER, quorum=2, risk="high"), **unclear).terms == AskTerms(
+        quorum=2, grace_seconds=5
+    )
     assert verdict_of(rule("deny", args=OVER), **unclear).terms == PLAIN_TERMS
 
 
@@ -212,6 +214,7 @@ TERMS: dict[str, Any] = {
     "expires_after_seconds": 60,
     "on_expiry": "park",
     "fresh_for_seconds": 3600,
+    "grace_seconds": 10,
     "starter_may_decide": False,
     "decisions": ["approve"],
     "quorum": 2,
@@ -230,6 +233,25 @@ def test_terms_belong_to_a_rule_that_asks(verdict: Any, term: str) -> None:
     with pytest.raises(ValidationError, match=f"{term} belongs to a rule with verdict = 'ask'"):
         rule(verdict, **{term: TERMS[term]})
     assert getattr(rule("ask", **{term: TERMS[term]}).terms, term) is not None
+
+
+@pytest.mark.parametrize(
+    ("terms", "grace"),
+    [
+        pytest.param({}, None, id="medium risk"),
+        pytest.param({"risk": "high"}, 5, id="high risk"),
+        pytest.param({"risk": "high", "grace_seconds": 0}, 0, id="high risk, none wanted"),
+        pytest.param({"risk": "high", "grace_seconds": 60}, 60, id="high risk, its own"),
+        pytest.param({"risk": "high", "fresh_for_seconds": 5}, None, id="an approval that would be too old after it"),
+        pytest.param({"risk": "high", "fresh_for_seconds": 6}, 5, id="an approval that lasts just long enough"),
+        pytest.param({"risk": "low", "grace_seconds": 7}, 7, id="low risk, its own"),
+    ],
+)
+def test_a_rule_of_high_risk_has_a_grace_by_default(terms: dict[str, Any], grace: int | None) -> None:
+    """Five seconds unless the rule says otherwise. The default is no part of the rule: its policy keeps its version."""
+    asking = rule("ask", **terms)
+    assert asking.terms.grace_seconds == grace
+    assert asking.model_dump(exclude_defaults=True).get("grace_seconds") == terms.get("grace_seconds")
 
 
 def test_every_term_has_a_case() -> None:

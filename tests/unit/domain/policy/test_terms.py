@@ -34,6 +34,11 @@ def delegate(after: int, *people: str, roles: Any = ()) -> Rung:
         pytest.param({"expires_after_seconds": 1.0}, "valid integer", id="a fraction of a second"),
         pytest.param({"fresh_for_seconds": 0}, "greater than or equal to 1", id="an approval that never counts"),
         pytest.param({"fresh_for_seconds": "4h"}, "valid integer", id="a duration in words"),
+        pytest.param({"grace_seconds": -1}, "greater than or equal to 0", id="a start before its approval"),
+        pytest.param({"grace_seconds": 3601}, "less than or equal to 3600", id="a grace longer than an hour"),
+        pytest.param(
+            {"grace_seconds": 60, "fresh_for_seconds": 60}, "too old before its call may start", id="never fresh enough"
+        ),
         pytest.param({"on_expiry": "approve"}, "'reject' or 'park'", id="expiry cannot approve"),
         pytest.param({"decisions": []}, "at least 1 item", id="no decision is possible"),
         pytest.param({"decisions": ["allow"]}, "'approve', 'edit', 'reject' or 'respond'", id="not a verb"),
@@ -206,6 +211,8 @@ def test_terms_of_a_rule_equal_terms_written_alone() -> None:
         ({"decisions": ["approve", "reject"]}, "it takes only approve, reject"),
         ({"fresh_for_seconds": 60}, "counts for 60 s"),
         ({"expires_after_seconds": 60}, "expires after 60 s"),
+        ({"grace_seconds": 60}, "starts 60 s after its approval"),
+        ({"grace_seconds": 0}, None),
         ({"ladder": [remind(5)]}, None),
     ],
 )

@@ -25,7 +25,7 @@ from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.explain import in_words
 from turngate.text.plain_text import Piece, plain_line
-from turngate.text.run_words import differs_words, group_words
+from turngate.text.run_words import differs_words, group_words, start_words
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 
@@ -172,7 +172,7 @@ def decide(
 ) -> None:
     """Decide a request: approve, edit, reject, or answer it.
 
-    Or withdraw your approval, while the approvals of others are still missing.
+    Or withdraw your approval, while the approvals of others are still missing, or before the call starts.
 
     The command prints the call and decides exactly that call: the decision names the call's digest. If the call has changed by
     then, nothing is decided.
@@ -185,8 +185,12 @@ def decide(
             terminal.line("")
         if verb is VerbChoice.WITHDRAW:
             client.withdraw_approval(request.id)
-            if not as_json:
-                terminal.line(("✓ ", "bold"), f"{request.id} no longer has your approval")
+            again = client.get_request(request.id).replaced_by
+            if as_json:
+                terminal.raw(json.dumps({"asked_again": again}))
+            else:
+                more = "" if again is None else f"; {again} asks about the call again"
+                terminal.line(("✓ ", "bold"), f"{request.id} no longer has your approval{more}")
             return
         wanted = None
         if grant is not None:
@@ -206,6 +210,8 @@ def decide(
         terminal.raw(json.dumps(answer.model_dump(mode="json")))
     else:
         terminal.line(("✗ " if answer.status == "rejected" else "✓ ", "bold"), f"{request.id} is {answer.status}")
+        if answer.starts_at is not None:
+            terminal.line("  ", start_words(request.id, answer.starts_at))
 
 
 @dataclass(frozen=True, kw_only=True)
