@@ -1,4 +1,4 @@
-"""The audit page: who did what, newest first, under filters in the URL; and whether a run's chain is intact."""
+"""The audit page: who did what as sentences, newest first, under filters in the URL, also as a file; and the check of a chain."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic import JsonValue
 
-from approvals_api.events import audit
+from approvals_api.events import audit, export, story
 from approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
 from approvals_api.http.dependencies import ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of
 from approvals_api.pages.templating import render
+from approvals_api.runs.masks import Masks
 from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.store.events.events import SYSTEM
@@ -27,21 +28,10 @@ router = APIRouter(include_in_schema=False)
 
 PAGE_SIZE: Final = 50
 MAX_ID_CHARS: Final = 255
-LINKED: Final = frozenset({"by", "request_id"})
-"""Members of a payload that the row shows in another place."""
+MEDIA_TYPES: Final = {"csv": "text/csv; charset=utf-8; header=present", "jsonl": "application/jsonl"}
 
 # An untouched control of the form sends an empty text, which is no condition.
 Words = Annotated[str, Query(max_length=MAX_ID_CHARS, pattern=STORABLE)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One event as the page shows it. ``run_id`` None: it belongs to no run. ``facts``: the rest of its payload."""
-
-    item: AuditItem
-    run_id: str | None
-    request_id: str | None
-    facts: list[tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +41,7 @@ class TypedFilter:
     run_id: str
     type: str
     actor: str
+    tool: str
     since: str
     until: str
 
@@ -61,6 +52,7 @@ class TypedFilter:
             run_id=self.run_id or None,
             type=self.type or None,
             actor=self.actor or None,
+            tool=self.tool or None,
             since=_instant("since", self.since),
             until=_instant("until", self.until),
         )
@@ -72,11 +64,12 @@ async def typed_filter(
         str, Query(alias="type", max_length=MAX_TYPE_CHARS, pattern=TYPE_PATTERN.replace("+$", "*$"))
     ] = "",
     actor: Words = "",
+    tool: Words = "",
     since: Annotated[str, Query(max_length=40)] = "",
     until: Annotated[str, Query(max_length=40)] = "",
 ) -> TypedFilter:
     """Return what the query says."""
-    return TypedFilter(run_id=run_id, type=event_type, actor=actor, since=since, until=until)
+    return TypedFilter(run_id=run_id, type=event_type, actor=actor, tool=tool, since=since, until=until)
 
 
 @router.get("/audit")
@@ -94,13 +87,18 @@ async def audit_page(
     checked = await audit.chain_state(services.database, principal, verify) if verify else None
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
+        masks = await Masks.of(conn, story.runs_in(page.items))
+        chapters = await story.chapters_of(conn, page.items, masks.text)
     return render(
         "audit.html",
         frame=frame,
         filter=words,
         narrowed=any(words.values()),
         address=lambda **changed: _address({**words, **changed}),
-        rows=[_row(item) for item in page.items],
+        chapters=chapters,
+        facts=_facts,
+        most_exported=export.MOST_EVENTS,
+        file=lambda kind: _address({**words, "format": kind}, path="/audit/export"),
         next_cursor=page.next_cursor,
         cursor=cursor,
         checked=checked,
@@ -108,25 +106,32 @@ async def audit_page(
     )
 
 
-def _row(item: AuditItem) -> Row:
-    request_id = item.payload.get("request_id")
-    return Row(
-        item=item,
-        run_id=None if item.run_id == SYSTEM else item.run_id,
-        request_id=request_id if isinstance(request_id, str) else None,
-        facts=[
-            (name, _as_text(value)) for name, value in item.payload.items() if name not in LINKED and value is not None
-        ],
-    )
+@router.get("/audit/export")
+async def audit_file(
+    services: ServicesDep,
+    principal: ReaderDep,
+    typed: Annotated[TypedFilter, Depends(typed_filter)],
+    kind: Annotated[Literal["csv", "jsonl"], Query(alias="format")],
+    cursor: Annotated[str | None, Query(max_length=20)] = None,
+) -> StreamingResponse:
+    """Send the events of a filter as a file, newest first, with the rights of the page."""
+    # What is wrong with the order shows before the first byte: an error page, not half a file.
+    lines = await export.lines(services.database, principal, typed.filter, kind, cursor=cursor)
+    headers = {"Content-Disposition": f'attachment; filename="audit.{kind}"', "X-Content-Type-Options": "nosniff"}
+    return StreamingResponse(lines, media_type=MEDIA_TYPES[kind], headers=headers)
+
+
+def _facts(item: AuditItem) -> list[tuple[str, str]]:
+    return [(name, _as_text(value)) for name, value in item.payload.items() if value is not None]
 
 
 def _as_text(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _address(words: Mapping[str, str | None]) -> str:
+def _address(words: Mapping[str, str | None], path: str = "/audit") -> str:
     query = urlencode({name: word for name, word in words.items() if word})
-    return f"/audit?{query}" if query else "/audit"
+    return f"{path}?{query}" if query else path
 
 
 def _instant(name: str, text: str) -> datetime | None:

@@ -34,11 +34,15 @@ async def audit_filter(
     actor: Annotated[
         str | None, Query(description="Only what this actor did.", max_length=255, pattern=STORABLE)
     ] = None,
+    tool: Annotated[
+        str | None,
+        Query(description="Only calls of this tool, and requests for them.", max_length=255, pattern=STORABLE),
+    ] = None,
     since: Annotated[Instant | None, Query(description="From this instant on.")] = None,
     until: Annotated[Instant | None, Query(description="Before this instant.")] = None,
 ) -> AuditFilter:
     """Return the filter that the query's conditions make."""
-    return AuditFilter(run_id=run_id, type=event_type, actor=actor, since=since, until=until)
+    return AuditFilter(run_id=run_id, type=event_type, actor=actor, tool=tool, since=since, until=until)
 
 
 @router.get("/audit")

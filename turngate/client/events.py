@@ -44,6 +44,7 @@ def list_audit(
         run_id=wanted.run_id,
         type=wanted.type,
         actor=wanted.actor,
+        tool=wanted.tool,
         since=None if wanted.since is None else wanted.since.isoformat(),
         until=None if wanted.until is None else wanted.until.isoformat(),
         limit=limit,

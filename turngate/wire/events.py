@@ -62,12 +62,13 @@ class AuditFilter:
     """Which events, all conditions together; None: no condition.
 
     ``run_id``: of this run; ``system``: events of no run. ``type``: with ``*`` for any characters, such as ``request.*``.
-    ``actor``: who did it. ``since`` (inclusive), ``until`` (exclusive): when, aware.
+    ``actor``: who did it. ``tool``: about its calls or requests. ``since`` (inclusive), ``until`` (exclusive): when, aware.
     """
 
     run_id: str | None = None
     type: str | None = None
     actor: str | None = None
+    tool: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 

@@ -161,7 +161,7 @@ CALLS: dict[str, Call[Any]] = {
     ),
     "get_shadow_report": policy.get_shadow_report(rule="r", since=THEN),
     "list_audit": events.list_audit(
-        AuditFilter(run_id="r", type="run.*", actor="a", since=THEN, until=THEN), cursor="1"
+        AuditFilter(run_id="r", type="run.*", actor="a", tool="t", since=THEN, until=THEN), cursor="1"
     ),
     "get_chain": events.get_chain("r"),
     "get_me": access.get_me(),

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Select, func, literal, or_, select, union_all
+from sqlalchemy import ColumnElement, Select, Subquery, exists, func, literal, or_, select, union_all
 
 from turngate.domain.runs.event_chain import ChainedEvent, ChainHead
 from turngate.store.clock import as_text
 from turngate.store.database import Connection
 from turngate.store.events.events import FOR_ALL_READERS, SYSTEM, Event
-from turngate.store.tables import event_chains, events, runs
+from turngate.store.tables import event_chains, events, requests, runs
 from turngate.wire.events import AuditFilter
 
 SCANNED_AT_ONCE: Final = 20_000
@@ -49,6 +49,8 @@ async def page(
         # takes Ann for ann.
         named = f'"by":{json.dumps(wanted.actor, ensure_ascii=False)}'
         query = query.where(func.replace(window.c.payload, named, "") != window.c.payload)
+    if wanted.tool is not None:
+        query = query.where(_of_tool(window, wanted.tool))
     if not people:
         open_to_all = or_(*(window.c.type.startswith(each) for each in FOR_ALL_READERS))
         query = query.where(or_(window.c.run_id != SYSTEM, open_to_all))
@@ -63,6 +65,39 @@ async def page(
     bounds = select(func.count().label("scanned"), func.min(window.c.seq).label("oldest"))
     searched = (await conn.execute(bounds)).one()
     return AuditPage(events=matches, next_before=searched.oldest if searched.scanned == SCANNED_AT_ONCE else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOfEvent:
+    """What a sentence says of a request. ``summary``: of its call, masked; None: it has none."""
+
+    tool_name: str
+    summary: str | None
+    created_at: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOfEvent:
+    """What a chapter says of a run. ``task`` is not masked."""
+
+    agent: str
+    path: str
+    task: str
+
+
+async def requests_of(conn: Connection, request_ids: Collection[str]) -> dict[str, RequestOfEvent]:
+    """Return these requests by id, without those that do not exist."""
+    columns = (requests.c.id, requests.c.tool_name, requests.c.summary, requests.c.created_at)
+    rows = await conn.execute(select(*columns).where(requests.c.id.in_(sorted(set(request_ids)))))
+    return {
+        row.id: RequestOfEvent(tool_name=row.tool_name, summary=row.summary, created_at=row.created_at) for row in rows
+    }
+
+
+async def runs_of(conn: Connection, run_ids: Collection[str]) -> dict[str, RunOfEvent]:
+    """Return these runs by id, without those that do not exist."""
+    rows = await conn.execute(select(runs.c.id, runs.c.agent, runs.c.path, runs.c.task).where(runs.c.id.in_(run_ids)))
+    return {row.id: RunOfEvent(agent=row.agent, path=row.path, task=row.task) for row in rows}
 
 
 async def seq_at(conn: Connection, instant: datetime) -> int:
@@ -119,6 +154,18 @@ def actor_of(event: Event) -> str | None:
     """Return who caused the event; None: the engine."""
     by = event.payload.get("by")
     return by if isinstance(by, str) and by else None
+
+
+def _of_tool(window: Subquery, tool: str) -> ColumnElement[bool]:
+    """Return whether an event names this tool, or a request for a call of it."""
+    named = f'"tool":{json.dumps(tool, ensure_ascii=False)}'
+    about = literal('"request_id":"') + requests.c.id + '"'
+    of_request = exists().where(
+        requests.c.run_id == window.c.run_id,
+        requests.c.tool_name == tool,
+        func.replace(window.c.payload, about, "") != window.c.payload,
+    )
+    return or_(func.replace(window.c.payload, named, "") != window.c.payload, of_request)
 
 
 def _window(wanted: AuditFilter, before: int | None, upper: int | None, lower: int | None) -> Select[Any]:
