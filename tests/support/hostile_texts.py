@@ -12,6 +12,7 @@ TEXTS: Final[dict[str, str]] = {
     "script": "<script>owned()</script><SCRIPT SRC=//evil.example/x.js></SCRIPT>",
     "closes the enclosing element": "</pre></textarea></title></option></select></bdi></code></script></style><b>",
     "event handler": '<img src=x onerror="owned()"><svg onload=owned()><body onpageshow=owned()>',
+    "our own icon": '<svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><path d="M3 8.5l3.5 3.5L13 4.5"></path></svg>',
     "leaves a double-quoted attribute": '" autofocus onfocus="owned()" x="',
     "leaves a single-quoted attribute": "' autofocus onfocus='owned()' x='",
     "leaves a bare attribute": "x onmouseover=owned() y=",

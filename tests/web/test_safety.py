@@ -4,6 +4,7 @@ import pytest
 from playwright.async_api import expect
 from support.browser_pages import browse
 from support.hostile_texts import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON
+from support.icons import ICONS
 from support.planted_pages import STATES, pages_of
 from support.planted_text import PIXEL, Filling
 
@@ -22,11 +23,14 @@ POINT_AT_ALL = """() => document.querySelectorAll('body *').forEach(each => {
 })"""
 DRAWN = f'img.picture[src="data:image/png;base64,{PIXEL}"]'
 """The one stored image that is what it says it is; the others are only text."""
-LOOK = """() => {
+LOOK = """ICONS => {
     document.querySelectorAll('main details').forEach(each => { each.open = true });
     return {
-    elements: document.querySelectorAll('main script, main img:not(DRAWN), main b, main iframe, main style, main svg').length,
-    links: [...document.querySelectorAll('main a')].map(link => link.href).filter(href => href.includes('evil')).length,
+    elements: document.querySelectorAll('main script, main img:not(DRAWN), main b, main iframe, main style').length
+        + [...document.querySelectorAll('main svg:not(.drawing)')].filter(each => !ICONS.includes(each.outerHTML)).length
+        + document.querySelectorAll('svg.drawing :not(path, rect, text, title, a)').length,
+    links: [...document.querySelectorAll('main a')].map(link => link.href.baseVal ?? link.href)
+        .filter(href => href.includes('evil')).length,
     text: document.querySelector('main').textContent
         + [...document.querySelectorAll('main textarea, main input:not([type=hidden])')].map(each => each.value).join(''),
     wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
@@ -58,7 +62,7 @@ async def test_hostile_text_does_nothing_and_fits_320_pixels(hostile_pages, name
     """
     page = await hostile_pages.go(name)
     await page.evaluate(POINT_AT_ALL)
-    seen = await page.evaluate(LOOK)
+    seen = await page.evaluate(LOOK, ICONS)
     assert (seen["elements"], seen["links"]) == (0, 0)
     assert await page.evaluate("window.wasOwned === undefined")
     assert hostile_pages.noted == []

@@ -627,7 +627,7 @@ function disarm() {
   armed.button.classList.remove("armed");
   clearTimeout(armed.ready);
   delete armed.button.dataset.ready;
-  armed.button.textContent = armed.label;
+  armed.button.replaceChildren(...armed.label);
   $("[data-toast]").hidden = true;
   armed = null;
 }
@@ -669,7 +669,7 @@ function approve(event) {
     return;
   }
   const ready = setTimeout(() => { button.dataset.ready = "yes"; }, BOUNCE_MS + 20);
-  armed = { button, label: button.textContent, at: event.timeStamp, ready };
+  armed = { button, label: [...button.childNodes], at: event.timeStamp, ready };
   button.textContent = "Press a again to approve";
   button.classList.add("armed");
   // Never scroll to the button: on a small screen that would move the call away, and what is approved must stay in view.
@@ -682,13 +682,13 @@ function approve(event) {
 // The server takes no approval for some seconds. The button counts them; without this script the server says so again.
 function waitForButtons() {
   for (const button of main().querySelectorAll("button[data-wait]")) {
-    const label = button.textContent;
+    const label = [...button.childNodes];
     const until = performance.now() + Number(button.dataset.wait) * 1000;
     delete button.dataset.wait;
     const tick = () => {
       const left = Math.ceil((until - performance.now()) / 1000);
       button.disabled = left > 0;
-      button.textContent = left > 0 ? `${label} (in ${left} s)` : label;
+      button.replaceChildren(...label, left > 0 ? ` (in ${left} s)` : "");
       if (left > 0) setTimeout(tick, 250);
       else say("You can approve it now.");
     };

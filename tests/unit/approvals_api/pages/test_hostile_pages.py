@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from support.hostile_texts import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON, MARK, TEXTS, tamed
 from support.html_forms import PostedPage
+from support.icons import ICONS
 from support.planted_pages import STATES, pages_of
 from support.planted_text import PIXEL, Filling
 
@@ -91,6 +92,9 @@ class Page(HTMLParser):
         return [(tag, tuple(sorted(attributes))) for tag, attributes in self.elements]
 
 
+ICON_ELEMENTS = [each for icon in ICONS for each in Page(icon).elements]
+
+
 @pytest.fixture(scope="module")
 async def drawn(sqlite_template, tmp_path_factory):
     """Serve every page twice: with all hostile texts in each field, and with the same texts made harmless."""
@@ -115,6 +119,8 @@ def check_elements(page: Page) -> None:
     for tag, attributes in page.drawn:
         assert tag in DRAWN
         assert set(attributes) <= DRAWN_WITH, attributes
+        if attributes.get("class") == "icon" or (tag == "path" and "class" not in attributes):
+            assert (tag, attributes) in ICON_ELEMENTS
     for tag, attributes in page.elements:
         assert tag not in {"iframe", "object", "embed", "base", "style", "math", "foreignobject"}
         if tag == "img":  # one stored image has its declared type, and is embedded in the page
