@@ -12,8 +12,7 @@ from approvals_api.access.login import Browser, Login, log_out
 from approvals_api.http import authentication
 from approvals_api.http.authentication import check_form_token, set_session_cookie
 from approvals_api.http.dependencies import AnyoneDep, ServicesDep, limits_of
-from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.list_place import keep_opens_next, opens_next
+from approvals_api.pages.frames import COMPACT, OPENS_NEXT, frame_of, has_chosen, keep_choice, typed_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.principal import Principal
 from approvals_api.services import Services
@@ -145,7 +144,17 @@ async def choose_after_decision(request: Request, _principal: AnyoneDep) -> Resp
     typed = await typed_of(request)
     check_form_token(request, typed.get("csrf_token"))
     response = RedirectResponse("/account", status_code=303)
-    keep_opens_next(request, response, wanted=typed.get("opens") == "next")
+    keep_choice(request, response, OPENS_NEXT, wanted=typed.get("opens") == "next")
+    return response
+
+
+@router.post("/account/density")
+async def choose_density(request: Request, _principal: AnyoneDep) -> Response:
+    """Choose how dense this browser shows the pages."""
+    typed = await typed_of(request)
+    check_form_token(request, typed.get("csrf_token"))
+    response = RedirectResponse("/account", status_code=303)
+    keep_choice(request, response, COMPACT, wanted=typed.get("density") == "compact")
     return response
 
 
@@ -211,5 +220,5 @@ async def _page(
         user=user,
         changed=changed,
         errors=errors or {},
-        opens_next=opens_next(request),
+        opens_next=has_chosen(request, OPENS_NEXT),
     )

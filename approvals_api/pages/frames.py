@@ -5,16 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fastapi import Request
+from fastapi import Request, Response
 
+from approvals_api.http import authentication
 from approvals_api.http.authentication import form_token, session_secret
 from approvals_api.pages.templating import Frame
 from approvals_api.principal import Principal
 from turngate.domain.errors import InvalidInputError
+from turngate.domain.policy.terms import YEAR_SECONDS
 from turngate.store import badges
 from turngate.store.database import Connection
 
 MAX_FIELDS: Final = 2_000
+
+# What a person chose for a browser: a cookie each, so that it works without JavaScript.
+
+OPENS_NEXT: Final = "turngate_opens_next"
+"""The next request opens by itself after each decision."""
+COMPACT: Final = "turngate_compact"
+"""Lists and panels are dense."""
+
+
+def has_chosen(request: Request, choice: str) -> bool:
+    """Tell whether this browser's person made the choice."""
+    return authentication.cookie_name(request, choice) in request.cookies
+
+
+def keep_choice(request: Request, response: Response, choice: str, *, wanted: bool) -> None:
+    """Keep the choice in the browser, or forget it."""
+    if wanted:
+        authentication.set_cookie(request, response, choice, "yes", max_age=YEAR_SECONDS)
+    else:
+        authentication.delete_cookie(request, response, choice)
 
 
 async def frame_of(conn: Connection, request: Request, principal: Principal) -> Frame:
@@ -31,6 +53,7 @@ async def frame_of(conn: Connection, request: Request, principal: Principal) -> 
         grants=around.grants,
         role=principal.role,
         last_seq=around.last_seq,
+        compact=has_chosen(request, COMPACT),
     )
 
 

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
-from fastapi import Request, Response
+from fastapi import Request
 
-from approvals_api.http import authentication
 from approvals_api.paging import decode_cursor
 from approvals_api.requests.views import request_page
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.policy.terms import YEAR_SECONDS
 from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.domain.runs.inbox import MAX_QUERY_CHARS, InboxFilter
 from turngate.store.database import Connection
@@ -25,8 +23,6 @@ PARAMETER: Final = "list"
 MAX_CURSOR_CHARS: Final = 500
 GROUPED: Final = 100
 """Requests on a page that is in groups: as many as can be decided together."""
-OPENS_NEXT_COOKIE: Final = "turngate_opens_next"
-"""Present in a browser whose person wants the next request after each decision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,16 +89,3 @@ def place_in(words: dict[str, str]) -> ListPlace:
         raise InvalidInputError("this is no cursor of this list: go back to the first page", code="bad_cursor")
     decode_cursor(cursor)
     return ListPlace(filters=InboxFilter.from_words(words), cursor=cursor)
-
-
-def opens_next(request: Request) -> bool:
-    """Tell whether this browser's person wants the next request after each decision."""
-    return authentication.cookie_name(request, OPENS_NEXT_COOKIE) in request.cookies
-
-
-def keep_opens_next(request: Request, response: Response, *, wanted: bool) -> None:
-    """Keep in the browser whether its person wants the next request after each decision."""
-    if wanted:
-        authentication.set_cookie(request, response, OPENS_NEXT_COOKIE, "yes", max_age=YEAR_SECONDS)
-    else:
-        authentication.delete_cookie(request, response, OPENS_NEXT_COOKIE)

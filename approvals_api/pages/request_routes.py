@@ -18,9 +18,9 @@ from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages import decision_forms
 from approvals_api.pages.decision_forms import DecisionForms, Submitted
 from approvals_api.pages.diff_view import read_diff
-from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.frames import OPENS_NEXT, frame_of, has_chosen, typed_of
 from approvals_api.pages.grant_form import LASTS, grant_form
-from approvals_api.pages.list_place import FIRST_PAGE, PARAMETER, ListPlace, opens_next, place_of
+from approvals_api.pages.list_place import FIRST_PAGE, PARAMETER, ListPlace, place_of
 from approvals_api.pages.result_text import what_changed
 from approvals_api.pages.templating import Frame, is_later, render
 from approvals_api.principal import Principal
@@ -156,7 +156,7 @@ def _harmless(detail: RequestDetail, drawn: DecisionForms, typed: Mapping[str, s
 async def _after_decision(request: Request, services: Services, principal: Principal, detail: RequestDetail) -> str:
     """Return the URL to go to: the decided request, or the next one for a person who wants that."""
     place = place_of(request)
-    if opens_next(request):
+    if has_chosen(request, OPENS_NEXT):
         async with services.database.read() as conn:
             following = await place.next_pending(conn, detail, principal.name)
         if following is not None:

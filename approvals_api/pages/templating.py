@@ -88,6 +88,7 @@ class Frame:
     """What every page shows around its content. ``last_seq``: the newest event that the content can include.
 
     ``operator`` None: no one is logged in, and the page has no navigation. ``grants``: the number of active ones.
+    ``compact``: the person chose dense pages.
     """
 
     operator: str | None = None
@@ -96,6 +97,7 @@ class Frame:
     grants: int = 0
     role: str = ""
     last_seq: int = 0
+    compact: bool = False
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 

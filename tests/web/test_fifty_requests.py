@@ -14,7 +14,7 @@ from collections import defaultdict
 import pytest
 from support.keyboard import Keyboard
 
-from approvals_api.pages.list_place import OPENS_NEXT_COOKIE
+from approvals_api.pages.frames import OPENS_NEXT
 from turngate.store.requests import requests
 
 MOST_KEYS = {"approve": 2, "high risk": 9, "answer": 2, "reject": 9, "edit": 16, "a step of 8": 3, "find one order": 10}
@@ -124,7 +124,7 @@ async def test_fifty_requests_by_keyboard(idle_site, open_page):
         kinds |= {each.id: "a step of 8" for each in step}
         assert len(kinds) == 50
         page = await open_page("/", at=site, viewport={"width": 1280, "height": 720})
-        await page.context.add_cookies([{"name": OPENS_NEXT_COOKIE, "value": "yes", "url": site.url}])
+        await page.context.add_cookies([{"name": OPENS_NEXT, "value": "yes", "url": site.url}])
         operator = Operator(page)
         await operator.next_page()
         await operator.do("find one order")

@@ -245,6 +245,29 @@ async def test_a_list_survives_opening_and_deciding(site, open_page):
     assert answer.status == 422
 
 
+async def test_pages_are_compact_for_those_who_want_it(site, open_page):
+    """A setting of the browser: the same rows take less of the screen, but not on a phone, where fingers need the space."""
+    request = await site.gated("refund", refund("dense"))
+    page = await open_page("/account", viewport={"width": 1280, "height": 900}, **NO_SCRIPT)
+    row = page.locator(f"#{request.id}")
+
+    async def height() -> float:
+        await page.goto("/?search=dense")
+        return (await row.bounding_box())["height"]
+
+    comfortable = await height()
+    await page.goto("/account")
+    await page.get_by_role("button", name="Compact pages").click()
+    assert await height() < comfortable
+    await page.set_viewport_size({"width": 390, "height": 800})
+    assert await page.evaluate("getComputedStyle(document.documentElement).fontSize") == "15px"
+    await page.goto("/account")
+    await page.get_by_role("button", name="Comfortable pages").click()
+    await page.set_viewport_size({"width": 1280, "height": 900})
+    assert await height() == comfortable
+    await site.stack.decide(request, "reject")
+
+
 async def test_the_next_request_opens_by_itself_for_those_who_want_it(site, open_page):
     """A setting of the browser: after a decision comes the next request, with a line about the one before."""
     first, second = [await site.gated("refund", refund(f"queue-{number}")) for number in (1, 2)]
