@@ -1,0 +1,34 @@
+"""All components of the pages on one page, drawn by the pages' own macros: what a change of the stylesheet is looked at on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import ChoiceLoader, FileSystemLoader
+
+from approvals_api.pages.templating import Frame, _environment
+from turngate.domain.text.changes import changes
+
+STATES = (
+    *("pending", "approved", "rejected", "responded", "expired", "cancelled", "superseded"),
+    *("running", "completed", "failed", "interrupted", "executing", "succeeded", "unknown", "failure"),
+)
+DIFF = "--- a/invoice.py\n+++ b/invoice.py\n@@ -1,3 +1,3 @@\n keep this line\n-was\n+is\n and this one\n"
+
+
+def component_page(*, compact: bool = False) -> str:
+    """Return the page's HTML in one of the two densities."""
+    pages = _environment()
+    assert pages.loader is not None
+    loader = ChoiceLoader([pages.loader, FileSystemLoader(Path(__file__).parent)])
+    return (
+        pages.overlay(loader=loader)
+        .get_template("components.html")
+        .render(
+            frame=Frame(operator="ada", form_token="token", pending=3, grants=1, compact=compact),
+            states=STATES,
+            diff=DIFF,
+            edits=changes('{"cents": 10000}', '{"cents": 1000}'),
+            errors={"cents": "This is not a number."},
+        )
+    )
