@@ -27,9 +27,10 @@ from turngate.domain.conversation.clipping import READ_RESULT
 from turngate.domain.conversation.history import mint_call_ids, minted_id, reconcile
 from turngate.domain.conversation.malformed import corrective, without_calls
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
-from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
 from turngate.domain.tools.tool import Tool, ToolManifest
 from turngate.models.port import LanguageModel, ModelRequest
+from turngate.runtime.telemetry import redact_text
 from turngate.store.clock import now
 from turngate.store.events import events
 from turngate.store.runs import calls
@@ -38,6 +39,9 @@ LONGEST_WAIT_SECONDS = 60
 """Before a failed request is sent again, where the provider did not say when."""
 TRANSFORM_SECONDS = 300.0
 """Of one hook; it may ask the model for a summary."""
+MAX_REASON_CHARS = 500
+ADAPTER_BUGS = (TypeError, AttributeError, NameError, ImportError, NotImplementedError, AssertionError)
+"""Raised by an adapter's own code, whatever the provider answers: the same request fails again."""
 
 log = structlog.get_logger(__name__)
 
@@ -114,7 +118,12 @@ class ModelCall:
             sent = ModelRequest(
                 messages=reconcile(messages), tools=offered, output=output_schema(agent.output), options=options
             )
-            return await self.live.answer(model, sent, step.run.id, step.number)
+            try:
+                return await self.live.answer(model, sent, step.run.id, step.number)
+            except (ConfigurationError, ModelError):
+                raise
+            except Exception as error:
+                raise _adapter_error(error, spec) from error
 
         asking = step.of(replace(step.run, model=spec))
         return await self._compactor.ask_fitting(asking, history, offered, request)
@@ -185,6 +194,16 @@ def failure_of(error: ApplicationError) -> ModelFailure | None:
         return None
     wait = error.next_retry_delay.total_seconds()
     return ModelFailure(message=error.message, error_class=str(error.details[0]), wait_seconds=wait)
+
+
+def _adapter_error(error: Exception, model: str) -> ModelError:
+    """Return what an adapter raised against the port's terms as the error that a run reports, with its text and no keys."""
+    reason = redact_text(" ".join(str(error).split()))[:MAX_REASON_CHARS]
+    what = f"the adapter of model {model!r} raised {type(error).__name__}: {reason}"
+    if isinstance(error, ADAPTER_BUGS):
+        return ModelError(what, error_class="configuration", retryable=False)
+    error_class: ModelErrorClass = "unreachable" if isinstance(error, OSError | TimeoutError) else "bad_response"
+    return ModelError(what, error_class=error_class, retryable=True)
 
 
 def _is_allowed(tool: Tool, rules: RulesInForce | None) -> bool:

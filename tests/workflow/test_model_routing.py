@@ -158,6 +158,25 @@ async def test_what_passes_is_tried_again_and_never_falls_back(client: Client, s
         ]
 
 
+async def test_whatever_an_adapter_raises_is_reported_and_tried_again_as_its_class_says(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """What may pass is retried, with an event from the first time; a bug in the adapter ends the run at once, with its text."""
+    model = ListModel(ConnectionResetError("reset by sk-abcdefghijklmnopqrstuvwx"), says(LOOK), KeyError("nope"))
+    async with routed(client, sqlite, bench, test=model) as engine:
+        model.responses.append(TypeError("no model takes 'tools'"))
+        run = await engine.ended(await engine.start("Go."))
+        retried = [each.payload for each in await engine.events(run) if each.type == "model.retrying"]
+        assert [(each["error_class"], each["attempt"]) for each in retried] == [("unreachable", 1), ("bad_response", 1)]
+        assert retried[0]["message"].startswith(
+            "the adapter of model 'scripted:test' raised ConnectionResetError: reset by "
+        )
+        assert "abcdefghijkl" not in retried[0]["message"]
+        assert len(model.seen) == 4
+        assert (run.status, run.error_class) == ("failed", "configuration")
+        assert run.reason == "the adapter of model 'scripted:test' raised TypeError: no model takes 'tools'"
+
+
 async def test_a_chain_of_fallbacks_is_followed_to_its_end(client: Client, sqlite: Database, bench: Bench) -> None:
     """A profile's list comes first, then the agent's; each is logged; after the last one, its error ends the run.
 
