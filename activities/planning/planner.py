@@ -24,6 +24,7 @@ from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.budgets import EXTEND_BUDGET
 from turngate.domain.tools import results
+from turngate.domain.tools.control_calls import Finish
 from turngate.domain.tools.external import is_external
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.results import Failure
@@ -199,7 +200,12 @@ class Planner:
             refused = dict.fromkeys(keys, before)  # such a run has one call
         rules = await self.engine.rules(conn, step.run)
         classified: list[Classified] = []
+        finishes = ""
         for position, (call, key) in enumerate(zip(calls_made, keys, strict=True)):
+            if finishes:
+                reason = f"{finishes!r} came before it in the same response, and nothing runs after that."
+                classified.append(Closed(call, position, Failure(kind="cancelled", reason=reason)))
+                continue
             well_formed = self.well_formed(response, position)
             if isinstance(well_formed, Failure):
                 classified.append(Closed(call, position, well_formed))
@@ -208,7 +214,11 @@ class Planner:
             of_call = await origins.for_rules(conn, rules, tool, call.input)
             verdict = rules.verdict(tool, params, call.input, origins=of_call)
             admitted = Admitted(call, position, tool, params, verdict)
-            classified.append(_closed(admitted, refused.get(key)) or admitted)
+            closed = _closed(admitted, refused.get(key))
+            classified.append(closed or admitted)
+            if closed is None and tool.kind == "signal":
+                control_call = read_control_call(self.engine, tool, params)
+                finishes = tool.name if isinstance(control_call, Finish) else ""
         return rules, classified
 
     def well_formed(self, response: StepResponse, position: int) -> tuple[Tool, Any] | Failure:

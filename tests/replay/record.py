@@ -233,7 +233,7 @@ async def cancelled(client: Client, database: Database) -> Recording:
 
 async def finish_signal(client: Client, database: Database) -> Recording:
     """A ``finish`` that waits for a gate of its step, then ends the run."""
-    step = says(call("finish", '{"answer": "Paid."}'), call("pay", '{"cents": 5}'))
+    step = says(call("pay", '{"cents": 5}'), call("finish", '{"answer": "Paid."}'))
     async with stack(client, database, Bench().pay, control_calls.finish, model=ListModel(step)) as engine:
         run = await engine.start()
         await engine.decide(await engine.request(run), "approve")

@@ -66,7 +66,7 @@ async def test_finish_completes_the_run_once_the_steps_other_calls_are_settled(
     client: Client, database: Database, bench: Bench
 ) -> None:
     """``finish`` waits for a call at a gate; then its answer is the run's, the last message, and nothing more is asked."""
-    model = ListModel(says("Paying.", FINISHED, call("pay", '{"cents": 5}', "p")), says("never"))
+    model = ListModel(says("Paying.", call("pay", '{"cents": 5}', "p"), FINISHED), says("never"))
     async with stack(client, database, bench.pay, finish, model=model) as engine:
         run = await engine.start()
         request = await engine.request(run)
@@ -115,18 +115,23 @@ async def test_finish_under_an_ask_rule_waits_for_a_person(client: Client, sqlit
         assert len(model.seen) == (1 if verb in answers else 2)
 
 
-async def test_of_two_that_finish_the_last_counts(client: Client, sqlite: Database) -> None:
-    """Two ``finish`` in one step: the second one's answer, as for every control call."""
-    model = ListModel(says(FINISHED, call("finish", '{"answer": "No, not all."}', "g")))
-    async with stack(client, sqlite, finish, model=model) as engine:
-        run = await engine.start()
-        await engine.ended(run)
-        assert (await engine.history(run))[-1].text == "No, not all."
+async def test_nothing_runs_that_comes_after_finish(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Calls after ``finish`` in the same response are closed with the reason, a second ``finish``, too; those before it run."""
+    after = call("pay", '{"cents": 7}', "p"), call("finish", '{"answer": "No, not all."}', "g")
+    model = ListModel(says(call("look", '{"name": "x"}', "l"), FINISHED, *after))
+    async with stack(client, sqlite, bench.look, bench.pay, finish, model=model) as engine:
+        run = await engine.ended(await engine.start())
+        results = await engine.results(run)
+        why = "'finish' came before it in the same response, and nothing runs after that."
+        assert [results[each] for each in ("p", "g")] == [Failure(kind="cancelled", reason=why)] * 2
+        assert isinstance(results["l"], Ok)
+        assert (bench.paid, run.status) == ([], "completed")
+        assert (await engine.history(run))[-1].text == "All is paid."
 
 
 async def test_i5_a_signal_whose_answer_was_lost_is_answered_again(client: Client, sqlite: Database) -> None:
     """I5: the attempt after a lost one returns the same finish or wait again; nothing counts twice."""
-    model = ListModel(says(FINISHED, call("wait_until", '{"seconds": 60}', "w")))
+    model = ListModel(says(call("wait_until", '{"seconds": 60}', "w"), FINISHED))
     async with stack(client, sqlite, finish, wait_until, model=model, working=False) as engine:
         run = await engine.start()
         await ActivityEnvironment().run(CallModel(engine.engine).call_model, CallModelInput(run_id=run.id, step=1))
@@ -366,7 +371,7 @@ async def test_i6_an_edit_is_read_as_the_signal_it_makes(client: Client, sqlite:
 
 async def test_signals_of_an_interrupted_step_change_nothing(client: Client, sqlite: Database, bench: Bench) -> None:
     """A hand-off or finish in a step that is then interrupted has no effect: same agent, no answer."""
-    step = says(call("hand_off", '{"agent": "expert"}', "h"), FINISHED, call("pay", '{"cents": 5}', "p"))
+    step = says(call("hand_off", '{"agent": "expert"}', "h"), call("pay", '{"cents": 5}', "p"), FINISHED)
     cast = Cast(test=ListModel(step, says("Still me.")), expert=ListModel(says("never")))
     async with stack(
         client, sqlite, bench.pay, finish, hand_off("expert"), model=cast, agents=[expert(bench)]
