@@ -19,6 +19,7 @@ from activities.planning.requests import Question, ready_call, take_preview, tak
 from turngate.domain.contract import MAX_CALLS_PER_STEP, PlannedCall, StepPlan
 from turngate.domain.conversation.malformed import problem_in
 from turngate.domain.conversation.messages import Message, ToolCallPart
+from turngate.domain.conversation.secret_texts import secret_texts
 from turngate.domain.digest import call_digest, repeat_key
 from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict
@@ -29,6 +30,7 @@ from turngate.domain.tools.external import is_external
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.tool import Tool
+from turngate.runtime import telemetry
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events.events import NewEvent
@@ -139,6 +141,7 @@ class Planner:
     async def plan(self, conn: Connection, response: StepResponse) -> PlannedStep:
         """Return everything to store for this response's calls. Reads the store, writes nothing."""
         step, planned = response.step, PlannedStep()
+        telemetry.hide(self._secrets(response))
         origins = self.origins(response)
         rules, classified = await self.classify(conn, response, origins)
         classified = await with_judgements(conn, rules, classified)
@@ -178,11 +181,19 @@ class Planner:
         return not any(tool is not None and tool.has_planning_code for tool in tools)
 
     def with_secrets(self, step: RunStep, row: calls.Call) -> calls.Call:
-        """Return a call with the declaration of its tool, if that declares secrets. A closed call may quote them, too."""
+        """Return a call with the declaration of its tool, if the call may hold secrets. A closed call may quote them, too."""
         tool = self.engine.tool(step.agent, row.tool_name)
-        if tool is None or not tool.manifest.has_secrets:
+        if tool is None or not (tool.manifest.has_secrets or tool.manifest.masked_input(row.input).secrets):
             return row
         return replace(row, manifest=tool.manifest.model_dump_json())
+
+    def _secrets(self, response: StepResponse) -> frozenset[str]:
+        """Return the secret texts in the calls of a response: the code of their tools may log them."""
+        known = {
+            each.tool_name: self.engine.tool(response.step.agent, each.tool_name) for each in response.message.calls
+        }
+        tools = {name: tool.manifest for name, tool in known.items() if tool is not None}
+        return secret_texts(response.message, lambda part: tools.get(part.tool_name))
 
     def origins(self, response: StepResponse) -> StepOrigins:
         """Return what finds where the arguments of this response's calls come from."""

@@ -21,6 +21,7 @@ from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import urgent_at
+from turngate.domain.text.credentials import credentials_in
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.secrets import MASKED, Masked, mask_text
 from turngate.domain.tools.summary import clean, describe
@@ -101,7 +102,7 @@ class Question:
             tool_name=self.tool.name,
             manifest=self.tool.manifest.model_dump_json(),
             input=self.call.running_input,
-            masked_input=masked.text if masked.secrets else None,
+            masked_input=self._masked_input(masked),
             digest=self.call.digest if self.digest is None else self.digest,
             rule=self.verdict.rule,
             reason=mask_text(self.reason, masked.values),
@@ -123,6 +124,10 @@ class Question:
             quorum=terms.quorum,
             parked_at=as_text(created_at) if parks else None,
         )
+
+    def _masked_input(self, masked: Masked) -> str | None:
+        """Return the arguments as people see them, if a search may not read the request and its task as they are."""
+        return masked.text if masked.secrets or credentials_in(self.run.task) else None
 
     async def ask(
         self, conn: Connection, *, after: Sequence[events.NewEvent] = (), **more: Mapping[str, Any]
@@ -158,7 +163,7 @@ def _masked_origins(origins: Origins, masked: Masked) -> Origins:
         for name, quote in quotes.items():
             quotes[name] = MASKED if is_secret and quote else mask_text(quote, masked.values)
         items.append(each.model_copy(update=quotes))
-    return origins.model_copy(update={"items": tuple(items)}) if secret else origins
+    return origins.model_copy(update={"items": tuple(items)})
 
 
 def ready_call(call: calls.Call, tool: Tool) -> PlannedCall:

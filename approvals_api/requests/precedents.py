@@ -122,7 +122,7 @@ async def _masked(conn: Connection, run_id: str, sibling: SiblingView, masks: Ma
     if (run_id, sibling.tool_call_id) in masks.tools:
         call = await calls.get(conn, run_id, sibling.tool_call_id)
     if call is None:
-        return sibling
+        return masks.view(sibling, "input")
     visible = call.masked_input or call.running_input
     return sibling.model_copy(update={"input": visible[:SIBLING_CHARS]})
 

@@ -19,6 +19,7 @@ from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.tools.external import is_external
+from turngate.domain.tools.secrets import mask_json
 from turngate.domain.tools.summary import describe
 from turngate.store.database import Connection
 from turngate.store.requests import requests
@@ -66,7 +67,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         latest_message=_latest_message(run, path),
         agent_words=masks.text(request.agent_words),
         preview_kind=request.preview_kind,
-        preview=request.preview,
+        preview=masks.optional(request.preview),
         not_by=request.not_by,
         starters=sorted(await starters(conn, request)),
         ask_terms=request.ask_terms,
@@ -110,7 +111,7 @@ async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> li
         RequestItem.model_validate(
             {
                 **vars(each),
-                "input": each.shown_input,
+                "input": each.shown_input if each.masked_input is not None else mask_json(each.input).text,
                 "step": places.get((each.run_id, each.tool_call_id), (None,))[0],
                 "doubts": doubts.get(each.id, Doubts()),
                 "tasks": [vars(task) for task in tasks.get(each.run_id, [])],
@@ -118,9 +119,8 @@ async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> li
         )
         for each in listed
     ]
-    with_secrets = {each.run_id for each in listed if each.masked_input is not None}
-    masks = {each: await Masks.of_run(conn, await existing_run(conn, each)) for each in sorted(with_secrets)}
-    return [_without_secrets(each, masks[each.run_id]) if each.run_id in masks else each for each in items]
+    masks = await Masks.of_each(conn, {each.run_id for each in listed if each.masked_input is not None})
+    return [_without_secrets(each, masks.get(each.run_id, Masks())) for each in items]
 
 
 def _latest_message(run: runs.Run, path: Sequence[StoredMessage]) -> LatestMessage | None:
@@ -140,7 +140,7 @@ def _latest_message(run: runs.Run, path: Sequence[StoredMessage]) -> LatestMessa
 
 def _without_secrets(item: RequestItem, masks: Masks) -> RequestItem:
     tasks = [masks.view(each, "task") for each in item.tasks]
-    return masks.view(item, "reason").model_copy(update={"tasks": tasks})
+    return masks.view(item, "reason", "summary").model_copy(update={"tasks": tasks})
 
 
 def _judgement(call: Call | None, masks: Masks) -> Judgement | None:

@@ -99,7 +99,7 @@ async def conversation_messages(conn: Connection, conversation_id: str) -> list[
 
 def run_summary(run: Run) -> RunSummary:
     """Return a run as lists show it."""
-    return RunSummary.model_validate(run)
+    return Masks().view(RunSummary.model_validate(run), *RUN_TEXTS)
 
 
 def message_views(stored: Sequence[StoredMessage]) -> list[MessageView]:

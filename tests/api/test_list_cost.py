@@ -57,7 +57,7 @@ async def browser(client: Client, database: Database) -> AsyncIterator[httpx.Asy
 
 
 async def plant(database: Database, numbers: range) -> None:
-    """Runs with a request each, claimed and with a comment, every third of a sub-agent."""
+    """Runs with a request each, claimed, with a secret and a comment, every third of a sub-agent."""
     async with database.write() as conn:
         above = None
         for number in numbers:
@@ -77,6 +77,7 @@ async def plant(database: Database, numbers: range) -> None:
                         preview_kind="text",
                         preview="What it does",
                         origins=ORIGINS,
+                        masked_input='{"cents": "⟦secret 1⟧"}',
                     )
                 ],
             )

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextvars import ContextVar
 from typing import Final
 
 import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 
+from turngate.domain.tools.secrets import mask_text
 from turngate.runtime.settings import LogFormat, LogLevel
 
 REDACTED: Final = "[redacted]"
@@ -25,9 +27,13 @@ SECRET_TEXT: Final = (
     re.compile(r"(?i)(?P<kept>\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}"),
     re.compile(r"(?P<kept>://[^/\s:@]*:)[^/\s@]+(?=@)"),
     re.compile(r"(?i)(?P<kept>[?&](?:[\w-]*token|code|state|key|api_key|password|secret)=)[^&\s\"'#]+"),
-    re.compile(r"(?P<kept>\b)sk-[\w-]{16,}"),
 )
-"""An Authorization header, a URL's password, a query's token (login links, in access logs), an OpenAI-style key."""
+"""An Authorization header, a URL's password, a query's token (login links, in access logs): in a log whatever they look like.
+
+The rest is what people don't see either (:mod:`turngate.domain.text.credentials`).
+"""
+
+_hidden: ContextVar[frozenset[str]] = ContextVar("hidden", default=frozenset())
 
 QUIET: Final = ("httpx", "httpcore", "urllib3", "asyncio", "sqlalchemy", "alembic", "mcp")
 """Libraries whose INFO lines repeat our own events (and contain URLs)."""
@@ -76,6 +82,12 @@ def configure_logging(level: LogLevel = "info", log_format: LogFormat = "console
     for name in QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     logging.captureWarnings(capture=True)
+    logging.raiseExceptions = False  # the report about a line that can't be written quotes it as it is
+
+
+def hide(values: Collection[str]) -> None:
+    """Blank these texts out, too, in what the current task and those that it starts write to the log from here on."""
+    _hidden.set(_hidden.get().union(values))
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -89,7 +101,7 @@ def redact_text(text: str) -> str:
     """Return the text with everything that looks like a secret blanked out."""
     for pattern in SECRET_TEXT:
         text = pattern.sub(rf"\g<kept>{REDACTED}", text)
-    return text
+    return mask_text(text, _hidden.get(), mark=REDACTED)
 
 
 def _clean(name: str, value: object) -> object:

@@ -170,3 +170,54 @@ def test_any_json_is_read_as_python_reads_it(value: object, indent: int | None, 
     read = json.loads(mask_json(raw, schema).text)
     assert read["open"] == value
     assert read["shut"] == (value if value is None or not secret else "⟦secret 1⟧")
+
+
+# Credentials in free text.
+
+COMMAND = {"command": "curl -H 'Authorization: Bearer a1B2c3D4e5F6' https://x.test", "n": 1}
+
+
+def test_a_credential_in_a_text_is_masked_and_nothing_else_of_it():
+    """Its tool declares nothing: the rest of the command can be read, numbers and order stay, the values are known."""
+    masked = mask_json(json.dumps(COMMAND))
+    assert json.loads(masked.text) == {
+        "command": "curl -H 'Authorization: Bearer ⟦secret 1⟧' https://x.test",
+        "n": 1,
+    }
+    assert [(each.pointer, each.raw) for each in masked.secrets] == [("/command", '"a1B2c3D4e5F6"')]
+    assert masked.values == {"a1B2c3D4e5F6"}
+
+
+def test_a_credential_hides_behind_no_escape_no_name_and_no_broken_json():
+    """Escaped in JSON, as the name of a member, under the name of one, and in a text that is no JSON."""
+    key = "ghp_" + "a1B2c3D4e5F6" * 3
+    for raw in (
+        f'{{"a": "\\u0067{key[1:]}"}}',
+        f'{{"{key}": 1}}',
+        f'["x", {{"api_key": "{key[4:]}"}}]',
+        f'{{"a": "{key}"',
+    ):
+        masked = mask_json(raw)
+        assert key[4:] not in masked.text, raw
+        assert "⟦secret 1⟧" in masked.text, raw
+        assert [json.loads(each.raw)[-36:] for each in masked.secrets] == [key[4:]], raw
+
+
+def test_an_edit_of_a_text_keeps_its_credential_where_it_was():
+    """Words around the mark may change; a mark that would show it elsewhere, is cut or stands for nothing is refused."""
+    original = mask_json(json.dumps(COMMAND))
+
+    def edited(command: str, **more: str) -> str:
+        return unmask_json(json.dumps({"command": command, **more}, ensure_ascii=False), original)
+
+    edit = edited("curl -v -H 'Authorization: Bearer ⟦secret 1⟧' https://y.test")
+    assert json.loads(edit) == {"command": "curl -v -H 'Authorization: Bearer a1B2c3D4e5F6' https://y.test"}
+    assert json.loads(edited("ls"))["command"] == "ls"
+    for command, more in (
+        ("echo ⟦secret 1⟧", {}),
+        ("curl", {"note": "Bearer ⟦secret 1⟧"}),
+        ("curl -H 'Authorization: Bearer ⟦secret 2⟧'", {}),
+        ("curl -H 'Authorization: Bearer ⟦secret 1'", {}),
+    ):
+        with pytest.raises(ValueError, match=r"^/(command|note): "):
+            edited(command, **more)

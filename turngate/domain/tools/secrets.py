@@ -1,10 +1,11 @@
-"""Secrets in a tool's arguments and results: where a schema says they are, and how a text is shown without them. Pure.
+"""Secrets in a tool's arguments and results: where they are, and how a text is shown without them. Pure.
 
 A place is secret if a schema that may apply to it says ``writeOnly: true`` or ``format: "password"`` (pydantic's ``SecretStr``
-does), whatever the other branches of a union say. Its value is replaced by a mark with a number of its own, so that
+does), whatever the other branches of a union say. In any other text it is what looks like a credential
+(:mod:`turngate.domain.text.credentials`), and only that. A mark with a number of its own is in its place, so that
 neither the length of a secret nor whether two are equal can be seen. An edit sends the mark back in place of the secret.
 
-What can't be read for certain (no JSON, too deep, a schema without end) is masked whole.
+What can't be read for certain (no JSON, too deep, a schema without end) is masked whole if its tool declares a secret.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from urllib.parse import unquote
 
 from pydantic import JsonValue
 
+from turngate.domain.text.credentials import Span, credentials_in, replaced
 from turngate.domain.text.json_pointers import pointer_of, tokens_of
 from turngate.domain.text.json_text import MAX_DEPTH, quote
 
@@ -94,21 +96,42 @@ class Masked:
 def mask_json(raw: str, *schemas: Schema) -> Masked:
     """Return a JSON text with each secret replaced by a mark; everything else stays byte for byte.
 
-    ``schemas``: all that apply to the whole document. A text that says what only a mark may say is masked, too.
+    ``schemas``: all that apply to the whole document. A text that says what only a mark may say is masked, too. A text that has a
+    credential in it is written again around the mark.
     """
-    if not any(has_secrets(dict(each)) for each in schemas):
+    is_declared = any(has_secrets(dict(each)) for each in schemas)
+    if not is_declared and not _may_hold_credentials(raw):
         return Masked(text=raw)
     try:
         spots = _read(raw, schemas)
     except (ValueError, IndexError, RecursionError):
+        if not is_declared:
+            return _mask_unreadable(raw)
         spots = [_Spot("", 0, len(raw), declared=True)]
     pieces: list[str] = []
+    secrets: list[Secret] = []
     last = 0
-    for number, each in enumerate(spots, 1):
-        pieces += [raw[last : each.start], quote(MARK.format(number))]
+    for each in spots:
+        inside = each.secrets(raw)
+        marks = [MARK.format(number) for number in range(len(secrets) + 1, len(secrets) + len(inside) + 1)]
+        pieces += [raw[last : each.start], each.written(marks)]
+        secrets += inside
         last = each.end
-    secrets = tuple(Secret(pointer=each.pointer, raw=raw[each.start : each.end]) for each in spots)
-    return Masked(text="".join([*pieces, raw[last:]]), secrets=secrets)
+    return Masked(text="".join([*pieces, raw[last:]]), secrets=tuple(secrets))
+
+
+def _mask_unreadable(raw: str) -> Masked:
+    """Return a text that is no JSON without its credentials."""
+    spans = credentials_in(raw)
+    secrets = tuple(Secret(pointer="", raw=quote(raw[each.start : each.end])) for each in spans)
+    return Masked(
+        text=replaced(raw, spans, [MARK.format(number) for number in range(1, len(spans) + 1)]), secrets=secrets
+    )
+
+
+def _may_hold_credentials(raw: str) -> bool:
+    """Tell whether a JSON text has to be read to know; an escape may hide anything."""
+    return "\\" in raw or _BEGIN in raw or bool(credentials_in(raw))
 
 
 def mask_value(value: JsonValue, *schemas: Schema) -> tuple[JsonValue, frozenset[str]]:
@@ -117,44 +140,60 @@ def mask_value(value: JsonValue, *schemas: Schema) -> tuple[JsonValue, frozenset
     return (json.loads(masked.text), masked.values) if masked.secrets else (value, frozenset())
 
 
-def mask_text(text: str, values: Collection[str]) -> str:
-    """Return a text with these values masked, as they are or as they are written in JSON or Python; the longest first."""
-    forms = {form for value in values for form in _forms(value) if form in text}
+def mask_text(text: str, values: Collection[str], *, name: str = "", mark: str = MASKED) -> str:
+    """Return a text without these values, as they are or as they are written in JSON or Python, and without credentials.
+
+    The longest value goes first. ``name``: of the member that has the text, which may say what it is.
+    """
+    forms = {form for value in values for form in written_forms(value) if form in text}
     for form in sorted(forms, key=len, reverse=True):
-        text = text.replace(form, MASKED)
+        text = text.replace(form, mark)
     for value in values:
-        text = _without_beginning(text, value)
-    return text
+        text = _without_beginning(text, value, mark)
+    spans = credentials_in(text, name=name)
+    return replaced(text, spans, [mark] * len(spans)) if spans else text
 
 
-def _without_beginning(text: str, value: str) -> str:
+def credentials_of(value: JsonValue, *, name: str = "") -> frozenset[str]:
+    """Return the credentials in the texts of a JSON value."""
+    match value:
+        case str():
+            return frozenset(value[each.start : each.end] for each in credentials_in(value, name=name))
+        case dict():
+            return frozenset[str]().union(*(credentials_of(each, name=key) for key, each in value.items()))
+        case list():
+            return frozenset[str]().union(*map(credentials_of, value))
+        case _:
+            return frozenset()
+
+
+def _without_beginning(text: str, value: str, mark: str) -> str:
     """Return a text whose end is the beginning of a value without that: it was cut there, as a task in a list is."""
     at = text.find(value[:MIN_CHARS], max(0, len(text) - len(value)))
     for _try in range(_MOST_TRIES):
         if at < 0:
             break
         if value.startswith(text[at:]):
-            return text[:at] + MASKED
+            return text[:at] + mark
         at = text.find(value[:MIN_CHARS], at + 1)
     return text
 
 
-def _forms(value: str) -> tuple[str, ...]:
+def written_forms(value: str) -> tuple[str, ...]:
+    """Return a value as it is, and as it is written inside a JSON or Python string."""
     return value, quote(value)[1:-1], json.dumps(value)[1:-1], repr(value)[1:-1]
 
 
-def masked_strings(value: JsonValue, values: frozenset[str]) -> JsonValue:
-    """Return a JSON value with these secret texts masked in all of its texts."""
-    if not values:
-        return value
+def masked_strings(value: JsonValue, values: frozenset[str], *, name: str = "") -> JsonValue:
+    """Return a JSON value with these secret texts, and credentials, masked in all of its texts."""
     match value:
         case str():
-            return mask_text(value, values)
+            return mask_text(value, values, name=name)
         case dict():
-            return {mask_text(name, values): masked_strings(each, values) for name, each in value.items()}
+            return {mask_text(key, values): masked_strings(each, values, name=key) for key, each in value.items()}
         case list():
             return [masked_strings(each, values) for each in value]
-        case int() | float() if not isinstance(value, bool) and json.dumps(value) in values:
+        case int() | float() if values and not isinstance(value, bool) and json.dumps(value) in values:
             return MASKED
         case _:
             return value
@@ -213,25 +252,64 @@ def _real(spot: _Spot, raw: str, original: Masked) -> str:
         value = json.loads(raw)
     except (ValueError, RecursionError):
         value = None
-    match = _MARK.fullmatch(value) if isinstance(value, str) else None
     if not spot.declared:
-        raise ValueError(f"{spot.pointer}: a masked value may only be where it was: elsewhere it would be shown")
+        return quote(_with_credentials(spot, value, original))
+    match = _MARK.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f"{spot.pointer}: leave the masked value as it is, or type a whole new one")
-    number = int(match[1])
+    return _secret_of(spot, match, original).raw
+
+
+def _with_credentials(spot: _Spot, text: object, original: Masked) -> str:
+    """Return a text with the credentials in place of its marks: at the place of each, and where it is hidden again."""
+    if not isinstance(text, str) or _BEGIN in _MARK.sub("", text):
+        raise ValueError(f"{spot.pointer}: leave the masked value as it is, or type a whole new one")
+    elsewhere = f"{spot.pointer}: a masked value may only be where it was: elsewhere it would be shown"
+    credentials: list[str] = []
+    for mark in _MARK.finditer(text):
+        secret = _secret_of(spot, mark, original)
+        credential = json.loads(secret.raw) if secret.pointer == spot.pointer else None
+        if not isinstance(credential, str):
+            raise ValueError(elsewhere)  # noqa: TRY004 - it is about the edit, not about a type
+        credentials.append(credential)
+    restored = replaced(text, [Span(*mark.span()) for mark in _MARK.finditer(text)], credentials)
+    is_whole = _MARK.fullmatch(text) is not None and _BEGIN in restored
+    visible = mask_text(restored, (), name=spot.pointer)
+    if not is_whole and any(each in visible and each not in text for each in credentials):
+        raise ValueError(elsewhere)
+    return restored
+
+
+def _secret_of(spot: _Spot, mark: re.Match[str], original: Masked) -> Secret:
+    number = int(mark[1])
     if number > len(original.secrets):
         raise ValueError(f"{spot.pointer}: this mark stands for no value of the call: type a new one")
-    return original.secrets[number - 1].raw
+    return original.secrets[number - 1]
 
 
 @dataclass(frozen=True)
 class _Spot:
-    """A place to mask. ``declared``: the schema says so; else its text says what only a mark may say."""
+    """A place to mask. ``declared``: the schema says so; else its text says what only a mark may say, or has credentials.
+
+    ``parts``: where in ``text``, which is the place's, the credentials are; empty: the place is masked whole.
+    """
 
     pointer: str
     start: int
     end: int
     declared: bool
+    text: str = ""
+    parts: tuple[Span, ...] = ()
+
+    def secrets(self, raw: str) -> list[Secret]:
+        """Return the secrets of the place, in a document."""
+        if not self.parts:
+            return [Secret(pointer=self.pointer, raw=raw[self.start : self.end])]
+        return [Secret(pointer=self.pointer, raw=quote(self.text[each.start : each.end])) for each in self.parts]
+
+    def written(self, marks: Sequence[str]) -> str:
+        """Return the JSON text of the place with marks for its secrets."""
+        return quote(replaced(self.text, self.parts, marks) if self.parts else marks[0])
 
 
 def _read(raw: str, schemas: Sequence[Schema], roots: Sequence[Schema] = ()) -> list[_Spot]:
@@ -392,20 +470,30 @@ class _Reader:
                 end = self._items(start, state, hidden=hidden or secret)
             case '"':
                 text, end = _JSON.raw_decode(self._text, start)
-                if _BEGIN in text and not secret and not hidden:
-                    self._spots.append(_Spot(pointer_of(self._path), start, end, declared=False))
+                if not secret and not hidden:
+                    name = self._path[-1] if self._path else ""
+                    self._note(text, start, end, name=name if isinstance(name, str) else "")
             case _:
                 _scalar, end = _JSON.raw_decode(self._text, start)
         if secret and self._text[start:end] != "null":
             self._spots.append(_Spot(pointer_of(self._path), start, end, declared=True))
         return end
 
+    def _note(self, text: str, start: int, end: int, *, name: str = "") -> None:
+        """Note what to mask in a text that no schema declares secret."""
+        parts = () if _BEGIN in text else tuple(credentials_in(text, name=name))
+        if parts or _BEGIN in text:
+            self._spots.append(_Spot(pointer_of(self._path), start, end, declared=False, text=text, parts=parts))
+
     def _members(self, start: int, state: _State, *, hidden: bool) -> int:
         at = self._after_space(start + 1)
         while self._text[at] != "}":
             if self._text[at] != '"':
                 raise ValueError("a name is missing")
+            name_at = at
             name, at = _JSON.raw_decode(self._text, at)
+            if not hidden:
+                self._note(name, name_at, at)
             at = self._after_space(at)
             if self._text[at] != ":":
                 raise ValueError("a colon is missing")

@@ -30,6 +30,7 @@ from turngate.domain.tools.preview import Previewer
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.secrets import (
     Masked,
+    credentials_of,
     has_secrets,
     mask_json,
     mask_text,
@@ -89,22 +90,27 @@ class ToolManifest(BaseModel):
 
     def masked_input(self, raw_input: str) -> Masked:
         """Return a call's arguments as people see them."""
-        return mask_json(raw_input, self.parameters) if self.has_secrets else Masked(text=raw_input)
+        return mask_json(raw_input, self.parameters) if self.has_secrets else mask_json(raw_input)
 
     def masked_answer(self, raw: str) -> Masked:
         """Return a value of its success type as people see it: an answer, or the result of a lost call."""
-        return mask_json(raw, self.success, self._wrapped) if self.has_secrets else Masked(text=raw)
+        return mask_json(raw, self.success, self._wrapped) if self.has_secrets else mask_json(raw)
 
     def masked_result(self, result: Ok | Failure, values: frozenset[str]) -> tuple[Ok | Failure, frozenset[str]]:
         """Return a call's result as people see it, and the secret texts in it. ``values``: those of its arguments."""
         if isinstance(result, Ok):
-            value, own = mask_value(result.value, self.success, self._wrapped)
+            value, own = self._masked_value(result.value, self.success, self._wrapped)
             masked = masked_strings(value, values | own)
             return Ok(value=masked if isinstance(masked, dict) else {}), own
-        fields, own = mask_value(result.fields, self.failure_schemas.get(result.kind, {}))
+        fields, own = self._masked_value(result.fields, self.failure_schemas.get(result.kind, {}))
         masked = masked_strings(fields, values | own)
         reason = mask_text(result.reason, values | own)
         return Failure(kind=result.kind, reason=reason, fields=masked if isinstance(masked, dict) else {}), own
+
+    def _masked_value(
+        self, value: dict[str, JsonValue], *schemas: Mapping[str, JsonValue]
+    ) -> tuple[JsonValue, frozenset[str]]:
+        return mask_value(value, *schemas) if self.has_secrets else (value, credentials_of(value))
 
     @property
     def _wrapped(self) -> dict[str, JsonValue]:
@@ -119,6 +125,10 @@ class ToolManifest(BaseModel):
         failures = {kind: without_examples(schema) for kind, schema in self.failure_schemas.items()}
         own = {name: without_examples(getattr(self, name)) for name in ("parameters", "success")}
         return self.model_copy(update={**own, "failure_schemas": failures})
+
+
+UNDECLARED: Final = ToolManifest(name="", description="", kind="local", parameters={}, success={}, effect="once")
+"""Of a call whose tool is not known, or declares no secret: what is masked of it is what looks like a credential."""
 
 
 class ProcessConfinement(BaseModel):

@@ -246,7 +246,8 @@ _DECIDE_AS_SEEN = Together(_SETTLE_AS_SEEN, decisions, guarded=True)
 class ListedRequest:
     """One line of the inbox: a request without what weighs most. ``input``: the exact text that would run.
 
-    ``masked_input``: that text as people see it, if it holds secrets. ``path``: the agents from the run that a person started
+    ``masked_input``: that text as people see it, if it or the run's task holds secrets.
+    ``path``: the agents from the run that a person started
     down to this one, joined by ``/``. ``urgent_at``: its place among pending ones
     (:func:`turngate.domain.runs.inbox.urgent_at`). ``approvals``: how many of the ``quorum`` it has.
     ``rungs_climbed``: of its ladder. ``parked_at``: it ran out of time and waits on.

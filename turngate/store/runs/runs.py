@@ -182,17 +182,17 @@ class RunTask:
 def _tasks_query() -> Select[Any]:
     """Build the walk from runs up to those that people started, the topmost first."""
     own = select(
-        runs.c.id.label("below"), runs.c.parent_run_id, runs.c.agent, runs.c.task, literal(0).label("level")
+        runs.c.id.label("below"), runs.c.id, runs.c.parent_run_id, runs.c.agent, runs.c.task, literal(0).label("level")
     ).where(runs.c.id.in_(bindparam("run_ids", expanding=True)))
     chain = own.cte("chain", recursive=True)
     above = runs.alias("above")
     up = (
-        select(chain.c.below, above.c.parent_run_id, above.c.agent, above.c.task, chain.c.level + 1)
+        select(chain.c.below, above.c.id, above.c.parent_run_id, above.c.agent, above.c.task, chain.c.level + 1)
         .join(chain, above.c.id == chain.c.parent_run_id)
         .where(chain.c.level < MAX_LEVELS)
     )
     chain = chain.union_all(up)
-    return select(chain.c.below, chain.c.agent, chain.c.task).order_by(chain.c.level.desc())
+    return select(chain.c.below, chain.c.id, chain.c.agent, chain.c.task).order_by(chain.c.level.desc())
 
 
 MAX_LEVELS: Final = 16
@@ -206,6 +206,14 @@ async def tasks_of(conn: Connection, run_ids: Iterable[str]) -> dict[str, list[R
         for row in await conn.execute(_TASKS, {"run_ids": sorted(tasks)}):
             tasks[row.below].append(RunTask(agent=row.agent, task=row.task))
     return tasks
+
+
+async def lines_of(conn: Connection, run_ids: Iterable[str]) -> dict[str, set[str]]:
+    """Return by run its own id and those of the runs above it, in one query."""
+    lines: dict[str, set[str]] = {run_id: {run_id} for run_id in run_ids}
+    for row in await conn.execute(_TASKS, {"run_ids": sorted(lines)}):
+        lines[row.below].add(row.id)
+    return lines
 
 
 async def sub_agents_among(conn: Connection, run_ids: Sequence[str]) -> set[str]:
