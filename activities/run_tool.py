@@ -38,6 +38,7 @@ from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.presentation import PRESENTATION
 from turngate.domain.tools.results import Failure, Ok
+from turngate.runtime import telemetry
 from turngate.store.clock import now
 from turngate.store.events import events
 from turngate.store.runs import calls, executions
@@ -127,8 +128,12 @@ class RunTool:
         """Run the handler and store its result; return as :meth:`_settle`."""
         run, call = redeemed.run, redeemed.call
         partial: list[str] = []
+        values = redeemed.tool.manifest.masked_input(redeemed.raw_input).values
+        telemetry.hide(values)
         try:
-            async with reporting(self._engine.database, run_id=run.id, tool_call_id=call.tool_call_id) as emit:
+            async with reporting(
+                self._engine.database, run_id=run.id, tool_call_id=call.tool_call_id, values=values
+            ) as emit:
                 result = await self._run_handler(redeemed, partial, emit)
         except asyncio.CancelledError:
             # Only now: progress is taken for as long as the call counts as executing.

@@ -19,6 +19,7 @@ from pydantic import JsonValue
 
 from activities.engine.bounded_flush import end_or_abandon
 from turngate.domain.tools.results import is_deeper
+from turngate.domain.tools.secrets import mask_text, masked_strings
 from turngate.store.database import Database
 from turngate.store.live import progress
 from turngate.store.live.progress import NewProgress
@@ -31,6 +32,8 @@ MAX_DEPTH = 32
 """Deeper than anyone reads, and far from where readers' JSON parsers give up."""
 BUFFERED = 256
 INTERVAL_SECONDS = 0.1
+MAX_MASKED_CHARS = 64 * 1024
+"""Of a text of which the beginning is shown: what is after it is not looked at."""
 ELLIPSIS = "…"
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -85,15 +88,15 @@ class ProgressBuffer:
 
 @asynccontextmanager
 async def reporting(
-    database: Database, *, run_id: str, tool_call_id: str
+    database: Database, *, run_id: str, tool_call_id: str, values: frozenset[str] = frozenset()
 ) -> AsyncIterator[Callable[[JsonValue], None]]:
     """Give the ``emit`` of one call while the block runs; afterwards it does nothing.
 
     Leaving the block, by cancellation too, waits up to a second until what was emitted is stored: store the call's result
     only then, and watchers get its progress first. The call's execution row must say ``executing`` until then. Nothing
-    emitted: no task, no statement.
+    emitted: no task, no statement. ``values``: secret texts that no watcher may see.
     """
-    reporter = _Reporter(database, run_id, tool_call_id)
+    reporter = _Reporter(database, run_id, tool_call_id, values)
     try:
         yield reporter.emit
     finally:
@@ -101,8 +104,9 @@ async def reporting(
 
 
 class _Reporter:
-    def __init__(self, database: Database, run_id: str, tool_call_id: str) -> None:
+    def __init__(self, database: Database, run_id: str, tool_call_id: str, values: frozenset[str]) -> None:
         self._database = database
+        self._values = values
         self._run_id = run_id
         self._tool_call_id = tool_call_id
         self._buffer = ProgressBuffer()
@@ -115,7 +119,7 @@ class _Reporter:
     def emit(self, event: JsonValue) -> None:
         """Pass an event on to watchers, from any thread; see :class:`ToolContext`."""
         with suppress(Exception):  # a closed loop, for one: whatever it is, it is not the tool's business
-            if self._buffer.put(event_text(event)):
+            if self._buffer.put(event_text(event, self._values)):
                 self._loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> asyncio.Task[None]:
@@ -140,10 +144,11 @@ class _Reporter:
                 await asyncio.wait_for(self._leaving.wait(), INTERVAL_SECONDS)
 
     async def _write(self, batch: list[NewProgress]) -> None:
+        visible = [NewProgress(visible_event(each.text, self._values), each.dropped) for each in batch]
         async with self._database.write() as conn:
             if not self._swept:
                 await progress.sweep(conn)
-            await progress.append(conn, self._run_id, self._tool_call_id, batch)
+            await progress.append(conn, self._run_id, self._tool_call_id, visible)
         self._swept = True
 
     def _warn_once(self, why: str) -> None:
@@ -152,24 +157,34 @@ class _Reporter:
         self._failed = True
 
 
-def event_text(event: Any) -> str:
+def event_text(event: Any, values: frozenset[str] = frozenset()) -> str:
     """Return an event as JSON text of at most 4 KiB; what is not JSON becomes its ``repr``, what is too long its beginning.
 
-    Made at once, not by the writer: the handler may keep changing what it emitted. Raises nothing.
+    Made at once, not by the writer: the handler may keep changing what it emitted. Raises nothing. ``values``: secrets; they and
+    credentials are masked here only in what is shortened, so that no part of one remains; :func:`visible_event` masks the rest.
     """
     try:
         if isinstance(event, str):
-            return _clipped(event)
+            return _clipped(event, values)
         text = _encoded(event)
         if len(text) > MAX_EVENT_BYTES or len(text.encode()) > MAX_EVENT_BYTES or is_deeper(event, MAX_DEPTH):
-            return _clipped(text)
+            return _clipped(text, values)
     except Exception:  # noqa: BLE001 - not JSON in one of many ways: types, NaN, cycles, thousands of levels
-        return _clipped(_repr(event))
+        return _clipped(_repr(event), values)
     return text
 
 
-def _clipped(text: str) -> str:
+def visible_event(text: str, values: frozenset[str]) -> str:
+    """Return an event's JSON text without secrets and credentials. Left to the writer: a busy handler is not to wait for it."""
+    event = json.loads(text)
+    masked = masked_strings(event, values)
+    return text if masked == event else event_text(masked, values)
+
+
+def _clipped(text: str, values: frozenset[str]) -> str:
     """Return the JSON of a string, shortened until it fits."""
+    if len(text) > MAX_EVENT_BYTES // 4:
+        text = mask_text(text[:MAX_MASKED_CHARS], values)
     beginning = text[:MAX_EVENT_BYTES]
     encoded = _encoded(text if len(text) == len(beginning) else beginning + ELLIPSIS)
     while (size := len(encoded.encode())) > MAX_EVENT_BYTES:

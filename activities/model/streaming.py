@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import structlog
 
 from activities.engine.bounded_flush import end_or_abandon
+from turngate.domain.conversation.live_text import LiveText
 from turngate.domain.conversation.messages import Delta, ModelResponse
+from turngate.domain.conversation.secret_texts import secret_texts
 from turngate.domain.errors import TurngateError
+from turngate.domain.tools.secrets import MASKED
 from turngate.models.port import LanguageModel, ModelRequest, StreamingModel
 from turngate.store.database import Connection, Database
 from turngate.store.live import deltas
@@ -46,7 +49,7 @@ class LiveDeltas:
         """
         if not self._on or not isinstance(model, StreamingModel):
             return await model.generate(request)
-        writer = _Writer(self._database, run_id, step)
+        writer = _Writer(self._database, run_id, step, _Masks(request))
         try:
             response = await model.stream(request, writer.add)
         except BaseException as error:
@@ -75,10 +78,11 @@ class LiveDeltas:
 class _Writer:
     """Writes the deltas of one attempt, in batches."""
 
-    def __init__(self, database: Database, run_id: str, step: int) -> None:
+    def __init__(self, database: Database, run_id: str, step: int, masks: _Masks) -> None:
         self._database = database
         self._run_id = run_id
         self._step = step
+        self._masks = masks
         self._waiting: list[Delta] = []
         self._attempt: Attempt | None = None
         self._n = 0
@@ -89,10 +93,13 @@ class _Writer:
         self._failed = False
 
     def add(self, delta: Delta) -> None:
-        """Keep a delta until the next write; the first one, or one after a silence, is written at once."""
+        """Keep what may be shown of a delta until the next write; the first one, or one after a silence, is written at once."""
         if self._closed:
             return
-        self._waiting.append(delta)
+        visible = self._masks.delta(delta)
+        if visible is None:
+            return
+        self._waiting.append(visible)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write_all(), name=f"deltas-{self._run_id}-{self._step}")
 
@@ -175,6 +182,38 @@ class _Writer:
         if not self._failed:
             log.warning("the deltas of a model are lost", run_id=self._run_id, step=self._step, why=why)
         self._failed = True
+
+
+class _Masks:
+    """Masks the deltas of one attempt by the secrets in the conversation and in itself. ``request``: what the model was sent."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._request = request
+        self._texts: dict[int, LiveText] = {}
+        self._names: dict[int, str] = {}
+        self._marked: set[int] = set()
+
+    def delta(self, delta: Delta) -> Delta | None:
+        """Return a delta as it may be shown now; None: nothing of it."""
+        if delta.kind == "tool-call" and delta.tool_name:
+            self._names[delta.part] = delta.tool_name
+        if delta.kind == "tool-call" and self._is_hidden(delta.part):
+            text = MASKED if delta.text and delta.part not in self._marked else ""
+            self._marked |= {delta.part} if text else set()
+        else:
+            text = self._texts.setdefault(delta.part, LiveText(self._values)).add(delta.text)
+        return delta.model_copy(update={"text": text}) if text or delta.tool_name else None
+
+    def _is_hidden(self, part: int) -> bool:
+        """Tell whether a call's arguments are not shown before they are whole: only then is known where their secrets are."""
+        name = self._names.get(part)
+        return any(each.has_secrets for each in self._request.tools if name in {None, each.name})
+
+    @cached_property
+    def _values(self) -> frozenset[str]:
+        tools = {each.name: each for each in self._request.tools}
+        texts = (secret_texts(each, lambda part: tools.get(part.tool_name)) for each in self._request.messages)
+        return frozenset[str]().union(*texts)
 
 
 def _reason(error: BaseException) -> str:
