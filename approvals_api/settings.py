@@ -78,6 +78,7 @@ class ApiSettings:
     notifications are sent; empty: nowhere. ``temporal_pages``: the address of Temporal's pages of workflows, without the
     slash and the id; None: not known. ``workspaces``: where runs may work; the workers must say the same.
     ``approval_pace``: calls that one person may approve within ten seconds (:mod:`approvals_api.pace`); 0: any number.
+    ``offer_rule_after``: approved calls like one, from which on a rule is offered; 0: never.
     """
 
     host: str = "127.0.0.1"
@@ -92,6 +93,7 @@ class ApiSettings:
     channels: tuple[Channel, ...] = ()
     temporal_pages: str | None = None
     approval_pace: int = 0
+    offer_rule_after: int = 10
     workspaces: Workspaces = field(default_factory=Workspaces)
 
     @property

@@ -23,6 +23,7 @@ from approvals_api.pages.grant_form import LASTS, grant_form
 from approvals_api.pages.list_place import FIRST_PAGE, PARAMETER, ListPlace, place_of
 from approvals_api.pages.result_text import what_changed
 from approvals_api.pages.templating import Frame, is_later, render
+from approvals_api.policy.offers import offer_of
 from approvals_api.principal import Principal
 from approvals_api.requests import decide as decide_request
 from approvals_api.requests import presence
@@ -37,6 +38,7 @@ from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.text.changes import changes
 from turngate.domain.text.hidden_text import marked_text
 from turngate.forms.errors import place_errors
+from turngate.policies.offers import Offer
 from turngate.store.database import Connection
 from turngate.store.requests import comments, requests
 from turngate.store.requests import presence as views
@@ -58,7 +60,7 @@ MAX_ID_CHARS: Final = 64
 class Around:
     """What surrounds a request. ``barred``: why this person may not decide; ``others``: who else looks at it now.
 
-    ``waits_for``: this person has approved it, and so many more have to.
+    ``waits_for``: this person has approved it, and so many more have to. ``offer``: a rule that would answer calls like it.
     """
 
     barred: str | None = None
@@ -67,6 +69,7 @@ class Around:
     admin: bool = False
     comments: Sequence[comments.Comment] = ()
     others: Sequence[views.ActiveViewer] = ()
+    offer: Offer | None = None
 
 
 ALONE: Final = Around()
@@ -286,6 +289,7 @@ async def show_request(
             admin=principal.role == "admin",
             comments=await comments.of_request(conn, request_id, limit=MAX_COMMENTS),
             others=await views.viewers(conn, request_id, except_for=principal.name),
+            offer=await offer_of(conn, detail, least=services.settings.offer_rule_after),
         )
     await presence.note(services, look)
     # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.

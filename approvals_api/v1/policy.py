@@ -13,6 +13,7 @@ from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.policy import reports as policy_reports
 from approvals_api.policy import rules as policy_rules
+from approvals_api.policy.offers import rule_offer
 from approvals_api.policy.preview import preview_rule
 from approvals_api.policy.rules import MAX_COMMENT_CHARS, MAX_SOURCE_CHARS
 from approvals_api.v1.parameters import Cursor, Id, Instant, Limit
@@ -22,7 +23,15 @@ from turngate.domain.errors import InvalidInputError
 from turngate.domain.requests import UnattendedAsks
 from turngate.store.clock import as_text
 from turngate.wire.orders import PolicyQuestion, RuleOrder
-from turngate.wire.policy import Explanation, PolicyVersion, PolicyVersionDetail, PolicyView, RulePreview, ShadowReport
+from turngate.wire.policy import (
+    Explanation,
+    PolicyVersion,
+    PolicyVersionDetail,
+    PolicyView,
+    RuleOffer,
+    RulePreview,
+    ShadowReport,
+)
 from turngate.wire.view import Page
 
 router = api_router("policy")
@@ -181,6 +190,15 @@ async def explain_policy(
     """Show what policy would answer to a call, and why each rule matches or doesn't. Changes nothing."""
     sent = member_text((await request.body()).decode(), "args")
     return await policy_reports.explain_call(services, body.question("{}" if sent is None else sent))
+
+
+@router.get("/policy/offers/{request_id}", responses=problems({404: "`no_offer`: too few calls like it were approved"}))
+async def get_policy_offer(request_id: Id, services: ServicesDep, principal: AdminDep) -> RuleOffer:
+    """Offer the narrowest rule that covers calls like this request's, where people approved many and stopped none.
+
+    How many it takes is a setting of the server, `TURNGATE_OFFER_RULE_AFTER`. Stores nothing.
+    """
+    return await rule_offer(services, principal, request_id)
 
 
 @router.get("/policy/shadow")

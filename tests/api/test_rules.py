@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import update
 from support.api_server import pay, token_for
 from support.html_forms import Form, PostedPage
 from support.stored_requests import live_run, request_row
@@ -20,10 +21,11 @@ from approvals_api.settings import ApiSettings
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import STATUS_OF_VERB, Verb
 from turngate.runtime.temporal_client import data_converter
+from turngate.store import tables
 from turngate.store.access import sessions
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
-from turngate.store.requests import requests
+from turngate.store.requests import precedents, requests
 from turngate.store.runs import calls
 
 RULE = (
@@ -277,3 +279,78 @@ async def test_i14_what_a_call_says_is_shown_as_text(database: Database, admin: 
     assert "\u202e" not in page.text
     report = await preview(admin, RULE.replace('"pay"', '"*"'))
     assert (report["looked_at"], report["unjudged"]) == (2, 1)
+
+
+async def offer(admin: httpx.AsyncClient, request_id: str) -> httpx.Response:
+    return await admin.get(f"/api/v1/policy/offers/{request_id}")
+
+
+async def add_precedents(database: Database, tool: str, decided: dict[int, Verb]) -> None:
+    """Decisions become precedents soon after they are made; here, now. ``decided``: place among the planted → verb."""
+    rows = [
+        precedents.Decided(seq=place + 1, request_id=f"rq_{tool}_{place}", tool_name=tool, input="{}", verb=verb)
+        for place, verb in decided.items()
+    ]
+    async with database.write() as conn:
+        await precedents.add(conn, [(each, [each.seq]) for each in rows])
+
+
+async def test_after_ten_alike_approvals_an_admin_is_offered_a_rule(
+    database: Database, admin: httpx.AsyncClient
+) -> None:
+    """On the request's page and over HTTP; the link leads to the form, filled in; one rejection more, and nothing is offered."""
+    await plant(database, *[(5, "approve")] * 10, (5, None), (5, "reject"))
+    waiting = "rq_pay_10"
+    assert (await offer(admin, waiting)).json()["code"] == "no_offer"
+    await add_precedents(database, "pay", dict.fromkeys(range(10), "approve"))
+    offered = (await offer(admin, waiting)).json()
+    assert offered["approved"] == 10
+    assert offered["says"] == 'Calls of pay by agent agent whose /cents is 5 and /note is "" run without asking.'
+    assert (
+        f'<a href="/policy/rule?request={waiting}">Offer a rule</a>' in (await admin.get(f"/requests/{waiting}")).text
+    )
+    form = await FormPage(admin, f"/policy/rule?request={waiting}").form()
+    filled = [form.sent[name] for name in ("rule-name", "rule-tools", "rule-at-0", "rule-value-0", "rule-agents")]
+    assert filled == ["pay as approved", "pay", "/cents", "5", "agent"]
+    await admin.post("/api/v1/policy/rules", json={"rule": offered["toml"], "mode": "shadow"})
+    assert 'name = "pay as approved 2"' in (await offer(admin, waiting)).json()["toml"]
+    async with database.write() as conn:
+        admin.cookies.update({SESSION_COOKIE: await sessions.begin(conn, "ann", role="operator")})
+    page = (await admin.get(f"/requests/{waiting}")).text
+    assert "An admin can make a rule of it" in page
+    assert "/policy/rule" not in page
+    assert (await offer(admin, waiting)).status_code == 403
+    await add_precedents(database, "pay", {11: "reject"})
+    assert "An admin can make a rule of it" not in (await admin.get(f"/requests/{waiting}")).text
+
+
+NEVER = {
+    "of high risk": {"risk": "high"},
+    "by a rule": {"rule": "watched"},
+    "at a protected place": {"rule": "protected"},
+    "of several approvals": {"quorum": 2},
+    "with a secret": {"masked_input": '{"cents": 5, "note": "•"}'},
+    "a question": {"kind": "question"},
+}
+
+
+@pytest.mark.parametrize("case", NEVER.values(), ids=NEVER)
+async def test_a_rule_is_never_offered_for_such_a_request(
+    database: Database, admin: httpx.AsyncClient, case: dict[str, Any]
+) -> None:
+    """High risk, an ask rule's, a protected place, a quorum, a secret: each such call needs a person."""
+    await plant(database, *[(5, "approve")] * 10, (5, None))
+    await add_precedents(database, "pay", dict.fromkeys(range(10), "approve"))
+    assert (await offer(admin, "rq_pay_10")).status_code == 200
+    async with database.write() as conn:
+        await conn.execute(update(tables.requests).where(tables.requests.c.id == "rq_pay_10").values(**case))
+    assert (await offer(admin, "rq_pay_10")).json()["code"] == "no_offer"
+
+
+async def test_a_new_rule_does_not_take_the_place_of_another(admin: httpx.AsyncClient) -> None:
+    """A name that a stored rule has is an error at the name's control."""
+    await admin.post("/api/v1/policy/rules", json={"rule": RULE, "mode": "enforce"})
+    page = FormPage(admin)
+    refused = await page.press("Preview on past calls", **SMALL)
+    assert (refused.status_code, 'id="rule-name-complaint"' in refused.text) == (422, True)
+    assert "Store as shadow" not in refused.text

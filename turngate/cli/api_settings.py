@@ -29,6 +29,7 @@ def api_settings(
         oidc=_oidc(settings),
         temporal_pages=_temporal_pages(settings),
         approval_pace=0 if settings.rate_limits is False else settings.approval_pace,
+        offer_rule_after=settings.offer_rule_after,
         workspaces=workspaces or Workspaces(),
     )
 

@@ -18,6 +18,7 @@ from turngate.wire.policy import (
     PolicyVersion,
     PolicyVersionDetail,
     PolicyView,
+    RuleOffer,
     RulePreview,
     ShadowReport,
 )
@@ -42,6 +43,11 @@ def put_policy(source: str, *, if_version: int, comment: str = "") -> Call[Polic
 def preview_policy_rule(rule: str, *, replacing: str | None = None) -> Call[RulePreview]:
     """Return what a rule (TOML) would change if it were enforced, over the newest 1,000 calls. Changes nothing."""
     return post("/policy/preview", model(RulePreview), without_none({"rule": rule, "replacing": replacing}))
+
+
+def get_policy_offer(request_id: str) -> Call[RuleOffer]:
+    """Return the rule that is offered with a request. Raises NotFoundError ``no_offer``: too few calls like it were approved."""
+    return get(f"/policy/offers/{segment(request_id)}", model(RuleOffer))
 
 
 def store_policy_rule(order: RuleOrder) -> Call[PolicyVersionDetail]:

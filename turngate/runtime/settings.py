@@ -128,6 +128,7 @@ class Settings(BaseSettings):
     log-ins are limited, and requests if the API is not bound to loopback; True: both always; False: neither.
     ``audit_key_file``, ``audit_heads``: the key that signs the audit log, and the file that the signed lines are added to, at
     least every ``audit_every`` events; both or neither. ``audit_heads_command`` gets each line on its standard input, too.
+    ``offer_rule_after``: so many calls like one, all approved, offer an admin a rule; 0: none is offered.
     ``oidc_*``: an OpenID provider with which people log in; comma-separated values of ``oidc_role_claim`` give the roles.
     """
 
@@ -154,6 +155,7 @@ class Settings(BaseSettings):
     login_limit_per_address: Annotated[int, Field(ge=1, le=10_000)] = 20
 
     approval_pace: Annotated[int, Field(ge=0, le=1_000)] = 6
+    offer_rule_after: Annotated[int, Field(ge=0, le=200)] = 10
 
     audit_key_file: Annotated[Path, AfterValidator(_absolute)] | None = None
     audit_heads: Annotated[Path, AfterValidator(_absolute)] | None = None

@@ -209,6 +209,17 @@ class RulePreview(View):
     changes: list[PreviewedChange]
 
 
+class RuleOffer(View):
+    """A rule that would answer the next call like one that people approved so often. ``approved``: how many they did.
+
+    ``says``: the rule in a sentence. ``toml``: as TOML, to preview and store.
+    """
+
+    approved: int
+    says: str
+    toml: str
+
+
 # Grants: as listed, with their uses, and what a new one would cover.
 
 

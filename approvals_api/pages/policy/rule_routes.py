@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from approvals_api.http.authentication import check_form_token
@@ -24,15 +24,16 @@ from approvals_api.pages.policy.rule_form import (
 )
 from approvals_api.pages.templating import render
 from approvals_api.policy import rules as policy_rules
+from approvals_api.policy.offers import rule_offer
 from approvals_api.policy.preview import MAX_CALLS, preview_rule
 from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.errors import TurngateError
-from turngate.policies.rule_text import rule_text
+from turngate.policies.rule_text import one_rule, rule_text
 from turngate.policies.rule_words import in_a_sentence
 from turngate.store.policy import policies
 from turngate.wire.orders import RuleOrder
-from turngate.wire.policy import RulePreview
+from turngate.wire.policy import RuleOffer, RulePreview
 from turngate.wire.problems import status_of
 
 router = APIRouter(include_in_schema=False)
@@ -46,7 +47,7 @@ class Sheet:
     """What the page shows around a draft. ``replacing``: the stored rule that is changed; empty: the rule is new.
 
     ``version``: of the stored rules that were read. ``means``: whether its meaning was asked for. ``problem``: why nothing was
-    stored.
+    stored. ``offer``: what the draft comes from.
     """
 
     draft: Draft
@@ -57,14 +58,25 @@ class Sheet:
     preview: RulePreview | None = None
     problem: str = ""
     status: int = HTTPStatus.OK
+    offer: RuleOffer | None = None
 
 
 @router.get("/policy/rule")
-async def rule_page(request: Request, services: ServicesDep, principal: AdminDep, name: str = "") -> HTMLResponse:
-    """Show the form, empty or filled in with a stored rule."""
-    if not name:
-        return await _show(request, services, principal, Sheet(draft=EMPTY, version=await _version(services)))
+async def rule_page(
+    request: Request,
+    services: ServicesDep,
+    principal: AdminDep,
+    name: str = "",
+    of_request: Annotated[str, Query(alias="request")] = "",
+) -> HTMLResponse:
+    """Show the form, empty or filled in with a stored rule, or with the one that is offered with a request."""
     version = await _version(services)  # first: a change in between is noticed when the rule is stored
+    if of_request:
+        offer = await rule_offer(services, principal, of_request)
+        sheet = Sheet(draft=draft_of(one_rule(offer.toml)), version=version, means=True, offer=offer)
+        return await _show(request, services, principal, sheet)
+    if not name:
+        return await _show(request, services, principal, Sheet(draft=EMPTY, version=version))
     draft = draft_of(await policy_rules.stored_rule(services, name))
     return await _show(request, services, principal, Sheet(draft=draft, replacing=name, version=version, means=True))
 
@@ -87,6 +99,7 @@ async def change_rule(request: Request, services: ServicesDep, principal: AdminD
         return await _show(request, services, principal, replace(sheet, draft=replace(sheet.draft, errors={})))
     if action in SWITCHES and action != sheet.draft.view:
         return await _show(request, services, principal, replace(sheet, draft=switched(sheet.draft)))
+    sheet = await _with_free_name(services, sheet)
     if sheet.draft.rule is None:
         status = HTTPStatus.UNPROCESSABLE_ENTITY
         return await _show(request, services, principal, replace(sheet, status=status))
@@ -114,6 +127,21 @@ async def _store(services: Services, principal: Principal, sheet: Sheet, *, enfo
     return RedirectResponse(
         f"/policy?stored={quote(sheet.draft.rule.name, safe='')}#stored-title", HTTPStatus.SEE_OTHER
     )
+
+
+async def _with_free_name(services: Services, sheet: Sheet) -> Sheet:
+    """Return the sheet of a new rule, with an error if a stored rule has its name: it would silently take that one's place."""
+    rule = sheet.draft.rule
+    if rule is None or rule.name == sheet.replacing:
+        return sheet
+    async with services.database.read() as conn:
+        policy = await policy_rules.policy_view(conn)
+    stored = [] if policy.stored is None else [each.name for each in policy.stored.rules]
+    if rule.name not in stored:
+        return sheet
+    control = "rule-name" if sheet.draft.view == "form" else "rule-toml"
+    errors = {control: "A stored rule has this name: choose another, or change that rule."}
+    return replace(sheet, draft=replace(sheet.draft, rule=None, errors=errors))
 
 
 async def _version(services: Services) -> int:

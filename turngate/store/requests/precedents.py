@@ -237,6 +237,34 @@ async def add(conn: Connection, decided: Sequence[tuple[Decided, Collection[int]
 # Finding.
 
 
+_OF_TOOL_DECIDED = (
+    select(
+        precedents.c.verb,
+        requests.c.agent,
+        func.substr(func.coalesce(requests.c.masked_input, requests.c.input), 1, bindparam("chars")).label("input"),
+    )
+    .join_from(precedents, requests, precedents.c.request_id == requests.c.id)
+    .where(_OF_TOOL)
+    .order_by(precedents.c.seq.desc())
+    .limit(bindparam("most"))
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecidedInput:
+    """A decided call of a tool. ``input``: its arguments as people see them, the first characters."""
+
+    verb: Verb
+    agent: str
+    input: str
+
+
+async def newest_of_tool(conn: Connection, tool_name: str, *, limit: int, max_chars: int) -> list[DecidedInput]:
+    """Return what people decided about the newest calls of a tool, newest first. Of longer arguments one character more."""
+    rows = await conn.execute(_OF_TOOL_DECIDED, {"tool": tool_name, "most": limit, "chars": max_chars + 1})
+    return [DecidedInput(verb=row.verb, agent=row.agent, input=row.input) for row in rows]
+
+
 async def like(conn: Connection, tool_name: str, features: Sequence[int]) -> list[int]:
     """Return decided calls of a tool that may be like one with these features, the likeliest first, at most :data:`SHORTLIST`.
 

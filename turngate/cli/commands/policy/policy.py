@@ -213,6 +213,26 @@ def preview(
 
 
 @app.command()
+def offer(
+    request: Annotated[str, typer.Argument(help="A request.")],
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Print the narrowest rule that covers calls like a request's, if people approved many and stopped none. Needs an admin.
+
+    The output is TOML, for `turngate policy preview` and `put`.
+    """
+    with find_api(data_dir, url).client() as client:
+        offered = client.get_policy_offer(request)
+    if as_json:
+        terminal.raw(offered.model_dump_json())
+        return
+    terminal.note(_line(f"{offered.approved} approved: {offered.says}"))
+    terminal.raw(offered.toml.rstrip("\n"))
+
+
+@app.command()
 def put(
     file: RuleFile,
     mode: Annotated[

@@ -1,0 +1,80 @@
+"""Offering a rule: for a request like many that people approved, the rule that would answer the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from approvals_api.policy.grants import ungrantable
+from approvals_api.principal import Principal
+from approvals_api.services import Services
+from turngate.domain.errors import NotFoundError
+from turngate.domain.policy.policy import Rule
+from turngate.domain.tools.secrets import has_marks
+from turngate.policies.offers import DecidedCall, Offer, narrowest_rule
+from turngate.policies.rule_text import rule_text
+from turngate.policies.rule_words import in_a_sentence
+from turngate.store.database import Connection
+from turngate.store.policy import policies
+from turngate.store.requests import precedents, requests
+from turngate.store.requests.requests import Request
+from turngate.wire.policy import RuleOffer
+from turngate.wire.requests import RequestDetail
+
+COMPARED: Final = 200
+"""Of a tool's decided calls, the newest."""
+MAX_CHARS: Final = 4_000
+"""Of the arguments of a call that is compared."""
+ANSWERED_BY_A_RULE: Final = frozenset({"default", "tool:ask"})
+"""Who asked, where an allow rule would let such a call run: an ask rule comes before it."""
+
+
+async def offer_of(conn: Connection, request: Request | RequestDetail, *, least: int) -> Offer | None:
+    """Return the rule to offer with a request; None: there are too few approved calls like it, or no rule may be offered.
+
+    ``least``: approved calls that it takes; 0: nothing is ever offered. Never for a call of high risk or of several
+    approvals, one that an ask rule wants a person to see, or one with a secret. At most one statement.
+    """
+    raw_input = request.input
+    if not least or request.rule not in ANSWERED_BY_A_RULE or ungrantable(request) is not None:
+        return None
+    has_secret = has_marks(raw_input) or (isinstance(request, Request) and request.masked_input is not None)
+    if has_secret or len(raw_input) > MAX_CHARS:
+        return None
+    decided = [
+        DecidedCall(input=each.input if len(each.input) <= MAX_CHARS else None, verb=each.verb)
+        for each in await precedents.newest_of_tool(conn, request.tool_name, limit=COMPARED, max_chars=MAX_CHARS)
+        if each.agent == request.agent
+    ]
+    if sum(each.verb == "approve" for each in decided) < least:
+        return None
+    return await asyncio.to_thread(narrowest_rule, request.tool_name, request.agent, raw_input, decided, least=least)
+
+
+async def rule_offer(services: Services, principal: Principal, request_id: str) -> RuleOffer:
+    """Return the rule that is offered with a request, under a name that no stored rule has.
+
+    Raises:
+        NotFoundError: no such request, or nothing is offered with it (code ``no_offer``).
+        ForbiddenError: the principal is no admin.
+    """
+    principal.require("admin")
+    async with services.database.read() as conn:
+        request = await requests.get(conn, request_id)
+        if request is None:
+            raise NotFoundError(f"there is no request {request_id!r}")
+        offer = await offer_of(conn, request, least=services.settings.offer_rule_after)
+        newest = await policies.newest(conn)
+    if offer is None:
+        raise NotFoundError(
+            "no rule is offered with this request: too few calls like it were approved, or one was not", code="no_offer"
+        )
+    rule = _named(offer.rule, "" if newest is None else newest.source)
+    return RuleOffer(approved=offer.approved, says=in_a_sentence(rule), toml=rule_text(rule))
+
+
+def _named(rule: Rule, source: str) -> Rule:
+    """Return the rule under a name that doesn't occur in a text: another rule may have it."""
+    names = (rule.name, *(f"{rule.name} {number}" for number in range(2, 1_000)))
+    free = next((each for each in names if each not in source), names[-1])
+    return rule.model_copy(update={"name": free})
