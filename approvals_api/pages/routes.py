@@ -20,9 +20,9 @@ from approvals_api.pages import (
     notification_routes,
     request_routes,
     run_routes,
-    schedule_routes,
 )
 from approvals_api.pages.policy import policy_routes, rule_routes
+from approvals_api.pages.schedules import schedule_routes
 from approvals_api.pages.templating import Frame, render
 
 routers = (

@@ -1,0 +1,1 @@
+"""The pages of schedules, and the form that makes and changes one."""
