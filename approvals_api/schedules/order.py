@@ -38,16 +38,20 @@ async def check_wanted(wanted: ScheduleOrder, principal: Principal) -> None:
     if len(wanted.notes) > MAX_NOTES_CHARS:
         raise invalid("/notes", f"at most {MAX_NOTES_CHARS:,} characters, not {len(wanted.notes):,}")
     require_storable(wanted.notes, "/notes")
-    zone = wanted.timetable.time_zone
+    require_zone(wanted.timetable.time_zone)
+    ends_at = wanted.timetable.ends_at
+    if ends_at is not None and ends_at <= now():
+        raise invalid("/timetable/ends_at", "this is in the past, so it would never fire")
+
+
+def require_zone(zone: str) -> None:
+    """Raise InvalidInputError unless there is such a time zone."""
     try:
         ZoneInfo(zone)
     except (ValueError, OSError, LookupError):  # no such zone is a KeyError, a folder of zones an OSError
         raise invalid(
             "/timetable/time_zone", f"{zone!r} is no time zone: use an IANA name, such as Europe/Berlin"
         ) from None
-    ends_at = wanted.timetable.ends_at
-    if ends_at is not None and ends_at <= now():
-        raise invalid("/timetable/ends_at", "this is in the past, so it would never fire")
 
 
 def columns_of(wanted: ScheduleOrder) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
@@ -48,10 +49,35 @@ class _Created(View):
     id: str
 
 
+async def check(services: Services, principal: Principal, wanted: ScheduleOrder) -> None:
+    """Raise what :func:`create` would of an order, without storing anything. Its name is not compared with others."""
+    principal.require("runs:write")
+    await check_wanted(wanted, principal)
+    await require_bounds(principal, wanted.agent, wanted.workspace)
+    await require_workspace(services, wanted.workspace)
+    async with services.database.read() as conn:
+        await _require_known(conn, wanted)
+
+
+async def check_change(services: Services, principal: Principal, id_or_name: str, change: ScheduleChange) -> None:
+    """Raise what :func:`update` would of a change, without storing anything."""
+    async with services.database.read() as conn:
+        before = await existing_schedule(conn, id_or_name)
+    require_maker(principal, before)
+    await check(services, principal, change.applied_to(as_wanted(before)))
+
+
 async def create(
-    services: Services, principal: Principal, wanted: ScheduleOrder, *, key: str | None = None
+    services: Services,
+    principal: Principal,
+    wanted: ScheduleOrder,
+    *,
+    key: str | None = None,
+    paused: bool = False,
 ) -> ScheduleDetail:
     """Create a schedule. It is stored first; while Temporal is away it fires only after Temporal is back and has it.
+
+    ``paused``: it fires only after someone resumes it.
 
     Raises:
         InvalidInputError: what does not fit, by the pointers of the API's body.
@@ -66,7 +92,10 @@ async def create(
 
     async def act(conn: Connection) -> _Created:
         await _require_known(conn, wanted)
-        schedule = await schedules.create(conn, await _to_store(conn, principal, wanted))
+        schedule = await _to_store(conn, principal, wanted)
+        if paused:
+            schedule = replace(schedule, paused_at=as_text(now()), paused_by=principal.name)
+        schedule = await schedules.create(conn, schedule)
         await _log(
             conn,
             schedule,
@@ -75,12 +104,13 @@ async def create(
             agent=schedule.agent,
             overlap=schedule.overlap,
             says=schedule.times.says,
+            paused=paused,
         )
         return _Created(id=schedule.id)
 
     content = {**dict(wanted), "timetable": wanted.timetable.model_dump_json()}
     try:
-        members = ["schedule", *map(repr, content.values())]
+        members = ["schedule", *map(repr, content.values()), *(["paused"] if paused else [])]
         change = KeyedChange(key=key, content=members, answer=_Created, act=act)
         created = await once(services, principal, change)
     except IntegrityError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -15,8 +16,9 @@ from typer.testing import CliRunner
 
 from turngate.cli.main import app
 from turngate.client import TurngateClient
-from turngate.domain.agents.schedules import Timetable
+from turngate.domain.agents.schedules import Timetable, next_fires
 from turngate.domain.errors import ConflictError, NotFoundError
+from turngate.store.clock import from_text
 from turngate.store.events import events
 from turngate.wire.orders import ScheduleChange, ScheduleOrder
 
@@ -283,3 +285,23 @@ async def test_a_fire_of_the_clock_reaches_the_run_list(api: Api) -> None:
     await api.agent.delete(path)
     run = (await api.agent.get(f"/api/v1/runs/{fire['run_id']}")).json()
     assert (run["schedule_id"], run["task"], fire["fired_by"]) == (schedule["id"], "hello", None)
+
+
+@pytest.mark.parametrize(
+    "timetable",
+    [
+        Timetable(cron="30 2 * * *", time_zone="Europe/Berlin"),
+        Timetable(cron="0 8 13 * fri", time_zone="America/New_York"),
+        Timetable(cron="*/20 22-23 28-31 feb,dec *"),
+        Timetable(every_seconds=5_400),
+        Timetable.model_validate({"cron": "0 0 1 * *", "starts_at": "2090-05-01T00:00:00Z"}),
+    ],
+)
+async def test_the_form_and_temporal_agree_on_the_next_fires(idle: Api, timetable: Timetable) -> None:
+    """The times that the form shows before a schedule is stored are those at which Temporal then fires."""
+    posted = await post(idle.agent, timetable=timetable.model_dump(mode="json", exclude_defaults=True))
+    schedule = posted.json()
+    fires = [from_text(each) for each in schedule["next_fires"]]
+    assert len(fires) == 5
+    assert next_fires(timetable, fires[0] - timedelta(seconds=1), 5) == fires
+    await idle.agent.delete(f"/api/v1/schedules/{schedule['id']}")

@@ -117,6 +117,14 @@ STATES: dict[str, PageState] = {
     "schedules": PageState("/schedules"),
     "schedules empty": PageState("/schedules", empty=True),
     "schedule": PageState("/schedules/sched_1"),
+    "timetable": PageState(
+        "/schedules/new", "schedule", changes={"name": "a", "input": IN_ADDRESS, "timetable/cron": "0 8 * * *"}
+    ),
+    "timetable invalid": PageState(
+        "/schedules/new", "schedule", changes={"name": IN_ADDRESS, "timetable/cron": IN_ADDRESS, "agent": IN_ADDRESS}
+    ),
+    "timetable changed": PageState("/schedules/sched_1/edit"),
+    "timetable without agents": PageState("/schedules/new", empty=True),
     "schedule held": PageState("/schedules/sched_2"),
     "schedule deleted": PageState("/schedules/sched_3"),
     "grants": PageState("/grants?status=all"),

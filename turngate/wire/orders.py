@@ -159,7 +159,10 @@ class ScheduleOrder(Order):
 
 
 class ScheduleChange(Order):
-    """A change of a schedule: new values for members of its :class:`ScheduleOrder`. None: no change."""
+    """A change of a schedule: new values for members of its :class:`ScheduleOrder`. None: no change.
+
+    ``workspace``, ``model``: an empty text takes it away.
+    """
 
     name: str | None = None
     agent: str | None = None
@@ -175,6 +178,7 @@ class ScheduleChange(Order):
     def applied_to(self, order: ScheduleOrder) -> ScheduleOrder:
         """Return the order with this change."""
         changed = {name: value for name, value in self if value is not None}
+        changed |= {name: None for name in ("workspace", "model") if changed.get(name) == ""}
         return ScheduleOrder.model_validate({**dict(order), **changed})
 
 

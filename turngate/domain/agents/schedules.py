@@ -1,13 +1,18 @@
 """Schedules: when an agent is started by the clock, and what happens to a fire that finds the run before it still live.
 
-Pure. Temporal computes the fire times; here it is only checked that what it is given means what a person takes it for.
+Pure. Temporal computes the fire times; here it is checked that a timetable means what a person takes it for.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import islice, takewhile
 from typing import Annotated, Final, Literal, Self
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
@@ -177,3 +182,57 @@ def _span(seconds: int) -> str:
         if seconds and seconds % length == 0:
             return f"{seconds // length}{unit}"
     return f"{seconds}s"
+
+
+# The next fires, for people who write a timetable. Temporal computes the real ones; a test compares the two.
+
+_DAYS_AHEAD: Final = 366 * 29
+"""Five times 29 February can take 28 years."""
+_LAST_YEAR: Final = 9980
+"""Beyond it, no date is sure to have a next one."""
+
+
+def next_fires(times: Timetable, after: datetime, count: int) -> list[datetime]:
+    """Return the next times of a timetable, without its jitter: at most this many, none of them after ``ends_at``.
+
+    ``after``: aware. The time zone has to exist.
+    """
+    begin = after
+    if times.starts_at is not None and times.starts_at > after:
+        begin = times.starts_at - timedelta(microseconds=1)
+    if begin.year > _LAST_YEAR:
+        return []
+    instants = _of_cron(times, begin) if times.cron is not None else _of_interval(times.every_seconds or 1, begin)
+    ends_at = times.ends_at
+    in_time = takewhile(lambda each: ends_at is None or each <= ends_at, instants)
+    return list(islice(in_time, count))
+
+
+def _of_interval(seconds: int, begin: datetime) -> Iterator[datetime]:
+    for n in itertools.count(int(begin.timestamp()) // seconds + 1):
+        yield datetime.fromtimestamp(n * seconds, UTC)
+
+
+def _of_cron(times: Timetable, begin: datetime) -> Iterator[datetime]:
+    zone = ZoneInfo(times.time_zone)
+    texts = (times.cron or "").lower().split()
+    minutes, hours, days, months, week = (field.values(text) for field, text in zip(_FIELDS, texts, strict=True))
+    week = {day % 7 for day in week}
+    # As in `cron_lines`: with both days given, either fits.
+    either = not (texts[2].startswith("*") or texts[4].startswith("*"))
+    first = begin.astimezone(zone).date()
+    for number in range(first.toordinal() - 1, first.toordinal() + _DAYS_AHEAD):
+        day = date.fromordinal(number)
+        fits = day.day in days, day.isoweekday() % 7 in week
+        if day.month in months and (any(fits) if either else all(fits)):
+            local = (datetime.combine(day, time(hour, minute)) for hour in hours for minute in minutes)
+            instants = {instant for each in local for instant in _instants(each, zone)}
+            yield from (each for each in sorted(instants) if each > begin)
+
+
+def _instants(local: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+    """Yield when a clock of the zone shows this time: never or twice, where it is put forward or back."""
+    for fold in (0, 1):
+        instant = local.replace(tzinfo=zone, fold=fold).astimezone(UTC)
+        if instant.astimezone(zone).replace(tzinfo=None, fold=0) == local:
+            yield instant
