@@ -16,7 +16,7 @@ from approvals_api.policy import rules as policy_rules
 from approvals_api.policy.offers import rule_offer
 from approvals_api.policy.preview import preview_rule
 from approvals_api.policy.rules import MAX_COMMENT_CHARS, MAX_SOURCE_CHARS
-from approvals_api.v1.parameters import Cursor, Id, Instant, Limit
+from approvals_api.v1.parameters import Cursor, Id, Instant, Limit, RequestId
 from approvals_api.validation.exact_json import member_text
 from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
@@ -193,7 +193,7 @@ async def explain_policy(
 
 
 @router.get("/policy/offers/{request_id}", responses=problems({404: "`no_offer`: too few calls like it were approved"}))
-async def get_policy_offer(request_id: Id, services: ServicesDep, principal: AdminDep) -> RuleOffer:
+async def get_policy_offer(request_id: RequestId, services: ServicesDep, principal: AdminDep) -> RuleOffer:
     """Offer the narrowest rule that covers calls like this request's, where people approved many and stopped none.
 
     How many it takes is a setting of the server, `TURNGATE_OFFER_RULE_AFTER`. Stores nothing.
