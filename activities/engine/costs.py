@@ -27,9 +27,7 @@ def lacks_price(engine: Engine, agent: Agent, spec: str) -> bool:
 def cost_micros(engine: Engine, spec: str, usage: Usage) -> int:
     """Return what a response cost, in millionths; 0 for a model without a price."""
     price = engine.prices.get(spec)
-    if price is None:
-        return 0
-    return price.micros(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+    return 0 if price is None else price.micros(usage)
 
 
 async def spend(engine: Engine, conn: Connection, run: runs.Run, step: int, use: ModelUse) -> bool:

@@ -129,6 +129,8 @@ class StepJudge:
         usage = Usage(
             input_tokens=sum(each.usage.input_tokens for each in replies.values()),
             output_tokens=sum(each.usage.output_tokens for each in replies.values()),
+            cache_read_tokens=sum(each.usage.cache_read_tokens for each in replies.values()),
+            cache_write_tokens=sum(each.usage.cache_write_tokens for each in replies.values()),
         )
         async with self._engine.database.write() as conn:
             if not await spend(self._engine, conn, run, step.number, ModelUse(judge.model, usage)):

@@ -39,6 +39,8 @@ class _Table(BaseModel):
     fallback: list[Spec] = Field(default_factory=list)
     price_in: Annotated[Decimal, Field(ge=0, allow_inf_nan=False)] | None = None
     price_out: Annotated[Decimal, Field(ge=0, allow_inf_nan=False)] | None = None
+    price_cache_read: Annotated[Decimal, Field(ge=0, allow_inf_nan=False)] | None = None
+    price_cache_write: Annotated[Decimal, Field(ge=0, allow_inf_nan=False)] | None = None
 
     def profile(self, name: str) -> Profile:
         """Return the profile; raises ValueError for half a price."""
@@ -46,7 +48,14 @@ class _Table(BaseModel):
             raise ValueError("price_in and price_out belong together: give both, per million tokens")
         price = None
         if self.price_in is not None and self.price_out is not None:
-            price = Price(input=self.price_in, output=self.price_out)
+            price = Price(
+                input=self.price_in,
+                output=self.price_out,
+                cache_read=self.price_cache_read,
+                cache_write=self.price_cache_write,
+            )
+        elif self.price_cache_read is not None or self.price_cache_write is not None:
+            raise ValueError("price_cache_read and price_cache_write need price_in and price_out, per million tokens")
         return Profile(
             name=name,
             model=self.model,
@@ -114,7 +123,7 @@ def _profile(name: str, table: Any, source: str) -> Profile:
         raise _wrong(source, name, 'it is a table: [profile.NAME], then model = "provider:name"')
     temperature = table.get("temperature")
     plain = table if temperature is None else {**table, "temperature": _as_float(temperature)}
-    prices = {key: _as_decimal(plain[key]) for key in ("price_in", "price_out") if key in plain}
+    prices = {key: _as_decimal(plain[key]) for key in plain if key.startswith("price_")}
     try:
         return _Table.model_validate({**plain, **prices}).profile(name)
     except ValidationError as error:

@@ -121,6 +121,13 @@ def test_a_refusal_is_readable_and_goes_back_as_one():
     assert round_trip(body) == {"role": "assistant", "content": None, "refusal": "I can't help with that."}
 
 
+def test_cached_tokens_are_counted_apart() -> None:
+    """Tokens that the provider read from its cache are among its input tokens, and known by themselves."""
+    usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 80}}
+    counted = Usage(input_tokens=100, output_tokens=5, cache_read_tokens=80)
+    assert read({**completion("x"), "usage": usage}).usage == counted
+
+
 @pytest.mark.parametrize("usage", [None, "many", {"prompt_tokens": None}, {"prompt_tokens": -1}])
 def test_an_invalid_usage_does_not_lose_the_response(usage):
     """Invalid counts are 0."""

@@ -23,6 +23,8 @@ context_window = 400_000
 fallback = ["anthropic:claude-x", "slow"]
 price_in = 0.25
 price_out = 2
+price_cache_read = 0.025
+price_cache_write = 1
 
 [profile.slow]
 model = "openai:gpt-5"
@@ -35,7 +37,9 @@ def test_a_profile_is_read_whole() -> None:
     fast, slow = profiles["fast"], profiles["slow"]
     assert (fast.name, fast.model, fast.context_window) == ("fast", "openai:gpt-5-mini", 400_000)
     assert fast.options == ModelOptions(temperature=0.2, max_output_tokens=4096, reasoning_effort="low")
-    assert fast.price == Price(input=Decimal("0.25"), output=Decimal(2))
+    assert fast.price == Price(
+        input=Decimal("0.25"), output=Decimal(2), cache_read=Decimal("0.025"), cache_write=Decimal(1)
+    )
     assert fast.fallback == ("anthropic:claude-x", "slow")
     assert (slow.options, slow.context_window, slow.fallback, slow.price) == (ModelOptions(), None, (), None)
 
@@ -57,6 +61,7 @@ def test_a_profile_is_read_whole() -> None:
         ("[profile.fast]\nmodel = 'a:b'\nmax_output_tokens = 0", "max_output_tokens:"),
         ("[profile.fast]\nmodel = 'a:b'\nreasoning_effort = 'huge'", "reasoning_effort:"),
         ("[profile.fast]\nmodel = 'a:b'\nprice_in = 1", "price_in and price_out belong together"),
+        ("[profile.fast]\nmodel = 'a:b'\nprice_cache_read = 1", "price_cache_read and price_cache_write need price_in"),
         ("[profile.fast]\nmodel = 'a:b'\nprice_in = true\nprice_out = 1", "price_in:"),
         ("[profile.fast]\nmodel = 'a:b'\nfallback = 'c:d'", "fallback:"),
         ("[profile.fast]\nmodel = 'a:b'\nfallback = ['gone']", "fallback 'gone' is neither"),

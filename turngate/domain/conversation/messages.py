@@ -105,12 +105,17 @@ FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusa
 
 
 class Usage(BaseModel):
-    """Tokens of one model call, as the provider counted them; 0 where it did not say."""
+    """Tokens of one model call, as the provider counted them; 0 where it did not say.
+
+    ``input_tokens``: all of them, also those that were read from the provider's cache or written to it.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     input_tokens: int = 0
     output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 class ModelResponse(BaseModel):

@@ -13,6 +13,8 @@ from typing import Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
+from turngate.domain.conversation.messages import Usage
+
 Budget = Literal["steps", "tool_calls", "tokens", "cost", "wall_time"]
 WhenUsedUp = Literal["end", "ask"]
 """What happens to a run that has used up a budget: it ends, or a person is asked for more of it."""
@@ -40,16 +42,30 @@ _UNITS: Final[dict[Budget, str]] = {
 
 
 class Price(BaseModel):
-    """What a model costs per million tokens, in whatever currency ``Limits.cost`` is meant in."""
+    """What a model costs per million tokens, in whatever currency ``Limits.cost`` is meant in.
+
+    ``cache_read``, ``cache_write``: of input tokens that the provider read from its cache, or wrote to it; None: as ``input``.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     input: Decimal = Field(ge=0, allow_inf_nan=False)
     output: Decimal = Field(ge=0, allow_inf_nan=False)
+    cache_read: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
+    cache_write: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False)
 
-    def micros(self, *, input_tokens: int, output_tokens: int) -> int:
-        """Return what so many tokens cost, in millionths of the currency."""
-        return int((self.input * input_tokens + self.output * output_tokens).to_integral_value())
+    def micros(self, usage: Usage) -> int:
+        """Return what a model call cost, in millionths of the currency.
+
+        A provider that counts more cached tokens than tokens is believed about neither: all of them cost what ``input`` says.
+        """
+        read, written = usage.cache_read_tokens, usage.cache_write_tokens
+        if read + written > usage.input_tokens:
+            read = written = 0
+        cost = self.input * (usage.input_tokens - read - written) + self.output * usage.output_tokens
+        cost += (self.input if self.cache_read is None else self.cache_read) * read
+        cost += (self.input if self.cache_write is None else self.cache_write) * written
+        return int(cost.to_integral_value())
 
 
 class ExtendBudget(BaseModel):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
@@ -224,11 +224,16 @@ def _options(opaque: dict[str, JsonValue]) -> ProviderOptions:
 def _usage(usage: Any) -> Usage:
     """Read the counts leniently: an answer that is paid for is not thrown away because of wrong counts."""
 
-    def count(key: Literal["prompt_tokens", "completion_tokens"]) -> int:
-        tokens = usage.get(key) if isinstance(usage, dict) else None
+    def count(key: str, of: object = usage) -> int:
+        tokens = of.get(key) if isinstance(of, dict) else None
         return tokens if isinstance(tokens, int) and tokens > 0 else 0
 
-    return Usage(input_tokens=count("prompt_tokens"), output_tokens=count("completion_tokens"))
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    return Usage(
+        input_tokens=count("prompt_tokens"),
+        output_tokens=count("completion_tokens"),
+        cache_read_tokens=count("cached_tokens", details),
+    )
 
 
 def _bad_response(what: str) -> ModelError:

@@ -239,4 +239,10 @@ def _is_answer(part: ModelResponsePart) -> bool:
 
 def _usage(response: TheirResponse) -> Usage:
     """Return the counts; pydantic-ai's input tokens include those read from or written to a cache."""
-    return Usage(input_tokens=max(0, response.usage.input_tokens), output_tokens=max(0, response.usage.output_tokens))
+    usage = response.usage
+    return Usage(
+        input_tokens=max(0, usage.input_tokens),
+        output_tokens=max(0, usage.output_tokens),
+        cache_read_tokens=max(0, usage.cache_read_tokens),
+        cache_write_tokens=max(0, usage.cache_write_tokens),
+    )
