@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from approvals_api.lookups import existing_request
+from approvals_api.lookups import existing_request, existing_run
 from approvals_api.principal import Principal
 from approvals_api.requests.eligibility import require_eligible, starters
 from approvals_api.services import Services
 from turngate.domain.errors import ForbiddenError
+from turngate.domain.text.json_text import quote
+from turngate.domain.tools.secrets import credentials_of
 from turngate.store.events import events
-from turngate.wire.requests import RevealedSecret
+from turngate.store.runs import calls, messages, steps
+from turngate.wire.requests import RevealedSecret, SecretPlace
 
 
 async def reveal(services: Services, principal: Principal, request_id: str) -> list[RevealedSecret]:
-    """Return the secrets in a request's arguments, in the order of their marks; none: it has none.
+    """Return the secrets in a request's arguments, in the order of their marks, then others; none: it has none.
+
+    The others are in the run's task, in what the agent said with the call, and in the call's result.
 
     Args:
         services: the process's services.
@@ -32,11 +37,30 @@ async def reveal(services: Services, principal: Principal, request_id: str) -> l
     async with services.database.read() as conn:
         request = await existing_request(conn, request_id)
         others = await starters(conn, request)
+        run = await existing_run(conn, request.run_id)
+        task = await messages.get(conn, run.input_message_id)
+        call = await calls.get(conn, request.run_id, request.tool_call_id)
+        step = None if call is None else await steps.get(conn, request.run_id, call.step)
+        message = None if step is None else await messages.get(conn, step.assistant_message_id)
     if principal.role != "admin":
         require_eligible(request, principal, others)
-    secrets = request.tool.masked_input(request.input).secrets
+    secrets = [
+        RevealedSecret(pointer=each.pointer, value=each.raw)
+        for each in request.tool.masked_input(request.input).secrets
+    ]
+    result = None if call is None else call.settled_result
+    texts: dict[SecretPlace, frozenset[str]] = {
+        "task": credentials_of(task.text),
+        "words": frozenset() if message is None else credentials_of(message.text),
+        "result": frozenset() if result is None else request.tool.masked_result(result, frozenset())[1],
+    }
+    known = {each.value for each in secrets}
+    for place, values in texts.items():
+        new = {quote(each) for each in values} - known
+        secrets += [RevealedSecret(pointer="", value=each, place=place) for each in sorted(new)]
+        known |= new
     if secrets:
         payload = {"request_id": request.id, "by": principal.name, "secrets": len(secrets)}
         async with services.database.write() as conn:
             await events.append(conn, request.run_id, [("request.revealed", payload)])
-    return [RevealedSecret(pointer=each.pointer, value=each.raw) for each in secrets]
+    return secrets

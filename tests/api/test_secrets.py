@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import re
@@ -13,14 +14,19 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr, ValidationInfo, field_validator
 from support.api_server import Api, api_on, serving, session_for, token_for
 from support.engine import call, says, stack
+from support.tui_person import person_at
+from support.users import added
 from temporalio.client import Client
+from typer.testing import CliRunner, Result
 
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate import Preview, ToolFailure, tool
+from turngate.cli.main import app as commands
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.models.port import ModelRequest
+from turngate.store.access import access, tokens
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.runs import runs
@@ -286,3 +292,35 @@ async def test_i13_no_program_has_secrets_revealed(vault: Api) -> None:
 async def types_of(vault: Api, request: dict[str, Any]) -> list[str]:
     async with vault.stack.database.read() as conn:
         return [each.type for each in await events.after(conn, 0, run_id=request["run_id"])]
+
+
+async def test_the_terminal_reveals_them_too(vault: Api) -> None:
+    """`turngate show --reveal`, and `m` twice in the terminal UI, for a person; without it, and for a program, marks remain."""
+    await added(vault.stack.database, "grace")
+    key = "ghp_" + "a1B2c3D4e5F6" * 3
+    request = await vault.gated(f"plain {key}")
+    async with vault.stack.database.write() as conn:
+        scopes: list[access.Scope] = ["requests:read", "requests:decide"]
+        own = await tokens.issue(conn, tokens.NewToken(name="own", scopes=scopes, owner="grace"))
+        program = await tokens.issue(conn, tokens.NewToken(name="program", scopes=scopes))
+
+    async def show(token: str, *words: str) -> Result:
+        environment = {"TURNGATE_TOKEN": token, "TURNGATE_API_URL": vault.url, "NO_COLOR": "1"}
+        return await asyncio.to_thread(CliRunner().invoke, commands, ["show", request["id"], *words], env=environment)
+
+    for words in ([], ["--json"]):
+        masked = await show(own, *words)
+        assert masked.exit_code == 0, masked.output
+        assert_masked(masked.output, "turngate show")
+        assert key not in masked.output
+        revealed = await show(own, "--reveal", *words)
+        assert [each in revealed.output for each in (PASSWORD, PIN, key)] == [True] * 3
+    refused = await show(program, "--reveal")
+    assert (refused.exit_code, "only a person" in " ".join(refused.output.split())) == (1, True), refused.output
+    async with person_at(vault, size=(160, 60), name="desk", owner="grace", scopes=scopes) as person:
+        await person.sees("1 waits")
+        await person.opens()
+        assert_masked(await person.sees("\u27e6secret 1\u27e7"), "the terminal UI")
+        await person.twice("m")
+        assert PIN in await person.sees(PASSWORD)
+    assert (await types_of(vault, request)).count("request.revealed") == 3

@@ -120,7 +120,7 @@ def withdraw_approval(request_id: str) -> Call[None]:
 
 
 def reveal_secrets(request_id: str) -> Call[RevealedSecrets]:
-    """Reveal the secrets in a request's arguments. The audit log says who looked.
+    """Reveal the secrets of a request's call. The audit log says who looked.
 
     Raises ForbiddenError: ``not_a_person``, or ``not_eligible`` to decide it.
     """

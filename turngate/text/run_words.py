@@ -14,10 +14,10 @@ from turngate.domain.policy.judge import Judgement
 from turngate.domain.runs.groups import Group, Grouping, label
 from turngate.domain.text.durations import span
 from turngate.domain.tools.control_calls import WaitUntil
-from turngate.text.plain_text import plain_line
+from turngate.text.plain_text import plain, plain_line
 from turngate.wire.calls import CallView, ResultInPart
 from turngate.wire.precedents import DifferenceView, PrecedentCase, PrecedentView
-from turngate.wire.requests import Consequences, LatestMessage, RequestDetail, RequestItem, TaskView
+from turngate.wire.requests import Consequences, LatestMessage, RequestDetail, RequestItem, RevealedSecret, TaskView
 
 TASK_CHARS: Final = 300
 MOST_ORIGINS: Final = 40
@@ -261,3 +261,15 @@ def not_by(request: RequestDetail) -> str:
     starter = f"{plain_line(request.not_by or '', 100)}, who started the run"
     others = [plain_line(each, 100) for each in request.starters if each != request.not_by]
     return f"{starter}; {', '.join(others)}, whose order led to this call" if others else starter
+
+
+def revealed_lines(secrets: Sequence[RevealedSecret]) -> list[tuple[str, str]]:
+    """Return each revealed secret as its place and its exact JSON text."""
+    lines: list[tuple[str, str]] = []
+    for number, each in enumerate(secrets, 1):
+        where = plain_line(each.pointer, 100) if each.place == "arguments" else _SECRET_PLACES[each.place]
+        lines.append((f"secret {number}  {where}", plain(each.value)))
+    return lines
+
+
+_SECRET_PLACES: Final = {"task": "in the task", "words": "in the agent's own words", "result": "in the result"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import ConfigDict, Field
 
 from turngate.domain.origins.origin import Doubts, Origins
@@ -216,15 +218,23 @@ class CommentView(View):
     created_at: str
 
 
+SecretPlace = Literal["arguments", "task", "words", "result"]
+"""Which text a secret is in: the call's arguments, its run's task, what the agent said with it, its result."""
+
+
 class RevealedSecret(View):
-    """A secret argument, revealed. ``pointer``: where it is in the arguments (JSON pointer); ``value``: its exact JSON text."""
+    """A secret, revealed. ``value``: its exact JSON text.
+
+    ``place``: which text it is in. ``pointer``: where it is in the arguments (JSON pointer); "": in another text.
+    """
 
     pointer: str
     value: str
+    place: SecretPlace = "arguments"
 
 
 class RevealedSecrets(View):
-    """The secrets in a request's arguments, in the order of their marks."""
+    """The secrets in a request's arguments, in the order of their marks, then those in other texts about it."""
 
     secrets: list[RevealedSecret]
 

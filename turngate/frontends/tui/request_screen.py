@@ -38,8 +38,9 @@ from turngate.frontends.tui.request_text import (
 )
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Sent, Session, needs_word
-from turngate.frontends.tui.texts import plain_line, until
+from turngate.frontends.tui.texts import block, folded, plain_line, until
 from turngate.frontends.tui.widgets import ScrolledText
+from turngate.text.run_words import revealed_lines
 from turngate.wire.events import EventView
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import CommentView, RequestDetail, Viewer
@@ -85,6 +86,7 @@ class RequestScreen(LiveScreen):
         Binding("c", "claim", "Claim"),
         Binding("w", "comment", "Comment"),
         Binding("v", "conversation", "What led to it"),
+        Binding("m", "reveal", "Reveal its secrets"),
         Binding("n", "next", "Next"),
         Binding("o", "open_run", "Its run"),
     ]
@@ -465,6 +467,22 @@ class RequestScreen(LiveScreen):
         if self.request is not None:
             title = "The conversation up to this call"
             self.app.push_screen(TextDialog(title, conversation_text(self.request.messages), at_end=True))
+
+    def action_reveal(self) -> None:
+        """Show the secrets of the call; the log says who looked."""
+        if self.request is not None:
+            hint = "Press m again to see its secrets; the log says that you looked."
+            self._double_press.press("m", hint, lambda: self.run_worker(self._reveal()))
+
+    async def _reveal(self) -> None:
+        try:
+            secrets = (await self.client.reveal_secrets(self.request_id)).secrets
+        except TurngateError as error:
+            self.say(f"Not revealed. {problem_words(error)}", is_bad=True)
+            return
+        pieces = [piece for label, value in revealed_lines(secrets) for piece in ((label, "dim"), value)]
+        text = folded(list(block(pieces or ["It has none."], "")))
+        self.app.push_screen(TextDialog("The secrets of this call", text))
 
     def action_open_run(self) -> None:
         """Open the run that asks."""

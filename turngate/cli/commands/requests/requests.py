@@ -1,4 +1,4 @@
-"""``turngate requests`` and ``decide``: the operators' inbox from a terminal or a script."""
+"""``turngate requests``, ``show`` and ``decide``: the operators' inbox from a terminal or a script."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.explain import in_words
 from turngate.text.plain_text import Piece, plain_line
-from turngate.text.run_words import differs_words, group_words, start_words
+from turngate.text.run_words import differs_words, group_words, revealed_lines, start_words
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 
@@ -132,6 +132,33 @@ def _print_groups(items: Sequence[RequestItem], by: Grouping, *, as_json: bool) 
         terminal.table(
             (*COLUMNS, "DIFFERENCE") if each.differs else COLUMNS, rows if each.differs else [row[:-1] for row in rows]
         )
+
+
+def show(
+    request_id: Annotated[str, typer.Argument(metavar="REQUEST", help="The request's id.")],
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="Also print the secrets. The audit log says that you looked.")
+    ] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Print a request: the exact call, and what a decision needs.
+
+    Secrets are masked. `--reveal` prints them for a person who may decide the request: use a token of your own.
+    """
+    with find_api(data_dir, url).client() as client:
+        request = client.get_request(request_id)
+        secrets = client.reveal_secrets(request_id).secrets if reveal else []
+    if as_json:
+        revealed = {"secrets": [each.model_dump(mode="json") for each in secrets]} if reveal else {}
+        terminal.raw(json.dumps({**request.model_dump(mode="json"), **revealed}))
+        return
+    show_request(request)
+    for label, value in revealed_lines(secrets):
+        terminal.line((f"  {label}  ", "dim"), value)
+    if reveal and not secrets:
+        terminal.note("this request has no secrets")
 
 
 def decide(
