@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.pictures import plots
 from approvals_api.pages.templating import Frame, render
 from approvals_api.policy import reports as policy_reports
 from approvals_api.policy import rules as policy_rules
@@ -66,8 +67,17 @@ async def decisions_page(request: Request, services: ServicesDep, principal: Ope
     """Show how people decide, per tool and rule."""
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        rows = await how_people_decide(conn)
-    return render("decisions.html", frame=frame, rows=rows, most=MOST_ENDED, groups=MOST_GROUPS)
+        decisions = await how_people_decide(conn)
+    return render(
+        "decisions.html",
+        frame=frame,
+        rows=decisions.rows,
+        periods=decisions.periods,
+        waits=decisions.waits,
+        plots=plots,
+        most=MOST_ENDED,
+        groups=MOST_GROUPS,
+    )
 
 
 @router.post("/policy")

@@ -15,7 +15,7 @@ from support.planted_text import Filling
 from support.stored_requests import AT, live_run, request_row
 
 from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.requests.statistics import MOST_ENDED, Statistics, how_people_decide
+from approvals_api.requests.statistics import MOST_ENDED, Decisions, Statistics, how_people_decide
 from turngate.domain.policy.terms import Role
 from turngate.domain.requests import STATUS_OF_VERB, Verb
 from turngate.store.access import sessions
@@ -51,7 +51,7 @@ async def test_decisions_are_counted_per_tool_and_rule(database: Database) -> No
             call = {"run_id": run.id, "tool_call_id": f"call of {request_id}", "state": state, "digest": "d"}
             more = {"idempotency_key": request_id, "attempts": 1, "started_at": as_text(AT)}
             await conn.execute(insert(executions).values(**call, **more))
-        pay, four_eyes = await how_people_decide(conn)
+        pay, four_eyes = (await how_people_decide(conn)).rows
     assert (pay.tool_name, pay.rule, pay.count) == ("pay", "default", 5)
     assert (pay.approved, pay.edited, pay.rejected, pay.answered, pay.unanswered) == (2, 1, 1, 0, 1)
     assert (pay.median_seconds, pay.regrets) == (25.0, 2)
@@ -71,14 +71,14 @@ async def test_only_the_newest_approvals_count(database: Database) -> None:
             run, "rq_oldest", tool_name="old", status="rejected", verb="reject", decided_at=as_text(AT)
         )
         await requests.insert_all(conn, ended)
-        (row,) = await how_people_decide(conn)
+        (row,) = (await how_people_decide(conn)).rows
     assert (row.tool_name, row.rejected) == ("pay", MOST_ENDED)
 
 
 async def test_no_approvals_make_no_rows(database: Database) -> None:
     """Before anyone has decided there is nothing to count."""
     async with database.read() as conn:
-        assert await how_people_decide(conn) == []
+        assert await how_people_decide(conn) == Decisions(rows=[], periods=[], waits=[])
 
 
 @pytest.mark.parametrize(("role", "status"), [("viewer", 403), ("operator", 200), ("admin", 200)])
