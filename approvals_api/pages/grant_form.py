@@ -1,4 +1,4 @@
-"""The form that makes a grant with an approval: every argument fixed or left open, and the exact pattern before it is saved.
+"""The form that makes a grant with an approval: every argument fixed, limited or left open, and the pattern before it is saved.
 
 Pure. The first press shows what the grant would let through, the second one saves exactly that: a form that says
 something else by then is shown again instead.
@@ -6,19 +6,24 @@ something else by then is shown again instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
 from approvals_api.pages import arguments
+from approvals_api.pages.arguments import ArgumentRow
 from approvals_api.policy.grants import ungrantable
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant, exact_pattern
+from turngate.domain.policy.limits import COMMANDS, LimitKind, ValueLimit, written_limit, written_total
+from turngate.domain.policy.measures import measured
+from turngate.domain.policy.totals import Per, Total
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.domain.tools.failures import describe_validation
+from turngate.domain.tools.secrets import has_marks
 from turngate.wire.requests import RequestDetail
 
 LASTS: Final[tuple[tuple[int, str], ...]] = (
@@ -32,16 +37,48 @@ SCOPES: Final[tuple[tuple[str, str], ...]] = (("run", "this run"), ("agent", "th
 FOR_ADMINS: Final[tuple[tuple[str, str], ...]] = (("everyone", "every agent"),)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GrantForm:
-    """What the form shows. ``rows``: control name, argument, its value as text, whether it is left open.
+WINDOWS: Final[tuple[tuple[Per, str], ...]] = (("hour", "hour"), ("day", "day"), ("week", "week"))
+HOW: Final[Mapping[str, str]] = {
+    "range": "from … to …",
+    "one_of": "one of several values",
+    "prefix": "anything that begins with …",
+}
+MAX_PREFILLED_CHARS: Final = 200
+"""Of a value that the fields for limits begin with."""
+FIXED: Final = "fixed"
+OPEN: Final = "open"
 
-    ``wanted``: the grant to show before it is saved, with its ``seal``; None: none yet.
+
+@dataclass(frozen=True, kw_only=True)
+class GrantRow:
+    """One argument. ``choices``: besides exactly this value and any, value and label. ``how``: the chosen one.
+
+    ``low``, ``high``, ``values``, ``start``: what was typed for each kind of limit.
     """
 
-    rows: list[tuple[str, str, str, bool]]
+    place: int
+    name: str
+    text: str
+    choices: Sequence[tuple[LimitKind, str]]
+    how: str
+    low: str
+    high: str
+    values: str
+    start: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantForm:
+    """What the form shows. ``amounts``: arguments that a total can be over.
+
+    ``wanted``: the grant to show before it is saved, with its ``seal``, and what it says of each argument; None: none yet.
+    """
+
+    rows: Sequence[GrantRow]
     scopes: tuple[tuple[str, str], ...]
+    amounts: Sequence[str]
     wanted: WantedGrant | None = None
+    conditions: Sequence[tuple[str, str]] = ()
     seal: str = ""
 
 
@@ -52,31 +89,83 @@ def grant_form(
     view = arguments.view(request.input)
     if request.status != "pending" or ungrantable(request) is not None or view.rows is None or view.doubled:
         return None
-    rows = [
-        (f"grant-open-{place}", row.name, row.text, typed.get(f"grant-open-{place}") == "yes")
-        for place, row in enumerate(view.rows)
-    ]
-    scopes = SCOPES + (FOR_ADMINS if admin else ())
-    return GrantForm(rows=rows, scopes=scopes, wanted=wanted, seal="" if wanted is None else seal(wanted))
+    decoded = _decoded(request)
+    rows = [_row(request, place, row, decoded.get(row.name), typed) for place, row in enumerate(view.rows)]
+    return GrantForm(
+        rows=rows,
+        scopes=SCOPES + (FOR_ADMINS if admin else ()),
+        amounts=[name for name, value in decoded.items() if _is_number(value)],
+        wanted=wanted,
+        conditions=[] if wanted is None else wanted.pattern.conditions,
+        seal="" if wanted is None else seal(wanted),
+    )
+
+
+def _row(request: RequestDetail, place: int, row: ArgumentRow, value: JsonValue, typed: Mapping[str, str]) -> GrantRow:
+    begin = row.text if len(row.text) <= MAX_PREFILLED_CHARS else ""
+    own = {name: typed.get(f"grant-{name}-{place}", begin) for name in ("low", "high", "values", "start")}
+    return GrantRow(
+        place=place,
+        name=row.name,
+        text=row.text,
+        choices=[(kind, HOW[kind]) for kind in _kinds(request, row.name, value)],
+        how=typed.get(f"grant-how-{place}", FIXED),
+        **own,
+    )
+
+
+def _kinds(request: RequestDetail, name: str, value: JsonValue) -> list[LimitKind]:
+    """Return which limits an argument can have."""
+    if value is None or has_marks(str(value)):
+        return []
+    measure = measured(value)
+    kinds: list[LimitKind] = [] if measure is None else ["range", "one_of"]
+    if not isinstance(value, str):
+        return kinds
+    if measure is None:
+        kinds.append("one_of")
+    if request.confinement is None and name.casefold() not in COMMANDS and measure is None:
+        kinds.append("prefix")
+    return kinds
+
+
+def _is_number(value: JsonValue) -> bool:
+    measure = measured(value)
+    return measure is not None and measure.kind == "number"
+
+
+def _decoded(request: RequestDetail) -> dict[str, JsonValue]:
+    try:
+        decoded = decode_arguments(request.input)
+    except ValueError:
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 def read_grant(request: RequestDetail, typed: Mapping[str, str]) -> WantedGrant:
     """Return the grant that the form orders. Raises InvalidInputError when it is not valid."""
-    try:
-        decoded: JsonValue = decode_arguments(request.input)
-    except ValueError:
-        decoded = None
-    names = list(decoded) if isinstance(decoded, dict) else []
-    free = [name for place, name in enumerate(names) if typed.get(f"grant-open-{place}") == "yes"]
+    decoded = _decoded(request)
+    free: list[str] = []
+    within: dict[str, ValueLimit] = {}
+    for place, (name, value) in enumerate(decoded.items()):
+        how = typed.get(f"grant-how-{place}", FIXED)
+        kind = next((each for each in _kinds(request, name, value) if each == how), None)
+        if how == OPEN:
+            free.append(name)
+        elif kind is not None:
+            within[name] = written_limit(kind, value, _written(kind, place, typed))
     try:
         uses, seconds = int(typed.get("grant-uses", "")), int(typed.get("grant-lasts", ""))
     except ValueError:
         message = f"uses: a number from 1 to {MAX_GRANT_USES:,}"
         raise InvalidInputError(message, errors=[{"pointer": "/grant-uses", "message": message}]) from None
+    pattern = exact_pattern(
+        request.tool_name, decoded, open_arguments=free, within=within, total=_total(decoded, typed)
+    )
     try:
         return WantedGrant.model_validate(
             {
-                "pattern": exact_pattern(request.tool_name, decoded, open_arguments=free),
+                "pattern": pattern,
                 "scope": typed.get("grant-scope", ""),
                 "expires_after_seconds": seconds,
                 "max_uses": uses,
@@ -86,6 +175,24 @@ def read_grant(request: RequestDetail, typed: Mapping[str, str]) -> WantedGrant:
     except ValidationError as error:
         message = describe_validation(error)
         raise InvalidInputError(message, errors=[{"pointer": "/grant-uses", "message": message}]) from None
+
+
+def _written(kind: LimitKind, place: int, typed: Mapping[str, str]) -> list[str]:
+    match kind:
+        case "range":
+            return [typed.get(f"grant-low-{place}", ""), typed.get(f"grant-high-{place}", "")]
+        case "one_of":
+            return typed.get(f"grant-values-{place}", "").replace("\r\n", "\n").split("\n")
+        case "prefix":
+            return [typed.get(f"grant-start-{place}", "")]
+
+
+def _total(decoded: Mapping[str, JsonValue], typed: Mapping[str, str]) -> Total | None:
+    name = typed.get("grant-total-at", "")
+    if not name or name not in decoded:
+        return None
+    chosen = [window for window, _label in WINDOWS if window == typed.get("grant-total-per")]
+    return written_total(name, typed.get("grant-total-most", ""), chosen[0] if chosen else "day")
 
 
 def seal(wanted: WantedGrant) -> str:

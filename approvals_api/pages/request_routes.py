@@ -19,7 +19,7 @@ from approvals_api.pages import decision_forms
 from approvals_api.pages.decision_forms import DecisionForms, Submitted
 from approvals_api.pages.diff_view import read_diff
 from approvals_api.pages.frames import OPENS_NEXT, frame_of, has_chosen, typed_of
-from approvals_api.pages.grant_form import LASTS, grant_form
+from approvals_api.pages.grant_form import LASTS, WINDOWS, grant_form
 from approvals_api.pages.list_place import FIRST_PAGE, PARAMETER, ListPlace, place_of
 from approvals_api.pages.result_text import what_changed
 from approvals_api.pages.templating import Frame, is_later, render
@@ -326,6 +326,7 @@ def draw_request(
         around=around,
         grant=grant_form(detail, attempt.typed, admin=around.admin, wanted=attempt.grant),
         lasts=LASTS,
+        windows=WINDOWS,
         claimed=detail.claimed_by if is_later(detail.claimed_until, frame.now) else None,
         place=way.place,
         next_pending=way.following,

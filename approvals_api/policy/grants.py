@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from approvals_api.idempotency import KeyedChange, once
 from approvals_api.paging import one_page
@@ -13,16 +15,19 @@ from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
-from turngate.domain.policy.grants import GrantPattern, GrantScope, WantedGrant, exact_pattern
+from turngate.domain.policy.grants import Grant, GrantPattern, GrantScope, WantedGrant, exact_pattern
+from turngate.domain.policy.limits import ValueLimit
 from turngate.domain.policy.policy import BUILT_IN_ASKS
+from turngate.domain.policy.totals import Total, grant_owner, text_of_units
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.domain.tools.secrets import has_marks
+from turngate.domain.tools.tool import ToolManifest
 from turngate.policies.explain import in_words
 from turngate.store import agents
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
-from turngate.store.policy import grants, recorded_calls
+from turngate.store.policy import grants, recorded_calls, totals
 from turngate.store.policy.grants import StoredGrant
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
@@ -65,12 +70,33 @@ def check_grant(request: Request, principal: Principal, order: DecisionOrder) ->
         problem = "a grant needs the decision approve or edit"
     if problem is None and has_marks(order.grant.pattern.model_dump_json()):
         problem = "one of the arguments is secret, and a grant would show it: leave that argument open"
+    if problem is None:
+        problem = _limit_problem(request, order.grant.pattern)
     decided = order.args if order.verb == "edit" and order.args is not None else request.input
     if problem is None and not order.grant.pattern.fits_text(request.tool_name, decided):
         problem = "the pattern does not match the call that is decided here: it would grant calls that no one has seen"
     if problem is not None:
         raise InvalidInputError(problem, code="invalid_grant", errors=[{"pointer": "/grant", "message": problem}])
     require_scope(principal, order.grant)
+
+
+def _limit_problem(request: Request, pattern: GrantPattern) -> str | None:
+    """Return why an argument can't have this limit, in words for people; None if all can."""
+    if pattern.has_prefix and request.process_confinement is not None:
+        return "the tool starts processes, and a command isn't judged by its beginning: use a rule with command = [...]"
+    secret = [name for name in pattern.within if _is_secret(request, name)]
+    if secret:
+        return f"the argument {secret[0]!r} is secret, and trying limits would tell what it is: leave it open"
+    return None
+
+
+def _is_secret(request: Request, name: str) -> bool:
+    """Tell whether an argument of the call is shown with a mark in place of a secret, or can't be read."""
+    try:
+        arguments: JsonValue = decode_arguments(request.shown_input)
+    except ValueError:
+        return True
+    return not isinstance(arguments, dict) or has_marks(str(arguments.get(name)))
 
 
 def require_scope(principal: Principal, wanted: WantedGrant) -> None:
@@ -91,14 +117,16 @@ async def grant_page(
     """Return one page of grants, newest first; ended ones too, unless ``active_only``."""
     rows = await grants.page(conn, limit=limit + 1, before=before, active_only=active_only)
     listed, more = one_page(rows, limit)
-    return Page(items=[grant_view(each) for each in listed], next_cursor=more)
+    used = await grant_totals(conn, [each.grant for each in listed])
+    return Page(items=[grant_view(each, used) for each in listed], next_cursor=more)
 
 
 async def grant_detail(conn: Connection, grant_id: str) -> GrantDetail:
     """Return a grant with the calls that it allowed. Raises NotFoundError."""
     stored = await _existing(conn, grant_id)
     used_by = [GrantUseView.model_validate(each) for each in await grants.uses_of(conn, grant_id)]
-    return GrantDetail(**grant_view(stored).model_dump(), used_by=used_by)
+    used = await grant_totals(conn, [stored.grant])
+    return GrantDetail(**grant_view(stored, used).model_dump(), used_by=used_by)
 
 
 async def create(services: Services, principal: Principal, order: GrantOrder, *, key: str | None = None) -> GrantView:
@@ -164,8 +192,19 @@ async def revoke(services: Services, principal: Principal, grant_id: str) -> Gra
     return grant_view(stored)
 
 
-async def preview(services: Services, request_id: str, open_arguments: list[str]) -> GrantPreview:
+@dataclass(frozen=True, kw_only=True)
+class PatternOptions:
+    """How a grant is wider than the call it is made of. ``leave_open``: any value; ``within``: values within a limit."""
+
+    leave_open: Sequence[str] = ()
+    within: Mapping[str, ValueLimit] = field(default_factory=dict)
+    total: Total | None = None
+
+
+async def preview(services: Services, request_id: str, options: PatternOptions) -> GrantPreview:
     """Return the grant that a request's call would make, and how many past calls it would have allowed.
+
+    Of tools with secrets, and a pattern with limits, no calls are counted: counts would tell what the secrets are.
 
     Raises:
         NotFoundError: no such request.
@@ -175,10 +214,12 @@ async def preview(services: Services, request_id: str, open_arguments: list[str]
         request = await requests.get(conn, request_id)
     if request is None:
         raise NotFoundError(f"there is no request {request_id!r}")
-    pattern, problem = _pattern(request, open_arguments)
+    pattern, problem = _pattern(request, options)
+    if pattern is not None:
+        problem = _limit_problem(request, pattern)
     counts: dict[GrantScope, int] = {"run": 0, "agent": 0, "everyone": 0}
     looked_at = 0
-    if pattern is not None:
+    if pattern is not None and not (pattern.within and _may_have_secrets(request)):
         async for call in recorded_calls.newest(services.database, limit=MAX_CALLS, tool=request.tool_name):
             looked_at += 1
             if not pattern.fits_text(call.tool, call.input):
@@ -196,9 +237,25 @@ async def preview(services: Services, request_id: str, open_arguments: list[str]
     )
 
 
-def grant_view(stored: StoredGrant) -> GrantView:
-    """Return a grant as it is shown."""
+def _may_have_secrets(request: Request) -> bool:
+    try:
+        return ToolManifest.model_validate_json(request.manifest).has_secrets
+    except ValidationError:
+        return True
+
+
+async def grant_totals(conn: Connection, listed: Iterable[Grant]) -> dict[str, int]:
+    """Return meter → units: what the totals of grants come to in their present windows. One statement, if any has one."""
+    meters = {total.meter(grant_owner(each.id)): total for each in listed if (total := each.pattern.total) is not None}
+    return {meter: each.within(meters[meter]) for meter, each in (await totals.sums(conn, meters)).items()}
+
+
+def grant_view(stored: StoredGrant, used: Mapping[str, int] | None = None) -> GrantView:
+    """Return a grant as it is shown. ``used``: of :func:`grant_totals`; None: it is new."""
     pattern = GrantPattern.model_validate_json(stored.pattern)
+    total_used = None
+    if pattern.total is not None:
+        total_used = text_of_units((used or {}).get(pattern.total.meter(grant_owner(stored.id)), 0))
     ended = None
     if stored.revoked_at is not None:
         ended = "revoked"
@@ -206,7 +263,8 @@ def grant_view(stored: StoredGrant) -> GrantView:
         ended = "used_up"
     elif stored.expires_at <= as_text(now()):
         ended = "expired"
-    return GrantView.model_validate({**vars(stored), "pattern": pattern, "says": in_words(pattern), "ended": ended})
+    computed = {"pattern": pattern, "says": in_words(pattern), "ended": ended, "total_used": total_used}
+    return GrantView.model_validate({**vars(stored), **computed})
 
 
 async def _existing(conn: Connection, grant_id: str) -> StoredGrant:
@@ -226,19 +284,25 @@ async def _check_target(conn: Connection, run_id: str | None, agent: str | None)
         raise ConflictError("the run has ended: a grant for it would never apply", code="run_ended")
 
 
-def _pattern(request: Request, open_arguments: list[str]) -> tuple[GrantPattern | None, str | None]:
+def _pattern(request: Request, options: PatternOptions) -> tuple[GrantPattern | None, str | None]:
     try:
         arguments: JsonValue = decode_arguments(request.shown_input)
     except ValueError:
         return None, "its arguments are not plain JSON"
     if not isinstance(arguments, dict):
         return None, "its arguments are not a JSON object"
+    for member, names in (("open", options.leave_open), ("within", options.within)):
+        unknown = next((name for name in names if name not in arguments), None)
+        if unknown is not None:
+            raise _invalid(f"the call has no argument {unknown!r}", member)
     try:
-        return exact_pattern(request.tool_name, arguments, open_arguments=open_arguments), None
+        leave_open = list(options.leave_open)
+        pattern = exact_pattern(
+            request.tool_name, arguments, open_arguments=leave_open, within=options.within, total=options.total
+        )
     except InvalidInputError as error:
-        if any(name not in arguments for name in open_arguments):
-            raise _invalid(error.message, "open") from None
         return None, error.message
+    return pattern, None
 
 
 def _ended(view: GrantView) -> ConflictError:

@@ -10,6 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from approvals_api.policy.grants import grant_totals
 from approvals_api.policy.rules import parsed, totals_used
 from approvals_api.services import Services
 from approvals_api.validation.errors import invalid
@@ -38,7 +39,7 @@ EXAMPLES: Final = 20
 
 @dataclass(kw_only=True)
 class KnownCall:
-    """What the store knows about a call. ``notes``: what it doesn't. ``used``: meter → units, of the rules' totals."""
+    """What the store knows about a call. ``notes``: what it doesn't. ``used``: meter → units, of totals."""
 
     agent: str
     tool: KnownTool
@@ -118,13 +119,14 @@ async def known_call(
         notes.append(f"No worker has published {tool!r}: its kind, its effect and its own ask rule are unknown.")
         known = KnownTool(name=tool)
     rules = await _rules(conn, app, workspace, trial, notes)
+    active = [each.grant for each in await grants.active(conn)]
     return KnownCall(
         agent=agent or "",
         tool=known,
         rules=rules,
-        grants=[each.grant for each in await grants.active(conn)],
+        grants=active,
         notes=notes,
-        used=await totals_used(conn, [each.rule for each in rules]),
+        used={**await totals_used(conn, [each.rule for each in rules]), **await grant_totals(conn, active)},
     )
 
 

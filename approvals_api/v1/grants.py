@@ -18,6 +18,8 @@ from approvals_api.validation.exact_json import member_text, parse_exact
 from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, GrantPattern, GrantScope, WantedGrant
+from turngate.domain.policy.limits import ValueLimit
+from turngate.domain.policy.totals import Total
 from turngate.domain.tools.failures import describe_validation
 from turngate.wire.orders import GrantOrder
 from turngate.wire.policy import GrantDetail, GrantPreview, GrantView
@@ -34,10 +36,15 @@ class _Body(BaseModel):
 
 
 class PatternBody(_Body):
-    """Every argument, each ``fixed`` to one value or ``open`` to any; a call with another argument never matches."""
+    """Every argument: ``fixed`` to one value, ``within`` a limit, or ``open``; a call with another argument never matches.
+
+    ``total``: how much the calls may come to in each window.
+    """
 
     fixed: dict[ArgumentName, JsonValue] = Field(default_factory=dict)
+    within: dict[ArgumentName, ValueLimit] = Field(default_factory=dict)
     open: list[ArgumentName] = Field(default_factory=list, max_length=100)
+    total: Total | None = None
 
 
 class GrantBody(_Body):
@@ -54,10 +61,12 @@ class GrantBody(_Body):
 
 
 class PreviewBody(_Body):
-    """The request whose call is granted, and the arguments that may have any value."""
+    """The request whose call is granted, the arguments that may have any value or one within a limit, and the total."""
 
     request_id: Id
     open: list[ArgumentName] = Field(default_factory=list, max_length=100)
+    within: dict[ArgumentName, ValueLimit] = Field(default_factory=dict)
+    total: Total | None = None
 
 
 @router.get("/grants")
@@ -112,7 +121,8 @@ async def preview_grant(body: PreviewBody, services: ServicesDep, _principal: Re
 
     With the number of recent calls of the tool that it would have allowed.
     """
-    return await grants.preview(services, body.request_id, list(body.open))
+    options = grants.PatternOptions(leave_open=body.open, within=body.within, total=body.total)
+    return await grants.preview(services, body.request_id, options)
 
 
 @router.get("/grants/{grant_id}")
@@ -133,7 +143,7 @@ async def revoke_grant(grant_id: GrantId, services: ServicesDep, principal: Oper
 
 def _pattern(body: GrantBody) -> GrantPattern:
     try:
-        return GrantPattern(tool=body.tool, fixed=body.pattern.fixed, open=body.pattern.open)
+        return GrantPattern(tool=body.tool, **dict(body.pattern))
     except ValidationError as error:
         message = describe_validation(error).removeprefix("arguments: ")
         problem = [{"pointer": "/pattern", "message": message}]

@@ -17,9 +17,11 @@ from turngate.cli.main import app
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
+from turngate.domain.policy.totals import Share, Total
 from turngate.store import tables
 from turngate.store.clock import as_text, now
 from turngate.store.events import events
+from turngate.store.policy import totals
 
 PATTERN = {"fixed": {"cents": 5}, "open": ["note"]}
 FOR_AGENT = {"tool": "pay", "pattern": PATTERN, "scope": "agent", "agent": "agent"}
@@ -109,6 +111,11 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"expires_after_seconds": 90 * 86_400 + 1}, "/expires_after_seconds"),
     ({"tool": "no tool"}, "/tool"),
     ({"pattern": {"fixed": {"a": 1}, "closed": []}}, "/pattern/closed"),
+    ({"pattern": {"within": {"command": {"op": "starts_with", "value": "git "}}}}, "/pattern"),
+    ({"pattern": {"within": {"a": {"op": "le", "value": "x"}}}}, "/pattern/within/a"),
+    ({"pattern": {"within": {"a": {"op": "glob", "value": "x"}}}}, "/pattern/within/a/op"),
+    ({"pattern": {"open": ["a"], "total": {"at": "/b", "most": 1, "per": "day"}}}, "/pattern"),
+    ({"pattern": {"open": ["a"], "total": {"at": "/a", "most": 0, "per": "day"}}}, "/pattern/total/most"),
 ]
 TAKEN_APART = ['{"a": 1, "a": 2}', '{"a": {"b": 1, "b": 2}}', '{"a": 1e999}', '{"a": NaN}']
 
@@ -128,6 +135,31 @@ async def test_a_grant_that_does_not_fit_is_refused(idle: Api) -> None:
     assert await audited(idle) == []
 
 
+async def test_a_grant_with_limits_says_how_much_of_its_total_is_used(idle: Api) -> None:
+    """Limits and total are stored as they were sent, in words too; the list and the grant's page say what is used."""
+    total = {"at": "/cents", "most": 100.5, "per": "week"}
+    within = {"cents": {"op": "between", "value": [1, 50]}, "to": {"op": "starts_with", "value": "acct-"}}
+    grant = (await post(idle.operator, pattern={"within": within, "open": ["note"], "total": total})).json()
+    assert grant["says"] == (
+        'pay with cents from 1 to 50, to beginning with "acct-", any note, and no other argument, '
+        "up to a total of 100.5 at /cents per week (UTC)"
+    )
+    assert (grant["pattern"]["within"], grant["pattern"]["total"], grant["total_used"]) == (within, total, "0")
+    week = Total.model_validate(total)
+    async with idle.stack.database.write() as conn:
+        share = Share(meter=week.meter(f"grant:{grant['id']}"), total=week, units=90_250_000)
+        assert await totals.take(conn, share)
+    listed = (await idle.operator.get("/api/v1/grants")).json()["items"]
+    assert [each["total_used"] for each in listed] == ["90.25"]
+    assert (await idle.operator.get(f"/api/v1/grants/{grant['id']}")).json()["total_used"] == "90.25"
+    body = {"tool": "pay", "args": {"cents": 11, "to": "acct-1"}, "agent": "agent"}
+    explained = (await idle.operator.post("/api/v1/policy/explain", json=body)).json()
+    assert (explained["answer"], explained["grants"][0]["covers"]) == ("ask", False)
+    assert explained["grants"][0]["why"].endswith("of which 90.25 is used")
+    body["args"] = {"cents": 10, "to": "acct-1"}
+    assert (await idle.operator.post("/api/v1/policy/explain", json=body)).json()["grant_id"] == grant["id"]
+
+
 @pytest.mark.exhaustive
 async def test_a_preview_says_what_would_be_granted(api: Api) -> None:
     """The exact pattern in words and JSON, and how many recorded calls of the tool it covers, by scope."""
@@ -140,7 +172,7 @@ async def test_a_preview_says_what_would_be_granted(api: Api) -> None:
         return answer.json()
 
     exact = await previewed()
-    assert exact["pattern"] == {"tool": "pay", "fixed": {"cents": 777}, "open": []}
+    assert exact["pattern"] == {"tool": "pay", "fixed": {"cents": 777}, "within": {}, "open": [], "total": None}
     assert exact["says"] == "pay with cents exactly 777, and no other argument"
     assert exact["would_have_covered"] == {"run": 1, "agent": 2, "everyone": 2}
     assert exact["ungrantable"] is None
@@ -148,6 +180,11 @@ async def test_a_preview_says_what_would_be_granted(api: Api) -> None:
     assert free["says"] == "pay with any cents, and no other argument"
     assert free["would_have_covered"]["everyone"] == free["looked_at"] >= 2
     assert (await previewed(422, open=["nothing"]))["errors"][0]["pointer"] == "/open"
+    limits = {"cents": {"op": "between", "value": [700, 800]}}
+    limited = await previewed(within=limits, total={"at": "/cents", "most": 2_000, "per": "day"})
+    says = "pay with cents from 700 to 800, and no other argument, up to a total of 2000 at /cents per day (UTC)"
+    assert (limited["says"], limited["would_have_covered"]["everyone"]) == (says, 2)
+    assert (await previewed(422, within={"nothing": limits["cents"]}))["errors"][0]["pointer"] == "/within"
     shared = await api.gated("pay_shared 5")
     refused = await api.operator.post("/api/v1/grants/preview", json={"request_id": shared["id"]})
     assert "four-eyes" in refused.json()["ungrantable"]
@@ -197,6 +234,17 @@ async def test_a_grant_is_created_and_revoked_in_a_terminal(api: Api, monkeypatc
     assert (await run("grants", "revoke", grant_id)).exit_code == 1
     assert grant_id not in (await run("grants")).stdout
     assert grant_id in (await run("grants", "--all", "--json")).stdout
+
+    request = await api.gated("pay 889")
+    ranged = ("decide", request["id"], "approve", "--grant", "run", "--yes", "--range")
+    assert "FROM..TO" in (await run(*ranged, "cents=889")).output
+    assert "no argument 'pence'" in (await run(*ranged, "pence=1..900")).output
+    done = await run(*ranged, "cents=1..900", "--total", "cents=1000.5/day")
+    assert done.exit_code == 0, done.output
+    says = "pay with cents from 1 to 900, and no other argument, up to a total of 1000.5 at /cents per day (UTC)"
+    assert says in done.output
+    (line,) = [line for line in (await run("grants")).stdout.splitlines() if "from 1 to 900" in line]
+    assert line.split("\t")[2] == "0/1, total 0"
 
 
 async def test_the_client_covers_grants(idle: Api) -> None:

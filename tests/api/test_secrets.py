@@ -244,6 +244,25 @@ async def test_a_grant_never_holds_a_secret(vault: Api) -> None:
     assert (refused.status_code, "leave that argument open" in refused.text) == (422, True), refused.text
 
 
+async def test_limits_of_a_grant_do_not_tell_what_a_secret_is(vault: Api) -> None:
+    """No argument with a secret can have a limit, and no past calls are counted: either would tell, guess by guess."""
+    request = await vault.gated("plain log in")
+    exact = (await vault.operator.post("/api/v1/grants/preview", json={"request_id": request["id"]})).json()
+    fixed = exact["pattern"]["fixed"]
+    secret = [name for name, value in fixed.items() if "⟦secret" in json.dumps(value, ensure_ascii=False)]
+    assert secret
+    free = [name for name in fixed if name != secret[0]]
+    for guess in (PASSWORD[:1], "~"):
+        within = {secret[0]: {"op": "starts_with", "value": guess}}
+        body = {"request_id": request["id"], "open": free, "within": within}
+        preview = (await vault.operator.post("/api/v1/grants/preview", json=body)).json()
+        assert (preview["looked_at"], preview["would_have_covered"]["everyone"]) == (0, 0)
+        assert "trying limits would tell what it is" in preview["ungrantable"]
+        pattern = {"tool": request["tool_name"], "open": free, "within": within}
+        refused = await vault.decide(request, "approve", grant={"pattern": pattern, "scope": "run", "max_uses": 1})
+        assert (refused.status_code, "trying limits would tell" in refused.text) == (422, True), refused.text
+
+
 async def test_arguments_that_do_not_fit_are_masked_too(vault: Api, person: httpx.AsyncClient) -> None:
     """A call that planning closed keeps its tool's declaration: the complaint quotes the secret, the page does not."""
     run = await finished(vault, await vault.start("bad log in"))

@@ -111,7 +111,7 @@ async def test_a_grant_displays_its_pattern_before_it_is_saved(site, open_page):
     request = await site.gated("refund", refund("granted", 5))
     page = await open_page(f"/requests/{request.id}", **NO_SCRIPT)
     await page.locator("#grant summary").click()
-    await page.locator("#grant").get_by_label("cents").check()
+    await page.locator("#grant").get_by_label("cents", exact=True).select_option("open")
     await page.locator("#grant-scope").select_option("agent")
     await page.locator("#grant-uses").fill("2")
     await page.get_by_role("button", name="Show exactly what this would allow").click()
@@ -135,6 +135,46 @@ async def test_a_grant_displays_its_pattern_before_it_is_saved(site, open_page):
     async with site.stack.database.write() as conn:
         for each in await grants.active(conn):
             assert each.uses == 1
+            await grants.revoke(conn, each.id, by="ada")
+
+
+@pytest.mark.parametrize("options", [{}, NO_SCRIPT], ids=["script", "no-script"])
+async def test_a_grant_has_limits_and_a_total(site, open_page, options):
+    """The form takes a range, a beginning and a total; what they mean is displayed first, and a mistake says what it is."""
+    mark = f"limits-{len(options)}"
+    request = await site.gated("refund", refund(f"{mark}/a", 5))
+    page = await open_page(f"/requests/{request.id}", **options)
+    await page.locator("#grant summary").click()
+    form = page.locator("#grant form")
+    await form.get_by_label("cents", exact=True).select_option("range")
+    await form.get_by_label("cents from", exact=True).fill("1")
+    await form.get_by_label("cents to", exact=True).fill("5OO")
+    await form.get_by_label("order", exact=True).select_option("prefix")
+    await form.get_by_label("order begins with", exact=True).fill(f"{mark}/")
+    await expect(form.get_by_label("order one of", exact=True)).to_be_hidden()
+    await form.get_by_label("Total of").select_option("cents")
+    await form.get_by_label("at most").fill("600.5")
+    await page.locator("#grant-scope").select_option("agent")
+    await page.get_by_role("button", name="Show exactly what this would allow").click()
+    await expect(form).to_contain_text("a plain number, such as 500 or 12.50: not '5OO'")
+    await form.get_by_label("cents to", exact=True).fill("500")
+    await page.get_by_role("button", name="Show exactly what this would allow").click()
+    pattern = page.locator("#pattern")
+    await expect(pattern).to_contain_text("cents from 1 to 500")
+    await expect(pattern).to_contain_text(f'order beginning with "{mark}/"')
+    await expect(pattern).to_contain_text("up to a total of 600.5 at /cents per day (UTC)")
+    assert (await site.now(request)).status == "pending"
+    await page.get_by_role("button", name="Approve, and allow exactly these").click()
+    await expect(page.locator("#decision")).to_contain_text("Approved by ada")
+    await site.ended(request)
+    fits = await site.start("refund", refund(f"{mark}/b", 500))
+    await site.stack.ended(fits)
+    beyond = await site.gated("refund", refund(f"{mark}/c", 101))
+    assert "and is not any more" in beyond.reason
+    await page.goto("/grants")
+    await expect(page.locator(".rows")).to_contain_text("500 in this day")
+    async with site.stack.database.write() as conn:
+        for each in await grants.active(conn):
             await grants.revoke(conn, each.id, by="ada")
 
 

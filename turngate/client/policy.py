@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from turngate.client.calls import Call, change, get, key_or_new, model, post, segment, with_member, without_none
 from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.policy.limits import ValueLimit
+from turngate.domain.policy.totals import Total
 from turngate.wire.orders import PolicyQuestion, RuleOrder
 from turngate.wire.policy import (
     Explanation,
@@ -104,12 +106,23 @@ def get_grant(grant_id: str) -> Call[GrantDetail]:
     return get(f"/grants/{segment(grant_id)}", model(GrantDetail))
 
 
-def preview_grant(request_id: str, *, open_arguments: Sequence[str] = ()) -> Call[GrantPreview]:
+def preview_grant(
+    request_id: str,
+    *,
+    open_arguments: Sequence[str] = (),
+    within: Mapping[str, ValueLimit] | None = None,
+    total: Total | None = None,
+) -> Call[GrantPreview]:
     """Return the exact pattern that a request's call would be granted by. Changes nothing.
 
-    ``open_arguments``: those that may have any value.
+    ``open_arguments``: those that may have any value. ``within``: argument → its limit. ``total``: of all calls.
     """
-    return post("/grants/preview", model(GrantPreview), {"request_id": request_id, "open": list(open_arguments)})
+    body: dict[str, Any] = {"request_id": request_id, "open": list(open_arguments)}
+    if within:
+        body["within"] = {name: limit.model_dump(mode="json") for name, limit in within.items()}
+    if total is not None:
+        body["total"] = total.model_dump(mode="json")
+    return post("/grants/preview", model(GrantPreview), body)
 
 
 def create_grant(

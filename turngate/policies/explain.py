@@ -20,7 +20,7 @@ from turngate.domain.policy.confined import always_asked
 from turngate.domain.policy.facts import CallFacts, Finding
 from turngate.domain.policy.grants import Grant, GrantPattern, same_json
 from turngate.domain.policy.policy import FactsOf, Policy, Rule, Verdict, VerdictKind, evaluate, grant_answers
-from turngate.domain.policy.totals import rule_owner, text_of_units
+from turngate.domain.policy.totals import grant_owner, rule_owner, text_of_units
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.requests import UnattendedAsks
 from turngate.domain.tools.known_tools import is_ask_unknown
@@ -136,7 +136,7 @@ def explain(
             for place, (each, finding) in enumerate(findings)
         ],
         grants=[
-            _grant_finding(grant, call, facts().arguments, findings)
+            _grant_finding(grant, call, seen, findings, used or {})
             for grant in grants
             if grant.pattern.tool == call.tool.name
         ],
@@ -194,29 +194,40 @@ def examine(rule: Rule, *, tool: str, agent: str, facts: CallFacts) -> Finding:
 
 
 def in_words(pattern: GrantPattern) -> str:
-    """Return a pattern as a sentence's part: every argument with its one value, and those of any value."""
-    if not pattern.fixed and not pattern.open:
+    """Return a pattern as a sentence's part: what it says of every argument, and its total."""
+    conditions = pattern.conditions
+    if not conditions:
         return f"{pattern.tool} without arguments"
-    fixed = [f"{name} exactly {_as_json(value)}" for name, value in pattern.fixed.items()]
-    free = [f"any {name}" for name in pattern.open]
-    return f"{pattern.tool} with {', '.join([*fixed, *free])}, and no other argument"
+    arguments = ", ".join(f"{name} {words}" if words else f"any {name}" for name, words in conditions)
+    total = "" if pattern.total is None else f", up to {pattern.total.words}"
+    return f"{pattern.tool} with {arguments}, and no other argument{total}"
 
 
-def why_not(pattern: GrantPattern, tool: str, arguments: JsonValue) -> str | None:
+def why_not(pattern: GrantPattern, tool: str, arguments: JsonValue, decoded: JsonValue = None) -> str | None:
     """Return why a call does not fit a pattern; None when it does, as :meth:`GrantPattern.fits` says."""
     if tool != pattern.tool:
         return f"it is about the tool {pattern.tool}"
     if not isinstance(arguments, dict):
         return "the arguments are no JSON object"
-    unnamed = [name for name in arguments if name not in pattern.fixed and name not in pattern.open]
+    unnamed = [name for name in arguments if name not in {*pattern.fixed, *pattern.within, *pattern.open}]
     if unnamed:
         return f"it does not name the argument {unnamed[0]}"
-    for name, value in pattern.fixed.items():
+    for name in (*pattern.fixed, *pattern.within):
         if name not in arguments:
             return f"it wants the argument {name}, and the call has none"
+    for name, value in pattern.fixed.items():
         if not same_json(arguments[name], value):
             return f"it wants {name} to be exactly {_as_json(value)}"
-    return None
+    for name, limit in pattern.within.items():
+        if not limit.covers(arguments[name]):
+            return f"it wants {name} {limit.words}"
+    return None if pattern.fits(tool, arguments, decoded) else _why_unclear(pattern)
+
+
+def _why_unclear(pattern: GrantPattern) -> str:
+    if pattern.total is None:
+        return "the tool reads a value otherwise than it is written"
+    return f"{pattern.total.at} isn't a plain number of at least 0, which its total could count"
 
 
 def _decisive(name: str, answer: VerdictKind, findings: Sequence[tuple[PlacedRule, Finding]]) -> int | None:
@@ -238,10 +249,14 @@ def _may_give(rule: Rule, finding: Finding, answer: VerdictKind) -> bool:
 
 
 def _grant_finding(
-    grant: Grant, call: AskedCall, arguments: JsonValue, findings: Sequence[tuple[PlacedRule, Finding]]
+    grant: Grant,
+    call: AskedCall,
+    facts: CallFacts,
+    findings: Sequence[tuple[PlacedRule, Finding]],
+    used: Mapping[str, int],
 ) -> GrantFinding:
-    why = _out_of_scope(grant, call) or why_not(grant.pattern, call.tool.name, arguments)
-    why = why or _outranked(grant, call, findings)
+    why = _out_of_scope(grant, call) or why_not(grant.pattern, call.tool.name, facts.arguments, facts.decoded)
+    why = why or _without_room(grant, facts, used) or _outranked(grant, call, findings)
     return GrantFinding(
         id=grant.id,
         scope=grant.scope,
@@ -258,6 +273,18 @@ def _out_of_scope(grant: Grant, call: AskedCall) -> str | None:
     return f"it is for the run {grant.run_id}" if grant.scope == "run" else f"it is for the agent {grant.agent}"
 
 
+def _without_room(grant: Grant, facts: CallFacts, used: Mapping[str, int]) -> str | None:
+    """Return why a call that fits a grant's pattern doesn't fit into its total; None if it does."""
+    total = grant.pattern.total
+    share = None if total is None else total.share_of(grant_owner(grant.id), facts.arguments, facts.decoded)
+    if total is None or share is None:
+        return None
+    before = used.get(share.meter, 0)
+    if before + share.units <= total.units:
+        return None
+    return f"it allows {total.words}, of which {text_of_units(before)} is used"
+
+
 def _outranked(grant: Grant, call: AskedCall, findings: Sequence[tuple[PlacedRule, Finding]]) -> str | None:
     """Return what comes before a grant whose pattern the call fits; None when it lets the call through."""
     if call.tool.kind == "interaction":
@@ -271,7 +298,11 @@ def _outranked(grant: Grant, call: AskedCall, findings: Sequence[tuple[PlacedRul
             return f"the rule {each.rule.name!r} denies the call"
         if not grant_answers(grant, each.rule, starters=call.starters):
             return f"it does not answer the rule {each.rule.name!r}, which asks"
-    if call.tool.confinement is not None and call.tool.confinement(call.known_params).always_asks:
+    if call.tool.confinement is None:
+        return None
+    if grant.pattern.has_prefix:
+        return "the tool starts processes, and a command isn't judged by its beginning"
+    if call.tool.confinement(call.known_params).always_asks:
         return "a call that runs unconfined, or asks for the network, needs a person each time"
     return None
 

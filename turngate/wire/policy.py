@@ -227,6 +227,7 @@ class GrantView(View):
     """A grant. ``uses`` of ``max_uses`` calls went through. ``ended``: why it no longer applies; None: it is active.
 
     ``says``: the exact pattern in words. ``request_id``: the request whose decision created it; None: none did.
+    ``total_used``: what its calls of this window come to; None: it has no total.
     """
 
     id: str
@@ -245,6 +246,7 @@ class GrantView(View):
     revoked_at: str | None
     revoked_by: str | None
     ended: Literal["revoked", "expired", "used_up"] | None
+    total_used: str | None = None
 
 
 class GrantUseView(View):

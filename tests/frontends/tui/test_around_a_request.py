@@ -100,6 +100,32 @@ async def test_a_grant_is_displayed_before_it_is_saved(api: Api) -> None:
     ]
 
 
+async def test_a_grant_with_a_range_and_a_total_is_displayed_before_it_is_saved(api: Api) -> None:
+    """The dialog takes both in one line each; what can't be read is complained about, and nothing is sent."""
+    request = await api.gated("pay 42")
+    async with person_at(api, size=(100, 40)) as person:
+        await person.sees("1 waits")
+        await person.opens()
+        await person.press("g")
+        await person.sees("exactly 42")
+        await person.at("grant-0-0")
+        await person.press("right")
+        await person.press("right")
+        await person.put("grant-5-0", "40")
+        await person.press("ctrl+s")
+        await person.sees("a range is written as FROM..TO")
+        await person.put("grant-5-0", "40..50")
+        await person.put("grant-6", "cents=99.5/week")
+        await person.press("ctrl+s")
+        screen = await person.sees("with cents from 40 to 50")
+        assert "up to a total of 99.5 at /cents per week (UTC)," in screen
+        await person.twice("a")
+        await person.sees("approved by ada")
+        assert (await person.decided(request))["status"] == "approved"
+    (grant,) = (await api.operator.get("/api/v1/grants")).json()["items"]
+    assert (grant["pattern"]["within"], grant["total_used"]) == ({"cents": {"op": "between", "value": [40, 50]}}, "0")
+
+
 @pytest.mark.exhaustive
 async def test_a_grant_is_revoked_by_two_presses_on_the_same_one(api: Api) -> None:
     """`r r` in the list ends the marked grant; if another one is marked at the second press, nothing ends."""

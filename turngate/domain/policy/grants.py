@@ -1,20 +1,24 @@
-"""Grants: "approve calls like this", with an exact pattern. Pure; the store keeps them, policy asks them.
+"""Grants: "approve calls like this", with a pattern. Pure; the store keeps them, policy asks them.
 
-A pattern names every argument. Each is either fixed to one value or open; a call with an argument the pattern does not
-name never fits, so a parameter that is added to a tool later is not waved through.
+A pattern names every argument. Each is either fixed to one value, within a limit, or open; a call with an argument the pattern
+does not name never fits, so a parameter that is added to a tool later is not waved through.
 """
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from turngate.domain.errors import InvalidInputError
+from turngate.domain.policy.limits import COMMANDS, ValueLimit
 from turngate.domain.policy.terms import Role
-from turngate.domain.text.json_pointers import Ambiguous, decode_arguments
+from turngate.domain.policy.totals import Total
+from turngate.domain.text.json_pointers import Ambiguous, decode_arguments, tokens_of
 
 GrantScope = Literal["run", "agent", "everyone"]
 
@@ -23,34 +27,75 @@ MAX_GRANT_USES: Final = 10_000
 
 
 class GrantPattern(BaseModel):
-    """Which calls of a tool a grant covers. ``fixed``: argument → its one value; ``open``: arguments of any value."""
+    """Which calls of a tool a grant covers.
+
+    ``fixed``: argument → its one value; ``within``: argument → which values it may have; ``open``: arguments of any value.
+    ``total``: how much these calls may come to; beyond it they are judged as if the grant did not exist.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     tool: str = Field(min_length=1)
     fixed: dict[str, JsonValue] = {}
+    within: dict[str, ValueLimit] = {}
     open: list[str] = []
+    total: Total | None = None
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> GrantPattern:
         """Refuse a pattern that would be kept otherwise than it was given, or that contradicts itself."""
-        both = [name for name in self.open if name in self.fixed]
-        if both:
-            raise ValueError(f"the argument {both[0]!r} is fixed to a value or open, not both")
         if len(set(self.open)) != len(self.open):
             raise ValueError("an argument is open twice: name it once")
+        named = [*self.fixed, *self.within, *self.open]
+        both = next((name for name in named if named.count(name) > 1), None)
+        if both is not None:
+            raise ValueError(f"the argument {both!r} is fixed to a value, within a limit, or open: one of them")
         for name, value in self.fixed.items():
             if not _is_finite(value):
                 raise ValueError(f"the argument {name!r} holds a number that is infinite or NaN, which is no JSON")
         return self
 
-    def fits(self, tool: str, arguments: JsonValue) -> bool:
-        """Tell whether a call is one of these: the same tool, each fixed argument the same JSON value, nothing unnamed."""
+    @model_validator(mode="after")
+    def _limits_what_can_be_limited(self) -> GrantPattern:
+        """Refuse a beginning of a command, which would let anything run after it, and a total over nothing."""
+        for name, limit in self.within.items():
+            if limit.op == "starts_with" and name.casefold() in COMMANDS:
+                raise ValueError("a command isn't judged by its beginning: use a policy rule with command = [...]")
+        if self.total is not None and tokens_of(self.total.at)[0] not in {*self.fixed, *self.within, *self.open}:
+            raise ValueError(f"the total is over {self.total.at}, and the pattern has no such argument")
+        return self
+
+    @property
+    def conditions(self) -> list[tuple[str, str]]:
+        """What it says of each argument, for people: its name, and which values it may have; empty: any."""
+        fixed = [(name, f"exactly {json.dumps(value, ensure_ascii=False)}") for name, value in self.fixed.items()]
+        limited = [(name, limit.words) for name, limit in self.within.items()]
+        return [*fixed, *limited, *((name, "") for name in self.open)]
+
+    @property
+    def has_prefix(self) -> bool:
+        """Whether an argument is judged by its beginning."""
+        return any(limit.op == "starts_with" for limit in self.within.values())
+
+    def fits(self, tool: str, arguments: JsonValue, decoded: JsonValue = None) -> bool:
+        """Tell whether a call is one of these.
+
+        It has the same tool, each fixed argument the same JSON value, the others within their limits, nothing unnamed, and an
+        amount that the total can count. ``decoded``: the arguments as the tool reads them, which have to be within the limits,
+        too; None: not otherwise.
+        """
         if tool != self.tool or not isinstance(arguments, dict):
             return False
-        if not set(arguments) <= {*self.fixed, *self.open}:
+        if not set(arguments) <= {*self.fixed, *self.within, *self.open}:
             return False
-        return all(name in arguments and same_json(arguments[name], value) for name, value in self.fixed.items())
+        if not all(name in arguments and same_json(arguments[name], value) for name, value in self.fixed.items()):
+            return False
+        if self.total is not None and self.total.share_of("", arguments, decoded) is None:
+            return False
+        return self._is_within(arguments) and (not isinstance(decoded, dict) or self._is_within(decoded))
+
+    def _is_within(self, arguments: Mapping[str, JsonValue]) -> bool:
+        return all(name in arguments and limit.covers(arguments[name]) for name, limit in self.within.items())
 
     def fits_text(self, tool: str, raw_input: str) -> bool:
         """As :meth:`fits`, for arguments as exact text; text that is no strict JSON fits nothing."""
@@ -98,24 +143,45 @@ class Grant(BaseModel):
         return self.run_id == run_id if self.scope == "run" else self.agent == agent
 
 
-def exact_pattern(tool: str, arguments: JsonValue, *, open_arguments: list[str] | None = None) -> GrantPattern:
-    """Return the pattern of calls with these arguments, where ``open_arguments`` may have any value.
+def exact_pattern(
+    tool: str,
+    arguments: JsonValue,
+    *,
+    open_arguments: list[str] | None = None,
+    within: Mapping[str, ValueLimit] | None = None,
+    total: Total | None = None,
+) -> GrantPattern:
+    """Return the pattern of calls with these arguments.
+
+    ``open_arguments`` may have any value, those of ``within`` the values that their limits cover.
 
     Raises:
-        InvalidInputError: the arguments are no JSON object, an open one is not among them, or one that is to be fixed has
-            no value that could be kept (a key given twice, a fraction with more digits than a number can hold).
+        InvalidInputError: the arguments are no JSON object, an open or limited one is not among them, or one that is to be
+            fixed has no value that could be kept (a key given twice, a fraction with more digits than a number can hold).
     """
     if not isinstance(arguments, dict):
         raise InvalidInputError("a grant needs a call whose arguments are a JSON object", code="invalid_grant")
-    unknown = [name for name in open_arguments or () if name not in arguments]
+    limits = within or {}
+    unknown = [name for name in (*(open_arguments or ()), *limits) if name not in arguments]
     if unknown:
-        raise InvalidInputError(f"the call has no argument {unknown[0]!r} to leave open", code="invalid_grant")
-    free = set(open_arguments or ())
-    return GrantPattern(
-        tool=tool,
-        fixed={name: _pattern_value(name, value) for name, value in arguments.items() if name not in free},
-        open=[name for name in arguments if name in free],
-    )
+        raise InvalidInputError(f"the call has no argument {unknown[0]!r} to leave open or limit", code="invalid_grant")
+    free = {*(open_arguments or ())}
+    try:
+        return GrantPattern(
+            tool=tool,
+            fixed={
+                name: _pattern_value(name, value) for name, value in arguments.items() if name not in {*free, *limits}
+            },
+            within={name: limits[name] for name in arguments if name in limits},
+            open=[name for name in arguments if name in free],
+            total=total,
+        )
+    except ValidationError as error:
+        raise InvalidInputError(_first_problem(error), code="invalid_grant") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    return error.errors()[0]["msg"].removeprefix("Value error, ")
 
 
 def same_json(one: JsonValue, other: JsonValue) -> bool:

@@ -26,7 +26,7 @@ from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.matchers import Matchers
 from turngate.domain.policy.terms import HIGH_RISK_GRACE_SECONDS, AskTerms
-from turngate.domain.policy.totals import Share, Total, rule_owner
+from turngate.domain.policy.totals import Share, Total, grant_owner, rule_owner
 from turngate.domain.tools.failures import describe_validation
 from turngate.domain.tools.tool import Tool
 
@@ -292,13 +292,22 @@ class _Case:
         able = [grant for grant in self.grants if self._is_able(grant)]
         if not able:
             return None
-        arguments = self.facts().arguments
-        return next((grant for grant in able if grant.pattern.fits(self.tool.name, arguments)), None)
+        facts, name = self.facts(), self.tool.name
+        fitting = (grant for grant in able if grant.pattern.fits(name, facts.arguments, facts.decoded))
+        return next((grant for grant in fitting if grant.pattern.total is None or self.grant_share(grant)), None)
+
+    def grant_share(self, grant: Grant) -> Share | None:
+        """Return what the call adds to a grant's total; None where it has none, or no room for the call."""
+        total = grant.pattern.total
+        share = None if total is None else self.share(total, grant_owner(grant.id))
+        return share if share is not None and share.fits and share.meter not in self.spent else None
 
     def _is_able(self, grant: Grant) -> bool:
         """Tell whether the grant is for this tool, run and agent and overrides every rule that asks."""
         if grant.pattern.tool != self.tool.name or not grant.covers(run_id=self.run_id, agent=self.agent):
             return False
+        if grant.pattern.has_prefix and self.tool.confinement is not None:
+            return False  # it starts processes, and a command isn't judged by its beginning (DESIGN §6)
         return all(grant_answers(grant, rule, starters=self.starters) for rule in self.matching("ask"))
 
     def share(self, total: Total, owner: str) -> Share | None:
@@ -385,7 +394,14 @@ def _grants(case: _Case) -> Verdict | None:
     if grant is None:
         return None
     reason = f"{grant.created_by} granted calls like this."
-    return Verdict(answer="allow", rule=f"grant:{grant.id}", reason=reason, risk=case.risk, grant_id=grant.id)
+    return Verdict(
+        answer="allow",
+        rule=f"grant:{grant.id}",
+        reason=reason,
+        risk=case.risk,
+        grant_id=grant.id,
+        share=case.grant_share(grant),
+    )
 
 
 def _allow_rules(case: _Case) -> Verdict | None:

@@ -101,6 +101,11 @@ def rule_owner(name: str) -> str:
     return f"rule:{name}"
 
 
+def grant_owner(grant_id: str) -> str:
+    """Return whose total that of a grant is."""
+    return f"grant:{grant_id}"
+
+
 def units_of(number: Decimal | None) -> int | None:
     """Return an amount in units; None if it is below 0, too large, or has more decimals than are counted."""
     if number is None or not 0 <= number <= MAX_MOST:

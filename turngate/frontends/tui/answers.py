@@ -13,7 +13,9 @@ from textual.app import App
 
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant
+from turngate.domain.policy.limits import LimitKind, ValueLimit, parse_limit, parse_total
 from turngate.domain.requests import Resolution
+from turngate.domain.text.json_pointers import decode_arguments
 from turngate.frontends.tui.dialogs import AskDialog, ConfirmDialog
 from turngate.frontends.tui.form_dialog import FormDialog, FormSpec
 from turngate.frontends.tui.form_model import Control, Draft, Draw, Field, Group, choice_of, form_for
@@ -173,6 +175,12 @@ FOR_ADMINS: Final = (("everyone", "every agent"),)
 REACH: Final = {"run": "in this run", "agent": "in every run of this agent", "everyone": "in every run of every agent"}
 VALUE_CHARS: Final = 60
 OPEN: Final = "anything"
+LIMITS: Final = (
+    ("range", "a range: see limits"),
+    ("one_of", "one of a list: see limits"),
+    ("prefix", "a beginning: see limits"),
+)
+LIMIT_HELP: Final = "FROM..TO, or a list A,B, or a beginning"
 
 
 def grant_form(session: Session, request: RequestDetail, send: Callable[[str], Awaitable[Sent]]) -> FormSpec:
@@ -192,12 +200,13 @@ def grant_form(session: Session, request: RequestDetail, send: Callable[[str], A
 
 
 def _fields(session: Session, request: RequestDetail) -> Iterator[Field]:
+    values = argument_values(request.input)
     arguments = tuple(
         replace(
-            choice_of(name, [("fixed", f"exactly {clipped(plain_line(value), VALUE_CHARS)}"), ("open", OPEN)]),
+            choice_of(name, [("fixed", f"exactly {clipped(plain_line(value), VALUE_CHARS)}"), ("open", OPEN), *LIMITS]),
             name=f"grant-0-{place}",
         )
-        for place, (name, value) in enumerate(argument_values(request.input))
+        for place, (name, value) in enumerate(values)
     )
     if arguments:
         yield Group(name="grant-0", key="arguments", fields=arguments)
@@ -219,15 +228,30 @@ def _fields(session: Session, request: RequestDetail) -> Iterator[Field]:
         ),
     )
     yield from (replace(each, name=f"grant-{place}") for place, each in enumerate(own, 1))
+    if arguments:
+        limits = tuple(
+            _optional_line(f"grant-5-{place}", name, LIMIT_HELP) for place, (name, _value) in enumerate(values)
+        )
+        yield Group(name="grant-5", key="limits", fields=limits)
+        yield _optional_line(
+            "grant-6", "total", "ARGUMENT=MOST/day (or hour, or week): beyond it, the grant doesn't apply"
+        )
+
+
+def _optional_line(name: str, key: str, description: str) -> Control:
+    return Control(name=name, key=key, kind="line", text="", required=False, description=description)
 
 
 async def confirm_grant(app: App[object], session: Session, request: RequestDetail, args: str) -> Sent:
     """Show exactly what the form would allow, and approve with it once the person has seen all of it and says so."""
     form: dict[str, Any] = json.loads(args)
-    free = [name for name, how in form.get("arguments", {}).items() if how == "open"]
+    chosen = form.get("arguments", {})
+    free = [name for name, how in chosen.items() if how == "open"]
     try:
-        preview = await session.client.preview_grant(request.id, open_arguments=free)
-        if preview.pattern is None:
+        total = parse_total(form["total"]) if form.get("total") else None
+        within = _within(request, chosen, form.get("limits", {}))
+        preview = await session.client.preview_grant(request.id, open_arguments=free, within=within, total=total)
+        if preview.pattern is None or preview.ungrantable is not None:
             return Sent(taken=False, words=f"No grant can answer calls like this: {preview.ungrantable}.")
         wanted = _wanted(form, preview)
     except TurngateError as error:
@@ -238,6 +262,18 @@ async def confirm_grant(app: App[object], session: Session, request: RequestDeta
 
     dialog = ConfirmDialog("approve, and allow exactly this", pattern_text(wanted, preview), decide)
     return await app.push_screen_wait(dialog) or Sent(taken=False, words="Not confirmed; nothing was sent.")
+
+
+def _within(request: RequestDetail, chosen: dict[str, str], limits: dict[str, str]) -> dict[str, ValueLimit]:
+    """Return argument → the limit that the form says. Raises InvalidInputError."""
+    decoded = decode_arguments(request.input)
+    values = decoded if isinstance(decoded, dict) else {}
+    kinds: dict[str, LimitKind] = {"range": "range", "one_of": "one_of", "prefix": "prefix"}
+    return {
+        name: parse_limit(kinds[how], values.get(name), limits.get(name, ""))
+        for name, how in chosen.items()
+        if how in kinds
+    }
 
 
 def _wanted(form: dict[str, Any], preview: GrantPreview) -> WantedGrant:
@@ -263,14 +299,15 @@ def pattern_text(wanted: WantedGrant, preview: GrantPreview) -> Folded:
         at("", ("This is what would run without asking:", "bold")),
         at("  ", ("calls of ", "dim"), (plain_line(pattern.tool), "bold")),
     ]
-    for name, value in pattern.fixed.items():
-        exactly = json.dumps(value, ensure_ascii=False)
-        lines.append(at("  ", ("with ", "dim"), plain_line(name), (" exactly ", "dim"), plain_line(exactly)))
-    lines.extend(
-        at("  ", ("with ", "dim"), plain_line(name), (" anything at all", "bold yellow")) for name in pattern.open
-    )
+    for name, words in pattern.conditions:
+        if words:
+            lines.append(at("  ", ("with ", "dim"), plain_line(name), " ", plain_line(words)))
+        else:
+            lines.append(at("  ", ("with ", "dim"), plain_line(name), (" anything at all", "bold yellow")))
     times = "once" if wanted.max_uses == 1 else f"{wanted.max_uses:,} times"
     lines.append(at("  ", "and no other argument,"))
+    if pattern.total is not None:
+        lines.append(at("  ", "up to ", plain_line(pattern.total.words), ","))
     lines.append(
         at("  ", (REACH[wanted.scope], "bold"), f", at most {times}, for {span(wanted.expires_after_seconds)}.")
     )

@@ -155,6 +155,7 @@ def _detail(grant: GrantDetail) -> Folded:
         at("  ", plain_line(grant.says)),
         at("  ", _reach(grant)),
         at("  ", ("used ", "dim"), f"{grant.uses:,} of {grant.max_uses:,} times"),
+        *([] if grant.total_used is None else [at("  ", ("total so far ", "dim"), grant.total_used)]),
         at("  ", _status(grant)),
         at("  ", ("made by ", "dim"), f"{plain_line(grant.created_by, 100)} {ago(grant.created_at)} ago"),
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 from support.call_at_door import ALLOWED, ASK_ALL, CallAtDoor
 
@@ -29,12 +29,14 @@ from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.runtime.workspaces import Workspaces
-from turngate.store.database import Database
+from turngate.store.database import Connection, Database
 from turngate.store.policy import grants, totals
 from turngate.store.requests import requests
 from turngate.store.runs import calls, external_calls
 from turngate.store.tables import external_calls as external_calls_table
+from turngate.store.tables import grants as grants_table
 
+ASK_GRANTABLE = Policy(rule=[Rule(name="each", verdict="ask", tools=["*"], grantable=True)])
 DENY_ALL = Policy(rule=[Rule(name="never", verdict="deny", tools=["*"])])
 DAY = timedelta(days=1)
 
@@ -446,6 +448,41 @@ async def test_i2_a_call_that_no_longer_fits_into_a_total_is_asked_about(door_of
     assert request is not None
     assert "With this call it would be more" in request.reason
     assert (await counted(at), await at.execution()) == (4, None)
+
+
+async def test_i2_a_grants_total_and_its_uses_are_taken_together_or_not_at_all(door_of) -> None:
+    """I2: without room in the total no use is taken; without a use left nothing is counted; with both, both are."""
+    at = door_of(charge, policy=ASK_GRANTABLE)
+    await at.plan('{"cents": 7}')
+    wanted = WantedGrant(pattern=GrantPattern(tool="charge", open=["cents"], total=TOTAL), scope="everyone", max_uses=2)
+    async with at.database.write() as conn:
+        stored = await grants.create(conn, wanted, grants.Origin(created_by="vic"), key="k")
+    grant_id = stored.id
+    share = Share(meter=TOTAL.meter(f"grant:{grant_id}"), total=TOTAL, units=4 * UNITS)
+
+    async def used(conn: Connection) -> tuple[int, int]:
+        sums = await totals.sums(conn, [share.meter])
+        stored = await grants.get(conn, grant_id)
+        assert stored is not None
+        return sums[share.meter].used // UNITS if sums else 0, stored.uses
+
+    async with at.door() as door:
+        await authorized(door)
+        assert await totals.take(door.conn, share)
+        assert await checks.take_allowance(door) is None
+        assert (door.verdict.grant_id, await used(door.conn)) == (None, (4, 0))
+        await totals.give_back(door.conn, share)
+    async with at.door() as door:
+        await authorized(door)
+        for number in range(2):
+            assert await grants.take_use(door.conn, grant_id, run_id=at.run.id, tool_call_id=f"other {number}")
+        assert await checks.take_allowance(door) is None
+        assert (door.verdict.grant_id, await used(door.conn)) == (None, (0, 2))
+        await door.conn.execute(update(grants_table).values(uses=1))
+    async with at.door() as door:
+        assert await checks.take_allowance(await authorized(door)) is None
+        assert await used(door.conn) == (7, 2)
+    assert (await at.event_types()) == ["grant.used"]
 
 
 async def test_an_approved_call_does_not_count_for_a_total(door_of) -> None:

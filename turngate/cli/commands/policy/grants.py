@@ -56,10 +56,11 @@ def revoke(
 def _row(grant: GrantView) -> tuple[Piece, ...]:
     whom = {"run": grant.run_id, "agent": grant.agent}.get(grant.scope) or "everyone"
     until = grant.expires_at if grant.ended is None else grant.ended.replace("_", " ")
+    total = "" if grant.total_used is None else f", total {grant.total_used}"
     return (
         grant.id,
         plain_line(whom, 60),
-        f"{grant.uses}/{grant.max_uses}",
+        f"{grant.uses}/{grant.max_uses}{total}",
         until,
         plain_line(grant.created_by, 60),
         plain_line(grant.says, 120),

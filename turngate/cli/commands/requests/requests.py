@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, cast
 
 import typer
+from pydantic import JsonValue
 
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
@@ -20,6 +21,7 @@ from turngate.client import SyncTurngateClient
 from turngate.client.requests import Where
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, WantedGrant, exact_pattern
+from turngate.domain.policy.limits import LimitKind, ValueLimit, parse_limit, parse_total
 from turngate.domain.requests import Verb
 from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.domain.text.json_pointers import decode_arguments
@@ -185,6 +187,23 @@ def decide(
         list[str] | None,
         typer.Option("--open", metavar="ARG", help="With --grant: allow any value of this argument; repeat for more."),
     ] = None,
+    in_range: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--range", metavar="ARG=FROM..TO", help="With --grant: allow numbers, dates or times of this range."
+        ),
+    ] = None,
+    one_of: Annotated[
+        list[str] | None,
+        typer.Option("--one-of", metavar="ARG=A,B", help="With --grant: allow these values of the argument."),
+    ] = None,
+    prefix: Annotated[
+        list[str] | None,
+        typer.Option("--prefix", metavar="ARG=TEXT", help="With --grant: allow texts that begin like this."),
+    ] = None,
+    total: Annotated[
+        str, typer.Option(metavar="ARG=MOST/day", help="With --grant: up to this total per UTC hour, day or week.")
+    ] = "",
     uses: Annotated[int, typer.Option(help="With --grant: how many calls it approves.")] = 1,
     lasts: Annotated[
         str, typer.Option("--for", metavar="TIME", help="With --grant: how long it is valid, such as 1h.")
@@ -221,7 +240,15 @@ def decide(
             return
         wanted = None
         if grant is not None:
-            options = GrantOptions(scope=grant, leave_open=list(leave_open or ()), uses=uses, lasts=lasts, yes=yes)
+            options = GrantOptions(
+                scope=grant,
+                leave_open=list(leave_open or ()),
+                limits={"range": in_range, "one_of": one_of, "prefix": prefix},
+                total=total,
+                uses=uses,
+                lasts=lasts,
+                yes=yes,
+            )
             wanted = wanted_grant(client, request, options, args=content if verb is VerbChoice.EDIT else None)
         order = DecisionOrder(
             verb=cast("Verb", verb.value),
@@ -243,10 +270,12 @@ def decide(
 
 @dataclass(frozen=True, kw_only=True)
 class GrantOptions:
-    """The options of ``--grant``. ``yes``: the user has confirmed the grant with an option."""
+    """The options of ``--grant``. ``limits``: ``ARGUMENT=…`` of each kind. ``yes``: the user has confirmed the grant."""
 
     scope: ScopeChoice
     leave_open: list[str]
+    limits: Mapping[LimitKind, Sequence[str] | None]
+    total: str
     uses: int
     lasts: str
     yes: bool
@@ -268,7 +297,9 @@ def wanted_grant(
         arguments = decode_arguments(request.input if args is None else args)
     except ValueError as error:
         raise InvalidInputError(f"the arguments are not plain JSON: {error}", code="invalid_grant") from None
-    pattern = exact_pattern(request.tool_name, arguments, open_arguments=options.leave_open)
+    within = _limits(arguments, options.limits)
+    total = parse_total(options.total) if options.total else None
+    pattern = exact_pattern(request.tool_name, arguments, open_arguments=options.leave_open, within=within, total=total)
     seconds = seconds_of(options.lasts, "--for")
     if not 1 <= seconds <= MAX_GRANT_SECONDS:
         raise ConfigurationError("--for: from 1s to 90d")
@@ -284,7 +315,9 @@ def wanted_grant(
     )
     terminal.note("       ", (plain_line(json.dumps(pattern.model_dump(mode="json"), ensure_ascii=False)), "dim"))
     if args is None:
-        past = client.preview_grant(request.id, open_arguments=options.leave_open)
+        past = client.preview_grant(
+            request.id, open_arguments=options.leave_open, within=pattern.within, total=pattern.total
+        )
         covered = past.would_have_covered[options.scope.value]
         terminal.note(f"       it would have approved {covered} of the {past.looked_at} newest calls of this tool")
     if not options.yes:
@@ -292,6 +325,18 @@ def wanted_grant(
             raise ConfigurationError("there is no terminal to confirm the grant: check it above, then add --yes")
         typer.confirm("Save it with this decision?", abort=True, err=True)
     return wanted
+
+
+def _limits(arguments: JsonValue, limits: Mapping[LimitKind, Sequence[str] | None]) -> dict[str, ValueLimit]:
+    """Return argument → its limit. Raises InvalidInputError for one that the call doesn't have, or can't have."""
+    within: dict[str, ValueLimit] = {}
+    for kind, texts in limits.items():
+        for text in texts or ():
+            name, _equals, limit = text.partition("=")
+            if not isinstance(arguments, dict) or name not in arguments:
+                raise InvalidInputError(f"the call has no argument {name!r} to limit", code="invalid_grant")
+            within[name] = parse_limit(kind, arguments[name], limit)
+    return within
 
 
 def _read_args(argument: str) -> str:
