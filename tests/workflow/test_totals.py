@@ -58,7 +58,8 @@ async def test_i2_64_calls_at_once_never_exceed_a_total(client: Client, database
         await until(lambda: _paid(bench, 15), "the approved payment")
         assert await counted(database) == 14 * 700
         for run in started:
-            await engine.interrupt(run)
+            if await pending(engine, run):  # one whose calls all ran ends by itself
+                await engine.interrupt(run)
             await engine.ended(run)
     assert bench.paid == [700] * 15
 

@@ -604,7 +604,8 @@ args = [
 
 ARGUMENTS = [
     ("too much", PAYING, '{"amount": 501}', "deny"),
-    ("a number as text", PAYING, '{"amount": "501"}', "ask"),
+    ("a number as text", PAYING, '{"amount": "501"}', "deny"),
+    ("a number as text of another reader", PAYING, '{"amount": "0501"}', "ask"),
     ("a small number as text", PAYING, '{"amount": "1e3"}', "ask"),
     ("an exponent", PAYING, '{"amount": 1e3}', "deny"),
     ("a large exponent", PAYING, '{"amount": 1e999}', "deny"),
@@ -646,7 +647,7 @@ ARGUMENTS = [
     (
         "text for an allowed number",
         SMALL_PAYMENTS,
-        '{"amount": "5", "currency": "EUR", "to": {"name": "acme-x"}}',
+        '{"amount": "5e0", "currency": "EUR", "to": {"name": "acme-x"}}',
         "ask",
     ),
     ("no currency", SMALL_PAYMENTS, '{"amount": 5, "to": {"name": "acme-x"}}', "ask"),
@@ -674,6 +675,7 @@ ARGUMENTS = [
 ]
 
 ALLOWED_ARGUMENTS = [
+    (SMALL_PAYMENTS, '{"amount": "5.00", "currency": "EUR", "to": {"name": "acme-x"}}'),
     (PAYING, '{"amount": 500}'),
     (PAYING, '{"amount": 5e2, "account": "test", "force": false}'),
     (SMALL_PAYMENTS, '{"amount": 50.5, "currency": "EUR", "to": {"name": "acme-x"}}'),
