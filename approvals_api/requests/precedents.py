@@ -18,6 +18,7 @@ from turngate.domain.digest import repeat_key
 from turngate.domain.errors import UnavailableError
 from turngate.domain.likeness import Comparison, compare, features, shape_of
 from turngate.domain.requests import ExecutionState
+from turngate.domain.text.hidden_text import has_hidden
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.requests import precedents
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 NEAREST: Final = 3
 MOST_DIFFERENCES: Final = 8
 MOST_SIBLINGS: Final = 64
+MOST_REASONS: Final = 6
 PAUSE_SECONDS: Final = 2.0
 PAUSE_BETWEEN_SECONDS: Final = 0.05
 """While it catches up with earlier decisions, which others are not to wait for."""
@@ -51,6 +53,9 @@ async def with_precedents(conn: Connection, principal: Principal, detail: Reques
     masks = await Masks.of(conn, [detail.run_id])
     is_compared = detail.kind == "approval" and not only_own(principal)
     precedent = await precedent_of(conn, detail.id, detail.tool_name, detail.input) if is_compared else None
+    if precedent is not None and detail.status == "pending":
+        reasons = await _recent_reasons(conn, principal, detail.tool_name)
+        precedent = precedent.model_copy(update={"reasons": reasons})
     return detail.model_copy(
         update={
             "siblings": [await _masked(conn, detail.run_id, _sibling(each), masks) for each in siblings],
@@ -82,6 +87,21 @@ async def precedent_of(conn: Connection, request_id: str, tool_name: str, raw_in
         failed=summary.ends["failed"],
         unknown=summary.ends["unknown"],
     )
+
+
+async def _recent_reasons(conn: Connection, principal: Principal, tool_name: str) -> list[str]:
+    """Return reasons with which calls of this tool were rejected lately: the principal's own first, then those of others.
+
+    Each once, whatever its capitals and spaces. None of them says a secret or hides a character.
+    """
+    stored = await precedents.reasons(conn, tool_name)
+    masks = await Masks.of(conn, {each.run_id for each in stored})
+    different: dict[str, str] = {}
+    for each in sorted(stored, key=lambda each: each.decided_by != principal.name):
+        words = each.message.strip()
+        if not has_hidden(words) and masks.text(words) == words and "\n" not in words:
+            different.setdefault(" ".join(words.casefold().split()), words)
+    return list(different.values())[:MOST_REASONS]
 
 
 def _nearest(compared: Sequence[tuple[Case, Comparison]]) -> list[tuple[Case, Comparison]]:

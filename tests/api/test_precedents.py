@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.api_server import Api, api_on
+from support.api_server import POLICY, TOOLS, Api, TextScript, api_on
 from support.changed_rows import changed
-from support.engine import Script, call, says, stack, until
+from support.engine import Script, call, person, says, stack, until
+from support.planted_precedents import caught_up
 from support.tools import Bench
 from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway
-from approvals_api.requests.precedents import add_after
+from approvals_api.principal import Principal
+from approvals_api.requests.decide import submit
 from turngate.store import tables
 from turngate.store.database import Database
 from turngate.store.runs import runs
+from turngate.wire.orders import DecisionOrder
 
 REASON = "Not without an invoice."
 
@@ -28,15 +31,8 @@ async def decided(api: Api, text: str, verb: str, **body: Any) -> dict[str, Any]
         run = await runs.get(conn, request["run_id"])
     assert run is not None
     await api.stack.ended(run)
-    await caught_up(api)
+    await caught_up(api.stack.database)
     return request
-
-
-async def caught_up(api: Api) -> None:
-    """Make precedents of all decisions."""
-    seq, more = 0, True
-    while more:
-        seq, more = await add_after(api.stack.database, seq)
 
 
 async def test_a_request_shows_what_was_decided_about_calls_like_it(api: Api) -> None:
@@ -85,14 +81,14 @@ async def test_an_approval_that_was_taken_back_is_no_precedent(api: Api) -> None
         async with changed(database, tables.requests, {"id": request["id"]}, terms='{"grace_seconds": 3600}'):
             assert (await api.decide(request, "approve")).status_code == 200
             if added_first:
-                await caught_up(api)
+                await caught_up(api.stack.database)
             answer = await api.operator.delete(f"/api/v1/requests/{request['id']}/approval")
             assert answer.status_code == 204, answer.text
             old = (await api.operator.get(f"/api/v1/requests/{request['id']}")).json()
             again = (await api.operator.get(f"/api/v1/requests/{old['replaced_by']}")).json()
             assert (await api.decide(again, "reject")).status_code == 200
         ends.append(request["run_id"])
-        await caught_up(api)
+        await caught_up(api.stack.database)
         precedent = (await api.gated("pay 60606"))["precedent"]
         assert request["id"] not in [each["request_id"] for each in precedent["nearest"]]
         assert again["id"] in [each["request_id"] for each in precedent["nearest"]]
@@ -101,6 +97,49 @@ async def test_an_approval_that_was_taken_back_is_no_precedent(api: Api) -> None
             run = await runs.get(conn, run_id)
         assert run is not None
         await api.stack.ended(run)
+
+
+async def test_a_request_offers_recent_reasons_to_reject(client: Client, sqlite: Database) -> None:
+    """One's own come first, each once whatever its capitals; none that is long, has lines, hides or may say something."""
+    async with (
+        stack(client, sqlite, *TOOLS, model=TextScript(), policy=POLICY) as engine,
+        api_on(engine, Gateway(client)) as api,
+    ):
+        secret = await api.gated("pay 1")
+        async with changed(sqlite, tables.requests, {"id": secret["id"]}, masked_input="{}"):
+            others = [
+                "Wrong  account.",
+                "WRONG account.",
+                "x" * 201,
+                "two\nlines",
+                "hidden\u202eone",
+                "none",
+                "",
+                "Too early.",
+            ]
+            for message in others:
+                await rejected(api, await api.gated("pay 2"), message, by=person("bob"))
+            own = await rejected(api, await api.gated("pay 3"), "Ask the customer first.")
+            await rejected(api, secret, "It says s3cr3t.")
+            offered = (await api.gated("pay 4"))["precedent"]["reasons"]
+            for each in range(6):
+                await rejected(api, await api.gated("pay 5"), f"No {each}.")
+            many = (await api.gated("pay 6"))["precedent"]["reasons"]
+            ended = (await api.operator.get(f"/api/v1/requests/{own['id']}")).json()["precedent"]
+        assert offered == ["Ask the customer first.", "Too early.", "none", "WRONG account."]
+        assert many == [f"No {each}." for each in (5, 4, 3, 2, 1, 0)]
+        assert ended["reasons"] == []
+
+
+async def rejected(api: Api, request: dict[str, Any], message: str, *, by: Principal | None = None) -> dict[str, Any]:
+    """Reject a request, and make a precedent of that."""
+    if by is None:
+        assert (await api.decide(request, "reject", message=message)).status_code == 200
+    else:
+        order = DecisionOrder(verb="reject", digest=request["digest"], message=message)
+        await submit(api.stack.services, by, request["id"], order)
+    await caught_up(api.stack.database)
+    return request
 
 
 async def test_only_approvals_have_precedents(api: Api) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy import insert
 from support.stored_requests import live_run, request_row
 
+from approvals_api.requests.precedents import add_after
 from turngate.domain.likeness import features
 from turngate.domain.requests import STATUS_OF_VERB, Verb
 from turngate.store.clock import as_text, now
@@ -204,3 +205,10 @@ def _execution(run_id: str, decided: Decided) -> dict[str, Any]:
     state = "failed" if decided.seq % 10 == 0 else "succeeded"
     call = {"run_id": run_id, "tool_call_id": f"call of {decided.request_id}", "state": state, "digest": "d"}
     return {**call, "idempotency_key": f"k{decided.seq}", "attempts": 1, "started_at": as_text(now())}
+
+
+async def caught_up(database: Database) -> None:
+    """Make precedents of all decisions, as the API does soon after them."""
+    seq, more = 0, True
+    while more:
+        seq, more = await add_after(database, seq)

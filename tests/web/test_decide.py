@@ -5,6 +5,7 @@ import json
 import pytest
 from playwright.async_api import expect
 from support.engine import until
+from support.planted_precedents import caught_up
 
 from turngate.domain.tools.results import Failure, Ok
 
@@ -19,6 +20,26 @@ SCRIPTED_OR_NOT = pytest.mark.parametrize("options", [{}, NO_SCRIPT], ids=["scri
 def reason_of(call):
     assert isinstance(call.settled_result, Failure)
     return call.settled_result
+
+
+@SCRIPTED_OR_NOT
+async def test_a_recent_reason_is_chosen(site, open_page, options):
+    """A reason with which someone rejected such a call is in a list; with JavaScript it goes into the field."""
+    before = await site.gated("refund", '{"order": "reason-a", "cents": 7}')
+    await site.stack.decide(before, "reject", message=f"Not on this machine, {len(options)}.")
+    await caught_up(site.stack.database)
+    request = await site.gated("refund", '{"order": "reason-b", "cents": 7}')
+    page = await open_page(f"/requests/{request.id}", **options)
+    await page.get_by_label("or a recent reason").select_option(f"Not on this machine, {len(options)}.")
+    if not options:
+        await expect(page.locator("#reject-message")).to_have_value("Not on this machine, 0.")
+        await expect(page.locator("#reject-message")).to_be_focused()
+        await page.keyboard.type(" Ask Ann.")
+    await page.get_by_role("button", name="Reject").click()
+    await expect(page.locator("#decision")).to_contain_text("Rejected by ada")
+    said = "Not on this machine, 1." if options else "Not on this machine, 0. Ask Ann."
+    assert said in reason_of(await site.ended(request)).reason
+    await site.ended(before)
 
 
 @SCRIPTED_OR_NOT

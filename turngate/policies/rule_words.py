@@ -34,7 +34,7 @@ OPERATOR_WORDS: Final[Mapping[str, str]] = {
 _IN_WORDS: Final = frozenset(
     {"name", "verdict", "shadow", "reason", "risk", "tools", "agents", "args", "command", "command_at", "paths"}
     | {"paths_at", "workspaces", "from", "from_at", "total", "quorum", "roles", "people", "starter_may_decide"}
-    | {"expires_after_seconds"}
+    | {"expires_after_seconds", "grace_seconds"}
 )
 
 
@@ -103,7 +103,10 @@ def _consequence(rule: Rule) -> str:
         return "run without asking" if rule.total is None else f"run without asking, up to {rule.total.words}"
     if rule.verdict == "deny":
         return "are denied"
-    return f"wait for {_people(rule.terms)}{'' if rule.risk is None else f', as {rule.risk} risk'}"
+    risk = "" if rule.risk is None else f", as {rule.risk} risk"
+    grace = rule.terms.grace_seconds
+    start = f", and start {exact_span(grace)} after the approval" if grace else ""
+    return f"wait for {_people(rule.terms)}{risk}{start}"
 
 
 def _people(terms: AskTerms) -> str:

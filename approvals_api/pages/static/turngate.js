@@ -728,6 +728,15 @@ function show(id) {
   $("input:not([type=hidden]), textarea, select", details)?.focus();
 }
 
+// What is chosen from a list goes into its field, where it can be changed before it is sent.
+document.addEventListener("change", (event) => {
+  const field = document.getElementById(event.target.dataset?.fills ?? "");
+  if (field === null || event.target.value === "") return;
+  field.value = event.target.value;
+  event.target.value = "";
+  field.focus();
+});
+
 // A link to something that is folded up unfolds it.
 document.addEventListener("click", (event) => {
   const [, id] = event.target.closest?.("a[href^='#']")?.getAttribute("href").split("#") ?? [];

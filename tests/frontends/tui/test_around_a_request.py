@@ -7,9 +7,10 @@ import asyncio
 import pytest
 from support.api_server import Api
 from support.changed_rows import changed
+from support.planted_precedents import caught_up
 from support.tui_person import calling, person_at
 from support.users import added
-from textual.widgets import TextArea
+from textual.widgets import Input, TextArea
 
 from turngate.store import tables
 
@@ -171,6 +172,26 @@ async def test_an_approval_is_taken_back_before_its_call_starts(api: Api) -> Non
         again = (await person.request(request))["replaced_by"]
         assert (await api.decide(again and {**request, "id": again}, "reject")).status_code == 200
         await person.sees("rejected by")
+
+
+async def test_a_recent_reason_is_chosen_with_the_arrows(api: Api) -> None:
+    """`r`, then the arrows put recent reasons into the field, and what was typed comes back after the last of them."""
+    before = await api.gated(calling("write", {"text": "one"}))
+    assert (await api.decide(before, "reject", message="Too early.")).status_code == 200
+    await caught_up(api.stack.database)
+    request = await api.gated(calling("write", {"text": "two"}))
+    async with person_at(api, size=(100, 40)) as person:
+        await person.sees("1 waits")
+        await person.opens()
+        await person.press("r")
+        await person.dialog_field(Input).fill("my own")
+        await person.press("down")
+        assert await person.dialog_field(Input).text() == "Too early."
+        await person.press("up")
+        assert await person.dialog_field(Input).text() == "my own"
+        await person.press("up", "enter")
+        await person.sees("rejected by ada")
+    assert (await person.request(request))["decision"]["message"] == "Too early."
 
 
 async def test_no_grant_for_a_call_of_high_risk(api: Api) -> None:

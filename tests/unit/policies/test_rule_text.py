@@ -138,7 +138,8 @@ SENTENCES = {
     ),
     'name = "x"\nverdict = "ask"\ntools = ["pay"]\nquorum = 2\nrisk = "high"\nroles = ["admin"]\n'
     "starter_may_decide = false\nexpires_after_seconds = 5400": (
-        "Calls of pay wait for 2 people (an admin), not the one who started the run, for at most 90 min, as high risk."
+        "Calls of pay wait for 2 people (an admin), not the one who started the run, for at most 90 min, as high risk, "
+        "and start 5 s after the approval."
     ),
     'name = "x"\nverdict = "ask"\ntools = ["bash"]\ncommand = ["rm -r"]\ngrantable = true': (
         'Calls of bash whose command line at /command has a command like "rm -r" and grantable = true wait for a person.'

@@ -43,13 +43,14 @@ UNCHANGED = "Nothing was changed. Change something, or leave with Escape and app
 
 @dataclass(frozen=True, kw_only=True)
 class WordsAnswer:
-    """An answer in words. ``many``: of many lines; ``fault``: why it cannot be sent."""
+    """An answer in words. ``many``: of many lines; ``recent``: words to choose from; ``fault``: why it cannot be sent."""
 
     what: str
     verb: Literal["reject", "respond"]
     title: str
     lead: str
     many: bool = False
+    recent: tuple[str, ...] = ()
     fault: Callable[[str], str | None] = lambda _text: None
 
     def order(self, request: RequestDetail, text: str) -> DecisionOrder:
@@ -92,7 +93,8 @@ def answer_of(request: RequestDetail, what: str) -> WordsAnswer | FormAnswer:
             lead = "Why? The agent reads it."
             if request.kind == "question":
                 lead = f"You do not answer. {lead}"
-            return WordsAnswer(what=what, verb="reject", title=f"Reject {name}", lead=lead)
+            recent = tuple(request.precedent.reasons) if request.precedent else ()
+            return WordsAnswer(what=what, verb="reject", title=f"Reject {name}", lead=lead, recent=recent)
         case "happened":
             return FormAnswer(
                 what=what,
@@ -406,5 +408,6 @@ class AnswerDialogs:
             text=drafts.get(key, ""),
             many=answer.many,
             check=fault,
+            recent=answer.recent,
             on_leave=partial(drafts.__setitem__, key),
         )

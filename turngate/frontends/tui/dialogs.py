@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, Final
 
 from rich.text import Text
@@ -26,12 +26,14 @@ class AskDialog(ModalScreen[Sent]):
     """Asks for a text and sends it. Its result is what was taken; None when it was left, and then ``on_leave`` has the text.
 
     ``lead``: shown above, made harmless by the caller. ``many``: many lines, sent with Ctrl+S; else one, sent with Enter.
-    ``check``: why a text cannot be sent, or None.
+    ``check``: why a text cannot be sent, or None. ``recent``: lines to choose from with the arrows.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "Leave", priority=True),
         Binding("ctrl+s", "send", "Send", priority=True),
+        Binding("down", "recent(1)", "A recent text"),
+        Binding("up", "recent(-1)", "A recent text"),
     ]
 
     def __init__(
@@ -45,9 +47,11 @@ class AskDialog(ModalScreen[Sent]):
         is_json: bool = False,
         check: Check | None = None,
         pasteable: bool = True,
+        recent: Sequence[str] = (),
         on_leave: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__()
+        self._recent, self._place = [text, *recent], 0
         self._heading, self._lead = title, line(lead) if isinstance(lead, str) else lead
         self._deliver, self._find_fault, self._keep = send, check, on_leave
         self._is_sending = False
@@ -55,6 +59,8 @@ class AskDialog(ModalScreen[Sent]):
             SafeArea(text, is_json=is_json) if many else SafeInput(text, pasteable=pasteable)
         )
         self._keys = "Ctrl+S send   Escape leave, keeping the text" if many else "Enter send   Escape leave"
+        if recent:
+            self._keys += "   ↓ a recent one"
 
     def compose(self) -> ComposeResult:
         """Draw title, lead, field, what is wrong, and keys."""
@@ -89,6 +95,15 @@ class AskDialog(ModalScreen[Sent]):
         """Send a line."""
         event.stop()
         self.action_send()
+
+    def action_recent(self, by: int) -> None:
+        """Put the next recent text into the field, or what was typed before them."""
+        if len(self._recent) == 1 or not isinstance(self.field, SafeInput):
+            return
+        if self.typed != self._recent[self._place]:
+            self._recent[0], self._place = self.typed, 0
+        self._place = (self._place + by) % len(self._recent)
+        self.field.put(self._recent[self._place])
 
     def action_send(self) -> None:
         """Send the text if it can be sent."""

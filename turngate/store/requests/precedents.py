@@ -29,6 +29,9 @@ MOST_WAITING: Final = 1_000
 RECORDED: Final = 50
 """Approved calls of a tool whose end is looked at, the newest."""
 MAX_MESSAGE_CHARS: Final = 500
+MAX_REASON_CHARS: Final = 200
+REASONS_READ: Final = 40
+"""Of which those are offered that differ."""
 NO_FEATURE: Final = -1
 """In place of a hash, and of a precedent: there is none like it."""
 
@@ -73,6 +76,21 @@ _LIKE = select(
     ).subquery("likely")
 )
 _COUNTED = _newest(COUNTED, precedents.c.verb, precedents.c.seq).subquery("counted")
+_DECIDED_LAST = _newest(COUNTED, precedents.c.seq, precedents.c.verb, precedents.c.request_id).subquery("decided_last")
+_REASONS = (
+    select(decisions.c.message, decisions.c.decided_by, requests.c.run_id)
+    .select_from(_DECIDED_LAST)
+    .join(requests, requests.c.id == _DECIDED_LAST.c.request_id)
+    .join(decisions, decisions.c.id == requests.c.decision_id)
+    .where(
+        _DECIDED_LAST.c.verb == literal_column("'reject'"),
+        requests.c.masked_input.is_(None),
+        decisions.c.message != literal_column("''"),
+        func.length(decisions.c.message) <= literal_column(str(MAX_REASON_CHARS)),
+    )
+    .order_by(_DECIDED_LAST.c.seq.desc())
+    .limit(literal_column(str(REASONS_READ)))
+)
 _APPROVED = (
     _newest(RECORDED, requests.c.run_id, requests.c.tool_call_id)
     .join_from(precedents, requests, precedents.c.request_id == requests.c.id)
@@ -180,6 +198,15 @@ class Summary:
     last_rejection: int | None
     ends: Counter[ExecutionState]
     waiting: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Why someone rejected a call."""
+
+    message: str
+    decided_by: str
+    run_id: str
 
 
 # Adding.
@@ -293,6 +320,11 @@ async def summary(conn: Connection, tool_name: str, repeat_key: str, *, besides:
         ends=Counter({row.word: row.number for row in rows if row.about == "state"}),
         waiting=sum(row.number for row in rows if row.about == "waiting"),
     )
+
+
+async def reasons(conn: Connection, tool_name: str) -> list[Reason]:
+    """Return why people rejected calls of a tool lately, the newest first. None of calls with secrets, and none that is long."""
+    return [Reason(**row) for row in (await conn.execute(_REASONS, {"tool": tool_name})).mappings()]
 
 
 async def cases(conn: Connection, seqs: Sequence[int]) -> dict[int, Case]:

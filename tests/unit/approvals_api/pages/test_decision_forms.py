@@ -85,6 +85,16 @@ def test_every_way_to_run_a_risky_call_wants_its_name():
     assert read_decision(request_of(), DecisionForms(), {"action": "destroy"}) is None
 
 
+def test_a_recent_reason_is_sent_where_none_is_typed():
+    """Without a script the chosen reason is the message; typed and chosen, neither is sent, and both stay."""
+    drawn = forms_of(request_of())
+    sent = {"action": "reject", "reject-message": " ", "reject-recent": "Too early."}
+    assert read_decision(request_of(), drawn, sent).message == "Too early."
+    typed = read_decision(request_of(), drawn, {**sent, "reject-message": "Never."})
+    assert list(typed.errors) == ["reject-message"]
+    assert read_decision(request_of(), drawn, {**sent, "reject-recent": ""}).message == ""
+
+
 def test_arguments_that_no_form_can_hold_are_edited_as_json():
     """Doubled keys, or arguments that are not an object, never become a form that would drop a part of them."""
     for raw in ('{"cents": 1, "cents": 2}', "[1]", "{broken"):
