@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=12)
 LINES = st.text(alphabet="\n\r\t <>&\"'/ab", max_size=8)
@@ -52,6 +54,16 @@ UNKNOWN: list[dict[str, Any]] = [
     {"allOf": [{"type": "object"}, {"required": ["a"]}]},
 ]
 
+FORMATS: list[dict[str, Any]] = [
+    {"type": "string", "format": "date"},
+    {"type": "string", "format": "date-time"},
+    TypeAdapter(Decimal).json_schema(),
+]
+DATES = [
+    '"2026-01-31"', '"2026-02-30"', '"2026-01-31T09:30:00Z"', '"2026-01-31T09:30:00-03:30"', '"2026-01-31T09:30:00"',
+    '"2026-01-31T09:30:00.1Z"', '"2026-01-31T24:00:00Z"', '"1.10"', "1.10", '"+.5"', '"1."', "1e400", '""', "null", "[]",
+]  # fmt: skip
+
 
 def _node(draw: Any, depth: int) -> str:
     members = {"name": draw(QUOTED)}
@@ -64,7 +76,7 @@ def _node(draw: Any, depth: int) -> str:
 
 def _one(draw: Any, depth: int, defs: dict[str, Any]) -> tuple[dict[str, Any], str]:  # noqa: C901, PLR0912 - a table
     """A schema with a raw value of it."""
-    kinds = [*SCALARS, "enum", "const", "unknown"]
+    kinds = [*SCALARS, "enum", "const", "unknown", "format"]
     if depth > 0:
         kinds += ["array", "array", "object", "object", "map", "nullable", "variants", "types", "ref", "node"]
     match draw(st.sampled_from(kinds)):
@@ -73,6 +85,8 @@ def _one(draw: Any, depth: int, defs: dict[str, Any]) -> tuple[dict[str, Any], s
             schema, raw = {"enum": options}, json.dumps(draw(st.sampled_from(options)))
         case "const":
             schema, raw = {"const": "on"}, '"on"'
+        case "format":
+            schema, raw = dict(draw(st.sampled_from(FORMATS))), draw(st.sampled_from(DATES))
         case "unknown":
             schema, raw = dict(draw(st.sampled_from(UNKNOWN))), draw(ANY)
         case "array":

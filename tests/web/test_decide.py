@@ -37,8 +37,8 @@ async def test_a_recent_reason_is_chosen(site, open_page, options):
         await page.keyboard.type(" Ask Ann.")
     await page.get_by_role("button", name="Reject").click()
     await expect(page.locator("#decision")).to_contain_text("Rejected by ada")
-    said = "Not on this machine, 1." if options else "Not on this machine, 0. Ask Ann."
-    assert said in reason_of(await site.ended(request)).reason
+    sent = "Not on this machine, 1." if options else "Not on this machine, 0. Ask Ann."
+    assert sent in reason_of(await site.ended(request)).reason
     await site.ended(before)
 
 

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
+from decimal import Decimal
+
 import pytest
 from playwright.async_api import expect
+from pydantic import BaseModel
 from support.browser_pages import browse
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
 
+from approvals_api.pages.templating import _environment
+from turngate.domain.text import json_text
+from turngate.forms import reader
+from turngate.forms.schema_fields import form_of
+
 NAMES = ("approval", "approval with a row more", "approval with an invalid edit")
+
+
+class Booking(BaseModel):
+    day: date
+    at: datetime
+    price: Decimal
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +87,31 @@ async def test_an_error_is_read_with_its_field(pages):
     field = page.locator("#edit-1")
     await expect(field).to_have_value("many")
     await expect(field).to_have_accessible_description("“many” is not a whole number. Type one such as 3.")
+
+
+async def test_while_arguments_are_edited_the_form_is_as_wide_as_the_page(pages):
+    """On a wide screen the decision is beside the call, until its edit form is opened."""
+    page = await pages.go("approval")
+    await page.set_viewport_size({"width": 1280, "height": 800})
+    wide = "document.querySelector('#decision').offsetWidth / document.querySelector('.request').offsetWidth"
+    await page.locator("#edit").evaluate("edit => { edit.open = false }")
+    assert await page.evaluate(wide) < 0.5
+    await page.locator("#edit").evaluate("edit => { edit.open = true }")
+    assert await page.evaluate(wide) == 1
+
+
+async def test_what_the_browsers_fields_send_is_what_the_form_reads(browser):
+    """A date, a time in whole minutes and the zone beside it, and a decimal come back as the text that the tool takes."""
+    raw = '{"day": "2026-01-31", "at": "2026-01-31T09:30:05+02:00", "price": "1.10"}'
+    form = form_of(Booking.model_json_schema(), json_text.parse(raw).tree)
+    html = _environment().get_template("fields.html").module.whole_form(form, {}, {}, "arguments")
+    page = await browser.new_page()
+    await page.set_content(f"<form>{html}</form>")
+    sent = "Object.fromEntries(new FormData(document.querySelector('form')))"
+    assert reader.read(form, await page.evaluate(sent)).args == raw
+    await page.locator("[type=date]").fill("2026-02-28")
+    await page.locator("[type=datetime-local]").fill("2026-02-28T10:00")
+    await page.locator("[inputmode=decimal]").fill("0.30")
+    edited = '{"day": "2026-02-28", "at": "2026-02-28T10:00:00+02:00", "price": "0.30"}'
+    assert reader.read(form, await page.evaluate(sent)).args == edited
+    await page.close()

@@ -29,7 +29,8 @@ _FORMATS = {
     "uri": "address, as https://example.com",
     "uuid": "UUID",
 }
-"""What a person types for a string of this format; a plain field, because a browser's own pickers change what they show."""
+"""What a person types for a string of this format. A value that a browser's own field would change has a plain one."""
+_ZONES = {"": "without a zone", "Z": "in UTC"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,19 +65,27 @@ class _Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Control(_Field):
-    """One control. ``text``: what it holds; for a choice the JSON text of the chosen option. ``item``: of each line."""
+    """One control. ``text``: what it holds; for a choice the JSON text of the chosen option.
+
+    ``item``: of each line, or how a decimal is sent. ``zone``: of an instant, as it follows the text; empty: it has none.
+    """
 
     kind: Kind
     text: str
     item: Scalar = "string"
     choices: tuple[Choice, ...] = ()
     format: str = ""
+    zone: str = ""
 
     @property
     def hint(self) -> str:
         """How to fill the field in; empty when it goes without saying."""
         if self.kind == "json":
             return "JSON"
+        if self.kind == "decimal":
+            return "decimal number, as 12.50"
+        if self.kind == "instant":
+            return f"date and time {_ZONES.get(self.zone, f'in UTC{self.zone}')}, as 2026-01-31T09:30:00"
         if self.kind == "lines":
             return f"{self.item}s, one per line" if self.item != "string" else "one per line, no quotes"
         return self.item if self.kind in {"integer", "number"} else _FORMATS.get(self.format, "")

@@ -13,7 +13,7 @@ from turngate.domain.text import json_text
 from turngate.domain.text.json_text import JsonTree, NumberToken
 from turngate.forms.fields import Control, Field, Group, Rows, Variants, every
 from turngate.forms.rows import row_ids
-from turngate.forms.schema_kinds import ABSENT, INTEGER, NUMBER, Absent, Scalar
+from turngate.forms.schema_kinds import ABSENT, DECIMAL, INTEGER, NUMBER, Absent, Scalar, instant_parts, is_date
 
 LEFT_OVER = "You typed something here, but the choice beside it says to send none. Clear the field or choose “a value”."
 DID_NOT_ARRIVE = "This field did not arrive. Load the page again and repeat the edit."
@@ -158,12 +158,42 @@ def _control_value(each: Control, text: str) -> JsonTree | Absent:
             return text
         case "integer" | "number":
             return _scalar(each.item, text.strip())
+        case "decimal":
+            return _decimal(each.item, text.strip())
+        case "date":
+            return _date(text.strip())
+        case "instant":
+            return _instant(each, text.strip())
         case "choice":
             return _chosen_value(each, text)
         case "lines":
             return [_scalar(each.item, line) for line in text.split("\n") if line]
         case "json":
             return _json(text)
+
+
+def _decimal(item: Scalar, text: str) -> JsonTree:
+    """Return a decimal digit by digit, never as a float: as a text, or as a number where it was one."""
+    if (NUMBER if item == "number" else DECIMAL).fullmatch(text) is None:
+        raise _Misfit(
+            f"“{text}” is not a decimal number. Type one such as 12.50, with a point and without separators, or use raw JSON."
+        )
+    return NumberToken(text) if item == "number" else text
+
+
+def _date(text: str) -> str:
+    if not is_date(text):
+        raise _Misfit(f"“{text}” is not a date. Type one such as 2026-01-31.")
+    return text
+
+
+def _instant(each: Control, text: str) -> str:
+    """Return a date and time with its zone. A browser leaves out seconds that are zero; someone may type a zone of their own."""
+    whole = f"{text}:00" if len(text) == len("2026-01-31T09:30") else text
+    parts = instant_parts(whole)
+    if parts is None:
+        raise _Misfit(f"“{text}” is not a date and time. Type one such as 2026-01-31T09:30:00.")
+    return f"{parts[0]}{parts[1] or each.zone}"
 
 
 def _chosen_value(each: Control, text: str) -> JsonTree | Absent:

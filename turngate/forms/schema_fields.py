@@ -15,7 +15,18 @@ from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden, has_hidden
 from turngate.domain.text.json_text import JsonTree, NumberToken, tree_of
 from turngate.forms.fields import Choice, Control, Field, Group, Row, Rows, State, Variants
-from turngate.forms.schema_kinds import ABSENT, INTEGER, Absent, Kind, Schema, is_empty, kind_for, merged, read_schema
+from turngate.forms.schema_kinds import (
+    ABSENT,
+    INTEGER,
+    Absent,
+    Kind,
+    Schema,
+    instant_parts,
+    is_empty,
+    kind_for,
+    merged,
+    read_schema,
+)
 
 # Which types a value may have, and which of them it has. Pure.
 #
@@ -254,9 +265,11 @@ def control(part: Part) -> Control:
         common["note"] = _ESCAPED
     elif kind == "json" and value is not ABSENT and {"anyOf", "oneOf"} & schema.keys():
         common["note"] = _OTHER_TYPE
-    text = "" if part.is_empty else _text_for(kind, value)
+    text, zone = "" if part.is_empty else _text_for(kind, value), ""
+    if kind == "instant":
+        text, zone = instant_parts(text) or ("", "Z")
     hint = schema.get("format")
-    return Control(**common, kind=kind, item=item, text=text, format=hint if isinstance(hint, str) else "")
+    return Control(**common, kind=kind, item=item, text=text, format=hint if isinstance(hint, str) else "", zone=zone)
 
 
 def _text_for(kind: Kind, value: JsonTree | Absent) -> str:
@@ -402,6 +415,8 @@ class _Fields:
 
     def _container(self, part: Part) -> Field | None:
         """Return a field that holds others; None where a single control does, or must."""
+        if kind_for(part.schema, part.value, nullable=part.nullable)[0] == "decimal":
+            return None
         if variants := variants_of(part.schema, self._root):
             return self._variants(part, variants)
         if {"enum", "const", "anyOf", "oneOf", "allOf", "$ref"} & part.schema.keys():

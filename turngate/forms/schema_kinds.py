@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any, Final, Literal
 
 from turngate.domain.text.hidden_text import has_hidden
@@ -16,14 +17,20 @@ from turngate.domain.text.json_pointers import tokens_of
 from turngate.domain.text.json_text import JsonTree, NumberToken
 
 Scalar = Literal["string", "integer", "number", "boolean"]
-Kind = Literal["line", "text", "integer", "number", "choice", "lines", "json"]
+Kind = Literal["line", "text", "integer", "number", "decimal", "date", "instant", "choice", "lines", "json"]
+"""``decimal``: a number or a text that says one. ``date``, ``instant``: texts, typed into the browser's own fields."""
 Schema = Mapping[str, Any]
 
 INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+DECIMAL = re.compile(r"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)")
+INSTANT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(Z|[+-][0-9]{2}:[0-9]{2}|)")
+"""A date and time of whole seconds, and its zone: what a browser's field for both holds, and what is beside it."""
 LONG_LINE: Final = 80
 _MAX_REFS: Final = 16
 _SCALARS: Final = ("string", "integer", "number", "boolean")
+_PYDANTIC_DECIMAL: Final = "^(?!^[-+.]*$)[+-]?0*"
+"""How the pattern of the texts begins that pydantic takes for a Decimal."""
 _COMPOSED: Final = {"$ref", "$dynamicRef", "anyOf", "oneOf", "allOf"}
 
 
@@ -80,21 +87,79 @@ def merged(base: Schema, over: Schema) -> dict[str, Any]:
 
 def kind_for(schema: dict[str, Any], value: JsonTree | Absent, *, nullable: bool) -> tuple[Kind, Scalar]:
     """Return the one control that holds this value without loss, and the scalar type in it."""
+    if _is_decimal(schema, value, nullable=nullable):
+        return "decimal", "number" if isinstance(value, NumberToken) else "string"
     if _COMPOSED & schema.keys():
         return "json", "string"
     if "const" in schema or isinstance(schema.get("enum"), list) or schema.get("type") == "boolean":
         return "choice", "string"
     empty = is_empty(value, nullable=nullable)
     kind = schema.get("type")
-    if kind == "array":
-        item = _item_type(schema)
-        if item is not None and (empty or _fits_lines(item, value)):
-            return "lines", item
-    elif kind in _SCALARS and (empty or _fits(kind, value)):
+    item = _item_type(schema) if kind == "array" else None
+    if item is not None and (empty or _fits_lines(item, value)):
+        return "lines", item
+    if kind in _SCALARS and (empty or _fits(kind, value)):
         if kind == "string":
-            return ("text" if _is_long(schema, value) else "line"), "string"
+            return _kind_of_text(schema, value, empty=empty), "string"
         return kind, kind
     return "json", "string"
+
+
+def _kind_of_text(schema: dict[str, Any], value: JsonTree | Absent, *, empty: bool) -> Kind:
+    if schema.get("format") == "date" and (empty or is_date(value)):
+        return "date"
+    if schema.get("format") == "date-time" and (empty or instant_parts(value) is not None):
+        return "instant"
+    return "text" if _is_long(schema, value) else "line"
+
+
+def is_date(value: object) -> bool:
+    """Tell whether a value is a date as a browser's field for dates holds it."""
+    if not isinstance(value, str) or len(value) != len("2026-01-31"):
+        return False
+    try:
+        return date.fromisoformat(value).isoformat() == value
+    except ValueError:
+        return False
+
+
+def instant_parts(value: object) -> tuple[str, str] | None:
+    """Return the date and time of an instant in whole seconds, and its zone as it is written; None: it is something else."""
+    match = INSTANT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return None
+    try:
+        datetime.fromisoformat(match[0])
+    except ValueError:
+        return None
+    return match[1], match[2]
+
+
+def _is_decimal(schema: dict[str, Any], value: JsonTree | Absent, *, nullable: bool) -> bool:
+    """Tell whether a value is a Decimal, or may be one, by a schema as pydantic writes it: a number or a text.
+
+    ``float | str`` has the same schema. Where its value is no number, it isn't one; other texts can be sent as raw JSON.
+    """
+    options = schema.get("anyOf")
+    if not isinstance(options, list) or not all(isinstance(each, Mapping) for each in options):
+        return False
+    by_type = {str(each.get("type")): each for each in options}
+    if len(options) != len(by_type) or by_type.keys() != {"number", "string"}:
+        return False
+    if not by_type["string"].keys() <= {"type", "pattern"} or not _is_pattern_of_decimals(by_type["string"]):
+        return False
+    return is_empty(value, nullable=nullable) or _fits_decimal(value)
+
+
+def _is_pattern_of_decimals(schema: Schema) -> bool:
+    pattern = schema.get("pattern", _PYDANTIC_DECIMAL)
+    return isinstance(pattern, str) and pattern.startswith(_PYDANTIC_DECIMAL)
+
+
+def _fits_decimal(value: JsonTree | Absent) -> bool:
+    if isinstance(value, str):
+        return DECIMAL.fullmatch(value) is not None
+    return isinstance(value, NumberToken)
 
 
 def is_empty(value: JsonTree | Absent, *, nullable: bool) -> bool:

@@ -1,6 +1,7 @@
 """The form of a JSON Schema, through the real templates and a browser's rules: no value is lost."""
 
 import json
+from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Literal
@@ -181,7 +182,7 @@ def test_a_pydantic_model_gives_the_controls_one_expects():
         "note": "text",
         "tags": "lines",
         "notify": "choice",
-        "day": "line",
+        "day": "instant",
         "speed": "choice",
         "lines": "rows",
         "detail": "variants",
@@ -193,7 +194,7 @@ def test_a_pydantic_model_gives_the_controls_one_expects():
     assert fields["note"].states == ("value", "null", "absent")
     assert fields["tags"].state == "absent"
     assert fields["tags"].note == "Left out, it is []."
-    assert fields["day"].hint == "date and time, as 2026-01-31T09:30:00Z"
+    assert fields["day"].hint == "date and time in UTC, as 2026-01-31T09:30:00"
     assert fields["either"].labels == ("whole number", "text")
     assert fields["detail"].labels == ("Size", "Colour")
     assert fields["detail"].options[1].description == "A colour by name."
@@ -218,6 +219,67 @@ def test_only_the_edited_value_changes(pointer, text, before, after):
     filled = Filled(ORDER, RAW)
     filled.typed[_control_at(filled, pointer).name] = text
     assert filled.read().args == RAW.replace(before, after, 1)
+
+
+class Booking(BaseModel):
+    day: date
+    at: datetime
+    price: Decimal
+
+
+BOOKING = Booking.model_json_schema()
+BOOKED = '{"day": "2026-01-31", "at": "2026-01-31T09:30:05+02:00", "price": "1.10"}'
+TYPED = {
+    "a day": ("/day", "2026-02-28", "2026-01-31", "2026-02-28"),
+    "a time": ("/at", "2026-01-31T10:00:01", "T09:30:05+", "T10:00:01+"),
+    "a time without seconds, as browsers send it": ("/at", "2026-01-31T10:00", "T09:30:05+", "T10:00:00+"),
+    "a time with a zone of its own": ("/at", "2026-01-31T10:00:01Z", "T09:30:05+02:00", "T10:00:01Z"),
+    "a price of many digits": ("/price", f"0.{'1' * 40}", "1.10", f"0.{'1' * 40}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pointer", "text", "before", "after"), TYPED.values(), ids=list(TYPED))
+def test_dates_and_decimals_have_fields_of_their_own(pointer, text, before, after):
+    """What a browser's field for them sends becomes the text that the tool takes: with its zone, and digit by digit."""
+    filled = Filled(BOOKING, BOOKED)
+    assert filled.kinds == {"day": "date", "at": "instant", "price": "decimal"}
+    html = html_of(filled.form)
+    assert 'value="2026-01-31" dir="auto"' in html
+    assert 'value="2026-01-31T09:30:05" dir="auto"' in html
+    assert "date and time in UTC+02:00" in html
+    assert filled.read().args == BOOKED
+    filled.put(pointer, text)
+    assert filled.read().args == BOOKED.replace(before, after, 1)
+
+
+def test_what_is_no_date_or_decimal_is_refused_at_its_field():
+    """The field says what to type; nothing is rounded, and nothing is guessed."""
+    for pointer, texts in {
+        "/day": ("", "31.1.2026", "2026-02-30", "2026-01-31T00:00:00"),
+        "/at": ("", "2026-01-31", "2026-01-31T25:00", "2026-01-31 09:30:00", "2026-01-31T09:30:00.5"),
+        "/price": ("", "1,10", "1e3", "NaN", "--1", "."),
+    }.items():
+        for text in texts:
+            filled = Filled(BOOKING, BOOKED).put(pointer, text)
+            answer = filled.read()
+            assert (answer.args, list(answer.errors)) == (None, [filled.name(pointer)]), text
+
+
+@pytest.mark.parametrize(
+    ("raw", "kinds"),
+    [
+        ('{"day": "31 January", "at": "2026-01-31T09:30:05.123456Z", "price": 1.10}', ["line", "line", "decimal"]),
+        ('{"day": "2026-02-30", "at": "2026-01-31t09:30:05z", "price": "1e3"}', ["line", "line", "variants"]),
+        ('{"day": "2026-01-31", "at": "2026-01-31T09:30:05", "price": "+.5"}', ["date", "instant", "decimal"]),
+        ('{"day": 5, "at": null, "price": "\u202e1"}', ["json", "json", "variants"]),
+    ],
+)
+def test_a_value_that_a_native_field_would_change_has_a_plain_one(raw, kinds):
+    """Fractions of seconds, other spellings and other types stay as they are, to the character."""
+    filled = Filled(BOOKING, raw)
+    assert list(filled.kinds.values()) == kinds
+    assert filled.read() == reader.FormValue(args=raw)
+    assert reader.read(filled.form, filled.typed).args == json_text.dump(json_text.parse(raw).tree)
 
 
 def _control_at(filled, pointer):
@@ -249,7 +311,7 @@ def test_a_row_is_added_and_filled_without_a_script():
     args = json.loads(filled.read().args)
     assert args["order"] == "typed before"
     assert args["lines"][2] == {"article": "bolt", "count": 1, "price": "1.10"}
-    assert price.labels == ("number", "text")
+    assert (price.kind, price.text) == ("decimal", "1.10")
 
 
 def test_the_new_row_has_the_focus():
