@@ -86,13 +86,16 @@ class ChannelTable(BaseModel):
     events: Annotated[Patterns, AfterValidator(_known_events)] = list(DEFAULT_EVENTS)
     agents: Patterns | None = None
     tools: Patterns | None = None
+    rules: Patterns | None = None
     risk_at_least: Risk | None = None
     digest_seconds: int = Field(default=10, ge=0, le=MAX_DIGEST_SECONDS)
 
     @property
     def selection(self) -> Selection:
         """Which events the channel wants."""
-        return Selection(events=self.events, agents=self.agents, tools=self.tools, risk_at_least=self.risk_at_least)
+        return Selection(
+            events=self.events, agents=self.agents, tools=self.tools, rules=self.rules, risk_at_least=self.risk_at_least
+        )
 
 
 class WebhookTable(ChannelTable):

@@ -110,7 +110,7 @@ class Reader:
                 item
                 for item in items.values()
                 if item.seq > self._read_to[channel.name]
-                and channel.selection.wants(item.name, agent=item.agent, tool=item.tool, risk=item.risk)
+                and channel.selection.wants(item.name, agent=item.agent, tool=item.tool, risk=item.risk, rule=item.rule)
             ]
             if await self._tell(channel, wanted, last_seq=batch[-1].seq):
                 channels.add(channel.name)

@@ -51,25 +51,28 @@ def name_of(event_type: str, payload: dict[str, object]) -> str | None:
 class Selection:
     """What a channel wants: shell-style patterns, any of which may match; None: no such limit.
 
-    Something without a tool or a risk (a run) does not pass a limit on tools or risk: a user who sets one asks for calls.
+    Something without a tool, a rule or a risk (a run) does not pass a limit on it: a user who sets one asks for calls.
     """
 
     events: Sequence[str] = DEFAULT_EVENTS
     agents: Sequence[str] | None = None
     tools: Sequence[str] | None = None
+    rules: Sequence[str] | None = None
     risk_at_least: Risk | None = None
 
     def wants_name(self, name: str) -> bool:
         """Tell whether events of this name are wanted at all."""
         return _matches(name, self.events)
 
-    def wants(self, name: str, *, agent: str, tool: str | None, risk: str | None) -> bool:
+    def wants(self, name: str, *, agent: str, tool: str | None, risk: str | None, rule: str | None = None) -> bool:
         """Tell whether this one is wanted. ``agent``: after those above it, joined by ``/``; any of them may match."""
         if not self.wants_name(name):
             return False
         if self.agents is not None and not any(_matches(each, self.agents) for each in agent.split("/")):
             return False
         if self.tools is not None and (tool is None or not _matches(tool, self.tools)):
+            return False
+        if self.rules is not None and (rule is None or not _matches(rule, self.rules)):
             return False
         return self.risk_at_least is None or _rank(risk) >= _rank(self.risk_at_least)
 

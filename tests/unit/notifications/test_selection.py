@@ -43,14 +43,17 @@ def test_only_listed_events_leave_the_system(event_type, payload, name):
         ({"tools": ["pay_*"]}, ("request.opened", REQUEST), True),
         ({"tools": ["shell"]}, ("request.opened", REQUEST), False),
         ({"tools": ["*"]}, ("run.failed", RUN), False),
+        ({"rules": ["refunds-*"]}, ("request.opened", REQUEST | {"rule": "refunds-ask"}), True),
+        ({"rules": ["refunds-*"]}, ("request.opened", REQUEST | {"rule": "default"}), False),
+        ({"rules": ["*"]}, ("run.failed", RUN), False),
         ({"risk_at_least": "medium"}, ("request.opened", REQUEST), True),
         ({"risk_at_least": "high"}, ("request.opened", REQUEST), False),
         ({"risk_at_least": "low"}, ("run.failed", RUN), False),
         ({"risk_at_least": "high"}, ("request.opened", REQUEST | {"risk": "a later word"}), True),
     ],
 )
-def test_a_channel_chooses_by_event_agent_tool_and_risk(selection, event, wanted):
-    """An event without tool or risk fails a limit on them; an unknown risk counts as the highest."""
+def test_a_channel_chooses_by_event_agent_tool_rule_and_risk(selection, event, wanted):
+    """An event without tool, rule or risk fails a limit on them; an unknown risk counts as the highest."""
     name, about = event
     assert Selection(**selection).wants(name, **about) is wanted
 

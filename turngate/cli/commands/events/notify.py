@@ -128,6 +128,8 @@ def _selection_words(channel: Channel) -> str:
         words += f"; of agents {', '.join(chosen.agents)}"
     if chosen.tools is not None:
         words += f"; of tools {', '.join(chosen.tools)}"
+    if chosen.rules is not None:
+        words += f"; of rules {', '.join(chosen.rules)}"
     if chosen.risk_at_least is not None:
         words += f"; of {chosen.risk_at_least} risk or more"
     return f"{words}; digest after {channel.window.total_seconds():g} s" if channel.window else f"{words}; no digest"
