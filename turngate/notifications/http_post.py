@@ -34,11 +34,12 @@ class Poster:
     """Sends to one URL, which may itself be a secret: it is in no answer, no ``repr`` and no log line.
 
     ``allow_private``: the address may be in a private network. ``resolve``, ``dial``: how names are looked up and checked
-    addresses connected to.
+    addresses connected to. ``gone``: the statuses that mean "never again".
     """
 
     url: str
     allow_private: bool
+    gone: frozenset[int] = frozenset({HTTPStatus.GONE})
     resolve: Resolver = resolve_by_system
     dial: httpcore.AsyncNetworkBackend | None = None
 
@@ -79,7 +80,7 @@ class Poster:
             return Refused(answer=f"{answer} (redirects are not followed: configure the final address)")
         if status in _ASKS_FOR_PATIENCE or not response.is_client_error:
             return Unreachable(answer=answer, retry_after=retry_after(response.headers.get("retry-after"), now()))
-        return Refused(answer=answer, for_good=status == HTTPStatus.GONE)
+        return Refused(answer=answer, for_good=status in self.gone)
 
     def _harmless(self, text: str) -> str:
         return marked_text(text.replace(self.url, "(its URL)").strip()[:_SHOWN_CHARS])

@@ -8,6 +8,7 @@
     runtime.json       where the running stack (``turngate up``) listens; gone when it is down
     token              the API token of this user's own commands
     models.toml        model profiles, if the user put them here
+    turngate.push-key.pem  with which push services know this server, unless TURNGATE_PUSH_KEY says otherwise
 
 Only its owner may enter the directory and read these files, whatever their modes were before.
 

@@ -110,7 +110,8 @@ class Settings(BaseSettings):
     the same one again after a restart). ``temporal_ui_url``: where Temporal's own pages are, for links; None: unknown,
     unless ``turngate up --temporal-ui`` serves them. ``temporal_tls`` None means TLS if an API key or a certificate is set.
     ``public_url``: where people's browsers reach the pages (links in notifications lead there); None: the same URL as on
-    this machine. ``notifications``: the file that says who is notified of what. ``model`` overrides the agents' default model
+    this machine. ``notifications``: the file that says who is notified of what. ``push_key``: with which push services know
+    this server (PEM, P-256); None: one is made in the data directory. ``model`` overrides the agents' default model
     (``provider:name`` or a profile's name). ``models_file``: the file of profiles; None: ``models.toml`` in the data directory,
     or else next to the app, if it exists. Secrets print as asterisks, and may come from a file: ``TURNGATE_DATABASE_URL_FILE``.
 
@@ -146,6 +147,7 @@ class Settings(BaseSettings):
     api_url: HttpUrl | None = None
     public_url: HttpUrl | None = None
     notifications: Annotated[Path, AfterValidator(_absolute)] | None = None
+    push_key: SecretStr | None = None
 
     session_idle_seconds: Annotated[int, Field(ge=60, le=43_200)] = 7_200
     rate_limits: bool | None = None
