@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
 
-from approvals_api import v1
+from approvals_api import browsers, v1
 from approvals_api.events.feed import EventFeed
 from approvals_api.events.notifier import keep_notifying
 from approvals_api.gateway.client import Gateway
@@ -74,7 +74,10 @@ def create_api_app(
         loops = [
             asyncio.create_task(_start_recorded(services), name="start-recorded-runs"),
             asyncio.create_task(keep_redelivering(services), name="redeliver-decisions"),
-            asyncio.create_task(keep_notifying(database, feed, settings.channels), name="send-notifications"),
+            asyncio.create_task(
+                keep_notifying(database, feed, settings.channels, others=(browsers.CHANNEL,)), name="send-notifications"
+            ),
+            asyncio.create_task(browsers.keep_pushing(services), name="notify-browsers"),
             asyncio.create_task(keep_schedules(services), name="keep-schedules"),
             asyncio.create_task(keep_adding(services), name="add-precedents"),
         ]

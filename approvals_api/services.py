@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from approvals_api.events.feed import EventFeed
@@ -13,10 +14,14 @@ from turngate.store.database import Database
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """The store, the way to the workflows, the live events, the settings, and how fast people decide."""
+    """The store, the way to the workflows, the live events, the settings, and how fast people decide.
+
+    ``first_browser``: set when a browser is to be notified from now on.
+    """
 
     database: Database
     gateway: Gateway
     feed: EventFeed
     settings: ApiSettings
     pace: Pace = field(default_factory=lambda: Pace(0))
+    first_browser: asyncio.Event = field(default_factory=asyncio.Event)

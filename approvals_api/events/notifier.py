@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -35,11 +35,16 @@ TIDY_EVERY: Final = timedelta(hours=1)
 PAUSE_AFTER_FAILURE: Final = timedelta(seconds=2)
 
 
-async def keep_notifying(database: Database, feed: EventFeed, channels: tuple[Channel, ...]) -> None:
-    """Send each channel its notifications, until cancelled. Returns at once when there is no channel."""
+async def keep_notifying(
+    database: Database, feed: EventFeed, channels: tuple[Channel, ...], *, others: Sequence[str] = ()
+) -> None:
+    """Send each channel its notifications, until cancelled. Returns at once when there is no channel.
+
+    ``others``: channels that another loop sends to, whose deliveries stay.
+    """
     if not channels:
         return
-    notifier = Notifier(database, feed, channels)
+    notifier = Notifier(database, feed, channels, others)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_for_ever(notifier.listen))
         tasks.create_task(_for_ever(notifier.read))
@@ -52,10 +57,13 @@ async def keep_notifying(database: Database, feed: EventFeed, channels: tuple[Ch
 class Notifier:
     """What the tasks of one process share: signals that wake them, and a turn at claiming for each channel."""
 
-    def __init__(self, database: Database, feed: EventFeed, channels: tuple[Channel, ...]) -> None:
+    def __init__(
+        self, database: Database, feed: EventFeed, channels: tuple[Channel, ...], others: Sequence[str] = ()
+    ) -> None:
         self._database = database
         self._feed = feed
         self._channels = channels
+        self._others = others
         self._reader = Reader(database, channels)
         self._happened = asyncio.Event()
         self._to_send = {channel.name: asyncio.Event() for channel in channels}
@@ -99,7 +107,7 @@ class Notifier:
 
     async def tidy(self) -> None:
         """End deliveries to channels that are no longer configured, once they are older than any delivery may get."""
-        at, names = now(), [channel.name for channel in self._channels]
+        at, names = now(), [*(channel.name for channel in self._channels), *self._others]
         async with self._database.write() as conn:
             ended = await deliveries.fail_forgotten(conn, names, before=at - GIVE_UP_AFTER, at=at)
         if ended:

@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from approvals_api.settings import ApiSettings, OidcSettings, RateLimitSettings, is_loopback
+from approvals_api.settings import ApiSettings, OidcSettings, PushSettings, RateLimitSettings, is_loopback
 from turngate.notifications.configuration import Channel, load_channels
 from turngate.notifications.message_text import Links
+from turngate.runtime.push_key import FILE, PushKeySource
 from turngate.runtime.settings import Settings
 from turngate.runtime.workspaces import Workspaces
 
@@ -22,6 +23,7 @@ def api_settings(
         host=settings.api_host,
         more_host_names=frozenset(name for name in known_as if name),
         channels=channels,
+        push=_push(settings),
         heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
         public_url=settings.public_url or settings.api_url,
         session_idle=settings.session_idle,
@@ -32,6 +34,15 @@ def api_settings(
         offer_rule_after=settings.offer_rule_after,
         workspaces=workspaces or Workspaces(),
     )
+
+
+def _push(settings: Settings) -> PushSettings:
+    """Return how browsers are notified. Raises ConfigurationError when the key in the settings is none."""
+    key = PushKeySource(file=settings.data_dir / FILE, pem=settings.push_key)
+    if settings.push_key is not None:
+        key.read()
+    address = settings.resolved_public_url
+    return PushSettings(key=key, contact=address if address.startswith("https://") else None)
 
 
 def _temporal_pages(settings: Settings) -> str | None:

@@ -57,13 +57,18 @@ class Item(BaseModel):
 
 
 class Payload(BaseModel):
-    """What one delivery says. ``more``: items beyond those that are shown. ``test``: it was asked for to try the channel."""
+    """What one delivery says. ``more``: items beyond those that are shown. ``test``: it was asked for to try the channel.
+
+    ``browser``, ``person``: the subscription that it is for, and whose; of the channel of browsers only.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     items: tuple[Item, ...] = ()
     more: int = 0
     test: bool = False
+    browser: str | None = None
+    person: str = ""
 
     @property
     def count(self) -> int:

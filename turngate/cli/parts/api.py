@@ -36,6 +36,8 @@ async def serving_api(
     The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.app``).
     """
     of_api = api_settings(settings, channels, workspaces_of(settings))
+    if of_api.push is not None:
+        of_api.push.key.ensure()
     gateway = Gateway(client, eager=eager)
     server = ApiServer(
         create_app(database=database, gateway=gateway, settings=of_api),

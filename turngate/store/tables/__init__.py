@@ -32,6 +32,7 @@ from turngate.store.tables.log import (
     event_counter,
     events,
     notification_cursors,
+    push_subscriptions,
 )
 from turngate.store.tables.metadata import metadata
 from turngate.store.tables.people import api_tokens, login_links, sessions, users
@@ -85,6 +86,7 @@ __all__ = [
     "precedents",
     "progress",
     "published_policies",
+    "push_subscriptions",
     "queued_messages",
     "requests",
     "runs",
