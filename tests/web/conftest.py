@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -15,13 +16,15 @@ import uvicorn
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 from pydantic import BaseModel, Field
 from support.engine import Cast, ListModel, Stack, call, says, stack, until
+from support.notification_receivers import Receiver, receiving
+from support.push_browsers import poster_to
 from support.sub_agent_app import LIMITS, Acting, World
 from temporalio.client import Client
 
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
-from approvals_api.settings import ApiSettings
+from approvals_api.settings import ApiSettings, PushSettings
 from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
@@ -30,6 +33,7 @@ from turngate.domain.tools.declare import interaction_tool, tool
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
+from turngate.runtime.push_key import PushKeySource
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import agents
 from turngate.store.access import sessions
@@ -279,8 +283,9 @@ class Site:
 
 
 @contextlib.asynccontextmanager
-async def site_on(engine: Stack, ran: Ran, gateway: Gateway) -> AsyncIterator[Site]:
-    app = create_app(database=engine.database, gateway=gateway, settings=ApiSettings(heartbeat_timeout_seconds=2))
+async def site_on(engine: Stack, ran: Ran, gateway: Gateway, **settings: Any) -> AsyncIterator[Site]:
+    of_api = ApiSettings(heartbeat_timeout_seconds=2, **settings)
+    app = create_app(database=engine.database, gateway=gateway, settings=of_api)
     server = Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_graceful_shutdown=1))
     task = asyncio.create_task(server.serve())
     try:
@@ -357,6 +362,16 @@ async def cut_off(site: Site) -> AsyncIterator[Site]:
         yield unreachable
 
 
+@pytest.fixture
+async def pushing_site(site: Site, tmp_path: Path) -> AsyncIterator[tuple[Site, Receiver]]:
+    """The same store with pages that notify browsers, through a push service on loopback."""
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    async with receiving() as receiver:
+        push = PushSettings(key=PushKeySource(file=tmp_path / "push.pem"), poster=poster_to(receiver))
+        async with site_on(site.stack, site.ran, Gateway(nowhere), push=push) as pushing:
+            yield pushing, receiver
+
+
 @pytest.fixture(scope="session")
 async def browser() -> AsyncIterator[Browser]:
     if shutil.which(CHROMIUM) is None:
@@ -417,4 +432,6 @@ async def open_page(browser: Browser, contexts: dict[str, BrowserContext], site:
 
 def _is_complaint(message: Any) -> bool:
     # Chromium reports an error status of a page as "Failed to load resource"; tests that want one check it themselves.
-    return message.type in {"error", "warning"} and "Failed to load resource" not in message.text
+    # Playwright's contexts are incognito windows, which have no push service; the page itself says so to the person.
+    expected = ("Failed to load resource", "does not support the Push API in incognito mode")
+    return message.type in {"error", "warning"} and not any(each in message.text for each in expected)
