@@ -17,7 +17,7 @@ from approvals_api.http import authentication
 from approvals_api.http.authentication import check_form_token, set_session_cookie
 from approvals_api.http.dependencies import AnyoneDep, OperatorDep, ServicesDep, limits_of
 from approvals_api.pages import STATIC_DIR
-from approvals_api.pages.frames import COMPACT, OPENS_NEXT, frame_of, has_chosen, keep_choice, typed_of
+from approvals_api.pages.frames import COMPACT, OPENS_NEXT, SOUND, frame_of, has_chosen, keep_choice, typed_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.principal import Principal
 from approvals_api.services import Services
@@ -171,6 +171,16 @@ async def choose_density(request: Request, _principal: AnyoneDep) -> Response:
     check_form_token(request, typed.get("csrf_token"))
     response = RedirectResponse("/account", status_code=303)
     keep_choice(request, response, COMPACT, wanted=typed.get("density") == "compact")
+    return response
+
+
+@router.post("/account/sound")
+async def choose_sound(request: Request, _principal: AnyoneDep) -> Response:
+    """Choose whether this browser makes a sound for a new request while a page is open."""
+    typed = await typed_of(request)
+    check_form_token(request, typed.get("csrf_token"))
+    response = RedirectResponse("/account", status_code=303)
+    keep_choice(request, response, SOUND, wanted=typed.get("sound") == "on")
     return response
 
 

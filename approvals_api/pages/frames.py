@@ -24,6 +24,8 @@ OPENS_NEXT: Final = "turngate_opens_next"
 """The next request opens by itself after each decision."""
 COMPACT: Final = "turngate_compact"
 """Lists and panels are dense."""
+SOUND: Final = "turngate_sound"
+"""A new request makes a sound while a page is open."""
 
 
 def has_chosen(request: Request, choice: str) -> bool:
@@ -54,6 +56,7 @@ async def frame_of(conn: Connection, request: Request, principal: Principal) -> 
         role=principal.role,
         last_seq=around.last_seq,
         compact=has_chosen(request, COMPACT),
+        sound=has_chosen(request, SOUND),
     )
 
 

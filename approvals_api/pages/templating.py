@@ -88,7 +88,7 @@ class Frame:
     """What every page shows around its content. ``last_seq``: the newest event that the content can include.
 
     ``operator`` None: no one is logged in, and the page has no navigation. ``grants``: the number of active ones.
-    ``compact``: the person chose dense pages.
+    ``compact``: the person chose dense pages. ``sound``: they chose to hear new requests.
     """
 
     operator: str | None = None
@@ -98,6 +98,7 @@ class Frame:
     role: str = ""
     last_seq: int = 0
     compact: bool = False
+    sound: bool = False
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 

@@ -35,6 +35,7 @@ const RELOADS_LISTS = new Set([
 ]);
 const PRESENCE_MS = 20_000;
 const EDIT_MS = 400;
+const RING_EVERY_MS = 2000;
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const main = () => $("#main");
@@ -367,6 +368,37 @@ function tellOfOne({ request_id: id, by, status }) {
   say(note.textContent);
 }
 
+/* The count on the app's icon, and a sound for those who want one */
+
+let waiting = null;
+let sound = null;
+let rangAt = -Infinity;
+
+function tellCount() {
+  const badge = $("[data-badge]");
+  if (badge === null) return; // no one is logged in
+  const count = Number(badge.dataset.badge);
+  navigator.setAppBadge?.(count).catch(() => {}); // 0 takes it away; a browser in which the page isn't installed may refuse
+  if (waiting !== null && count > waiting && "sound" in document.body.dataset) ring();
+  waiting = count;
+}
+
+// Two short notes. A browser lets a page sound only after a click or a key in it, and many requests at once ring once.
+function ring() {
+  if (!navigator.userActivation?.hasBeenActive || performance.now() - rangAt < RING_EVERY_MS) return;
+  rangAt = performance.now();
+  sound ??= new AudioContext();
+  for (const [after, pitch] of [[0, 880], [0.16, 1175]]) {
+    const [tone, volume, at] = [sound.createOscillator(), sound.createGain(), sound.currentTime + after];
+    tone.frequency.value = pitch;
+    volume.gain.setValueAtTime(0.12, at);
+    volume.gain.exponentialRampToValueAtTime(0.001, at + 0.3);
+    tone.connect(volume).connect(sound.destination);
+    tone.start(at);
+    tone.stop(at + 0.3);
+  }
+}
+
 async function refresh() {
   if (main().dataset.page === "bulk") return; // what it shows was picked, and is not what its address gets
   lastRefresh = performance.now();
@@ -388,6 +420,7 @@ async function refresh() {
   document.title = page.title;
   const [badge, freshBadge] = [$("[data-badge]"), $("[data-badge]", page)];
   if (badge && freshBadge) badge.replaceWith(document.adoptNode(freshBadge));
+  tellCount();
   if (!("live" in main().dataset) || fresh.dataset.state === main().dataset.state) return;
   if (isBusy() || isCopying()) {
     const news = main().dataset.news;
@@ -798,6 +831,12 @@ setInterval(() => { if ($("[data-countdown]") !== null) tellTimes(); }, 1000);
 setInterval(tellPresence, PRESENCE_MS);
 void tellPresence();
 waitForButtons();
+tellCount();
+const trySound = $("[data-try-sound]");
+if (trySound !== null) {
+  trySound.hidden = false;
+  trySound.addEventListener("click", ring);
+}
 lookAtRest();
 setInterval(lookInMotion, LOOK_MS);
 listen();
