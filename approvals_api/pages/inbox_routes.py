@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -23,6 +23,7 @@ from approvals_api.paging import decode_cursor
 from approvals_api.principal import Principal
 from approvals_api.requests import bulk
 from approvals_api.requests import saved_views as saved_view_operations
+from approvals_api.requests.backlog import waiting_for_rule
 from approvals_api.requests.bulk import MAX_ITEMS
 from approvals_api.requests.views import request_items, request_page
 from approvals_api.runs import views as run_views
@@ -173,6 +174,14 @@ async def review_all(request: Request, services: ServicesDep, principal: Operato
     return await _show(request, services, principal, {each.id: each.digest for each in listed})
 
 
+@router.get("/requests/waiting")
+async def review_waiting(request: Request, services: ServicesDep, principal: OperatorDep, rule: str) -> HTMLResponse:
+    """Show the pending calls that an enforced rule would let run if they came now."""
+    waiting = await waiting_for_rule(services, principal, rule)
+    digests = {each.request_id: each.digest for each in waiting.requests}
+    return await _show(request, services, principal, digests, rule=rule)
+
+
 @router.post("/requests/bulk")
 async def review(request: Request, services: ServicesDep, principal: OperatorDep) -> Response:
     """Show every call that was picked in the inbox, whole: nothing is approved that was not on the screen."""
@@ -194,12 +203,20 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
         order = BulkOrder(
             verb="approve" if verb == "approve" else "reject",
             items=[BulkItem(request_id=each, digest=digest) for each, digest in digests.items()],
-            message=typed.get("message", "").replace("\r\n", "\n").strip() if verb == "reject" else "",
+            message=await _reason(services, principal, digests, typed),
             confirm=typed.get("confirm", "").strip(),
         )
         done = await bulk.decide_many(services, principal, order, key=typed.get("key") or None)
     except TurngateError as error:
-        return await _show(request, services, principal, digests, message=typed.get("message", ""), error=error)
+        return await _show(
+            request,
+            services,
+            principal,
+            digests,
+            message=typed.get("message", ""),
+            error=error,
+            rule=typed.get("rule", ""),
+        )
     place = place_of(request)
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
@@ -221,8 +238,12 @@ async def _show(
     *,
     message: str = "",
     error: TurngateError | None = None,
+    rule: str = "",
 ) -> HTMLResponse:
-    """Return the page of these calls. ``digests``: request id → digest of the call as the person knows it."""
+    """Return the page of these calls. ``digests``: request id → digest of the call as the person knows it.
+
+    ``rule``: the enforced rule that would let them run now; empty: they were picked otherwise.
+    """
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         stored = await requests.get_all(conn, list(digests)[:MAX_ITEMS])
@@ -247,11 +268,37 @@ async def _show(
         gone=len(digests) - len(picked),
         place=place_of(request),
         message=message,
+        rule=rule,
         problem="" if error is None else error.message,
         wait=0 if error is None else error.details.get("retry_after_seconds", 0),
         word=word_for(_tools_of(picked)) if error is not None and error.error_code == "confirm_needed" else "",
         key=f"bulk_{secrets.token_hex(12)}",
     )
+
+
+async def _reason(
+    services: Services, principal: Principal, digests: Mapping[str, str], typed: Mapping[str, str]
+) -> str:
+    """Return what is stored with each decision: what was typed, or the rule that lets such calls run.
+
+    Raises InvalidInputError where the rule doesn't cover one of them any more.
+    """
+    if typed.get("action") == "reject":
+        return typed.get("message", "").replace("\r\n", "\n").strip()
+    if not typed.get("rule"):
+        return ""
+    waiting = await waiting_for_rule(services, principal, typed["rule"])
+    known = await _pending(services, digests)
+    if not known <= {each.request_id for each in waiting.requests}:
+        raise InvalidInputError("the rule doesn't cover all of these any more: reload the list", code="not_enforced")
+    return waiting.reason
+
+
+async def _pending(services: Services, request_ids: Collection[str]) -> set[str]:
+    """Return those of these requests that are still pending. Each of the other decisions says why it fails."""
+    async with services.database.read() as conn:
+        known = await requests.get_listed(conn, list(request_ids)[:MAX_ITEMS])
+    return {each.id for each in known.values() if each.status == "pending"}
 
 
 def _tools_of(picked: Sequence[Picked]) -> list[str]:

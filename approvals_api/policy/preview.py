@@ -69,7 +69,7 @@ async def preview_rule(
     rule = rule.model_copy(update={"shadow": False})
     async with services.database.read() as conn:
         newest = await policies.newest(conn)
-        world = await _World.of(conn)
+        world = await World.of(conn)
     source = "" if newest is None else newest.source
     before = parsed(source, pointer="/rule")
     try:
@@ -109,7 +109,7 @@ async def preview_rule(
     )
 
 
-def _warnings(rule: Rule, among: Policy, world: _World) -> list[str]:
+def _warnings(rule: Rule, among: Policy, world: World) -> list[str]:
     warnings = [each.message for each in doubts(among) if each.rule == rule.name] + world.unknown(rule)
     if rule.total is not None:
         warnings.append("each call is judged by itself: those beyond its total would wait for a person")
@@ -143,7 +143,7 @@ def against_at_most(against: int, decided: int, *, doubt: float = 0.05) -> float
 
 
 @dataclass(frozen=True, kw_only=True)
-class _World:
+class World:
     """What the workers published: agent → its app, and (agent, tool) → what is known of the tool."""
 
     apps: dict[str, policies.PublishedPolicy]
@@ -151,7 +151,8 @@ class _World:
     names: frozenset[str]
 
     @classmethod
-    async def of(cls, conn: Connection) -> _World:
+    async def of(cls, conn: Connection) -> World:
+        """Read it."""
         published = {each.task_queue: each for each in await policies.published(conn)}
         apps = {
             each.name: published[each.task_queue] for each in await agents.every(conn) if each.task_queue in published
@@ -195,7 +196,7 @@ class _Changed:
 class _Trial:
     """Calls judged without and with a rule. ``concerned``: the rule, and the one that it replaces."""
 
-    world: _World
+    world: World
     before: Policy
     after: Policy
     concerned: Sequence[Rule]

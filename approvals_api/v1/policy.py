@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from approvals_api.http.dependencies import AdminDep, ReaderDep, ServicesDep
+from approvals_api.http.dependencies import AdminDep, OperatorDep, ReaderDep, ServicesDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
@@ -16,6 +16,7 @@ from approvals_api.policy import rules as policy_rules
 from approvals_api.policy.offers import rule_offer
 from approvals_api.policy.preview import preview_rule
 from approvals_api.policy.rules import MAX_COMMENT_CHARS, MAX_SOURCE_CHARS
+from approvals_api.requests.backlog import waiting_for_rule
 from approvals_api.v1.parameters import Cursor, Id, Instant, Limit, RequestId
 from approvals_api.validation.exact_json import member_text
 from approvals_api.validation.text import STORABLE
@@ -31,6 +32,7 @@ from turngate.wire.policy import (
     RuleOffer,
     RulePreview,
     ShadowReport,
+    WaitingForRule,
 )
 from turngate.wire.view import Page
 
@@ -190,6 +192,21 @@ async def explain_policy(
     """Show what policy would answer to a call, and why each rule matches or doesn't. Changes nothing."""
     sent = member_text((await request.body()).decode(), "args")
     return await policy_reports.explain_call(services, body.question("{}" if sent is None else sent))
+
+
+@router.get(
+    "/policy/waiting", responses=problems({422: "`not_enforced`: a shadow, ask or deny rule, or one with a total"})
+)
+async def list_waiting_for_rule(
+    services: ServicesDep,
+    principal: OperatorDep,
+    rule: Annotated[str, Query(description="A stored rule that is enforced.", max_length=100, pattern=STORABLE)],
+) -> WaitingForRule:
+    """List the pending requests whose calls an enforced rule would let run if they came now, the oldest 100.
+
+    Decide each by itself (`POST /requests/decisions`), with `reason` as the message. Decides nothing.
+    """
+    return await waiting_for_rule(services, principal, rule)
 
 
 @router.get("/policy/offers/{request_id}", responses=problems({404: "`no_offer`: too few calls like it were approved"}))

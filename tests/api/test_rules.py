@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import update
-from support.api_server import pay, token_for
+from support.api_server import pay, serving, token_for
 from support.html_forms import Form, PostedPage
 from support.stored_requests import live_run, request_row
 from temporalio.client import Client
+from typer.testing import CliRunner
 
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
+from turngate.cli.main import app as cli
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import STATUS_OF_VERB, Verb
 from turngate.runtime.temporal_client import data_converter
@@ -354,3 +358,117 @@ async def test_a_new_rule_does_not_take_the_place_of_another(admin: httpx.AsyncC
     refused = await page.press("Preview on past calls", **SMALL)
     assert (refused.status_code, 'id="rule-name-complaint"' in refused.text) == (422, True)
     assert "Store as shadow" not in refused.text
+
+
+async def enforced(admin: httpx.AsyncClient, rule: str = RULE) -> None:
+    answer = await admin.post("/api/v1/policy/rules", json={"rule": rule, "mode": "enforce"})
+    assert answer.status_code == 200, answer.text
+
+
+async def test_what_waits_for_an_enforced_rule_is_answered_each_by_its_own_decision(
+    database: Database, admin: httpx.AsyncClient
+) -> None:
+    """From the policy page: only what the rule covers, in the person's name, with the rule as the reason; results one by one."""
+    await plant(database, (100, None), (200, None), (900, None), (300, "approve"), (400, None))
+    async with database.write() as conn:
+        of_fourth = tables.requests.c.id == "rq_pay_4"
+        await conn.execute(update(tables.requests).where(of_fourth).values(risk="high"))
+    page = FormPage(admin)
+    await page.press("Preview on past calls", **SMALL)
+    stored = await page.press("Enforce now")
+    noticed = (await admin.get(stored.headers["location"])).text
+    assert "3 requests wait that" in noticed
+    review = (await admin.get("/requests/waiting?rule=small")).text
+    form = next(each for each in PostedPage(review).forms if each.attributes.get("action") == "/requests/bulk/decide")
+    assert {name for name in form.sent if name.startswith("pick-")} == {f"pick-rq_pay_{n}" for n in (0, 1, 4)}
+    done = await admin.post("/requests/bulk/decide", data={**form.sent, "action": "approve"})
+    assert "2 of 3 decided" in done.text
+    async with database.read() as conn:
+        rows = {each.id: each for each in (await requests.get_all(conn, [f"rq_pay_{n}" for n in range(5)])).values()}
+        decisions = [await requests.decision(conn, rows[f"rq_pay_{n}"].decision_id or "") for n in (0, 1)]
+    assert [rows[f"rq_pay_{n}"].status for n in range(5)] == ["approved", "approved", "pending", "approved", "pending"]
+    reasons = {(each.decided_by, each.message) for each in decisions if each is not None}
+    assert reasons == {("root", "Rule 'small' of policy version 1 lets such calls run.")}
+    assert len({each.id for each in decisions if each is not None}) == 2
+
+
+async def test_nothing_is_answered_for_a_rule_that_no_longer_covers_it(
+    database: Database, admin: httpx.AsyncClient
+) -> None:
+    """The rule was changed after the page was drawn: 422, nothing is decided, and the calls still wait."""
+    await plant(database, (100, None))
+    await enforced(admin)
+    review = (await admin.get("/requests/waiting?rule=small")).text
+    form = next(each for each in PostedPage(review).forms if each.attributes.get("action") == "/requests/bulk/decide")
+    await enforced(admin, RULE.replace("500", "50"))
+    refused = await admin.post("/requests/bulk/decide", data={**form.sent, "action": "approve"})
+    assert (refused.status_code, "doesn&#39;t cover all of these any more" in refused.text) == (422, True)
+    async with database.read() as conn:
+        request = await requests.get(conn, "rq_pay_0")
+    assert request is not None
+    assert request.status == "pending"
+
+
+NO_ANSWER = {
+    "a shadow": (RULE, "shadow"),
+    "an ask rule": ('[[rule]]\nname = "small"\nverdict = "ask"\ntools = ["pay"]\n', "enforce"),
+    "a total": (RULE + 'total = { at = "/cents", most = 5, per = "day" }\n', "enforce"),
+}
+
+
+@pytest.mark.parametrize("case", NO_ANSWER.values(), ids=NO_ANSWER)
+async def test_only_an_enforced_allow_rule_without_a_total_answers_what_waits(
+    database: Database, admin: httpx.AsyncClient, case: tuple[str, str]
+) -> None:
+    """422 over HTTP, and no link on the page; an unknown rule is 404."""
+    await plant(database, (100, None))
+    rule, mode = case
+    await admin.post("/api/v1/policy/rules", json={"rule": rule, "mode": mode})
+    refused = await admin.get("/api/v1/policy/waiting?rule=small")
+    assert (refused.status_code, refused.json()["code"]) == (422, "not_enforced")
+    assert "/requests/waiting" not in (await admin.get("/policy?stored=small")).text
+    assert (await admin.get("/api/v1/policy/waiting?rule=none")).status_code == 404
+
+
+async def test_a_deny_rule_that_comes_first_leaves_nothing_to_answer(
+    database: Database, admin: httpx.AsyncClient
+) -> None:
+    """The whole policy is asked, not only the rule; nor is a call of a run with its own rules answered."""
+    await plant(database, (100, None))
+    await enforced(admin)
+    assert len((await admin.get("/api/v1/policy/waiting?rule=small")).json()["requests"]) == 1
+    await enforced(admin, '[[rule]]\nname = "no"\nverdict = "deny"\ntools = ["p*"]\n')
+    assert (await admin.get("/api/v1/policy/waiting?rule=small")).json()["requests"] == []
+
+
+async def test_a_rule_is_changed_in_a_terminal(
+    database: Database, admin: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`policy preview`, `put`, `enforce --answer-waiting` and `offer`: what the page does, with the rule in a file."""
+    await plant(database, (100, "reject"), (200, None), (900, None))
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    token = await token_for(database, "root", "admin")
+    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
+    file = tmp_path / "rule.toml"
+    file.write_text(RULE)
+    async with serving(
+        create_app(database=database, gateway=Gateway(nowhere), settings=ApiSettings(offer_rule_after=1))
+    ) as url:
+
+        async def run(*arguments: str, code: int = 0) -> str:
+            answer = await asyncio.to_thread(CliRunner().invoke, cli, ["policy", *arguments, "--url", url])
+            assert answer.exit_code == code, answer.output
+            return answer.output
+
+        report = await run("preview", str(file))
+        assert "of the last 3 calls of pay, 2 change: ask → allow" in report
+        assert "at most 100.0% of such calls would be decided otherwise" in report
+        assert "version 1 is in force: 1 rule(s)" in await run("put", str(file))
+        assert "shadow" in await run("show")
+        output = await run("enforce", "small", "--answer-waiting")
+        assert "small counts now" in output
+        assert "rq_pay_1  approved" in output
+        assert "rq_pay_2" not in output
+        await add_precedents(database, "pay", {1: "approve"})
+        assert 'verdict = "allow"' in await run("offer", "rq_pay_1")
+        assert "there is no stored rule 'none'" in await run("enforce", "none", code=1)

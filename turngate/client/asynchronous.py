@@ -98,6 +98,7 @@ class TurngateClient:
     get_policy = awaited(policy.get_policy)
     put_policy = awaited(policy.put_policy)
     revert_policy = awaited(policy.revert_policy)
+    list_waiting_for_rule = awaited(policy.list_waiting_for_rule)
     get_policy_offer = awaited(policy.get_policy_offer)
     preview_policy_rule = awaited(policy.preview_policy_rule)
     store_policy_rule = awaited(policy.store_policy_rule)

@@ -23,6 +23,7 @@ from turngate.wire.policy import (
     RuleOffer,
     RulePreview,
     ShadowReport,
+    WaitingForRule,
 )
 from turngate.wire.view import Page
 
@@ -50,6 +51,11 @@ def preview_policy_rule(rule: str, *, replacing: str | None = None) -> Call[Rule
 def get_policy_offer(request_id: str) -> Call[RuleOffer]:
     """Return the rule that is offered with a request. Raises NotFoundError ``no_offer``: too few calls like it were approved."""
     return get(f"/policy/offers/{segment(request_id)}", model(RuleOffer))
+
+
+def list_waiting_for_rule(rule: str) -> Call[WaitingForRule]:
+    """Return the pending requests that an enforced rule would let run now, at most 100. Raises InvalidInputError."""
+    return get("/policy/waiting", model(WaitingForRule), rule=rule)
 
 
 def store_policy_rule(order: RuleOrder) -> Call[PolicyVersionDetail]:

@@ -90,6 +90,7 @@ class SyncTurngateClient:
     get_policy = blocking(policy.get_policy)
     put_policy = blocking(policy.put_policy)
     revert_policy = blocking(policy.revert_policy)
+    list_waiting_for_rule = blocking(policy.list_waiting_for_rule)
     get_policy_offer = blocking(policy.get_policy_offer)
     preview_policy_rule = blocking(policy.preview_policy_rule)
     store_policy_rule = blocking(policy.store_policy_rule)

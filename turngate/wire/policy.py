@@ -220,6 +220,27 @@ class RuleOffer(View):
     toml: str
 
 
+class WaitingRequest(View):
+    """A pending request, with the digest to decide it by."""
+
+    request_id: str
+    digest: str
+    tool: str
+
+
+class WaitingForRule(View):
+    """Pending requests whose calls an enforced rule would let run now, the oldest first, at most 100.
+
+    ``reason``: what to send with each decision. ``more``: there may be others.
+    """
+
+    rule: str
+    version: int
+    reason: str
+    requests: list[WaitingRequest]
+    more: bool
+
+
 # Grants: as listed, with their uses, and what a new one would cover.
 
 

@@ -18,6 +18,7 @@ from approvals_api.pages.templating import Frame, render
 from approvals_api.policy import reports as policy_reports
 from approvals_api.policy import rules as policy_rules
 from approvals_api.principal import Principal
+from approvals_api.requests.backlog import waiting_for_rule
 from approvals_api.requests.statistics import MOST_ENDED, MOST_GROUPS, how_people_decide
 from approvals_api.services import Services
 from turngate.domain.errors import TurngateError
@@ -120,11 +121,30 @@ async def _explained(services: Services, words: Mapping[str, str]) -> Question:
 async def _show(
     request: Request, services: Services, principal: Principal, question: Question, refused: Change
 ) -> HTMLResponse:
+    stored_rule = request.query_params.get("stored", "")
+    waiting = await _waiting(services, principal, stored_rule) if stored_rule else 0
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         policy = await policy_rules.policy_view(conn)
         versions = await policy_rules.version_page(conn, limit=VERSIONS, before=None)
-    return draw_policy(frame, policy, versions.items, question, refused, may_change=principal.may("admin"))
+    return draw_policy(
+        frame,
+        policy,
+        versions.items,
+        question,
+        refused,
+        may_change=principal.may("admin"),
+        stored_rule=stored_rule,
+        waiting=waiting,
+    )
+
+
+async def _waiting(services: Services, principal: Principal, rule: str) -> int:
+    """Return how many requests wait that a rule would answer; 0 where it answers none."""
+    try:
+        return len((await waiting_for_rule(services, principal, rule)).requests)
+    except TurngateError:
+        return 0
 
 
 def draw_policy(
@@ -135,8 +155,10 @@ def draw_policy(
     refused: Change = UNCHANGED,
     *,
     may_change: bool = True,
+    stored_rule: str = "",
+    waiting: int = 0,
 ) -> HTMLResponse:
-    """Return the policy page."""
+    """Return the policy page. ``stored_rule``: one that was just stored; ``waiting``: requests that it would answer."""
     stored = "" if policy.stored is None else policy.stored.source
     return render(
         "policy.html",
@@ -148,4 +170,6 @@ def draw_policy(
         refused=refused,
         source=stored if refused.source is None else refused.source,
         may_change=may_change,
+        stored_rule=stored_rule,
+        waiting=waiting,
     )

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, func, select, tuple_
+from sqlalchemy import Select, func, literal_column, select, tuple_
 
 from turngate.domain.requests import Verb
 from turngate.domain.runs.recorded_calls import RecordedCall
@@ -111,6 +111,40 @@ async def newest(
             return
         after, left = recorded[-1].place, left - len(recorded)
         await asyncio.sleep(0)  # SQLite runs on the loop, and others want it too
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitingCall:
+    """A call that waits for a person. ``call``: with the arguments that its request asks about."""
+
+    request_id: str
+    digest: str
+    call: RecordedCall
+
+
+async def waiting(conn: Connection, *, limit: int, max_chars: int) -> list[WaitingCall]:
+    """Return the calls of pending approval requests, the oldest request first.
+
+    Not those of runs with overrides, which may have other rules. ``max_chars``: leave out calls with longer arguments.
+    """
+    columns = [each for each in _COLUMNS if each is not calls.c.input]
+    query = (
+        select(*columns, requests.c.input, requests.c.origins, requests.c.id.label("request_id"), requests.c.digest)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .join(calls, (calls.c.run_id == requests.c.run_id) & (calls.c.tool_call_id == requests.c.tool_call_id))
+        .where(
+            requests.c.status == literal_column("'pending'"),  # written out, so that the planners see the partial index
+            requests.c.kind == "approval",
+            calls.c.verdict != "",
+            runs.c.world.is_(None),
+            func.length(requests.c.input) <= max_chars,
+        )
+        .order_by(requests.c.created_at, requests.c.id)
+        .limit(limit)
+    )
+    return [
+        WaitingCall(request_id=row.request_id, digest=row.digest, call=_read(row)) for row in await conn.execute(query)
+    ]
 
 
 def _read(row: Any) -> RecordedCall:

@@ -30,6 +30,7 @@ from turngate.policies.explain import in_order, rule_views
 from turngate.policies.judge_reports import DIFFERENCES, JudgeReport
 from turngate.policies.lint import doubts
 from turngate.text.plain_text import Piece, plain, plain_line
+from turngate.wire.decisions import DecidedItem
 from turngate.wire.orders import PolicyQuestion, RuleOrder
 from turngate.wire.policy import PRECEDENCE, Explanation, PolicyView, RulePreview, RuleView, ShadowReport
 
@@ -255,13 +256,34 @@ def put(
 def enforce(
     name: Annotated[str, typer.Argument(help="The stored rule.")],
     comment: Annotated[str, typer.Option(help="The reason, for the history.")] = "",
+    answer_waiting: Annotated[
+        bool,
+        typer.Option(
+            "--answer-waiting", help="Also approve the requests that it would answer now, each by its own decision."
+        ),
+    ] = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
-    """Make a stored shadow rule count. Needs an admin."""
+    """Make a stored shadow rule count. Needs an admin.
+
+    Exit code: 1 if a request that waits could not be approved; the line says why.
+    """
+    done: list[DecidedItem] = []
     with find_api(data_dir, url).client() as client:
         stored = client.enforce_policy_rule(name, comment=comment)
-    terminal.line(("✓ ", "bold"), f"version {stored.version} is in force: {_line(name)} counts now")
+        terminal.line(("✓ ", "bold"), f"version {stored.version} is in force: {_line(name)} counts now")
+        waiting = client.list_waiting_for_rule(name) if answer_waiting else None
+        if waiting is not None and waiting.requests:
+            digests = {each.request_id: each.digest for each in waiting.requests}
+            done = client.decide_requests(digests, verb="approve", message=waiting.reason).items
+    for each in done:
+        outcome = "approved" if each.problem is None else str(each.problem.get("detail", "not decided"))
+        terminal.line("  ", (each.request_id, "dim"), f"  {_line(outcome)}")
+    if waiting is not None and waiting.more:
+        terminal.note("more requests wait: run the command again")
+    if any(each.problem is not None for each in done):
+        raise typer.Exit(EXIT_WENT_WRONG)
 
 
 @app.command()
