@@ -16,6 +16,7 @@ from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDe
 from approvals_api.pages.fork_forms import by_control, key_of, text_of, word_of
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.pictures import timeline as pictures
+from approvals_api.pages.pictures import tree
 from approvals_api.pages.pictures.drawing import lasted, moment
 from approvals_api.pages.result_text import page_of, readable
 from approvals_api.pages.run_context import RunContext, context_of
@@ -299,7 +300,7 @@ async def compare_page(
         frame = await frame_of(conn, request, principal)
     comparison = await compare(services.database, run_id, other_id)
     # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
-    return await asyncio.to_thread(render, "compare.html", frame=frame, comparison=comparison)
+    return await asyncio.to_thread(render, "compare.html", frame=frame, comparison=comparison, tree=tree)
 
 
 # Whole results, page by page and as a file: what a run's page and the model are shown in part.

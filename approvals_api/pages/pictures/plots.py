@@ -59,11 +59,7 @@ def time_to_answer(waits: Sequence[Waits]) -> Drawing:
     labels = wait_labels(waits)
     short_labels = [*(each.removeprefix("under ") for each in labels[:-1]), "more"]
     bars = [
-        Bar(
-            label="more" if each.below is None else label.removeprefix("under "),
-            title=f"{label}: {each.count:,}",
-            parts=[("person", each.count)],
-        )
+        Bar(label=short, title=f"{label}: {each.count:,}", parts=[("person", each.count)])
         for label, short, each in zip(labels, short_labels, waits, strict=True)
     ]
     return _columns(bars)
