@@ -194,6 +194,10 @@ def _environment() -> Environment:
         "between": between,
         "span": span,
     }
+    # Drawn once, as no value gets into them: a list has a hundred.
+    drawings: Any = environment.get_template("icons.html").module
+    icons = {name: drawings.icon(name) for name in drawings.shapes}
+    environment.globals["icon"] = lambda name: icons.get(name, Markup())
     return environment
 
 
