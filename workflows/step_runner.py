@@ -254,7 +254,7 @@ class StepRunner:
     async def _wait_for_news(self, call: PlannedCall, wait: Wait) -> PlannedCall:
         """Wait for news of the call, or until its time is over; ``run_tool`` knows what either means.
 
-        The news are of its request while its approval can be taken back, else of the program that runs it.
+        While its approval can be taken back, they are of the request that asks again; else of the program that runs it.
         """
         within = None
         if wait.seconds is not None:

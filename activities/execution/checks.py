@@ -114,7 +114,7 @@ async def wait_out_grace(door: Door) -> Redemption | None:
         return None
     left = from_text(request.starts_at) - now()
     if door.engine.grace and left > timedelta(0):
-        return Waits(Wait(seconds=left.total_seconds(), news=True, request_id=request.id))
+        return Waits(Wait(seconds=left.total_seconds(), news=True, request_id=requests.again_id(request)))
     held = await requests.hold(door.conn, request.id)
     if held != request or await requests.get(door.conn, requests.again_id(request)) is not None:
         raise LookupError("the approval was taken back as its call was about to start; looking again")

@@ -139,7 +139,7 @@ async def withdraw_approval(services: Services, principal: Principal, request_id
         if again is not None:
             return again.id
         opened = await apply.take_back(conn, request, principal)
-    services.gateway.tell_decided(request.run_id, request.id)
+    services.gateway.tell_decided(request.run_id, opened)
     return opened
 
 

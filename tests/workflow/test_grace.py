@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities.run_tool import RunTool
+from approvals_api.gateway.client import Gateway
+from approvals_api.recovery.redelivery import redeliver_earlier
 from approvals_api.requests import decide
 from approvals_api.requests.views import request_detail
 from turngate import Policy, Rule
@@ -27,6 +30,7 @@ from turngate.store.policy import grants
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
+from turngate.wire.orders import DecisionOrder
 
 LONG = 3600
 """Seconds that no test lasts: a call with this grace doesn't start in it."""
@@ -91,8 +95,8 @@ async def test_i3_a_forged_order_starts_nothing_before_the_grace_is_over(
         assert early.state == "waits"
         assert early.wait is not None
         assert 0 < (early.wait.seconds or 0) <= LONG
-        for _forged in range(3):
-            await engine.workflow(run).signal("decided", request.id)
+        for forged in (request.id, requests.again_id(request), requests.again_id(request)):
+            await engine.workflow(run).signal("decided", forged)
         await engine.idle(run)
         assert (bench.paid, await engine.executions(run)) == ([], {})
         await engine.interrupt(run)
@@ -161,6 +165,23 @@ async def test_i5_a_worker_that_dies_in_the_grace_loses_nothing(
         async with engine.worker():
             assert (await engine.ended(run)).status == "completed"
         assert (bench.paid, (await engine.executions(run))["c1"].decision_id) == ([5], "second")
+
+
+async def test_i5_a_run_that_missed_a_take_back_gets_news_of_it(client: Client, sqlite: Database, bench: Bench) -> None:
+    """I5: the API dies before it tells the run that the approval was taken back and the call rejected; the next API does."""
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(LONG)) as engine:
+        nowhere = await Client.connect("127.0.0.1:1", lazy=True)
+        dying = replace(engine.services, gateway=Gateway(nowhere))
+        run = await engine.start()
+        first = await engine.request(run)
+        await engine.decide(first, "approve")
+        await waits_at_timer(engine, run)
+        again = await decide.withdraw_approval(dying, OPERATOR, first.id)
+        order = DecisionOrder(verb="reject", digest=first.digest)
+        await decide.submit(dying, OPERATOR, again, order)
+        await redeliver_earlier(engine.services)
+        assert (await engine.ended(run)).status == "completed"
+        assert (bench.paid, await engine.executions(run)) == ([], {})
 
 
 async def test_i3_a_start_and_a_take_back_at_the_same_moment(client: Client, database: Database, bench: Bench) -> None:

@@ -84,8 +84,8 @@ class RunToolInput(WireValue):
 class Wait(WireValue):
     """A timer the workflow holds for a call: to an instant, or for so long. Neither: it is over already.
 
-    ``news``: of a call from outside, or of the request ``request_id``; the door is asked again when there are any, or when the
-    time is over (no time: whenever).
+    ``news``: of a call from outside, or of ``request_id``, the request that asks again if the approval is taken back. The door
+    is asked again when there are any, or when the time is over (no time: whenever).
     """
 
     until: AwareDatetime | None = None
