@@ -219,7 +219,7 @@ async def test_an_edit_changes_one_value_and_keeps_every_type(site, open_page, o
     request = await site.gated("refund", ARGS)
     page = await open_page(f"/requests/{request.id}", **options)
     await page.locator("#edit > summary").click()
-    await page.get_by_label("order", exact=True).fill("A-8")
+    await page.locator("#edit").get_by_label("order", exact=True).fill("A-8")
     await page.get_by_role("button", name="Approve as edited").click()
     await expect(page.locator("#decision")).to_contain_text("Approved with edited arguments by ada")
     call = await site.ended(request)
