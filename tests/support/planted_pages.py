@@ -71,6 +71,16 @@ STATES: dict[str, PageState] = {
         "/requests/rq_approval", "edit", changes={"edit-1": "many", "edit-0": ""}
     ),
     "approval with a row more": PageState("/requests/rq_approval", "edit", changes={"row": "add edit-3"}),
+    "approval with a grant to review": PageState(
+        "/requests/rq_again",
+        to="/requests/rq_again/grant",
+        changes={"grant-how-0": "open", "grant-uses": "9", "grant-lasts": "3600", "grant-scope": "run"},
+    ),
+    "approval with limits of a grant": PageState(
+        "/requests/rq_again",
+        to="/requests/rq_again/grant",
+        changes={"grant-uses": "no", **{f"grant-how-{at}": ("one_of", "range", "prefix")[at % 3] for at in range(6)}},
+    ),
     "approval unconfirmed": PageState("/requests/rq_command", "approve", changes={"approve-confirm": "no"}),
     "approval replaced": PageState("/requests/rq_again"),
     "question": PageState("/requests/rq_question"),

@@ -56,7 +56,7 @@ def _requests(filling: Filling) -> dict[str, dict[str, Any]]:
         "cancelled": {"status": "cancelled", **ENDED},
         "superseded": {"status": "superseded", **ENDED},
         "again": {"tool_call_id": "call_approved", "precondition": json.dumps([filling.in_json, "now"]),
-                  "terms": filling.terms(fresh_for_seconds=3600), "created_at": LATER},
+                  "terms": filling.terms(fresh_for_seconds=3600, grantable=True), "confinement": None, "created_at": LATER},
         "outside": {"run_id": "run_outside", "agent": filling.outside, "path": "",
                     "manifest": filling.manifest_of(filling.schema, "external")},
     }  # fmt: skip
