@@ -28,6 +28,7 @@ from turngate.domain.conversation.history import mint_call_ids, minted_id, recon
 from turngate.domain.conversation.malformed import corrective, without_calls
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
+from turngate.domain.text.durations import span
 from turngate.domain.tools.tool import Tool, ToolManifest
 from turngate.models.port import LanguageModel, ModelRequest
 from turngate.runtime.telemetry import redact_text
@@ -91,9 +92,10 @@ class ModelCall:
                 answer = checked_output(answer, agent.output)
                 break
             except (ConfigurationError, ModelError) as error:
-                run = await self._router.fall_back(step, spec, error)
+                failure = _with_time_left(step, attempt, error)
+                run = await self._router.fall_back(step, spec, failure)
                 if run is None:
-                    raise await self._report(step, attempt, error) from error
+                    raise await self._report(step, attempt, failure) from error
                 step = step.of(run)
         taken = {call.tool_call_id for message in history.messages for call in message.calls}
         if not history.whole and answer.message.calls:
@@ -194,6 +196,27 @@ def failure_of(error: ApplicationError) -> ModelFailure | None:
         return None
     wait = error.next_retry_delay.total_seconds()
     return ModelFailure(message=error.message, error_class=str(error.details[0]), wait_seconds=wait)
+
+
+def _with_time_left(
+    step: RunStep, attempt: Attempt, error: ModelError | ConfigurationError
+) -> ModelError | ConfigurationError:
+    """Return the error; no longer retryable if the provider asks to come back too late, so that a fallback may answer.
+
+    An unattended run that has waited for as long as ``model_retry`` asks its fallback, too.
+    """
+    if isinstance(error, ConfigurationError) or not error.retryable:
+        return error
+    left = max(0.0, (step.agent.limits.model_retry - (now() - attempt.since)).total_seconds())
+    why = ""
+    if error.retry_after_seconds is not None and error.retry_after_seconds > left:
+        why = f"It asks to come back in {span(error.retry_after_seconds)}; model_retry allows {span(left)} more"
+    elif not left and not step.run.attended:
+        why = "It failed for as long as model_retry allows"
+    if not why:
+        return error
+    message = f"{error.message.rstrip('.')}. {why}."
+    return ModelError(message, error_class=error.error_class, retryable=False, status=error.status)
 
 
 def _adapter_error(error: Exception, model: str) -> ModelError:

@@ -256,7 +256,7 @@ async def test_not_where_model_requests_have_places_of_their_own(
 
 async def test_not_after_a_control_call(client: Client, sqlite: Database, bench: Bench) -> None:
     """A call beside ``finish`` that ends last asks no model: the run ends with its step."""
-    model = ListModel(says(call("finish", '{"answer": "Paid."}', "f"), SLOW), says("Never."))
+    model = ListModel(says(SLOW, call("finish", '{"answer": "Paid."}', "f")), says("Never."))
     async with stack(client, sqlite, bench.slow, control_calls.finish, model=model) as engine:
         run = await engine.start()
         await asyncio.wait_for(bench.started.wait(), 60)

@@ -124,7 +124,7 @@ async def test_i2_a_hook_can_deny_what_has_no_handler(client: Client, sqlite: Da
         name="helper", instructions="Help.", toolkit=Toolkit.of(), model="scripted:test", description="Helps."
     )
     watch = Watch("finish", "helper")
-    step = says(call("finish", '{"answer": "Early."}', "f"), call("helper", '{"task": "Help."}', "h"))
+    step = says(call("helper", '{"task": "Help."}', "h"), call("finish", '{"answer": "Early."}', "f"))
     model = ListModel(step, says("Late."))
     async with stack(client, sqlite, finish, sub_agent(helper), model=model, hooks=[watch]) as engine:
         run = await engine.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -158,11 +159,42 @@ async def test_what_passes_is_tried_again_and_never_falls_back(client: Client, s
         ]
 
 
+async def test_what_does_not_pass_in_time_falls_back_or_ends_the_run(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """A provider that asks to come back after ``model_retry`` isn't waited for: no event promises a retry."""
+    away = broken("rate_limited", retryable=True, wait=3_600)
+    done = ListModel(says("Done."))
+    async with routed(client, sqlite, bench, test=ListModel(away), b=done, fallback=["scripted:b"]) as engine:
+        ended = await engine.ended(await engine.start())
+        assert (ended.status, await fell(engine, ended)) == (
+            "completed",
+            [("scripted:test", "scripted:b", "rate_limited")],
+        )
+    async with routed(client, sqlite, bench, test=ListModel(away)) as engine:
+        ended = await engine.ended(await engine.start())
+        assert (ended.status, ended.error_class) == ("failed", "rate_limited")
+        assert ended.reason == "it broke. It asks to come back in 1 h; model_retry allows 9 min more."
+        assert "model.retrying" not in [each.type for each in await engine.events(ended)]
+
+
+@pytest.mark.parametrize("unattended", [True, False])
+async def test_an_outage_without_end_is_answered_by_the_fallback_of_an_unattended_run(
+    client: Client, sqlite: Database, bench: Bench, unattended: bool
+) -> None:
+    """A run that no one watches asks its fallback before it is given up; an attended one fails for its person to see."""
+    limits = Limits(model_retry=timedelta(seconds=0.1))
+    models = {"test": ListModel(broken("unreachable", retryable=True)), "b": ListModel(says("Done."))}
+    async with routed(client, sqlite, bench, **models, fallback=["scripted:b"], limits=limits) as engine:
+        ended = await engine.ended(await engine.start(**({"unattended": "rules"} if unattended else {})))
+        assert (ended.status, requests_to(engine, "b")) == (("completed", 1) if unattended else ("failed", 0))
+
+
 async def test_whatever_an_adapter_raises_is_reported_and_tried_again_as_its_class_says(
     client: Client, sqlite: Database, bench: Bench
 ) -> None:
     """What may pass is retried, with an event from the first time; a bug in the adapter ends the run at once, with its text."""
-    model = ListModel(ConnectionResetError("reset by sk-abcdefghijklmnopqrstuvwx"), says(LOOK), KeyError("nope"))
+    model = ListModel(ConnectionResetError("reset by sk-proj-4f9aB2c7D1e8F3a6B5c0D9e2"), says(LOOK), KeyError("nope"))
     async with routed(client, sqlite, bench, test=model) as engine:
         model.responses.append(TypeError("no model takes 'tools'"))
         run = await engine.ended(await engine.start("Go."))
@@ -171,7 +203,7 @@ async def test_whatever_an_adapter_raises_is_reported_and_tried_again_as_its_cla
         assert retried[0]["message"].startswith(
             "the adapter of model 'scripted:test' raised ConnectionResetError: reset by "
         )
-        assert "abcdefghijkl" not in retried[0]["message"]
+        assert "4f9aB2c7" not in retried[0]["message"]
         assert len(model.seen) == 4
         assert (run.status, run.error_class) == ("failed", "configuration")
         assert run.reason == "the adapter of model 'scripted:test' raised TypeError: no model takes 'tools'"

@@ -19,7 +19,7 @@ from turngate.models.port import ModelRequest
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.database import Database
 
-LONG = 600.0
+LONG = 500.0
 """Seconds, as a provider's Retry-After says them: a test that waits for them never ends."""
 ADA = person("ada")
 

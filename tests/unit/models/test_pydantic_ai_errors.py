@@ -53,6 +53,16 @@ async def failed(models: Models, spec: str, *, streamed: bool) -> ModelError:
 
 
 @pytest.mark.parametrize("spec", SPECS)
+async def test_a_quota_that_is_used_up_is_no_rate_limit(wired: Models, provider: FakeProvider, spec: str) -> None:
+    """The provider's words count where its status says no more than that there were too many requests."""
+    words = "You have reached your weekly usage limit."
+    provider.answer(body_of(spec, words, "rate_limit_error"), status=429, headers={"retry-after": "7"})
+    error = await failed(wired, spec, streamed=False)
+    assert (error.error_class, error.retryable) == ("permission", False)
+    assert error.message.endswith(f"has used up its quota; raise it or use another key. It said: {words}")
+
+
+@pytest.mark.parametrize("spec", SPECS)
 async def test_a_refusal_is_classified_after_one_request(wired: Models, provider: FakeProvider, spec: str) -> None:
     """Streamed or not, the class is the same, ``Retry-After`` counts, and the client does not retry."""
     table: list[tuple[int, str, str, bool, float | None]] = [

@@ -23,9 +23,9 @@ FALLS_BACK: Final[Mapping[ModelErrorClass, bool]] = {
     "permission": True,  # a key that may not use this model, an account without credit, a quota that is used up
     "not_found": True,  # a model that was withdrawn
     "configuration": True,  # no key, no package, a wrong address
-    "rate_limited": False,  # it passes; a quota that is used up is "permission"
-    "unreachable": False,
-    "server_error": False,
+    "rate_limited": True,  # these three are only asked about where they don't pass within model_retry
+    "unreachable": True,
+    "server_error": True,
     "bad_response": False,
     "invalid_request": False,  # another model is sent the same request
     "context_length": False,  # as above; a smaller context is what helps

@@ -38,6 +38,13 @@ TOO_LONG: Final = re.compile(
 )
 """The words of servers without the code ``context_length_exceeded`` (vLLM, llama.cpp, OpenRouter)."""
 
+USED_UP: Final = re.compile(
+    r"usage limit|(?:daily|weekly|monthly) limit|out of credits?|insufficient (?:credits?|balance|funds|quota)|"
+    r"credit balance|credits? (?:(?:are|is|were|have been) )?(?:used up|exhausted|depleted)",
+    re.IGNORECASE,
+)
+"""The words of providers whose quota is used up, with the status of those that only ask for a pause."""
+
 LOOKS_LIKE_A_KEY: Final = re.compile(r"\b(?:sk|pk|gsk|key)-[A-Za-z0-9_*.\-]{8,}|\bBearer\s+\S+")
 
 
@@ -162,7 +169,7 @@ def _reason(error: Any, endpoint: Endpoint) -> str:
 
 
 def _class_of(status: int, codes: set[str], reason: str) -> ModelErrorClass:
-    if status == HTTPStatus.TOO_MANY_REQUESTS and "insufficient_quota" in codes:
+    if status == HTTPStatus.TOO_MANY_REQUESTS and ("insufficient_quota" in codes or USED_UP.search(reason)):
         return "permission"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "server_error"

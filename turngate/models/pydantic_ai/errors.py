@@ -32,7 +32,13 @@ from pydantic_ai.exceptions import (
 )
 
 from turngate.domain.errors import ModelError, ModelErrorClass
-from turngate.models.openai.errors import LOOKS_LIKE_A_KEY, MAX_REASON_CHARS, MAX_RETRY_AFTER_SECONDS, TOO_LONG
+from turngate.models.openai.errors import (
+    LOOKS_LIKE_A_KEY,
+    MAX_REASON_CHARS,
+    MAX_RETRY_AFTER_SECONDS,
+    TOO_LONG,
+    USED_UP,
+)
 
 SECRET_NAME: Final = re.compile(r"(_API_KEY|_TOKEN|_SECRET|_SECRET_ACCESS_KEY|_BEARER_TOKEN_BEDROCK)$")
 MIN_SECRET_CHARS: Final = 6
@@ -108,11 +114,13 @@ def model_error(error: Exception, endpoint: ProviderEndpoint) -> ModelError:
 _Kind = tuple[ModelErrorClass, bool, str]
 """The class, whether the same request may succeed later, and the message, with fields of the endpoint."""
 
+QUOTA: Final[_Kind] = (
+    "permission",
+    False,
+    "the account of the key at {at} has used up its quota; raise it or use another key",
+)
 KINDS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], _Kind], ...]] = (
-    (
-        ModelQuotaExceededError,
-        ("permission", False, "the account of the key at {at} has used up its quota; raise it or use another key"),
-    ),
+    (ModelQuotaExceededError, QUOTA),
     (ModelAuthenticationError, ("authentication", False, "{at} refused the key{set_key}")),
     (ModelContextWindowExceededError, ("context_length", False, TOO_LONG_FOR)),
     (
@@ -135,6 +143,8 @@ KINDS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], _Kind], 
 def _classified(error: Exception, status: int | None, reason: str) -> _Kind:
     if isinstance(error, ModelAuthenticationError) and status == FORBIDDEN:
         return "permission", False, "{at} does not allow this key to use {model!r}"
+    if isinstance(error, ModelRateLimitError) and USED_UP.search(reason):
+        return QUOTA
     for types, kind in KINDS:
         if isinstance(error, types):
             return kind
