@@ -10,7 +10,7 @@ from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.errors import NotFoundError
 from turngate.domain.policy.policy import Rule
-from turngate.domain.tools.secrets import has_marks
+from turngate.domain.tools.secrets import has_marks, mask_json
 from turngate.policies.offers import DecidedCall, Offer, narrowest_rule
 from turngate.policies.rule_text import rule_text
 from turngate.policies.rule_words import in_a_sentence
@@ -36,10 +36,17 @@ async def offer_of(conn: Connection, request: Request | RequestDetail, *, least:
     approvals, one that an ask rule wants a person to see, or one with a secret. At most one statement.
     """
     raw_input = request.input
-    if not least or request.rule not in ANSWERED_BY_A_RULE or ungrantable(request) is not None:
+    if (
+        not least
+        or request.rule not in ANSWERED_BY_A_RULE
+        or ungrantable(request) is not None
+        or len(raw_input) > MAX_CHARS
+    ):
         return None
-    has_secret = has_marks(raw_input) or (isinstance(request, Request) and request.masked_input is not None)
-    if has_secret or len(raw_input) > MAX_CHARS:
+    has_secret = has_marks(mask_json(raw_input).text) or (
+        isinstance(request, Request) and request.masked_input is not None
+    )
+    if has_secret:
         return None
     decided = [
         DecidedCall(input=each.input if len(each.input) <= MAX_CHARS else None, verb=each.verb)

@@ -22,6 +22,7 @@ from turngate.domain.policy.policy import Policy, Rule, VerdictKind
 from turngate.domain.requests import Verb
 from turngate.domain.runs.recorded_calls import RecordedCall
 from turngate.domain.tools.known_tools import KnownTool
+from turngate.domain.tools.secrets import mask_json
 from turngate.domain.tools.tool import ToolManifest
 from turngate.policies.backtest import Unjudged, judge
 from turngate.policies.facts import lies_in, without_permissions
@@ -286,7 +287,7 @@ def _rank(answer: Answered | None, against: Sequence[Verb]) -> int:
 
 def _example(call: RecordedCall, answer: Answered | None, masks: Mapping[_Key, ToolManifest]) -> PreviewedCall:
     tool = masks.get(_key(call))
-    text = call.input if tool is None else tool.masked_input(call.input).text
+    text = (mask_json(call.input) if tool is None else tool.masked_input(call.input)).text
     return PreviewedCall(
         run_id=call.run_id,
         tool_call_id=call.tool_call_id,

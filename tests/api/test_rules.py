@@ -472,3 +472,16 @@ async def test_a_rule_is_changed_in_a_terminal(
         await add_precedents(database, "pay", {1: "approve"})
         assert 'verdict = "allow"' in await run("offer", "rq_pay_1")
         assert "there is no stored rule 'none'" in await run("enforce", "none", code=1)
+
+
+async def test_a_preview_masks_secrets(database: Database, admin: httpx.AsyncClient) -> None:
+    """What its tool declares secret is in neither the page nor the API; the digits that it doesn't declare are."""
+    await plant(database, (123, "approve"), note="hunter2")
+    manifest = pay.manifest.model_copy(update={"parameters": {"properties": {"note": {"writeOnly": True}}}})
+    async with database.write() as conn:
+        await conn.execute(update(tables.calls).values(manifest=manifest.model_dump_json()))
+    report = await preview(admin)
+    page = await FormPage(admin).press("Preview on past calls", **SMALL)
+    assert "123" in report["changes"][0]["examples"][0]["input"]
+    assert "hunter2" not in json.dumps(report)
+    assert "hunter2" not in page.text

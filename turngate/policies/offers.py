@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -12,6 +13,7 @@ from pydantic import JsonValue, ValidationError
 
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.policy.grants import exact_pattern, same_json
+from turngate.domain.policy.limits import COMMANDS
 from turngate.domain.policy.policy import Rule
 from turngate.domain.requests import Verb
 from turngate.domain.text.json_pointers import decode_arguments, pointer_of
@@ -23,6 +25,7 @@ MOST_VALUES: Final = 5
 FEWEST_CHARS: Final = 2
 """Of a common beginning: one letter says nothing."""
 NAME_CHARS: Final = 60
+_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 Arguments = dict[str, Any]
 
@@ -118,7 +121,7 @@ def _rule(
         conditions = [{"at": pointer_of([name]), "op": "eq", "value": value} for name, value in fixed.items()]
         if differing is not None:
             values = [exact_pattern(tool, {differing: each[differing]}).fixed[differing] for each in (this, *alike)]
-            condition = _condition(values)
+            condition = _condition(differing, values)
             if condition is None:
                 return None
             conditions.append({"at": pointer_of([differing]), **condition})
@@ -138,8 +141,11 @@ def _rule(
     return rule
 
 
-def _condition(values: Sequence[JsonValue]) -> Mapping[str, Any] | None:
-    """Return the narrowest condition that all these values of one argument meet; None: none says enough."""
+def _condition(name: str, values: Sequence[JsonValue]) -> Mapping[str, Any] | None:
+    """Return the narrowest condition that all these values of one argument meet; None: none says enough.
+
+    How a text begins is offered for identifiers only: what follows may turn a command, path, address or sentence into another.
+    """
     different: list[JsonValue] = []
     for value in values:
         if not any(same_json(value, each) for each in different):
@@ -149,9 +155,9 @@ def _condition(values: Sequence[JsonValue]) -> Mapping[str, Any] | None:
     numbers = [each for each in different if isinstance(each, int | float) and not isinstance(each, bool)]
     if len(numbers) == len(different):
         return {"op": "between", "value": [min(numbers), max(numbers)]}
-    texts = [each for each in different if isinstance(each, str)]
+    texts = [each for each in different if isinstance(each, str) and _IDENTIFIER.fullmatch(each)]
     beginning = commonprefix(texts)  # noqa: RUF071 - characters are meant: these are no paths
-    if len(texts) < len(different) or len(beginning) < FEWEST_CHARS:
+    if name.casefold() in COMMANDS or len(texts) < len(different) or len(beginning) < FEWEST_CHARS:
         return None
     return {"op": "starts_with", "value": beginning}
 

@@ -46,6 +46,15 @@ def test_one_differing_argument_is_named_by_its_values_its_range_or_its_beginnin
     assert offered([call(order=f"A-{place}", cents=place) for place in range(10)], order="A-1", cents=5) is None
 
 
+@pytest.mark.parametrize("beginning", ["git log -", "src/a", "https://shop.example/", "ann@", "a.", "Hi "])
+def test_only_identifiers_are_offered_by_their_beginning(beginning: str) -> None:
+    """What follows "git log -", "src/" or "https://shop" may be another command, place or address: no rule is offered."""
+    decided = [call(x=f"{beginning}{place}") for place in range(10)]
+    assert offered(decided, x=f"{beginning}3") is None
+    commands = [call(command=f"make{place}") for place in range(10)]
+    assert offered(commands, command="make1") is None
+
+
 def test_what_people_stopped_is_never_covered() -> None:
     """A rejection, an edit or an answer in place of a call that the rule covers, or may cover, is enough."""
     alike = [call(order="A-1", cents=5)] * 5
