@@ -51,6 +51,7 @@ def build_engine(
         policy=app.policy,
         policy_file=app.policy_file,
         judge=app.app.judge,
+        secrets=app.app.secrets,
         services=app.services,
         models=models,
         prices=profiles.prices(app.app.prices),

@@ -38,6 +38,7 @@ from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.presentation import PRESENTATION
 from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.secrets import mask_text, masked_strings
 from turngate.runtime import telemetry
 from turngate.store.clock import now
 from turngate.store.events import events
@@ -128,7 +129,7 @@ class RunTool:
         """Run the handler and store its result; return as :meth:`_settle`."""
         run, call = redeemed.run, redeemed.call
         partial: list[str] = []
-        values = redeemed.tool.manifest.masked_input(redeemed.raw_input).values
+        values = redeemed.tool.manifest.masked_input(redeemed.raw_input).values.union(redeemed.secrets.values())
         telemetry.hide(values)
         try:
             async with reporting(
@@ -137,8 +138,9 @@ class RunTool:
                 result = await self._run_handler(redeemed, partial, emit)
         except asyncio.CancelledError:
             # Only now: progress is taken for as long as the call counts as executing.
-            await self._record_stop(redeemed, "".join(partial))
+            await self._record_stop(redeemed, _without_resolved("".join(partial), redeemed))
             raise
+        result = without_resolved(result, redeemed)
         fails_run = run_failure(redeemed.tool, result)
         then_step = order.then_step if redeemed.is_last_open and not fails_run and _has_time() else None
         recorded = await self._record(redeemed, await self._call_result(redeemed, result), then_step)
@@ -172,7 +174,8 @@ class RunTool:
             emit=emit,
         )
         try:
-            return await execute(redeemed.tool, redeemed.raw_input, ctx, self._engine.services)
+            raw_input = redeemed.tool.manifest.with_values(redeemed.raw_input, redeemed.secrets)
+            return await execute(redeemed.tool, raw_input, ctx, self._engine.services)
         except asyncio.CancelledError:
             ctx.cancelled.set()
             raise
@@ -239,6 +242,24 @@ class RunTool:
         async with self._engine.database.write() as conn:
             await events.append(conn, call.run_id, [("execution.late", end_payload(call, result.for_model))])
         return "late"
+
+
+def without_resolved(result: Ok | Failure, redeemed: Redeemed) -> Ok | Failure:
+    """Return a result without the values of the call's references: they are stored nowhere."""
+    if not redeemed.secrets:
+        return result
+    values = frozenset(redeemed.secrets.values())
+    if isinstance(result, Ok):
+        masked = masked_strings(result.value, values)
+        return Ok(value=masked if isinstance(masked, dict) else {})
+    fields = masked_strings(result.fields, values)
+    return Failure(
+        kind=result.kind, reason=mask_text(result.reason, values), fields=fields if isinstance(fields, dict) else {}
+    )
+
+
+def _without_resolved(text: str, redeemed: Redeemed) -> str:
+    return mask_text(text, redeemed.secrets.values()) if redeemed.secrets else text
 
 
 def _handler_seconds(order: RunToolInput) -> float | None:

@@ -21,6 +21,7 @@ from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import Policy
 from turngate.domain.runs.budgets import Price
 from turngate.domain.tools.external import is_external
+from turngate.domain.tools.references import SecretResolver
 from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel
@@ -76,6 +77,8 @@ class Engine:
     """Held by an attempt that judges what an earlier one lost its worker at."""
     workspaces: Workspaces = field(default_factory=Workspaces)
     """Where runs may work."""
+    secrets: SecretResolver | None = None
+    """What references to secrets are resolved by."""
     built_in: Toolkit = field(default_factory=Toolkit.of)
     """The engine's own tools, found by every agent under their names unless it declares one of the same name."""
 

@@ -194,7 +194,7 @@ async def require_same_terms(door: Door) -> Redemption | None:
 
 
 async def inspect_first(door: Door) -> Redemption | None:
-    """Have the hooks and an approved call's precondition asked before the start, between two transactions (ADR 0010).
+    """Have the hooks and an approved call's precondition asked, and secrets resolved, between two transactions (ADR 0010).
 
     If the approval is too old, also have prepared what a person is shown when they are asked again.
     """
@@ -202,7 +202,7 @@ async def inspect_first(door: Door) -> Redemption | None:
     if door.findings is not None and (door.findings.for_question or not stale):
         return None
     checks_precondition = approval is not None and door.tool.precondition is not None
-    if door.agent.hooks or checks_precondition or (stale and has_more_to_show(door.tool)):
+    if door.agent.hooks or checks_precondition or door.lacks_secrets or (stale and has_more_to_show(door.tool)):
         inspection = door.inspection("question" if stale else "start")
         if approval is None:
             return inspection
@@ -290,7 +290,16 @@ async def let_through(door: Door) -> Redemption:
             return await external_calls.hand_out(door, await door.open())
     await door.open_to_handler()
     key = idempotency_key(door.run.id, door.call.tool_call_id)
-    return Redeemed(door.tool, door.run, door.call, door.call.running_input, key, is_last_open=door.is_last_open)
+    secrets = {} if door.findings is None else door.findings.secrets or {}
+    return Redeemed(
+        door.tool,
+        door.run,
+        door.call,
+        door.call.running_input,
+        key,
+        is_last_open=door.is_last_open,
+        secrets=secrets,
+    )
 
 
 def has_more_to_show(tool: Tool) -> bool:

@@ -238,6 +238,12 @@ class Door:
         """Return what author's code has to be asked before the call may start."""
         return Inspection(agent=self.agent, run=self.run, call=self.call, tool=self.tool, purpose=purpose)
 
+    @property
+    def lacks_secrets(self) -> bool:
+        """Whether the call refers to secrets that are not resolved yet."""
+        resolved = self.findings is not None and self.findings.secrets is not None
+        return not resolved and bool(self.tool.manifest.references_in(self.call.running_input))
+
     # What may be written
 
     async def refuse(self, failure: Failure) -> Settled:

@@ -105,6 +105,23 @@ async def refuse_changed_call(door: Door) -> Redemption | None:
     return await door.refuse(Failure(kind="unknown", reason=why))
 
 
+async def resolve_secrets(door: Door) -> Redemption | None:
+    """Have the secrets resolved that the call refers to; fail it when one is gone."""
+    if door.known_tool is None or not door.tool.references:
+        return None
+    if door.findings is None or (door.lacks_secrets and door.findings.refusal is None):
+        return door.inspection("lost")
+    if door.findings.refusal is None:
+        return None
+    if door.previous_start.state == "unknown":
+        await executions.resolve_unknown(
+            door.conn, run_id=door.run.id, tool_call_id=door.call.tool_call_id, state="failed"
+        )
+    else:
+        await door.end_previous_start("failed")
+    return await door.refuse(door.findings.refusal)
+
+
 CHECKS: Final[tuple[Callable[[Door], Awaitable[Redemption | None]], ...]] = (
     ask_probe,
     wait_for_answer,
@@ -112,6 +129,7 @@ CHECKS: Final[tuple[Callable[[Door], Awaitable[Redemption | None]], ...]] = (
     ask_a_person,
     limit_starts,
     refuse_changed_call,
+    resolve_secrets,
 )
 """In the order in which a lost call meets them."""
 
@@ -132,8 +150,15 @@ async def start_again(door: Door) -> Redeemed:
     by = None if request is None else request.decided_by
     start = Start(attempt=lost.attempts + 1, decision_id=decision_id, by=by, digest=lost.digest)
     await tell_started(door.conn, door.call, start)
+    secrets = {} if door.findings is None else door.findings.secrets or {}
     return Redeemed(
-        door.tool, door.run, door.call, door.call.running_input, lost.idempotency_key, attempt=start.attempt
+        door.tool,
+        door.run,
+        door.call,
+        door.call.running_input,
+        lost.idempotency_key,
+        attempt=start.attempt,
+        secrets=secrets,
     )
 
 

@@ -6,14 +6,16 @@ These are the agent's before-hooks, the tool's precondition (is everything as it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, replace
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Literal
 
 import structlog
 import svcs
 
 from activities.engine import author_code
-from activities.engine.author_code import await_author, call_injected
+from activities.engine.author_code import MOST_HANDLERS_OVERDUE, await_author, call_injected, in_own_thread
 from activities.engine.engine import Engine
 from activities.engine.preconditions import idempotency_key, precondition, precondition_or_failure
 from activities.execution.executor import encode_success
@@ -23,7 +25,9 @@ from turngate.domain.agents.hooks import Deny, HookedCall, RunScope
 from turngate.domain.tools import results
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
+from turngate.domain.tools.references import SecretResolver
 from turngate.domain.tools.results import Failure
+from turngate.domain.tools.secrets import MIN_CHARS
 from turngate.domain.tools.tool import Tool
 from turngate.store.runs import calls, runs
 
@@ -58,6 +62,7 @@ class Findings:
     ``precondition``: its value now, as JSON; None: the tool has none. ``preview``, ``summary``: what a person would be shown now;
     taken where they have to be asked. ``for_question``: both were taken for a question. ``probed``: the probe's answer; None when
     it has none to give. ``changed``: the precondition is not what the approval was given with.
+    ``secrets``: the values that its secret arguments refer to, by name; None: they were not resolved.
     """
 
     refusal: Failure | None = None
@@ -67,10 +72,49 @@ class Findings:
     for_question: bool = False
     probed: ProbeAnswer = None
     changed: bool = False
+    secrets: Mapping[str, str] | None = None
 
 
 async def inspect(engine: Engine, inspection: Inspection) -> Findings:
-    """Ask hooks and precondition of a call that is about to start, or the probe of one that was lost."""
+    """Ask hooks and precondition of a call that is about to start, or the probe of one that was lost, and resolve its secrets."""
+    findings = await _inspect(engine, inspection)
+    if findings.refusal is not None:
+        return findings
+    values = await _resolve(engine, inspection)
+    return replace(findings, refusal=values) if isinstance(values, Failure) else replace(findings, secrets=values)
+
+
+async def _resolve(engine: Engine, inspection: Inspection) -> dict[str, str] | Failure:
+    """Return the values that the call's secret arguments refer to, by name; a Failure: one can't be had, so nothing may run."""
+    tool, values = inspection.tool, dict[str, str]()
+    for name in tool.manifest.references_in(inspection.call.running_input):
+        value = None
+        if name in tool.references and engine.secrets is not None:
+            try:
+                value = await await_author(_value_of(engine.secrets, name), seconds=author_code.AUTHOR_SECONDS)
+            except Exception:
+                log.exception("a secret could not be resolved", tool=tool.name, name=name, run_id=inspection.run.id)
+                return _not_run(f'the secret "{name}" could not be read. This was logged.')
+        if not isinstance(value, str):
+            return results.unknown_secret(tool.name, name, tool.references)
+        if len(value) < MIN_CHARS:
+            return _not_run(
+                f'the secret "{name}" is too short to be kept out of results: use one of {MIN_CHARS} characters or more.'
+            )
+        values[name] = value
+    return values
+
+
+async def _value_of(resolver: SecretResolver, name: str) -> str | None:
+    answer: str | Awaitable[str | None] | None
+    if iscoroutinefunction(resolver):
+        answer = resolver(name)
+    else:
+        answer = await in_own_thread(lambda: resolver(name), of=resolver, most_overdue=MOST_HANDLERS_OVERDUE)
+    return await answer if isawaitable(answer) else answer
+
+
+async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
     if inspection.purpose == "lost":
         return Findings(probed=await _probe(engine, inspection))
     run, call, tool = inspection.run, inspection.call, inspection.tool

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from activities.execution.preflight import Inspection
 from turngate.domain.contract import ChildRun, PlannedCall, Wait
@@ -14,7 +15,8 @@ from turngate.store.runs import calls, runs
 class Redeemed:
     """The handler may start now, with exactly this input. ``attempt``: which start of it this is, from 1.
 
-    ``is_last_open``: the other calls of its step have their results.
+    ``is_last_open``: the other calls of its step have their results. ``secrets``: the values that its input refers to, by name;
+    they go to the handler, and nowhere else.
     """
 
     tool: Tool
@@ -24,6 +26,7 @@ class Redeemed:
     idempotency_key: str
     attempt: int = 1
     is_last_open: bool = False
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -251,6 +251,9 @@ class Planner:
             return results.non_local(tool.name, tool.kind)
         try:
             params = tool.decode(call.input)
+            for name in tool.manifest.references_in(call.input):
+                if name not in tool.references:
+                    return results.unknown_secret(tool.name, name, tool.references)
             if tool.kind == "signal":
                 read_control_call(self.engine, tool, params)
         except InvalidToolInput as invalid:

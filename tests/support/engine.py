@@ -31,6 +31,7 @@ from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import Policy
 from turngate.domain.policy.terms import Role
 from turngate.domain.runs.budgets import Price
+from turngate.domain.tools.references import SecretResolver
 from turngate.domain.tools.tool import Tool
 from turngate.domain.tools.toolkit import Toolkit
 from turngate.models.port import LanguageModel, ModelRequest
@@ -325,6 +326,7 @@ async def stack(
     fallback: Sequence[str] = (),
     profiles: Profiles | None = None,
     judge: Judge | None = None,
+    secrets: SecretResolver | None = None,
     tampered: str = "",
 ) -> AsyncIterator[Stack]:
     """An engine with one agent named ``agent``, and more ``agents``; ``working``: a worker runs inside the block.
@@ -342,7 +344,9 @@ async def stack(
         fallback=fallback,
     )
     app = check_app(
-        App(agents=[agent, *agents], policy=policy, services=services, prices=prices or {}, judge=judge),
+        App(
+            agents=[agent, *agents], policy=policy, services=services, prices=prices or {}, judge=judge, secrets=secrets
+        ),
         base=Path.cwd(),
     )
     models = model if isinstance(model, Cast) else OneModel(model)

@@ -30,6 +30,7 @@ from turngate.domain.tools.external import AGENT_PREFIX, is_external
 from turngate.domain.tools.external import MODEL as EXTERNAL_MODEL
 from turngate.domain.tools.known_tools import KnownTool, known
 from turngate.domain.tools.parameters import ModelParameters
+from turngate.domain.tools.references import SecretResolver
 from turngate.domain.tools.tool import Ask, Tool
 from turngate.domain.tools.toolkit import Toolkit
 
@@ -195,7 +196,8 @@ class App:
     ``policy``: a Policy, or the path of a TOML file, relative to the directory the app's module lies in. It is read by
     the process that runs the app (``turngate.runtime.app_loader``), because nothing here does I/O. ``prices``: what models
     cost (``provider:name`` → price), for agents with a ``Limits(cost=…)``. ``judge``: a model that may say of calls that a
-    person would be asked about whether they may run without one; None: no one but people says so.
+    person would be asked about whether they may run without one; None: no one but people says so. ``secrets``: a function,
+    also an async one, from the name of a secret to its value (None: there is none), for tools with ``references=``.
     """
 
     agents: Sequence[Agent]
@@ -203,6 +205,7 @@ class App:
     policy: Policy | str | Path | None = None
     prices: Mapping[str, Price] = field(default_factory=dict)
     judge: Judge | None = None
+    secrets: SecretResolver | None = None
 
     def __post_init__(self) -> None:
         """Refuse an app without agents, with two of one name, or with a tool that names an agent there is not."""
@@ -220,6 +223,11 @@ class App:
                     raise ConfigurationError(
                         f"tool {tool.name!r} of agent {agent.name!r} is answered by an agent {tool.agent!r}, and there is "
                         f"none; the agents are: {', '.join(named)}"
+                    )
+                if tool.references and self.secrets is None:
+                    raise ConfigurationError(
+                        f"tool {tool.name!r} of agent {agent.name!r} takes references, and nothing resolves them: "
+                        "App(secrets=function from a name to a value)"
                     )
             if agent.limits.cost is not None:
                 self._require_prices(agent, named)

@@ -26,6 +26,8 @@ from turngate.domain.tools.failures import ToolFailure
 from turngate.domain.tools.parameters import ModelParameters, NoParameters, Parameters
 from turngate.domain.tools.presentation import Presenter
 from turngate.domain.tools.preview import Previewer
+from turngate.domain.tools.references import NAME
+from turngate.domain.tools.secrets import has_secrets
 from turngate.domain.tools.summary import check_template
 from turngate.domain.tools.tool import DEFAULT_TIMEOUT, Ask, Confiner, Effect, FailureMode, Summary, Tool
 
@@ -73,6 +75,9 @@ class ToolOptions(_HeldOptions, total=False):
     """JSON pointers of secret places in its arguments and its success, such as ``/token`` or ``/accounts/*/password`` (``*``:
     every member or item). ``SecretStr``, ``format: password`` and ``writeOnly`` in their types declare the same. People see a
     mark in place of what is there; the handler gets the value."""
+    references: Sequence[str]
+    """Names of the app's secrets (``App(secrets=…)``) that a secret argument may refer to: the model writes
+    ``secret("stripe-key")`` in place of the value, which the handler gets, and no one else."""
     probe: Callable[..., Any] | None
     """``(key: str, …services)`` → :class:`Happened`, :class:`DidNotHappen` or None, for a ``once`` call whose worker was
     lost; ``key`` is the idempotency key the handler had."""
@@ -157,6 +162,12 @@ def declare_tool(
     origin = options.pop("origin", None)
     handler = options.pop("handler", None)
     secret = tuple(checked_pointer(each) for each in options.pop("secret", ()))
+    names = tuple(options.pop("references", ()))
+    for each in names:
+        if not NAME.fullmatch(each):
+            raise ConfigurationError(
+                f"tool {name!r}: {each!r} can't be a secret's name: letters, digits and _ . / -, at most 100"
+            )
     held: _HeldOptions = options
     declared = Tool(
         name=name,
@@ -170,9 +181,14 @@ def declare_tool(
         precondition=None if precondition is None else precondition_of(precondition, parameters, name),
         origin=dict(origin or {}),
         secret=secret,
+        references=names,
         declared_in=declaring_module(),
         **held,
     )
+    if names and not has_secrets(declared.manifest.parameters):
+        raise ConfigurationError(
+            f"tool {name!r} takes references, and declares no argument secret: no place could hold one"
+        )
     if isinstance(declared.summary, str):
         check_template(declared.summary, declared.manifest.parameters, name)
     return declared if handler is None else with_handler(declared, handler)

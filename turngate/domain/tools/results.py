@@ -6,6 +6,7 @@ Owns the failure kinds and the wire text. Must not know how results are stored o
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
@@ -14,6 +15,7 @@ from turngate.domain.tools.failures import InputProblem
 
 FailureKind = Literal[
     "unknown_tool",
+    "unknown_secret",
     "non_local_tool",
     "input_validation_error",
     "execution_error",
@@ -139,6 +141,16 @@ def repeated(earlier: Failure) -> Failure:
         kind=earlier.kind,
         reason=f"This is the same call that was already refused, so no one was asked again. {earlier.reason}",
         fields={**earlier.fields, "repeat": True},
+    )
+
+
+def unknown_secret(tool: str, name: str, known: Sequence[str]) -> Failure:
+    """A reference to a secret that there isn't, or that the tool may not use; nothing ran."""
+    names = ", ".join(f'secret("{each}")' for each in known)
+    return Failure(
+        kind="unknown_secret",
+        reason=f'There is no secret "{name}" for {tool!r}, so it did not run. It may refer to: {names}.',
+        fields={"name": name},
     )
 
 

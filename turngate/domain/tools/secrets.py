@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
@@ -64,10 +64,11 @@ def _inside(value: object) -> Iterator[object]:
 
 @dataclass(frozen=True, kw_only=True)
 class Secret:
-    """One secret of a document. ``pointer``: where it is; ``raw``: its exact JSON text."""
+    """One secret of a document. ``pointer``: where it is; ``raw``: its exact JSON text. ``start``: where that begins."""
 
     pointer: str
     raw: str
+    start: int = 0
 
     @property
     def texts(self) -> Iterator[str]:
@@ -93,11 +94,19 @@ class Masked:
         return frozenset(text for each in self.secrets for text in each.texts if len(text) >= MIN_CHARS)
 
 
-def mask_json(raw: str, *schemas: Schema) -> Masked:
+def declared_places(raw: str, schema: Schema) -> tuple[Secret, ...]:
+    """Return what is at the places that a schema declares secret, in order; what can't be read has none."""
+    try:
+        return tuple(secret for each in _read(raw, [schema]) if each.declared for secret in each.secrets(raw))
+    except (ValueError, IndexError, RecursionError):
+        return ()
+
+
+def mask_json(raw: str, *schemas: Schema, is_plain: Callable[[str], bool] | None = None) -> Masked:
     """Return a JSON text with each secret replaced by a mark; everything else stays byte for byte.
 
     ``schemas``: all that apply to the whole document. A text that says what only a mark may say is masked, too. A text that has a
-    credential in it is written again around the mark.
+    credential in it is written again around the mark. ``is_plain``: whether the JSON text of a secret place needs no mark.
     """
     is_declared = any(has_secrets(dict(each)) for each in schemas)
     if not is_declared and not _may_hold_credentials(raw):
@@ -108,6 +117,8 @@ def mask_json(raw: str, *schemas: Schema) -> Masked:
         if not is_declared:
             return _mask_unreadable(raw)
         spots = [_Spot("", 0, len(raw), declared=True)]
+    if is_plain is not None:
+        spots = [each for each in spots if not (each.declared and is_plain(raw[each.start : each.end]))]
     pieces: list[str] = []
     secrets: list[Secret] = []
     last = 0
@@ -304,7 +315,7 @@ class _Spot:
     def secrets(self, raw: str) -> list[Secret]:
         """Return the secrets of the place, in a document."""
         if not self.parts:
-            return [Secret(pointer=self.pointer, raw=raw[self.start : self.end])]
+            return [Secret(pointer=self.pointer, raw=raw[self.start : self.end], start=self.start)]
         return [Secret(pointer=self.pointer, raw=quote(self.text[each.start : each.end])) for each in self.parts]
 
     def written(self, marks: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.tools import references
 from turngate.domain.tools.control_calls import ControlCall
 from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
 from turngate.domain.tools.injection import Injected
@@ -31,6 +32,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.secrets import (
     Masked,
     credentials_of,
+    declared_places,
     has_secrets,
     mask_json,
     mask_text,
@@ -49,7 +51,7 @@ FailureMode = Literal["return", "raise"]
 NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """What every provider accepts as a function name (OpenAI's is ``^[a-zA-Z0-9_-]{1,64}$``)."""
 
-_ADDED_LATER = ("failure_schemas", "origin", "provider")
+_ADDED_LATER = ("failure_schemas", "origin", "provider", "references")
 """Left out of the digest while empty, so that a tool that does not use them keeps the digest it was approved under."""
 
 _log = logging.getLogger("turngate.tool")
@@ -60,6 +62,7 @@ class ToolManifest(BaseModel):
 
     ``failure_schemas``: failure kind → schema of its fields. ``origin``: where a tool from outside comes from, such as
     its MCP server and the digest of what the server said of it. ``provider``: provider → its entry for a provider tool.
+    ``references``: names of the app's secrets that its secret arguments may refer to.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -75,6 +78,7 @@ class ToolManifest(BaseModel):
     failure_schemas: dict[str, dict[str, JsonValue]] = {}
     origin: dict[str, str] = {}
     provider: dict[str, dict[str, JsonValue]] = {}
+    references: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -90,7 +94,23 @@ class ToolManifest(BaseModel):
 
     def masked_input(self, raw_input: str) -> Masked:
         """Return a call's arguments as people see them."""
-        return mask_json(raw_input, self.parameters) if self.has_secrets else mask_json(raw_input)
+        if not self.has_secrets:
+            return mask_json(raw_input)
+        return mask_json(raw_input, self.parameters, is_plain=self._is_reference if self.references else None)
+
+    def _is_reference(self, raw: str) -> bool:
+        """Tell whether a secret argument only names a secret that the tool may refer to."""
+        return references.referred_name(raw) in self.references
+
+    def references_in(self, raw_input: str) -> tuple[str, ...]:
+        """Return the names that a call's secret arguments refer to; empty: its tool takes no references."""
+        return references.names_in(declared_places(raw_input, self.parameters)) if self.references else ()
+
+    def with_values(self, raw_input: str, values: Mapping[str, str]) -> str:
+        """Return a call's arguments with the values in place of the references to them."""
+        if not values:
+            return raw_input
+        return references.with_values(raw_input, declared_places(raw_input, self.parameters), values)
 
     def masked_answer(self, raw: str) -> Masked:
         """Return a value of its success type as people see it: an answer, or the result of a lost call."""
@@ -177,7 +197,8 @@ class Tool:
     unless the app has it anyway; an App resolves the name, and knows what is brought. ``confinement``: of a tool that starts
     processes: decoded parameters → how this machine confines them. ``precondition_keeps_fresh``: whether an unchanged
     precondition lets an old approval count. ``untrusted``: anyone may have written what it returns. ``secret``: JSON pointers of
-    secret places in its arguments and its success, besides those that their types declare. ``summary``: what a call
+    secret places in its arguments and its success, besides those that their types declare. ``references``:
+    names of the app's secrets that its secret arguments may refer to. ``summary``: what a call
     does, in one sentence; None: Turngate renders one (:mod:`turngate.domain.tools.summary`).
     """
 
@@ -197,6 +218,7 @@ class Tool:
     untrusted: bool = False
     summary: Summary | None = None
     secret: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
     preview: Previewer | None = None
     probe: Injected | None = None
     precondition: Injected | None = None
@@ -250,7 +272,8 @@ class Tool:
             parameters, success = in_parameters or parameters, in_success or success
         return ToolManifest(
             name=self.name,
-            description=self.description,
+            description=self._full_description,
+            references=self.references,
             kind=self.kind,
             parameters=parameters,
             success=success,
@@ -260,6 +283,16 @@ class Tool:
             failure_schemas={failure.kind: failure.json_schema() for failure in self.failures},
             origin=dict(self.origin),
             provider=dict(self.provider),
+        )
+
+    @property
+    def _full_description(self) -> str:
+        """Its description, with the references that it takes: the model reads nothing else about them."""
+        if not self.references:
+            return self.description
+        known = ", ".join(f'secret("{name}")' for name in self.references)
+        return (
+            f"{self.description}\n\nA secret argument may be one of these texts, in place of a value: {known}".strip()
         )
 
     @property
