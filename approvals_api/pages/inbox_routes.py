@@ -16,6 +16,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pace import word_for
+from approvals_api.pages.call_view import ROOM_OF_SEVERAL, Room, ShownCall, show_call
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.list_place import GROUPED, PARAMETER, place_in, place_of
 from approvals_api.pages.templating import render
@@ -150,6 +151,9 @@ def _list_state(items: list[RequestItem], count: int) -> str:
 
 
 PICK: Final = "pick-"
+REJECT_ONLY: Final = "reject-"
+"""Before the id of a call that can be rejected with the others, and not approved: the page has no room for all of it."""
+_TOO_LONG: Final = "it is too long for this page"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +162,7 @@ class Picked:
 
     item: RequestItem
     stored: requests.Request
+    call: ShownCall
     left_out: str | None
 
 
@@ -200,14 +205,16 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
         verb = typed.get("action")
         if verb not in {"approve", "reject"}:
             raise InvalidInputError("several requests can be approved or rejected: use the buttons on this page")
+        decided = digests | _digests(typed, REJECT_ONLY) if verb == "reject" else digests
         order = BulkOrder(
             verb="approve" if verb == "approve" else "reject",
-            items=[BulkItem(request_id=each, digest=digest) for each, digest in digests.items()],
+            items=[BulkItem(request_id=each, digest=digest) for each, digest in decided.items()],
             message=await _reason(services, principal, digests, typed),
             confirm=typed.get("confirm", "").strip(),
         )
         done = await bulk.decide_many(services, principal, order, key=typed.get("key") or None)
     except TurngateError as error:
+        digests |= _digests(typed, REJECT_ONLY)
         return await _show(
             request,
             services,
@@ -220,7 +227,7 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
     place = place_of(request)
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        known = await requests.get_listed(conn, list(digests))
+        known = await requests.get_listed(conn, list(decided))
         items = {each.id: each for each in await request_items(conn, list(known.values()))}
         following = await requests.page(conn, place.filters.with_status("pending").of(principal.name), limit=1)
     open_next = next((each.request_id for each in done.items if each.problem is not None), None)
@@ -254,10 +261,7 @@ async def _show(
             if each in stored and stored[each].status == "pending" and stored[each].digest == digest
         ]
         items = await request_items(conn, fresh)
-    picked = [
-        Picked(item=item, stored=each, left_out=bulk.why_left_out(each, principal))
-        for item, each in zip(items, fresh, strict=True)
-    ]
+    picked = await asyncio.to_thread(_all_picked, items, fresh, principal)
     return await asyncio.to_thread(
         render,
         "bulk.html",
@@ -301,10 +305,26 @@ async def _pending(services: Services, request_ids: Collection[str]) -> set[str]
     return {each.id for each in known.values() if each.status == "pending"}
 
 
+def _all_picked(items: Sequence[RequestItem], stored: Sequence[requests.Request], principal: Principal) -> list[Picked]:
+    return [_picked(item, each, principal) for item, each in zip(items, stored, strict=True)]
+
+
+def _picked(item: RequestItem, stored: requests.Request, principal: Principal) -> Picked:
+    call = show_call(
+        item.input,
+        (stored.preview_kind, stored.preview),
+        stored.origins_of_arguments,
+        risk=stored.risk,
+        room=Room(ROOM_OF_SEVERAL),
+    )
+    left_out = bulk.why_left_out(stored, principal) or (_TOO_LONG if call.left_out else None)
+    return Picked(item=item, stored=stored, call=call, left_out=left_out)
+
+
 def _tools_of(picked: Sequence[Picked]) -> list[str]:
-    return [each.item.tool_name for each in picked if each.item.alone is None]
+    return [each.item.tool_name for each in picked if each.item.alone is None and not each.call.left_out]
 
 
-def _digests(typed: Mapping[str, str]) -> dict[str, str]:
+def _digests(typed: Mapping[str, str], prefix: str = PICK) -> dict[str, str]:
     """Return request id → digest of the call as it was shown."""
-    return {name.removeprefix(PICK): digest for name, digest in typed.items() if name.startswith(PICK)}
+    return {name.removeprefix(prefix): digest for name, digest in typed.items() if name.startswith(prefix)}

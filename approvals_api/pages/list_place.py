@@ -48,6 +48,11 @@ class ListPlace:
         """What the URL of a request ends with, so that the way back leads here."""
         return f"?{urlencode({PARAMETER: self.query})}" if self.query else ""
 
+    def request_at(self, request_id: str, **more: str) -> str:
+        """Return the URL of a request's page, with more parameters."""
+        words = {**({PARAMETER: self.query} if self.query else {}), **more}
+        return f"/requests/{request_id}?{urlencode(words)}"
+
     async def next_pending(self, conn: Connection, after: RequestItem, person: str) -> str | None:
         """Return the id of the next pending request of this list, or of the first one when none follows; None: no other."""
         wanted = self.filters.with_status("pending").of(person)

@@ -16,8 +16,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages import decision_forms
+from approvals_api.pages.call_view import ROOM, Room, show_arguments, show_call
 from approvals_api.pages.decision_forms import DecisionForms, Submitted
-from approvals_api.pages.diff_view import read_diff
 from approvals_api.pages.frames import OPENS_NEXT, frame_of, has_chosen, typed_of
 from approvals_api.pages.grant_form import LASTS, WINDOWS, grant_form
 from approvals_api.pages.list_place import FIRST_PAGE, PARAMETER, ListPlace, place_of
@@ -36,6 +36,7 @@ from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import RequestStatus, Verb
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.text.changes import changes
+from turngate.domain.text.diff import read_diff
 from turngate.domain.text.hidden_text import marked_text
 from turngate.forms.errors import place_errors
 from turngate.policies.offers import Offer
@@ -79,13 +80,16 @@ ALONE: Final = Around()
 class Way:
     """The way through the inbox. ``following``: the next pending request. ``decided``: the one that led here, if one did.
 
-    ``of_step``: how many requests of its step are pending.
+    ``of_step``: how many requests of its step are pending. ``whole``: all of the call is wanted, however long it is.
+    ``all_messages``: and all of the conversation.
     """
 
     place: ListPlace = FIRST_PAGE
     following: str | None = None
     decided: ListedRequest | None = None
     of_step: int = 0
+    whole: bool = False
+    all_messages: bool = False
 
 
 NO_WAY: Final = Way()
@@ -120,8 +124,11 @@ async def request_page(
     request_id: str,
     conversation: Literal["recent", "all"] = "recent",
 ) -> HTMLResponse:
-    """Show one request: the call first, then why it waits, then what may be decided."""
-    return await show_request(request, services, principal, request_id, Attempt(), whole=conversation == "all")
+    """Show one request: the call first, then why it waits, then what may be decided.
+
+    With ``whole=1`` in its address the page has all of a call for which it otherwise has no room.
+    """
+    return await show_request(request, services, principal, request_id, Attempt(), all_messages=conversation == "all")
 
 
 @router.post("/requests/{request_id}")
@@ -270,7 +277,7 @@ async def show_request(
     request_id: str,
     attempt: Attempt,
     *,
-    whole: bool = False,
+    all_messages: bool = False,
 ) -> HTMLResponse:
     """Return the request's page, with the reason why a decision did not win."""
     place = place_of(request)
@@ -293,8 +300,11 @@ async def show_request(
         )
     await presence.note(services, look)
     # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
-    way = Way(place=place, following=following, decided=decided, of_step=of_step)
-    return await asyncio.to_thread(draw_request, frame, detail, attempt, around, way=way, whole=whole)
+    whole = request.query_params.get("whole") == "1"
+    way = Way(
+        place=place, following=following, decided=decided, of_step=of_step, whole=whole, all_messages=all_messages
+    )
+    return await asyncio.to_thread(draw_request, frame, detail, attempt, around, way=way)
 
 
 def draw_request(
@@ -304,9 +314,19 @@ def draw_request(
     around: Around = ALONE,
     *,
     way: Way = NO_WAY,
-    whole: bool = False,
 ) -> HTMLResponse:
     """Return the request page. Pure but for the id of the next decision."""
+    runs = detail.status == "pending" and detail.kind != "question"
+    # What was typed is in forms that only the whole call has.
+    room = Room() if way.whole or attempt.typed else Room(ROOM)
+    call = show_call(
+        detail.input,
+        (detail.preview_kind, detail.preview),
+        detail.origins,
+        risk=detail.risk if runs else None,
+        room=room,
+    )
+    args = None if detail.decision is None else detail.decision.args
     drawn = decision_forms.forms_of(detail, attempt.typed)
     changed = what_changed(detail.earlier.precondition if detail.earlier else None, detail.precondition)
     edited = decision_forms.args_of_edit(detail, drawn, attempt.typed)
@@ -315,8 +335,12 @@ def draw_request(
         frame=frame,
         status=attempt.status,
         request=detail,
-        messages=detail.messages if whole else detail.messages[-RECENT_MESSAGES:],
-        whole=whole,
+        messages=detail.messages if way.all_messages else detail.messages[-RECENT_MESSAGES:],
+        all_messages=way.all_messages,
+        conversation_at=way.place.request_at(detail.id, conversation="all") + "#conversation",
+        call=call,
+        decided_args=None if args is None else show_arguments(args, room=room),
+        whole_at=way.place.request_at(detail.id, whole="1"),
         forms=drawn,
         suggested=decision_forms.suggested_field(drawn),
         attempt=attempt,

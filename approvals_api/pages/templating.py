@@ -19,15 +19,15 @@ from markupsafe import Markup, escape
 from pydantic import JsonValue
 
 from approvals_api.pages import STATIC_DIR, arguments
-from approvals_api.pages.diff_view import read_diff
+from approvals_api.pages.call_view import excerpt, show_arguments
 from approvals_api.pages.file_parts import shown_file, size_in_words
 from approvals_api.pages.result_text import depends_on
 from turngate.domain.runs.groups import label
 from turngate.domain.text.changes import changes
+from turngate.domain.text.diff import read_diff
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.text.hidden_text import marked_text, pieces
 from turngate.domain.tools.external import is_external, source_of
-from turngate.domain.tools.preview import command_words
 from turngate.domain.tools.secrets import has_marks
 from turngate.store.clock import as_text, from_text
 
@@ -168,12 +168,11 @@ def _environment() -> Environment:
         "changes_to": changes,
         "has_marks": has_marks,
         "shell": shlex.join,
-        "argv": command_words,
         "depends_on": depends_on,
         "as_text": _as_text,
         "one_line": arguments.one_line,
-        "arguments": arguments.view,
-        "by_argument": arguments.origins_by_argument,
+        "arguments": show_arguments,
+        "excerpt": excerpt,
         "pretty": arguments.pretty,
         "later": is_later,
         "seconds": span,

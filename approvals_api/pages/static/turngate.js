@@ -330,7 +330,7 @@ function swap(fresh) {
     }
     afterSwap();
   });
-  if ($("[data-must-see]")?.textContent !== whatWasSeen) seenTo = 0;
+  if ($("[data-must-see]")?.textContent !== whatWasSeen) seenTo.fill(0);
   lookAtRest();
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   if (marked) mark([...main().querySelectorAll("[data-open]")].find((link) => link.getAttribute("href") === marked));
@@ -571,18 +571,38 @@ document.addEventListener("change", (event) => {
 
 /* What was on the screen */
 
-// How far down the call was on the screen, in pixels and without a gap. What flies past does not count: only where the page
-// rests, and what two looks a quarter of a second apart have in common.
-let seenTo = 0;
-let seenWidth = innerWidth;
+// How far down the call was on the screen, in pixels and without a gap, in each of some columns: a person who has zoomed in
+// sees a part of each line. What flies past does not count: only where the page rests, and what two looks a quarter of a
+// second apart have in common.
+const COLUMNS = 16;
+let seenTo = Array(COLUMNS).fill(0);
+let layout = { width: innerWidth, height: 0, open: [] };
 let lastLook = null;
 let resting = null;
+
+// Where lines have moved, what was seen of them does not count any more: below a fold that was opened or closed, or everywhere.
+// A tenth of the height: a word such as "1 min ago" may take another line, larger letters move all of them.
+function keepWhatStayed(call, box) {
+  const folds = [...call.querySelectorAll("details")];
+  const moved = folds.find((each, place) => each.open !== layout.open[place]);
+  const top = moved === undefined ? box.height : Math.max(0, moved.getBoundingClientRect().top - box.top);
+  const isSame = layout.width === innerWidth && (moved !== undefined || Math.abs(box.height - layout.height) <= layout.height / 10);
+  seenTo = seenTo.map((seen) => (isSame ? Math.min(seen, top) : 0));
+  layout = { width: innerWidth, height: box.height, open: folds.map((each) => each.open) };
+}
 
 function onScreen() {
   const call = $("[data-must-see]", main());
   if (call === null || document.hidden) return null;
   const box = call.getBoundingClientRect();
-  return { call, from: Math.max(0, -box.top), to: Math.min(box.height, screenBottom() - box.top), height: box.height };
+  keepWhatStayed(call, box);
+  const { offsetLeft, offsetTop, width, height } = visualViewport;
+  const bottom = Math.min(offsetTop + height, screenBottom());
+  return {
+    call, width: box.width, height: box.height,
+    left: offsetLeft - box.left, right: offsetLeft + width - box.left,
+    from: Math.max(0, offsetTop - box.top), to: Math.min(box.height, bottom - box.top),
+  };
 }
 
 // What the bar of a small screen covers is not on the screen.
@@ -592,23 +612,34 @@ function screenBottom() {
   return innerHeight - ($("[data-bar]", main())?.offsetHeight ?? 0);
 }
 
-function count(look, from, to) {
-  if (seenWidth !== innerWidth) [seenWidth, seenTo] = [innerWidth, 0]; // the lines have moved
-  if (to > from && from <= seenTo + 1) seenTo = Math.max(seenTo, to); // scrolling to the call ends within a pixel of it
-  look.call.dataset.seenTo = Math.round(seenTo);
+const shows = (look, column) => {
+  const middle = (look.width * (column + 0.5)) / COLUMNS;
+  return look.left <= middle && middle <= look.right;
+};
+
+// What both looks show; scrolling to the call ends within a pixel of it.
+function count(look, other) {
+  const [from, to] = [Math.max(look.from, other.from), Math.min(look.to, other.to)];
+  seenTo = seenTo.map((seen, column) => {
+    const isNext = to > from && from <= seen + 1 && shows(look, column) && shows(other, column);
+    return isNext ? Math.max(seen, to) : seen;
+  });
+  look.call.dataset.seenTo = Math.round(Math.min(...seenTo));
   tellUnseen(look.call, look.height);
 }
 
 // The bar says which arguments were not on the screen yet, and leads there.
 function tellUnseen(call, height) {
   const link = $("[data-unseen]", main());
-  const state = `${Math.round(seenTo)} ${Math.round(height)}`;
+  const to = Math.min(...seenTo);
+  const state = `${Math.round(to)} ${Math.round(height)} ${unopened(call) === null}`;
   if (link === null || link.dataset.state === state) return;
   link.dataset.state = state;
-  link.hidden = seenTo >= height - 2;
+  link.hidden = to >= height - 2 && unopened(call) === null;
   if (link.hidden) return;
   const top = call.getBoundingClientRect().top;
-  const unseen = [...call.querySelectorAll("dt")].filter((each) => each.parentElement.getBoundingClientRect().bottom - top > seenTo);
+  const isUnseen = (row) => row.getBoundingClientRect().bottom - top > to || unopened(row) !== null;
+  const unseen = [...call.querySelectorAll("dt")].filter((each) => isUnseen(each.parentElement));
   const first = unseen[0]?.textContent.trim().slice(0, 40);
   const rest = unseen.length > 1 ? ` and ${unseen.length - 1} more` : "";
   link.replaceChildren("Not seen yet: ", ...(first ? [visibleLine(first), rest] : ["the end of the call"]));
@@ -616,30 +647,62 @@ function tellUnseen(call, height) {
 
 function lookAtRest() {
   const look = onScreen();
-  if (look !== null) count(look, look.from, look.to);
+  if (look !== null) count(look, look);
 }
 
 function lookInMotion() {
   const look = onScreen();
-  if (look !== null && lastLook !== null) count(look, Math.max(look.from, lastLook.from), Math.min(look.to, lastLook.to));
+  if (look !== null && lastLook !== null) count(look, lastLook);
   lastLook = look;
 }
 
+const unopened = (call) => $("details[data-must-open]:not([open])", call);
+
 function isSeen() {
   const look = onScreen();
-  return look === null || (seenWidth === innerWidth && seenTo >= look.height - 2);
+  return look === null || (unopened(look.call) === null && Math.min(...seenTo) >= look.height - 2);
 }
 
-// Go to where reading stopped, with some lines from before it.
+// Open the next fold that must be read, and go to where reading stopped, with some lines from before it.
 function showUnseen() {
-  const look = onScreen();
-  const top = look.call.getBoundingClientRect().top + seenTo - Math.min(60, innerHeight / 4);
+  const { call } = onScreen();
+  const fold = unopened(call);
+  if (fold !== null) fold.open = true;
+  onScreen();
+  const top = call.getBoundingClientRect().top + Math.min(...seenTo) - Math.min(60, innerHeight / 4);
   scrollBy({ top, behavior: "instant" });
   say("There is more of the call below. Read it to its end, then approve.");
 }
 
-for (const type of ["scroll", "resize"]) {
-  addEventListener(type, () => { clearTimeout(resting); resting = setTimeout(lookAtRest, REST_MS); }, { passive: true });
+// Without this script, what must be read is open.
+function closeFolds() {
+  for (const fold of main().querySelectorAll("details[data-must-open]")) fold.open = false;
+}
+
+function toggleFolds() {
+  const link = $("[data-whole]", main());
+  if (link !== null) { link.click(); return; }
+  const folds = [...main().querySelectorAll("details.fold")];
+  const open = folds.some((each) => !each.open);
+  for (const each of folds) each.open = open;
+  if (folds.length > 0) say(open ? "Everything is unfolded." : "Long parts are folded.");
+}
+
+function nextChange() {
+  const changes = [...main().querySelectorAll("[data-change]")];
+  if (changes.length === 0) return;
+  const next = (changes.indexOf(document.activeElement) + 1) % changes.length;
+  const change = changes[next];
+  for (let fold = change.closest("details"); fold !== null; fold = fold.parentElement.closest("details")) fold.open = true;
+  change.focus({ preventScroll: true });
+  change.scrollIntoView({ block: "center", behavior: "instant" });
+  say(`Change ${next + 1} of ${changes.length}.`);
+}
+
+for (const target of [window, visualViewport]) {
+  for (const type of ["scroll", "resize"]) {
+    target.addEventListener(type, () => { clearTimeout(resting); resting = setTimeout(lookAtRest, REST_MS); }, { passive: true });
+  }
 }
 
 document.addEventListener("click", (event) => {
@@ -668,7 +731,7 @@ function disarm() {
 function isOnScreen(element) {
   const box = element.getBoundingClientRect();
   const shown = Math.min(box.bottom, innerHeight) - Math.max(box.top, 0);
-  return shown >= Math.min(box.height, innerHeight * 0.4);
+  return shown >= Math.min(box.height, innerHeight * 0.3);
 }
 
 const ANSWERS = "[data-form=answer] button[name=answer-choice], [data-form=answer] :is(input:not([type=hidden]), textarea, select)";
@@ -677,6 +740,7 @@ function approve(event) {
   const button = $("[data-approve]", main());
   const call = $("[data-must-see]", main());
   if (button === null) $(ANSWERS, main())?.focus();
+  if (button === null && $("[data-whole]", main()) !== null) say("A part of the call is not on this page. Press f for all of it.");
   if (button === null || call === null || button.matches(":disabled")) return;
   // Of several calls the last ones may be above the buttons; that all of them were on the screen is checked below.
   if (main().dataset.page !== "bulk" && !isOnScreen(call)) {
@@ -785,6 +849,8 @@ const KEYS = {
   X: pickGroup,
   Enter: () => $(".marked [data-open]")?.click(),
   a: approve,
+  f: toggleFolds,
+  m: nextChange,
   e: () => show("edit"),
   c: () => $(".claim [value=claim]")?.click(),
   w: () => $("#comment")?.focus(),
@@ -837,6 +903,7 @@ if (trySound !== null) {
   trySound.hidden = false;
   trySound.addEventListener("click", ring);
 }
+closeFolds();
 lookAtRest();
 setInterval(lookInMotion, LOOK_MS);
 listen();

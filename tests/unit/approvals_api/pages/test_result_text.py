@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals_api.pages.diff_view import read_diff
 from approvals_api.pages.result_text import PAGE_CHARS, depends_on, page_of, readable, what_changed
+from turngate.domain.text.diff import read_diff
 
 
 def test_a_bare_text_is_read_as_it_is():

@@ -3,7 +3,7 @@ import difflib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals_api.pages.diff_view import read_diff
+from turngate.domain.text.diff import read_diff
 from turngate.frontends.acp.diffs import hunks
 
 DIFF = """--- a/notes.txt

@@ -1,0 +1,159 @@
+"""Long texts and diffs in parts: what is shown at once, and what is folded until a person opens it. Pure.
+
+The page, the terminal UI and the command line fold by these rules, so that a call looks the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from turngate.domain.text.diff import DiffLine, DiffView
+
+SCREEN_LINES: Final = 40
+SCREEN_CHARS: Final = 4_000
+"""About what a screen holds. What is longer is folded."""
+HEAD_LINES: Final = 20
+HEAD_CHARS: Final = 2_000
+"""What is shown of a text that is folded."""
+UNCHANGED_LINES: Final = 8
+"""Unchanged lines in a row that are worth folding."""
+CONTEXT_LINES: Final = 3
+"""Unchanged lines that stay before and after a change."""
+CHANGES: Final = frozenset({"added", "removed"})
+"""Kinds of lines that change."""
+WIDE_LINE: Final = 400
+"""Characters of a line from which on the number of lines alone says too little."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldedText:
+    """A text. ``head`` is shown, ``rest`` is folded; None: nothing is. ``head`` ends with a line where it can."""
+
+    head: str
+    rest: str | None = None
+
+    @property
+    def more(self) -> str:
+        """How much is folded, in words; empty: nothing is."""
+        return "" if self.rest is None else size_in_lines(self.rest, "more ")
+
+
+def fold_text(text: str) -> FoldedText:
+    """Return a text in parts: all of it is shown if it fits on a screen, else its beginning."""
+    if len(text) <= SCREEN_CHARS and text.count("\n") < SCREEN_LINES:
+        return FoldedText(head=text)
+    return cut_text(text, HEAD_CHARS)
+
+
+def cut_text(text: str, chars: int) -> FoldedText:
+    """Return a text of which at most so many characters, and a head's lines, are shown. It is longer than that."""
+    lines = text[: chars + 1].split("\n")
+    if len(lines) == 1:
+        return FoldedText(head=text[:chars], rest=text[chars:])
+    # The last line of the beginning may have been cut itself.
+    head = "\n".join(lines[: min(HEAD_LINES, len(lines) - 1)])
+    return FoldedText(head=head, rest=text[len(head) + 1 :])
+
+
+def size_in_lines(text: str, kind: str = "") -> str:
+    """Return how long a text is: ``3,012 lines``; its characters where it is one line, or lines are long."""
+    lines = text.removesuffix("\n").count("\n") + 1
+    characters = _count(len(text), f"{kind}character")
+    if lines == 1:
+        return characters
+    in_lines = _count(lines, f"{kind}line")
+    return f"{in_lines} ({_count(len(text), 'character')})" if len(text) > lines * WIDE_LINE else in_lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffPart:
+    """Lines in a row. ``folded``: nothing in them changes, so that they may stay folded."""
+
+    lines: tuple[DiffLine, ...]
+    folded: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldedDiff:
+    """A diff. ``head`` is shown, ``rest`` is folded; each with folds of its own."""
+
+    head: tuple[DiffPart, ...]
+    rest: tuple[DiffPart, ...]
+    whole: DiffView
+
+    @property
+    def size(self) -> str:
+        """How long it is and how much it changes: ``3,012 lines, 2 changes``."""
+        return _size_of(self.whole.lines)
+
+    @property
+    def more(self) -> str:
+        """The same of what is folded; empty: nothing is."""
+        return _size_of([line for part in self.rest for line in part.lines], "more ") if self.rest else ""
+
+    def shows(self, text: str) -> bool:
+        """Tell whether a text is in what must be read of the diff, before or after the change."""
+        wanted = text.removesuffix("\n")
+        for folded, parts in groupby((*self.head, *self.rest), key=lambda part: part.folded):
+            lines = [] if folded else [line for part in parts for line in part.lines]
+            for other in ("added", "removed"):
+                if wanted in "\n".join(line.text[1:] for line in lines if line.kind in {"context", other}):
+                    return bool(lines)
+        return False
+
+    def leads_to(self, text: str) -> bool:
+        """Tell whether a text is what the one file of the diff will be, as far as the diff says: its other lines stay."""
+        lines = text.split("\n")
+        after = [line for line in self.whole.lines if line.new is not None]
+        files = sum(line.kind == "file" and line.text.startswith("+++ ") for line in self.whole.lines)
+        return (
+            bool(after)
+            and files <= 1
+            and all((line.new or 0) <= len(lines) and lines[(line.new or 0) - 1] == line.text[1:] for line in after)
+        )
+
+
+def fold_diff(diff: DiffView) -> FoldedDiff:
+    """Return a diff in parts: unchanged lines far from a change are folded, and what follows the first screen."""
+    parts = _parts(diff.lines)
+    if sum(len(part.lines) for part in parts if not part.folded) <= SCREEN_LINES:
+        return FoldedDiff(head=tuple(parts), rest=(), whole=diff)
+    room, head = HEAD_LINES, list[DiffPart]()
+    while parts and (parts[0].folded or len(parts[0].lines) <= room):
+        part = parts.pop(0)
+        room -= 0 if part.folded else len(part.lines)
+        head.append(part)
+    if room:
+        head.append(DiffPart(lines=parts[0].lines[:room]))
+        parts[0] = DiffPart(lines=parts[0].lines[room:])
+    return FoldedDiff(head=tuple(head), rest=tuple(parts), whole=diff)
+
+
+def _parts(lines: Sequence[DiffLine]) -> list[DiffPart]:
+    parts = list[DiffPart]()
+    runs = [(kind, tuple(run)) for kind, run in groupby(lines, key=lambda line: line.kind == "context")]
+    for place, (unchanged, run) in enumerate(runs):
+        before = CONTEXT_LINES if place and runs[place - 1][1][-1].kind in CHANGES else 0
+        after = len(run) - (CONTEXT_LINES if place + 1 < len(runs) and runs[place + 1][1][0].kind in CHANGES else 0)
+        if unchanged and after - before > UNCHANGED_LINES:
+            around = (
+                DiffPart(lines=run[:before]),
+                DiffPart(lines=run[before:after], folded=True),
+                DiffPart(lines=run[after:]),
+            )
+            parts.extend(part for part in around if part.lines)
+        else:
+            parts.append(DiffPart(lines=run))
+    return parts
+
+
+def _size_of(lines: Sequence[DiffLine], kind: str = "") -> str:
+    changes = sum(changed for changed, _run in groupby(lines, key=lambda line: line.kind in CHANGES))
+    return f"{_count(len(lines), f'{kind}line')}, {_count(changes, 'change')}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
