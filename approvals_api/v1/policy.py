@@ -195,7 +195,13 @@ async def explain_policy(
 
 
 @router.get(
-    "/policy/waiting", responses=problems({422: "`not_enforced`: a shadow, ask or deny rule, or one with a total"})
+    "/policy/waiting",
+    responses=problems(
+        {
+            422: "`not_enforced`: a shadow, ask or deny rule, or one with a total",
+            404: "`not_found`: no stored rule has this name",
+        }
+    ),
 )
 async def list_waiting_for_rule(
     services: ServicesDep,

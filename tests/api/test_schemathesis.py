@@ -64,7 +64,7 @@ expected-statuses = ["400", "401", "403", "404", "405", "409", "413", "422", "42
 include-operation-id = [
     "decide_request", "decide_requests", "fork_run", "create_grant", "put_policy", "explain_policy", "save_view",
     "issue_token", "create_schedule", "change_schedule", "preview_fork", "send_external_call", "preview_policy_rule",
-    "store_policy_rule"
+    "store_policy_rule", "preview_grant"
 ]
 [operations.checks.positive_data_acceptance]
 expected-statuses = ["2xx", "401", "403", "404", "409", "410", "422"]
