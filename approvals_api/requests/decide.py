@@ -21,6 +21,7 @@ from approvals_api.services import Services
 from approvals_api.validation.errors import invalid
 from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConflictError, GoneError, InvalidInputError, NotFoundError, TurngateError
+from turngate.domain.policy.terms import person_of
 from turngate.domain.requests import RequestStatus, runs_the_call
 from turngate.domain.tools.secrets import has_marks, unmask_json
 from turngate.store.clock import now
@@ -213,7 +214,8 @@ async def _decide(
             return earlier
     check(request, principal, order, await starters(conn, request))
     if order.verb == "approve" and request.quorum > 1:
-        if any(each.decided_by == principal.name for each in await requests.of_request(conn, request.id)):
+        before = await requests.of_request(conn, request.id)
+        if person_of(principal.name) in {person_of(each.decided_by) for each in before}:
             raise ConflictError(
                 f"{principal.name} has approved this already; {request.quorum} different people have to",
                 code="already_approved",

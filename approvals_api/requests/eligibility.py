@@ -7,7 +7,7 @@ from typing import Protocol
 
 from approvals_api.principal import Principal
 from turngate.domain.errors import ForbiddenError, InvalidInputError
-from turngate.domain.policy.terms import AskTerms
+from turngate.domain.policy.terms import AskTerms, person_of
 from turngate.domain.requests import RequestKind, Verb
 from turngate.store.database import Connection
 from turngate.store.runs import runs
@@ -49,9 +49,9 @@ def why_not(request: OnTerms, principal: Principal, starters: Collection[str]) -
 
     ``starters``: of :func:`starters`.
     """
-    if request.not_by is not None and request.not_by == principal.name:
+    if request.not_by is not None and person_of(request.not_by) == person_of(principal.name):
         return "you started this run, and its rule wants someone else to decide"
-    if request.not_by is not None and principal.name in starters:
+    if request.not_by is not None and person_of(principal.name) in {person_of(each) for each in starters}:
         return "what you started, sent or changed led to this call, and its rule wants someone else to decide"
     return request.ask_terms.barred(name=principal.name, role=principal.role, machine=principal.machine)
 

@@ -207,6 +207,7 @@ MACHINE = person("bot", machine=True)
     [
         pytest.param(STARTER, "approve", "not_eligible", id="the starter"),
         pytest.param(STARTER, "reject", "not_eligible", id="the starter's veto"),
+        pytest.param(person(f"cli:{STARTER.name}", "admin"), "approve", "not_eligible", id="the starter's terminal"),
         pytest.param(person("vic", "viewer"), "approve", "missing_scope", id="a viewer"),
         pytest.param(VIEWER, "approve", "not_eligible", id="a viewer with an operator's scopes"),
         pytest.param(MACHINE, "approve", "not_eligible", id="a token without an owner"),
@@ -255,9 +256,10 @@ async def test_i5_approvals_without_a_worker_are_final(client: Client, sqlite: D
             request = await engine.request(run)
             await engine.idle(run)
         assert (await engine.decide(request, "approve", by=ANN, decision_id="d-ann")).status == "pending"
-        with pytest.raises(ConflictError) as twice:
-            await engine.decide(request, "approve", by=ANN, decision_id="d-ann-2")
-        assert twice.value.error_code == "already_approved"
+        for again in (ANN, person("cli:ann", "admin")):  # on a page, and in her terminal
+            with pytest.raises(ConflictError) as twice:
+                await engine.decide(request, "approve", by=again, decision_id=f"d-{again.name}-2")
+            assert twice.value.error_code == "already_approved"
         assert (await engine.decide(request, "approve", by=BOB, decision_id="d-bob")).status == "approved"
         async with engine.worker():
             assert (await engine.ended(run)).status == "completed"

@@ -12,8 +12,7 @@ from sqlalchemy.engine import make_url
 
 from turngate.cli.api_link import TOKEN_FILE, read_cli_token
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.identity import OWNERS_PREFIX
-from turngate.domain.policy.terms import Role
+from turngate.domain.policy.terms import OWNERS_PREFIX, Role
 from turngate.runtime.locations import create_closed, write_atomically
 from turngate.runtime.settings import Settings
 from turngate.store import schema

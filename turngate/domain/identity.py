@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.policy.terms import Role
+from turngate.domain.policy.terms import OWNERS_PREFIX, Role
 from turngate.domain.text.hidden_text import is_hidden
 
 Scope = Literal["runs:write", "runs:all", "requests:read", "requests:decide", "admin"]
@@ -70,13 +70,6 @@ MAX_PASSWORD_BYTES: Final = 1024
 
 RESERVED: Final = frozenset({"me", "nobody", "engine", "system", "temporal"})
 """Names that filters and logs use for something other than a person."""
-OWNERS_PREFIX: Final = "cli:"
-"""Of the token that a stack leaves its owner's own commands. No one else may have such a name, so it is a person's."""
-
-
-def person_of(name: str) -> str:
-    """Return who looks on under this name: ``cli:ann`` is Ann's terminal. For what people see, never for what they may do."""
-    return name.removeprefix(OWNERS_PREFIX)
 
 
 def checked_name(text: str) -> str:

@@ -25,7 +25,7 @@ from turngate.domain.policy.facts import CallFacts, Match
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.matchers import Matchers
-from turngate.domain.policy.terms import HIGH_RISK_GRACE_SECONDS, AskTerms
+from turngate.domain.policy.terms import HIGH_RISK_GRACE_SECONDS, AskTerms, person_of
 from turngate.domain.policy.totals import Share, Total, grant_owner, rule_owner
 from turngate.domain.tools.failures import describe_validation
 from turngate.domain.tools.tool import Tool
@@ -484,7 +484,7 @@ def grant_answers(grant: Grant, asking: Rule, *, starters: Collection[str]) -> b
     """
     if not asking.grantable or asking.risk == "high" or asking.quorum > 1:
         return False
-    if not asking.starter_may_decide and grant.created_by in starters:
+    if not asking.starter_may_decide and person_of(grant.created_by) in {person_of(each) for each in starters}:
         return False
     return asking.barred(name=grant.created_by, role=grant.created_by_role, machine=False) is None
 

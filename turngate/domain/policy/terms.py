@@ -49,6 +49,15 @@ class Rung(BaseModel):
         return self
 
 
+OWNERS_PREFIX: Final = "cli:"
+"""Of the token that a stack leaves its owner's own commands. No one else may have such a name, so it is a person's."""
+
+
+def person_of(name: str) -> str:
+    """Return who acts under this name: ``cli:ann`` is Ann's terminal. Wherever different people are needed, these are one."""
+    return name.removeprefix(OWNERS_PREFIX)
+
+
 class AskTerms(BaseModel):
     """How a call that is asked for is to be decided.
 

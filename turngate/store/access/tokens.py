@@ -13,7 +13,6 @@ from sqlalchemy import RowMapping, bindparam, func, insert, or_, select, update
 
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.identity import (
-    OWNERS_PREFIX,
     ROLE_SCOPES,
     UNBOUND,
     Scope,
@@ -24,7 +23,7 @@ from turngate.domain.identity import (
     name_key,
     role_of_scopes,
 )
-from turngate.domain.policy.terms import Role
+from turngate.domain.policy.terms import OWNERS_PREFIX, Role
 from turngate.store.access import users as user_rows
 from turngate.store.access.bearer_secrets import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, literal, select, text, update
 
-from turngate.domain.identity import person_of
+from turngate.domain.policy.terms import person_of
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
