@@ -6,6 +6,7 @@ from pathlib import Path
 
 from jinja2 import ChoiceLoader, FileSystemLoader
 
+from approvals_api.pages.call_view import Room, ShownCall, show_call
 from approvals_api.pages.templating import Frame, _environment
 from turngate.domain.text.changes import changes
 
@@ -14,6 +15,12 @@ STATES = (
     *("running", "completed", "failed", "interrupted", "executing", "succeeded", "unknown", "failure"),
 )
 DIFF = "--- a/invoice.py\n+++ b/invoice.py\n@@ -1,3 +1,3 @@\n keep this line\n-was\n+is\n and this one\n"
+
+ARGUMENTS = '{"order": "A-102", "cents": 10000, "notify": true, "note": null}'
+
+
+def call_with(kind: str, preview: str) -> ShownCall:
+    return show_call(ARGUMENTS, (kind, preview), None, risk="high", room=Room())
 
 
 def component_page(*, compact: bool = False) -> str:
@@ -27,7 +34,8 @@ def component_page(*, compact: bool = False) -> str:
         .render(
             frame=Frame(operator="ada", form_token="token", pending=3, grants=1, compact=compact),
             states=STATES,
-            diff=DIFF,
+            change=call_with("diff", DIFF),
+            command=call_with("command", '["rm", "-rf", "my dir"]'),
             edits=changes('{"cents": 10000}', '{"cents": 1000}'),
             errors={"cents": "This is not a number."},
         )

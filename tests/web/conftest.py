@@ -325,8 +325,8 @@ async def idle_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
 
 @pytest.fixture
 async def limited_site(client: Client, sqlite: Database) -> AsyncIterator[Site]:
-    """Pages of an app whose own model is overloaded for ten minutes; the profile ``quick`` answers."""
-    ran, later = Ran([]), {"retryable": True, "retry_after_seconds": 600}
+    """Pages of an app whose own model is overloaded for nine minutes; the profile ``quick`` answers."""
+    ran, later = Ran([]), {"retryable": True, "retry_after_seconds": 540}
     limited = ListModel(ModelError("come back <b>later</b>", error_class="rate_limited", **later))
     models = Cast(test=limited, quick=ListModel(says("Done.")))
     async with sqlite.write() as conn:

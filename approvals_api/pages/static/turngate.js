@@ -272,7 +272,8 @@ function kinOf(old) {
 function anchored(change) {
   const held = scrollY < 40 ? null : [...main().querySelectorAll(ANCHORS)].find((each) => {
     const box = each.getBoundingClientRect();
-    return box.bottom > 0 && box.height > 0 && box.top > -box.height / 2;
+    // What is sticky stays on the screen by itself, whatever moves.
+    return box.bottom > 0 && box.height > 0 && box.top > -box.height / 2 && getComputedStyle(each).position !== "sticky";
   });
   const place = held?.getBoundingClientRect().top;
   change();
