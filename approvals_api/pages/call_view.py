@@ -198,13 +198,8 @@ def show_arguments(
 
 def _value(text: str, risk: str | None, diff: FoldedDiff | None, room: Room) -> ShownText:
     """Return an argument's value. It may stay folded where the diff, which must be read, shows it or all that it changes."""
-    if risk is None or diff is None:
-        return _text(text, room, must_open=risk is not None)
-    if diff.shows(text):
-        return _text(text, room, must_open=False, why="all of it is in what will change")
-    if risk != "high" and diff.leads_to(text):
-        return _text(text, room, must_open=False, why="the changes are above, the other lines stay as they are")
-    return _text(text, room, must_open=True)
+    why = "" if risk is None or diff is None else diff.covers(text, risk)
+    return _text(text, room, must_open=risk is not None and not why, why=why)
 
 
 def _text(text: str, room: Room, *, must_open: bool, why: str = "") -> ShownText:

@@ -115,6 +115,14 @@ class FoldedDiff:
             and all((line.new or 0) <= len(lines) and lines[(line.new or 0) - 1] == line.text[1:] for line in after)
         )
 
+    def covers(self, text: str, risk: str) -> str:
+        """Return why a text may stay folded after the diff, which must be read; empty: the text must be read, too."""
+        if self.shows(text):
+            return "all of it is in what will change"
+        if risk != "high" and self.leads_to(text):
+            return "the changes are above, the other lines stay as they are"
+        return ""
+
 
 def fold_diff(diff: DiffView) -> FoldedDiff:
     """Return a diff in parts: unchanged lines far from a change are folded, and what follows the first screen."""
