@@ -89,6 +89,30 @@ async def test_an_approval_is_withdrawn_before_its_call_starts(turngate: Turngat
     assert "grace took an approval of this call back." in (await turngate("decide", again, "reject")).stdout
 
 
+async def test_a_long_call_is_folded_unless_it_will_run(turngate: Turngate, sqlite: Database) -> None:
+    """``show`` and ``decide`` fold it, after its tool's preview; ``--whole`` prints all, and so does what lets it run."""
+    arguments = json.dumps({"note": "x" * 5_000 + "END", "order": "A-1"})
+    preview = "\n".join(["begin", *["same"] * 80, "end"])
+    async with sqlite.write() as conn:
+        run = await runs.get(conn, "run_1")
+        assert run is not None
+        of_call = {"manifest": MANIFEST, "preview_kind": "text", "preview": preview, "input": arguments}
+        rows = [request_row(run, request_id, **of_call) for request_id in ("rq_read", "rq_no", "rq_yes")]
+        await requests.insert_all(conn, rows)
+    folded = await turngate("show", "rq_read")
+    assert "some of the call is folded; --whole prints all of it" in folded.stderr
+    places = [
+        folded.stdout.index(words)
+        for words in ("begin", "… 62 more lines", "… 3,015 more characters", '"order": "A-1"')
+    ]
+    assert places == sorted(places)
+    assert "END" not in folded.stdout
+    whole = await turngate("show", "rq_read", "--whole")
+    rejected, approved = await turngate("decide", "rq_no", "reject"), await turngate("decide", "rq_yes", "approve")
+    assert ["END" in each.stdout for each in (whole, rejected, approved)] == [True, False, True]
+    assert "folded" not in whole.stderr + approved.stderr
+
+
 async def test_an_approval_is_withdrawn(turngate: Turngate, sqlite: Database) -> None:
     """``decide REQUEST withdraw`` takes back one's approval of a call that two people approve."""
     assert (await turngate("decide", "rq_two", "approve")).exit_code == 0

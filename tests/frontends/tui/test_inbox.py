@@ -7,7 +7,7 @@ import json
 
 import pytest
 from support.api_server import Api
-from support.tui_person import person_at
+from support.tui_person import calling, person_at
 from textual import events
 from textual.widgets import Input, TextArea
 
@@ -96,7 +96,7 @@ async def test_high_risk_takes_the_name_and_no_paste_or_held_key_decides(api: Ap
 
 @pytest.mark.exhaustive
 async def test_a_call_is_approved_only_when_all_of_it_was_on_screen(api: Api) -> None:
-    """`a` on a call longer than the screen scrolls to the rest of it; only then a press counts. Hostile text is inert."""
+    """`a` on a call longer than the screen unfolds it, then scrolls to its rest; only then a press counts. Text is inert."""
     hostile = "a\u202eb\x1b[2J [link=x]y[/] [bold red]z[/]"
     lines = [f"line {place:02}" for place in range(40)]
     arguments = json.dumps({"text": hostile, **{line: place for place, line in enumerate(lines)}}, ensure_ascii=False)
@@ -104,10 +104,13 @@ async def test_a_call_is_approved_only_when_all_of_it_was_on_screen(api: Api) ->
     async with person_at(api) as person:
         await person.sees("⟨U+202E⟩b")
         await person.opens()
-        screen = await person.sees("line 05")
+        screen = await person.sees("line 01")
+        assert screen.index("WHAT WILL CHANGE") < screen.index("THE EXACT CALL")
         assert "a⟨U+202E⟩b\\u001b[2J [link=x]y[/] [bold red]z[/]" in screen
         assert "line 39" not in screen
         reading = person.app.screen.query_one(ScrolledText)
+        await person.press("a")
+        await person.sees_ready("This is the whole call.")
         await person.press("a")
         await person.sees("There is more below: look at all of it.")
         await person.until(lambda: reading.scroll_y > 0, "the part below")
@@ -128,6 +131,29 @@ async def test_a_call_is_approved_only_when_all_of_it_was_on_screen(api: Api) ->
         await person.twice("a")
         decision = (await person.decided(request))["decision"]
         assert (decision["verb"], decision["decided_by"]) == ("approve", "ada")
+
+
+async def test_a_folded_call_is_approved_only_after_it_was_unfolded_and_seen(api: Api) -> None:
+    """`f` unfolds a long call and folds it again, which forgets what was seen; `a` on a folded one unfolds it first."""
+    request = await api.gated(calling("pay", {"cents": 5, "note": "x" * 5_000}))
+    async with person_at(api, size=(100, 110)) as person:
+        await person.sees("1 wait")
+        await person.opens()
+        await person.sees("… 3,012 more characters")
+        await person.sees("f unfold")
+        await person.press("f")
+        await person.sees_ready("This is the whole call.")
+        assert "more characters" not in person.screen
+        await person.press("f")
+        await person.sees_ready("It is folded again.")
+        await person.press("a")
+        await person.sees_ready("This is the whole call.")
+        assert "more characters" not in person.screen
+        assert (await person.request(request))["status"] == "pending"
+        await person.reads_to_the_end()
+        await person.press("home")
+        await person.twice("a")
+        assert (await person.decided(request))["decision"]["verb"] == "approve"
 
 
 @pytest.mark.exhaustive

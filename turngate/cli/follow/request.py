@@ -1,6 +1,6 @@
 """A request in the terminal: printed as an operator must see it before deciding, and answered.
 
-It is printed as the exact call, then why it needs a decision, then the preview. A key that was typed before the request was
+It is printed as the tool's preview, the exact call, then why it needs a decision. A key that was typed before the request was
 on screen never counts.
 """
 
@@ -26,11 +26,11 @@ from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.requests import Resolution, Verb
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
-from turngate.domain.tools.preview import command_words
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text, now
-from turngate.text.plain_text import Piece, plain, plain_line
-from turngate.text.presentation import diff_lines, exact_arguments, presentation_lines
+from turngate.text.folded_call import FoldedCall, fold_call
+from turngate.text.plain_text import plain, plain_line
+from turngate.text.presentation import diff_lines, presentation_lines
 from turngate.text.run_words import (
     consequence_lines,
     judgement_words,
@@ -49,10 +49,11 @@ MARGIN: Final = "    "
 RISK_STYLE: Final = {"low": "green", "medium": "yellow", "high": "bold red"}
 
 
-def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
+def show_request(request: RequestDetail, *, with_words: bool = True, whole: bool = True) -> None:
     """Print everything that a decision needs. Nothing in it can move the cursor or hide a character.
 
-    ``with_words``: also print what the agent said with the call; False where its step was printed just before.
+    ``with_words``: also print what the agent said with the call; False where its step was printed just before. ``whole``:
+    nothing of the call is folded.
     """
     risk = request.risk
     terminal.line("")
@@ -61,8 +62,7 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
         terminal.line((f"  {label} ", "dim"), words)
     if request.summary:
         terminal.line(("  what it does ", "dim"), (plain_line(request.summary), "bold"))
-    for line in exact_arguments(request.input):
-        terminal.line(MARGIN, line)
+    _show_call(fold_call(request, whole=whole))
     _show_origins(request)
     _show_around(request)
     terminal.line(
@@ -76,7 +76,6 @@ def show_request(request: RequestDetail, *, with_words: bool = True) -> None:
         terminal.line(("  what changed since that approval", "dim"))
         for piece in diff_lines(changed):
             terminal.line(MARGIN, piece)
-    _show_preview(request)
     _show_result(request)
     for label, words in consequence_lines(request.leads_to):
         terminal.line((f"  {label}: ", "dim"), words)
@@ -102,13 +101,13 @@ def _show_around(request: RequestDetail) -> None:
         terminal.line((f"  {label} " if label else MARGIN, "dim"), words)
 
 
-def _show_preview(request: RequestDetail) -> None:
-    if not request.preview:
-        return
-    terminal.line(("  preview", "dim"))
-    is_command = request.preview_kind == "command"
-    text = shlex.join(command_words(request.preview)) if is_command else request.preview
-    for piece in preview_lines(text, is_diff=request.preview_kind == "diff"):
+def _show_call(call: FoldedCall) -> None:
+    if call.preview.pieces:
+        terminal.line(("  preview", "dim"))
+        for piece in call.preview.pieces:
+            terminal.line(MARGIN, piece)
+        terminal.line(("  arguments", "dim"))
+    for piece in call.arguments.pieces:
         terminal.line(MARGIN, piece)
 
 
@@ -166,14 +165,6 @@ def _deciding(request: RequestDetail) -> Iterator[tuple[str, str]]:
         yield "parked", f"since {request.parked_at}: it does not expire"
 
 
-def preview_lines(preview: str, *, is_diff: bool) -> Iterator[Piece]:
-    """Yield the preview's lines, those of a diff in its colours."""
-    if is_diff:
-        yield from diff_lines(preview)
-        return
-    yield from ((line, "") for line in plain(preview.rstrip("\n")).split("\n"))
-
-
 StillOpen = Callable[[], bool]
 OnGate = Callable[[RequestDetail, StillOpen], None]
 """What to do about a pending request. Call the second argument while waiting: it prints what happened meanwhile and returns
@@ -187,6 +178,7 @@ MENU: Final = {
     "reject": "[r]eject",
     "respond": "re[s]pond",
 }
+UNFOLD: Final = "un[f]old the whole call"
 OUTCOME_MENU: Final = "it [h]appened, it [d]id not happen, [t]ell the model that no one knows"
 KEYS: Final[dict[str, Verb]] = {"a": "approve", "e": "edit", "r": "reject", "s": "respond"}
 
@@ -200,16 +192,34 @@ class GatePrompt:
 
     def __init__(self, client: SyncTurngateClient) -> None:
         self._client = client
+        self._folded: FoldedCall | None = None
 
     def __call__(self, request: RequestDetail, still_open: StillOpen) -> None:
         """Print the request and send the user's decision. Enter leaves it to the page."""
-        show_request(request, with_words=False)
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # Earlier keys were not meant for this request.
+        call = fold_call(request)
+        self._show(request, call if call.is_folded else None)
         try:
             while not self._answered(request, still_open):
                 pass
         except _DecidedElsewhereError:
             return
+
+    def _show(self, request: RequestDetail, folded: FoldedCall | None) -> None:
+        """Print the request. ``folded``: its call, if some of it is folded."""
+        show_request(request, with_words=False, whole=folded is None)
+        self._folded = folded
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # Earlier keys were not meant for this request.
+
+    def _unfold(self, request: RequestDetail, key: str, *, runs: bool) -> bool:
+        """Print the whole call, if the key asks for it, or would run it unseen. Return whether it was printed."""
+        if self._folded is None or not (key == "f" or (runs and self._folded.must_unfold)):
+            return False
+        self._show(request, None)
+        return True
+
+    def _offered(self, words: str) -> str:
+        fold = "" if self._folded is None else f", {UNFOLD}"
+        return f"  {words}{fold}, or Enter to leave it to the page: "
 
     def _answered(self, request: RequestDetail, still_open: StillOpen) -> bool:
         """Take one answer. Return False to ask again."""
@@ -224,11 +234,11 @@ class GatePrompt:
 
     def _verb(self, request: RequestDetail, still_open: StillOpen) -> bool:
         offered = ", ".join(MENU[verb] for verb in request.allowed_verbs)
-        key = self._line(f"  {offered}, or Enter to leave it to the page: ", still_open).lower()[:1]
+        key = self._line(self._offered(offered), still_open).lower()[:1]
         if not key:
             return True
         verb = KEYS.get(key)
-        if verb is None or verb not in request.allowed_verbs:
+        if self._unfold(request, key, runs=verb == "approve") or verb not in request.allowed_verbs:
             return False
         match verb:
             case "approve":
@@ -257,11 +267,11 @@ class GatePrompt:
         self._send(request, order)
 
     def _outcome(self, request: RequestDetail, still_open: StillOpen) -> bool:
-        key = self._line(f"  {OUTCOME_MENU}, or Enter to leave it to the page: ", still_open).lower()[:1]
+        key = self._line(self._offered(OUTCOME_MENU), still_open).lower()[:1]
         if not key:
             return True
         outcome = OUTCOMES.get(key)
-        if outcome is None:
+        if self._unfold(request, key, runs=outcome == "did_not_happen") or outcome is None:
             return False
         result = self._line("  its result, as JSON: ", still_open) if outcome == "happened" else None
         order = DecisionOrder(verb="respond", digest=request.digest, args=result or None, outcome=outcome)

@@ -38,7 +38,7 @@ from turngate.frontends.tui.request_text import (
 )
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Sent, Session, needs_word
-from turngate.frontends.tui.texts import block, folded, plain_line, until
+from turngate.frontends.tui.texts import FoldedCall, block, fold_call, folded, plain_line, until
 from turngate.frontends.tui.widgets import ScrolledText
 from turngate.text.run_words import revealed_lines
 from turngate.wire.events import EventView
@@ -85,6 +85,7 @@ class RequestScreen(LiveScreen):
         Binding("z", "withdraw", "Take your approval back"),
         Binding("c", "claim", "Claim"),
         Binding("w", "comment", "Comment"),
+        Binding("f", "fold", "Unfold all of a long call, or fold it again"),
         Binding("v", "conversation", "What led to it"),
         Binding("m", "reveal", "Reveal its secrets"),
         Binding("n", "next", "Next"),
@@ -111,6 +112,8 @@ class RequestScreen(LiveScreen):
         self._group = group
         self._wanted = wanted
         self._inert_until = 0.0
+        self._call: FoldedCall | None = None
+        self._whole = False
         self._double_press = DoublePress(self, self.say)
         self._dialog: AskDialog | FormDialog | None = None
 
@@ -204,14 +207,19 @@ class RequestScreen(LiveScreen):
         if request is None:
             return
         self.title_line(heading(request))
-        self.query_one("#call", Static).update(call_text(request))
+        self._call = fold_call(request)
+        self._whole = self._whole and not is_new
+        self._draw_call(request, is_new=is_new)
         self.query_one("#facts", Static).update(facts_text(request))
         self.draw_around()
+        self.keys_line(self._keys(request))
+
+    def _draw_call(self, request: RequestDetail, *, is_new: bool) -> None:
+        self.query_one("#call", Static).update(call_text(request, whole=self._whole))
         if is_new:
             reading = self.query_one(ScrolledText)
             reading.scroll_home(animate=False)
             reading.start_again()
-        self.keys_line(self._keys(request))
 
     def _keys(self, request: RequestDetail) -> str:
         own = [KEYS_OF[verb] for verb in request.allowed_verbs]
@@ -219,7 +227,8 @@ class RequestScreen(LiveScreen):
             own = [OUTCOME_KEYS]
         decided_alone = request.kind != "approval" or request.risk == "high" or request.quorum > 1
         grant = ["g grant"] if "approve" in request.allowed_verbs and not decided_alone else []
-        return "  ".join([*own, *grant, "w comment", "n next", "? keys"])
+        fold = ["f unfold"] if self._call is not None and self._call.is_folded else []
+        return "  ".join([*own, *grant, *fold, "w comment", "n next", "? keys"])
 
     @property
     def is_inert(self) -> bool:
@@ -248,6 +257,9 @@ class RequestScreen(LiveScreen):
 
     def is_call_on_screen(self) -> bool:
         """Tell whether the call is on screen and all of it has been; else bring it there and say so."""
+        if not self._whole and self._call is not None and self._call.must_unfold:
+            self.action_fold()
+            return False
         reading, height = self.query_one(ScrolledText), self.query_one("#call").size.height
         if not reading.shows(0, height) and not reading.has_seen(height):
             reading.scroll_home(animate=False)
@@ -261,6 +273,18 @@ class RequestScreen(LiveScreen):
         more = "" if reading.has_seen(height) else " There is more below: look at all of it."
         self.say(f"This is the call.{more} Then press a key to decide it.")
         return False
+
+    def action_fold(self) -> None:
+        """Unfold all of a long call, or fold it again. Its lines move, so what was seen of them no longer counts."""
+        request = self.request
+        if request is None or self._call is None or not self._call.is_folded:
+            self.say("Nothing of this call is folded.")
+            return
+        self._double_press.disarm()
+        self._inert_until = monotonic() + INERT_SECONDS
+        self._whole = not self._whole
+        self._draw_call(request, is_new=True)
+        self.say("This is the whole call. Look at all of it, then decide." if self._whole else "It is folded again.")
 
     def action_approve(self) -> None:
         """Approve what is on screen: by two presses, high risk by typing the tool's name."""

@@ -1,4 +1,4 @@
-"""A request as text, in the order a person must see it: the exact call, why, effect and risk, preview, the agent's words.
+"""A request as text, in the order a person must see it: preview, the exact call, why, effect and risk, the agent's words.
 
 Then what is around it: who may decide it, who has claimed it, comments, and the conversation before it.
 """
@@ -6,14 +6,12 @@ Then what is around it: who may decide it, who has claimed it, comments, and the
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich.text import Text
 
 from turngate.domain.conversation.messages import Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
-from turngate.domain.tools.preview import command_words
 from turngate.domain.tools.results import Failure
 from turngate.frontends.tui.session import Session
 from turngate.frontends.tui.texts import (
@@ -25,8 +23,8 @@ from turngate.frontends.tui.texts import (
     arguments_on_one_line,
     at,
     block,
-    diff_lines,
     exact_arguments,
+    fold_call,
     folded,
     joined,
     judgement_words,
@@ -104,8 +102,9 @@ def heading(request: RequestDetail) -> Text:
     )  # fmt: skip
 
 
-def call_text(request: RequestDetail) -> Folded:
-    """Return the exact call: all of it."""
+def call_text(request: RequestDetail, *, whole: bool = True) -> Folded:
+    """Return the call: its tool's preview, then its exact arguments. ``whole``: nothing of it is folded."""
+    call = fold_call(request, whole=whole)
     title = "THE QUESTION" if request.kind == "question" else "THE EXACT CALL"
     about = plain_line(request.manifest.description.partition("\n\n")[0], 200)
     return folded(
@@ -115,6 +114,7 @@ def call_text(request: RequestDetail) -> Folded:
                 for label, words in lead_lines(request.tasks, request.latest_message)
             ),
             *([at("", (plain_line(request.summary), "bold"))] if request.summary else []),
+            *_preview(request, call.preview.pieces),
             at("", (title, "bold")),
             at(
                 MARGIN,
@@ -122,7 +122,7 @@ def call_text(request: RequestDetail) -> Folded:
                 (plain_line(request.tool_name), "bold"),
                 (f"  {about}" if about else "", "dim"),
             ),
-            *block(exact_arguments(request.input), MARGIN),
+            *block(call.arguments.pieces, MARGIN),
             *_origins(request),
         ]
     )
@@ -131,8 +131,6 @@ def call_text(request: RequestDetail) -> Folded:
 def reviewed_lines(request: RequestDetail) -> Iterator[Line]:
     """Return one of several calls that are decided together: all that runs, and what its tool shows of it."""
     yield from call_text(request).lines
-    yield BLANK
-    yield from _preview(request)
     yield from _confinement(request)
 
 
@@ -145,10 +143,9 @@ def _origins(request: RequestDetail) -> Iterator[Line]:
 
 
 def facts_text(request: RequestDetail) -> Folded:
-    """Return everything beside the call: its preview, how it ended, why, effect and risk, the agent's own words."""
+    """Return everything beside the call: how it ended, why, effect and risk, the agent's own words."""
     return folded(
         [
-            *_preview(request),
             *_decided(request),
             *_around(request),
             *_follows(request),
@@ -255,18 +252,12 @@ def _effect(request: RequestDetail) -> Iterator[Line]:
         yield from lines_of(request.partial_output, MARGIN * 2)
 
 
-def _preview(request: RequestDetail) -> Iterator[Line]:
-    if not request.preview:
+def _preview(request: RequestDetail, pieces: Sequence[Piece]) -> Iterator[Line]:
+    if not pieces:
         return
     title = {"diff": "WHAT WILL CHANGE", "command": "THE COMMAND"}.get(request.preview_kind or "", "PREVIEW")
     yield at("", (title, "bold"), (" (the tool's own preview)", "dim"))
-    match request.preview_kind:
-        case "diff":
-            yield from block(diff_lines(request.preview), MARGIN)
-        case "command":
-            yield from lines_of(shlex.join(command_words(request.preview)), MARGIN)
-        case _:
-            yield from lines_of(request.preview, MARGIN)
+    yield from block(pieces, MARGIN)
     yield BLANK
 
 

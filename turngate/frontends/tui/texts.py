@@ -20,17 +20,19 @@ from rich.text import Text
 
 from turngate.domain.text import json_text
 from turngate.domain.text.hidden_text import escape_hidden
+from turngate.text.folded_call import FoldedCall, fold_call
 from turngate.text.plain_text import Piece, clipped, plain, plain_line
-from turngate.text.presentation import diff_lines, exact_arguments, first_lines, presentation_lines
+from turngate.text.presentation import exact_arguments, first_lines, presentation_lines
 from turngate.text.run_words import judgement_words
 
 __all__ = [
+    "FoldedCall",
     "Piece",
     "clipped",
-    "diff_lines",
     "escape_hidden",
     "exact_arguments",
     "first_lines",
+    "fold_call",
     "judgement_words",
     "plain",
     "plain_line",

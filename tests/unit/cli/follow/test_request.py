@@ -1,13 +1,17 @@
+import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from turngate.cli.follow.request import answer_json, edit_text, exact_arguments, preview_lines
+from turngate.cli.follow.request import GatePrompt, answer_json, edit_text
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.tools.tool import ToolManifest
 from turngate.frontends.acp.choices import may_decide
 from turngate.frontends.tui.request_text import barred
 from turngate.frontends.tui.session import Session
+from turngate.text.presentation import exact_arguments
 from turngate.text.run_words import not_by
 from turngate.wire.access import MeView
 from turngate.wire.requests import RequestDetail
@@ -66,12 +70,6 @@ def test_what_is_not_json_is_shown_raw():
     assert argument_lines('{"a": ') == '{"a": '
 
 
-def test_a_diff_keeps_its_colours_and_nothing_else():
-    """Added and removed lines have their colours; a command preview is plain."""
-    assert list(preview_lines("-old\n+new\n same", is_diff=True)) == [("-old", "red"), ("+new", "green"), (" same", "")]
-    assert list(preview_lines("-old", is_diff=False)) == [("-old", "")]
-
-
 def test_an_edit_comes_back_as_it_was_typed(tmp_path, monkeypatch):
     """The editor's text is what will run; numbers it did not touch keep their digits."""
     editor(tmp_path, monkeypatch, """sed -i 's/7500/6000/' "$1" """)
@@ -126,3 +124,72 @@ def test_everyone_who_may_not_decide_is_named():
         assert may_decide(request, me) is (why is None)
         reason = barred(request, Session(client=None, navigator=None, who=me))
         assert reason is None if why is None else reason is not None and reason.startswith(why)
+
+
+class Typist:
+    """A person at the prompt, who types a line whenever it waits; also the client that takes the decisions."""
+
+    def __init__(self, monkeypatch, *lines: str) -> None:
+        self._lines = list(lines)
+        self._keyboard, terminal = os.openpty()
+        monkeypatch.setattr(sys, "stdin", os.fdopen(terminal))
+        self.orders = []
+
+    def still_open(self) -> bool:
+        if self._lines:
+            os.write(self._keyboard, self._lines.pop(0).encode() + b"\n")
+            return True
+        return False
+
+    def decide(self, request_id, order):
+        self.orders.append((request_id, order.verb, order.outcome))
+        return SimpleNamespace(starts_at=None)
+
+    def answers(self, request: RequestDetail) -> None:
+        GatePrompt(self)(request, self.still_open)
+
+
+def long_call(**more) -> RequestDetail:
+    arguments = '{"note": "' + "x" * 5_000 + 'END"}'
+    verbs = ["approve", "edit", "reject"]
+    return question({}).model_copy(update={"kind": "approval", "input": arguments, "allowed_verbs": verbs, **more})
+
+
+def test_a_folded_call_is_approved_only_after_all_of_it_was_printed(monkeypatch, capsys):
+    """The first `a` prints the whole call and approves nothing; only the next one does."""
+    typist = Typist(monkeypatch, "a")
+    typist.answers(long_call())
+    printed = capsys.readouterr().out
+    assert typist.orders == []
+    folded, whole = printed.split("un[f]old the whole call")
+    assert "3,015 more characters" in folded
+    assert "END" not in folded
+    assert "END" in whole
+    typist = Typist(monkeypatch, "a", "a")
+    typist.answers(long_call())
+    assert typist.orders == [("rq_1", "approve", None)]
+
+
+def test_a_folded_call_did_not_happen_only_after_all_of_it_was_printed(monkeypatch, capsys):
+    """That it did not happen makes it run, so it is printed whole first; that no one knows decides at once."""
+    typist = Typist(monkeypatch, "d", "d")
+    typist.answers(long_call(kind="outcome", allowed_verbs=["respond"]))
+    assert "END" in capsys.readouterr().out
+    assert typist.orders == [("rq_1", "respond", "did_not_happen")]
+    typist = Typist(monkeypatch, "t")
+    typist.answers(long_call(kind="outcome", allowed_verbs=["respond"]))
+    assert "END" not in capsys.readouterr().out
+    assert typist.orders == [("rq_1", "respond", "tell_model")]
+
+
+def test_the_prompt_unfolds_and_a_rejection_needs_no_unfolding(monkeypatch, capsys):
+    """`f` prints all of a long call; what doesn't run can be rejected from its beginning. A short call offers no `f`."""
+    typist = Typist(monkeypatch, "f")
+    typist.answers(long_call())
+    assert "END" in capsys.readouterr().out
+    typist = Typist(monkeypatch, "r", "too long")
+    typist.answers(long_call())
+    assert typist.orders == [("rq_1", "reject", None)]
+    assert "END" not in capsys.readouterr().out
+    Typist(monkeypatch, "f").answers(long_call(input="{}"))
+    assert "un[f]old" not in capsys.readouterr().out

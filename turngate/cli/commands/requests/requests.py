@@ -26,6 +26,7 @@ from turngate.domain.requests import Verb
 from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.explain import in_words
+from turngate.text.folded_call import fold_call
 from turngate.text.plain_text import Piece, plain_line
 from turngate.text.run_words import differs_words, group_words, revealed_lines, start_words
 from turngate.wire.orders import DecisionOrder
@@ -33,6 +34,7 @@ from turngate.wire.requests import RequestDetail, RequestItem
 
 MOST_ROWS: Final = 50
 MOST_GROUPED: Final = 100
+Whole = Annotated[bool, typer.Option("--whole", help="Print all of a long call; nothing of it is folded.")]
 
 
 class ScopeChoice(StrEnum):
@@ -141,6 +143,7 @@ def show(
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Also print the secrets. The audit log says that you looked.")
     ] = False,
+    whole: Whole = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
@@ -156,11 +159,20 @@ def show(
         revealed = {"secrets": [each.model_dump(mode="json") for each in secrets]} if reveal else {}
         terminal.raw(json.dumps({**request.model_dump(mode="json"), **revealed}))
         return
-    show_request(request)
+    _print_request(request, whole=whole)
     for label, value in revealed_lines(secrets):
         terminal.line((f"  {label}  ", "dim"), value)
     if reveal and not secrets:
         terminal.note("this request has no secrets")
+
+
+def _print_request(request: RequestDetail, *, whole: bool, runs: bool = False) -> None:
+    """Print a request. ``runs``: its call will run, so nothing stays folded that has to be seen before."""
+    call = fold_call(request)
+    is_whole = whole or not call.is_folded or (runs and call.must_unfold)
+    show_request(request, whole=is_whole)
+    if not is_whole:
+        terminal.note("some of the call is folded; --whole prints all of it")
 
 
 def decide(
@@ -212,6 +224,7 @@ def decide(
         str, typer.Option(metavar="TOOL", help="The tool's name, needed after many approvals within a minute.")
     ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="With --grant: save it without a question.")] = False,
+    whole: Whole = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
@@ -221,13 +234,14 @@ def decide(
     Or withdraw your approval, while the approvals of others are still missing, or before the call starts.
 
     The command prints the call and decides exactly that call: the decision names the call's digest. If the call has changed by
-    then, nothing is decided.
+    then, nothing is decided. What you let run is printed whole, except for what the tool's preview shows of it.
     """
     content = None if args is None else _read_args(args)
     with find_api(data_dir, url).client() as client:
         request = client.get_request(request_id)
         if not as_json:
-            show_request(request)
+            runs = verb in {VerbChoice.APPROVE, VerbChoice.EDIT} or outcome is OutcomeChoice.DID_NOT_HAPPEN
+            _print_request(request, whole=whole, runs=runs)
             terminal.line("")
         if verb is VerbChoice.WITHDRAW:
             client.withdraw_approval(request.id)
