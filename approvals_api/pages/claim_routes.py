@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.pages.decision_forms import DecisionForms
+from approvals_api.pages.decision_forms import DecisionForms, look_of
 from approvals_api.pages.frames import typed_of
 from approvals_api.pages.grant_form import read_grant, seal
 from approvals_api.pages.list_place import place_of
@@ -106,7 +106,14 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
         wanted = read_grant(detail, typed)
         if typed.get("seal") != seal(wanted):
             return await show_request(request, services, principal, request_id, Attempt(typed=typed, grant=wanted))
-        order = DecisionOrder(verb="approve", digest=typed.get("digest", ""), grant=wanted)
+        look = look_of(typed)
+        order = DecisionOrder(
+            verb="approve",
+            digest=typed.get("digest", ""),
+            grant=wanted,
+            looked_ms=look.looked_ms,
+            seen_percent=look.seen_percent,
+        )
         decision_id = typed.get("decision_id") or None
         await decide.submit(services, principal, request_id, order, decision_id=decision_id)
     except NotFoundError:

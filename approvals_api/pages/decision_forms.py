@@ -19,7 +19,7 @@ from turngate.forms.fields import Control, Field, Group
 from turngate.forms.rows import grown, pressed
 from turngate.forms.schema_fields import form_of
 from turngate.forms.schema_kinds import ABSENT, Absent, Schema
-from turngate.wire.orders import DecisionOrder
+from turngate.wire.orders import MAX_LOOKED_MS, DecisionOrder, Look
 from turngate.wire.requests import RequestDetail
 
 Action = Literal[
@@ -75,6 +75,7 @@ class Submitted:
     message: str
     outcome: Resolution | None
     errors: Mapping[str, str]
+    look: Look
     confirm: str = ""
 
     def order(self, digest: str) -> DecisionOrder:
@@ -86,7 +87,25 @@ class Submitted:
             message=self.message,
             outcome=self.outcome,
             confirm=self.confirm,
+            looked_ms=self.look.looked_ms,
+            seen_percent=self.look.seen_percent,
         )
+
+
+def look_of(typed: Mapping[str, str], *, seen: str = "seen_percent") -> Look:
+    """Return how the sender looked at what they decide, as the page's script filled it in. ``seen``: the control of the share.
+
+    What is no number in its bounds counts as not known: it must not stop a decision.
+    """
+    return Look(
+        looked_ms=_whole(typed.get("looked_ms", ""), MAX_LOOKED_MS), seen_percent=_whole(typed.get(seen, ""), 100)
+    )
+
+
+def _whole(text: str, most: int) -> int | None:
+    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)) or int(text) > most:
+        return None
+    return int(text)
 
 
 def forms_of(request: RequestDetail, typed: Mapping[str, str] = NOTHING) -> DecisionForms:
@@ -165,7 +184,14 @@ def read_decision(request: RequestDetail, drawn: DecisionForms, typed: Mapping[s
     if _lets_it_run(action) and drawn.high_risk and confirm != request.tool_name:
         errors = {**errors, control: "This call is of high risk: type the tool's name exactly as it is shown."}
     return Submitted(
-        action=action, verb=verb, args=args, message=message, outcome=outcome, errors=errors, confirm=confirm
+        action=action,
+        verb=verb,
+        args=args,
+        message=message,
+        outcome=outcome,
+        errors=errors,
+        confirm=confirm,
+        look=look_of(typed),
     )
 
 

@@ -17,6 +17,7 @@ from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pace import word_for
 from approvals_api.pages.call_view import ROOM_OF_SEVERAL, Room, ShownCall, show_call
+from approvals_api.pages.decision_forms import look_of
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.list_place import GROUPED, PARAMETER, place_in, place_of
 from approvals_api.pages.templating import render
@@ -208,7 +209,7 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
         decided = digests | _digests(typed, REJECT_ONLY) if verb == "reject" else digests
         order = BulkOrder(
             verb="approve" if verb == "approve" else "reject",
-            items=[BulkItem(request_id=each, digest=digest) for each, digest in decided.items()],
+            items=[_item(each, digest, typed) for each, digest in decided.items()],
             message=await _reason(services, principal, digests, typed),
             confirm=typed.get("confirm", "").strip(),
         )
@@ -303,6 +304,11 @@ async def _pending(services: Services, request_ids: Collection[str]) -> set[str]
     async with services.database.read() as conn:
         known = await requests.get_listed(conn, list(request_ids)[:MAX_ITEMS])
     return {each.id for each in known.values() if each.status == "pending"}
+
+
+def _item(request_id: str, digest: str, typed: Mapping[str, str]) -> BulkItem:
+    look = look_of(typed, seen=f"seen-{request_id}")
+    return BulkItem(request_id=request_id, digest=digest, looked_ms=look.looked_ms, seen_percent=look.seen_percent)
 
 
 def _all_picked(items: Sequence[RequestItem], stored: Sequence[requests.Request], principal: Principal) -> list[Picked]:

@@ -334,8 +334,12 @@ def _checked_id(decision_id: str | None) -> str | None:
 def _same(one: Decision, other: Decision) -> bool:
     """Tell whether two decisions of one credential have the same content.
 
-    Their instants do not matter. Nor does the stored digest, which is that of the edited call when an edit wins; the digest
-    that was sent is to be the request's.
+    Their instants do not matter, nor how long the sender looked. Nor does the stored digest, which is that of the edited call
+    when an edit wins; the digest that was sent is to be the request's.
     """
-    first, second = (replace(each, created_at="", digest="", credential=None) for each in (one, other))
+    first, second = (_content(each) for each in (one, other))
     return first == second
+
+
+def _content(decision: Decision) -> Decision:
+    return replace(decision, created_at="", digest="", credential=None, looked_ms=None, seen_percent=None)

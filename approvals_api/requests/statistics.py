@@ -32,7 +32,8 @@ class Statistics:
     """How the approvals of one tool under one rule ended.
 
     ``approved``: without edits. ``answered``: by hand. ``unanswered``: no one decided. ``median_seconds``: from the request to
-    the decision; None: no one decided any. ``regrets``: approved calls that failed or ended unknown.
+    the decision; None: no one decided any. ``median_looked_seconds``: how long they were looked at before they were decided;
+    None: of none it is known. ``regrets``: approved calls that failed or ended unknown.
     """
 
     tool_name: str
@@ -43,6 +44,7 @@ class Statistics:
     answered: int
     unanswered: int
     median_seconds: float | None
+    median_looked_seconds: float | None
     regrets: int
 
     @property
@@ -95,6 +97,7 @@ def _by_tool_and_rule(newest: Sequence[EndedApproval]) -> list[Statistics]:
 def _statistics(tool_name: str, rule: str, ended: Sequence[EndedApproval]) -> Statistics:
     verbs = [each.verb for each in ended]
     waits = _waits(ended)
+    looks = [each.looked_ms / 1000 for each in ended if each.looked_ms is not None]
     return Statistics(
         tool_name=tool_name,
         rule=rule,
@@ -104,6 +107,7 @@ def _statistics(tool_name: str, rule: str, ended: Sequence[EndedApproval]) -> St
         answered=verbs.count("respond"),
         unanswered=verbs.count(None),
         median_seconds=median(waits) if waits else None,
+        median_looked_seconds=median(looks) if looks else None,
         regrets=sum(each.verb in {"approve", "edit"} and each.execution in {"failed", "unknown"} for each in ended),
     )
 

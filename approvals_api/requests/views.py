@@ -188,6 +188,8 @@ async def _decision_view(conn: Connection, request: Request, masks: Masks) -> De
         outcome=content.outcome if content else None,
         decided_by=request.decided_by,
         decided_at=request.decided_at,
+        looked_ms=content.looked_ms if content else None,
+        seen_percent=content.seen_percent if content else None,
     )
 
 

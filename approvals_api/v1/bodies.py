@@ -18,7 +18,7 @@ from turngate.domain.requests import Resolution, UnattendedAsks, Verb, WhileRunn
 from turngate.domain.runs.inbox import MAX_QUERY_CHARS
 from turngate.store.requests.claims import DEFAULT_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS
 from turngate.store.requests.comments import MAX_CHARS
-from turngate.wire.orders import DecisionOrder, DryRunOrder, ForkOrder, MessageOrder, StartOrder
+from turngate.wire.orders import MAX_LOOKED_MS, DecisionOrder, DryRunOrder, ForkOrder, MessageOrder, StartOrder
 
 # The operations check these bounds too, for the pages; here they also get into the OpenAPI document.
 Text = Annotated[
@@ -160,7 +160,24 @@ class ModelBody(_Body):
     model: ModelName
 
 
-class DecisionBody(_Body):
+class LookBody(_Body):
+    """How the decider looked at the request. It is stored with the decision and changes nothing."""
+
+    looked_ms: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=MAX_LOOKED_MS,
+            description="For how many milliseconds the request was shown, as the browser says: no proof.",
+        ),
+    ] = None
+    seen_percent: Annotated[
+        int | None,
+        Field(ge=0, le=100, description="How much of the call was on the screen, as the browser says: no proof."),
+    ] = None
+
+
+class DecisionBody(LookBody):
     """Decide a request. ``args``: any JSON value, kept exactly as it was sent; ``null`` is the same as leaving it out.
 
     ``confirm``: the tool's name, which a person types after many approvals within a minute.
@@ -184,6 +201,8 @@ class DecisionBody(_Body):
             outcome=self.outcome,
             grant=self.grant,
             confirm=self.confirm,
+            looked_ms=self.looked_ms,
+            seen_percent=self.seen_percent,
         )
 
 

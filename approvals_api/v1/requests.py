@@ -20,7 +20,7 @@ from approvals_api.requests.decide import MAX_DECISION_ID_CHARS
 from approvals_api.requests.precedents import with_precedents
 from approvals_api.requests.saved_views import MAX_NAME_CHARS
 from approvals_api.requests.views import request_detail, request_page
-from approvals_api.v1.bodies import DECISION_EXAMPLES, ClaimBody, CommentBody, DecisionBody, SavedViewBody
+from approvals_api.v1.bodies import DECISION_EXAMPLES, ClaimBody, CommentBody, DecisionBody, LookBody, SavedViewBody
 from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit, RequestId
 from approvals_api.validation.exact_json import member_text
 from approvals_api.validation.text import STORABLE
@@ -173,7 +173,7 @@ async def decide_request(
     """Decide a request. The answer is final, also while no worker runs: the call then runs when one is back.
 
     The first decision wins: a later one gets the winner's name. The same Idempotency-Key with the same content gets the
-    first answer.
+    first answer, also with another `looked_ms` or `seen_percent`.
     """
     sent = None if body.args is None else member_text((await request.body()).decode(), "args")
     order = body.order(sent)
@@ -328,7 +328,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class BulkItem(_Body):
+class BulkItem(LookBody):
     """One request, with the digest of the call as it was shown. ``decision_id``: its own Idempotency-Key."""
 
     request_id: Id

@@ -121,6 +121,23 @@ async def test_each_item_may_have_its_own_decision_id(api: Api) -> None:
     assert (alone.status_code, alone.json()["decision_id"]) == (200, first["decision_id"])
 
 
+async def test_each_item_has_its_own_look(api: Api) -> None:
+    """How long and how much of each was looked at is stored with its own decision."""
+    one, two = await gated(api, "pay 6", "pay 7")
+    looks = [{"looked_ms": 4_000, "seen_percent": 100}, {"looked_ms": 4_000, "seen_percent": 30}]
+    items = [
+        {"request_id": each["id"], "digest": each["digest"], **look}
+        for each, look in zip((one, two), looks, strict=True)
+    ]
+    sent = {"decision": "reject", "items": items}
+    answer = await api.operator.post("/api/v1/requests/decisions", json=sent)
+    assert [each["status"] for each in answer.json()["items"]] == [200, 200], answer.text
+    reads = [(await api.operator.get(f"/api/v1/requests/{each['id']}")).json()["decision"] for each in (one, two)]
+    assert [{name: each[name] for name in looks[0]} for each in reads] == looks
+    wrong = {**sent, "items": [{**items[0], "seen_percent": 101}]}
+    assert (await api.operator.post("/api/v1/requests/decisions", json=wrong)).status_code == 422
+
+
 async def test_what_needs_its_own_decision_does_not_hold_up_the_others(api: Api) -> None:
     """Two tools and rules are approved together; high risk, a quorum and a question say that they are decided alone."""
     one, shared, risky, several, question = await gated(

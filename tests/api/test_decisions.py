@@ -97,6 +97,28 @@ async def test_i4_the_same_decision_id_gets_the_first_answer(api: Api) -> None:
     assert (again.status_code, again.json()) == (200, first.json())
 
 
+async def test_how_long_a_request_was_looked_at_is_part_of_its_decision(api: Api) -> None:
+    """The two numbers read back as sent; a repeat with others is the same decision; out of bounds is 422; absent is null."""
+    request, other = await api.gated(), await api.gated()
+    assert other["decision"] is None
+    for wrong in ({"looked_ms": -1}, {"looked_ms": 86_400_001}, {"looked_ms": 1.5}, {"seen_percent": 101}):
+        await refused(api, request, 422, "invalid_input", **wrong)
+    key = f"look-{request['id']}"
+    first = await api.decide(request, key=key, looked_ms=4_321, seen_percent=100)
+    assert first.status_code == 200, first.text
+    for look in ({"looked_ms": 9_999, "seen_percent": 5}, {}):
+        again = await api.decide(request, key=key, **look)
+        assert (again.status_code, again.json()) == (200, first.json())
+    assert (await api.decide(other)).status_code == 200
+    reads = [(await api.operator.get(f"/api/v1/requests/{each['id']}")).json() for each in (request, other)]
+    looks = [(each["decision"]["looked_ms"], each["decision"]["seen_percent"]) for each in reads]
+    assert looks == [(4_321, 100), (None, None)]
+    for each in (request, other):
+        await ended(api, each)
+        async with api.stack.database.read() as conn:
+            assert await first_difference(conn, each["run_id"]) is None
+
+
 @pytest.mark.exhaustive
 async def test_a_reused_decision_id_is_refused(api: Api) -> None:
     """409 idempotency_key_reused: the same id with other content, or for another request, with and without content."""

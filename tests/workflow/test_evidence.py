@@ -91,6 +91,9 @@ CHANGES: list[tuple[Any, dict[str, Any], str]] = [
     (decisions, {"credential": "token:another"}, "the decision of request"),
     (decisions, {"message": "As the owner wished."}, "the decision of request"),
     (decisions, {"grant_wanted": "{}"}, "the decision of request"),
+    (decisions, {"looked_ms": 60_000}, "the decision of request"),
+    (decisions, {"looked_ms": None}, "the decision of request"),
+    (decisions, {"seen_percent": 100}, "the decision of request"),
     (decisions, {"created_at": "2026-01-01T00:00:00.000000+00:00"}, "the decision of request"),
     (executions, {"digest": "0" * 64}, "the digest of the execution"),
     (executions, {"decision_id": None}, "the decision_id of the execution"),
@@ -149,7 +152,8 @@ async def test_i15_every_change_of_an_edited_call_is_found(client: Client, datab
     """I15: each changed column of request, call, decision and execution is named, and undone agrees again."""
     async with stack(client, database, bench.pay, model=paying(5_000)) as engine:
         run = await engine.start()
-        await engine.decide(await engine.request(run), "edit", args=json.dumps({"cents": 70}))
+        edit = {"args": json.dumps({"cents": 70}), "looked_ms": 4_000, "seen_percent": 80}
+        await engine.decide(await engine.request(run), "edit", **edit)
         await engine.ended(run)
     assert bench.paid == [70]
     assert await difference(database, run) == ""

@@ -105,6 +105,8 @@ def decide(request_id: str, order: DecisionOrder, *, decision_id: str | None = N
         "outcome": order.outcome,
         "grant": None if order.grant is None else order.grant.model_dump(mode="json"),
         "confirm": order.confirm or None,
+        "looked_ms": order.looked_ms,
+        "seen_percent": order.seen_percent,
     }
     body = with_member(json.dumps(without_none(members)), "args", order.args)
     path = f"/requests/{segment(request_id)}/decisions"

@@ -58,6 +58,7 @@ CALL_FIELDS: Final = (
 DECISION_FIELDS: Final = (
     "id", "request_id", "verb", "digest", "args", "message", "outcome", "decided_by", "created_at", "grant_wanted", "credential",
 )  # fmt: skip
+ADDED_TO_DECISIONS: Final = ("looked_ms", "seen_percent")
 KINDS: Final = {
     "call": "call {}",
     "control": "what call {} asks of its run",
@@ -77,8 +78,7 @@ def request_digest(request: Request) -> str:
 
     Fields that were added later are part of it where they have a value: older requests have none, and keep their digest.
     """
-    later = (name for name in ADDED_TO_REQUESTS if getattr(request, name) is not None)
-    return _digest(request, (*REQUEST_FIELDS, *later))
+    return _digest(request, (*REQUEST_FIELDS, *_present(request, ADDED_TO_REQUESTS)))
 
 
 def call_row_digest(call: Call) -> str:
@@ -93,8 +93,8 @@ def calls_digest(planned: Iterable[Call]) -> str:
 
 
 def decision_digest(decision: Decision) -> str:
-    """Return the digest of what a person sent."""
-    return _digest(decision, DECISION_FIELDS)
+    """Return the digest of what a person sent. Fields that were added later: as in :func:`request_digest`."""
+    return _digest(decision, (*DECISION_FIELDS, *_present(decision, ADDED_TO_DECISIONS)))
 
 
 def text_digest(text: str) -> str:
@@ -552,6 +552,10 @@ def _decoded(text: str) -> JsonValue:
     except (ValueError, RecursionError):
         return None
     return value
+
+
+def _present(row: Request | Decision, names: Sequence[str]) -> list[str]:
+    return [name for name in names if getattr(row, name) is not None]
 
 
 def _digest(row: Request | Call | Decision, names: Sequence[str]) -> str:

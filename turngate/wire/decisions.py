@@ -9,7 +9,11 @@ from turngate.wire.view import View
 
 
 class DecisionView(View):
-    """The decision that settled a request. ``args``: exact JSON text."""
+    """The decision that settled a request. ``args``: exact JSON text.
+
+    ``looked_ms``, ``seen_percent``: how long its page was shown, and how much of the call was on the screen, as the browser
+    says: no proof. None: not known.
+    """
 
     id: str
     verb: Verb
@@ -18,6 +22,8 @@ class DecisionView(View):
     outcome: Resolution | None
     decided_by: str
     decided_at: str
+    looked_ms: int | None = None
+    seen_percent: int | None = None
 
 
 class DecisionResult(View):

@@ -7,7 +7,7 @@ what only they can know. Imports nothing but the domain.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
@@ -182,7 +182,22 @@ class ScheduleChange(Order):
         return ScheduleOrder.model_validate({**dict(order), **changed})
 
 
-class DecisionOrder(Order):
+MAX_LOOKED_MS: Final = 86_400_000
+"""One day."""
+
+
+class Look(Order):
+    """How the decider looked at a request before they sent the decision, as their browser says: no proof.
+
+    ``looked_ms``: for how many milliseconds the request was shown, at most :data:`MAX_LOOKED_MS`. ``seen_percent``: how much
+    of its call was on the screen, 0 to 100. None: not known.
+    """
+
+    looked_ms: int | None = None
+    seen_percent: int | None = None
+
+
+class DecisionOrder(Look):
     """What a person decides about one request.
 
     ``verb``: one of the request's ``allowed_verbs``. ``digest``: the request's: of the call as it was shown, which is the only
@@ -202,7 +217,7 @@ class DecisionOrder(Order):
     confirm: str = ""
 
 
-class BulkItem(Order):
+class BulkItem(Look):
     """One of many requests, with the digest of its call as it was shown. ``decision_id`` None: made from the key, or new."""
 
     request_id: str
@@ -223,7 +238,13 @@ class BulkOrder(Order):
 
     def decision(self, item: BulkItem) -> DecisionOrder:
         """Return the decision about one of the requests."""
-        return DecisionOrder(verb=self.verb, digest=item.digest, message=self.message)
+        return DecisionOrder(
+            verb=self.verb,
+            digest=item.digest,
+            message=self.message,
+            looked_ms=item.looked_ms,
+            seen_percent=item.seen_percent,
+        )
 
 
 class ExternalCallOrder(Order):

@@ -36,6 +36,7 @@ const RELOADS_LISTS = new Set([
 const PRESENCE_MS = 20_000;
 const EDIT_MS = 400;
 const RING_EVERY_MS = 2000;
+const MOST_LOOKED_MS = 86_400_000;
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const main = () => $("#main");
@@ -331,7 +332,7 @@ function swap(fresh) {
     }
     afterSwap();
   });
-  if ($("[data-must-see]")?.textContent !== whatWasSeen) seenTo.fill(0);
+  if ($("[data-must-see]")?.textContent !== whatWasSeen) { seenTo.fill(0); lookFrom(0); }
   lookAtRest();
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   if (marked) mark([...main().querySelectorAll("[data-open]")].find((link) => link.getAttribute("href") === marked));
@@ -534,6 +535,7 @@ document.addEventListener("submit", (event) => {
     const kept = Object.assign(document.createElement("input"), { type: "hidden", name: control.name, value: control.value });
     form.append(kept);
   }
+  tellLook(form);
 });
 
 document.addEventListener("input", (event) => {
@@ -663,6 +665,39 @@ function isSeen() {
   const look = onScreen();
   return look === null || (unopened(look.call) === null && Math.min(...seenTo) >= look.height - 2);
 }
+
+// How long the page was shown, without the time in which it was hidden.
+let looked = { ms: 0, since: null };
+
+function lookFrom(ms) {
+  looked = { ms, since: document.hidden ? null : performance.now() };
+}
+
+const lookedMs = () => looked.ms + (looked.since === null ? 0 : performance.now() - looked.since);
+
+// How much of the call was on the screen, or of one of several calls that are reviewed together.
+function seenPercent(part) {
+  const call = $("[data-must-see]", main());
+  if (call === null) return "";
+  const box = part.getBoundingClientRect();
+  const seen = Math.min(...seenTo) - (box.top - call.getBoundingClientRect().top);
+  if (unopened(part) === null && seen >= box.height - 2) return 100;
+  return Math.floor(Math.min(99, Math.max(0, (100 * seen) / box.height)));
+}
+
+// It goes with the decision.
+function tellLook(form) {
+  onScreen(); // what has moved since the last look does not count
+  const time = $("[name=looked_ms]", form);
+  if (time !== null) time.value = Math.min(MOST_LOOKED_MS, Math.round(lookedMs()));
+  for (const field of form.querySelectorAll("[data-seen]")) {
+    const id = field.dataset.seen;
+    const part = id ? $(`[data-of="${CSS.escape(id)}"]`, main()) : $("[data-must-see]", main());
+    if (part !== null) field.value = seenPercent(part);
+  }
+}
+
+document.addEventListener("visibilitychange", () => lookFrom(lookedMs()));
 
 // Open the next fold that must be read, and go to where reading stopped, with some lines from before it.
 function showUnseen() {
@@ -905,6 +940,7 @@ if (trySound !== null) {
   trySound.addEventListener("click", ring);
 }
 closeFolds();
+lookFrom(Number($("[name=looked_ms]", main())?.value) || 0); // more than 0 on a page that shows a form again
 lookAtRest();
 setInterval(lookInMotion, LOOK_MS);
 listen();

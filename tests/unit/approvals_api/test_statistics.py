@@ -24,6 +24,7 @@ from turngate.store.database import Connection, Database
 from turngate.store.requests import requests
 from turngate.store.runs.runs import Run
 from turngate.store.tables import executions
+from turngate.wire.orders import DecisionOrder
 
 
 async def end(conn: Connection, run: Run, request_id: str, verb: Verb | None, *, after: int, **more: Any) -> None:
@@ -36,7 +37,7 @@ async def end(conn: Connection, run: Run, request_id: str, verb: Verb | None, *,
 
 
 async def test_decisions_are_counted_per_tool_and_rule(database: Database) -> None:
-    """Each verb, what no one answered, the median time of those that were decided, and approved calls that went wrong."""
+    """Each verb, what no one answered, the median times of the decided to answer and of looks, and calls that went wrong."""
     async with database.write() as conn:
         run = await live_run(conn, "run_1")
         await end(conn, run, "a", "approve", after=10)
@@ -51,10 +52,15 @@ async def test_decisions_are_counted_per_tool_and_rule(database: Database) -> No
             call = {"run_id": run.id, "tool_call_id": f"call of {request_id}", "state": state, "digest": "d"}
             more = {"idempotency_key": request_id, "attempts": 1, "started_at": as_text(AT)}
             await conn.execute(insert(executions).values(**call, **more))
+        for request_id, looked in (("a", 4_000), ("c", 9_000), ("d", None)):
+            order = DecisionOrder(verb="approve", digest="d", looked_ms=looked)
+            decision = requests.new_decision(order, decision_id=f"d_{request_id}", request_id=request_id, by="ann")
+            await requests.add_decision(conn, decision)
         pay, four_eyes = (await how_people_decide(conn)).rows
     assert (pay.tool_name, pay.rule, pay.count) == ("pay", "default", 5)
     assert (pay.approved, pay.edited, pay.rejected, pay.answered, pay.unanswered) == (2, 1, 1, 0, 1)
-    assert (pay.median_seconds, pay.regrets) == (25.0, 2)
+    assert (pay.median_seconds, pay.median_looked_seconds, pay.regrets) == (25.0, 6.5, 2)
+    assert four_eyes.median_looked_seconds is None
     assert (four_eyes.rule, four_eyes.count, four_eyes.answered, four_eyes.regrets) == ("four-eyes", 1, 1, 0)
     assert not {each.name for each in fields(Statistics)} & {"decided_by", "operator", "name"}
 

@@ -91,7 +91,17 @@ CALLS: dict[str, Call[Any]] = {
     "count_requests": requests.count_requests(run_id="r"),
     "get_request": requests.get_request("q"),
     "decide_request": requests.decide(
-        "q", DecisionOrder(verb="edit", digest="d", args="{}", message="m", outcome="happened", grant=GRANT)
+        "q",
+        DecisionOrder(
+            verb="edit",
+            digest="d",
+            args="{}",
+            message="m",
+            outcome="happened",
+            grant=GRANT,
+            looked_ms=4_000,
+            seen_percent=100,
+        ),
     ),
     "decide_requests": requests.decide_requests({"q": "d"}, verb="approve", message="m"),
     "claim_request": requests.claim_request("q", seconds=60, take_over=True),

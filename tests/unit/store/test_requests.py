@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,9 +16,11 @@ from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.clock import as_text
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
+from turngate.store.evidence import DECISION_FIELDS, decision_digest
 from turngate.store.requests import claims, requests
 from turngate.store.runs import runs
-from turngate.wire.orders import DecisionOrder
+from turngate.store.storable import stored_digest
+from turngate.wire.orders import MAX_LOOKED_MS, DecisionOrder
 
 
 def decided(request_id: str, decision_id: str = "dec_1", by: str = "ann", **changes: Any) -> requests.Decision:
@@ -210,3 +213,31 @@ async def test_i6_a_decisions_content_is_stored_to_the_byte(database: Database, 
     with pytest.raises(IntegrityError):
         async with database.write() as conn:
             await requests.add_decision(conn, decided("rq_1", verb="reject"))
+
+
+@pytest.mark.parametrize("look", [{}, {"looked_ms": 0, "seen_percent": 0}, {"looked_ms": MAX_LOOKED_MS}])
+async def test_how_a_request_was_looked_at_is_stored_with_its_decision(
+    database: Database, run: runs.Run, look: dict[str, int]
+) -> None:
+    """The two numbers, or none, read back as they were sent, whichever way the decision is stored, and the digest agrees."""
+    plain = decided("rq_1", verb="approve", args=None, **look)
+    full = decided("rq_2", decision_id="dec_2", **look)
+    ending = requests.Ending(status="approved", at=AT, decision_id="dec_1", verb="approve", by="ann")
+    async with database.write() as conn:
+        seen = request_row(run, "rq_1")
+        await requests.insert_all(conn, [seen, request_row(run, "rq_2")])
+        writes = requests.decision_writes_as_seen(seen, ending, plain)
+        await events.append(conn, run.id, [("request.decided", {})], writes=writes)
+        await requests.add_decision(conn, full)
+    async with database.read() as conn:
+        stored = [await requests.decision(conn, each) for each in ("dec_1", "dec_2")]
+    assert stored == [plain, full]
+    assert [each and decision_digest(each) for each in stored] == [decision_digest(plain), decision_digest(full)]
+
+
+def test_i15_a_decision_without_a_look_keeps_its_digest() -> None:
+    """I15: decisions that were stored before anyone measured a look still agree with the log; a look is part of the digest."""
+    plain = replace(decided("rq_1"), created_at="2026-01-01T00:00:00.000000+00:00")
+    assert decision_digest(plain) == stored_digest({name: getattr(plain, name) for name in DECISION_FIELDS})
+    looks = [{"looked_ms": 0}, {"looked_ms": 1}, {"seen_percent": 0}, {"seen_percent": 1}]
+    assert len({decision_digest(replace(plain, **each)) for each in ({}, *looks)}) == 5

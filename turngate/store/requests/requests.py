@@ -200,12 +200,13 @@ _NEWEST_ENDED = (
         requests.c.decided_at,
         requests.c.verb,
         executions.c.state.label("execution"),
+        decisions.c.looked_ms,
     )
     .select_from(
         requests.outerjoin(
             executions,
             (executions.c.run_id == requests.c.run_id) & (executions.c.tool_call_id == requests.c.tool_call_id),
-        )
+        ).outerjoin(decisions, decisions.c.id == requests.c.decision_id)
     )
     .where(_ENDED, requests.c.kind == "approval", requests.c.decided_at.is_not(None))
     .order_by(requests.c.decided_at.desc(), requests.c.id.desc())
@@ -361,6 +362,7 @@ class Decision:
     """One person's answer with its content. ``args``: edited arguments or an answer, exact JSON text.
 
     ``grant_wanted``: JSON of the grant to be made if it wins. ``credential``: the token or session that sent it; None: not known.
+    ``looked_ms``, ``seen_percent``: as in :class:`~turngate.wire.orders.Look`.
     """
 
     id: str
@@ -374,11 +376,16 @@ class Decision:
     created_at: str
     grant_wanted: str | None = None
     credential: str | None = None
+    looked_ms: int | None = None
+    seen_percent: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndedApproval:
-    """How an approval ended. ``verb``: None: no one decided it. ``execution``: of its call; None: it was not started."""
+    """How an approval ended. ``verb``: None: no one decided it. ``execution``: of its call; None: it was not started.
+
+    ``looked_ms``: how long it was looked at before it was decided; None: not known.
+    """
 
     tool_name: str
     rule: str
@@ -386,6 +393,7 @@ class EndedApproval:
     decided_at: str
     verb: Verb | None
     execution: ExecutionState | None
+    looked_ms: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -631,6 +639,8 @@ def new_decision(
         created_at=as_text(now()),
         grant_wanted=None if order.grant is None else order.grant.model_dump_json(),
         credential=credential,
+        looked_ms=order.looked_ms,
+        seen_percent=order.seen_percent,
     )
 
 

@@ -120,6 +120,9 @@ decisions = Table(
     Column("grant_wanted", StorableText),
     # The token or session that sent it, to which its id belongs; NULL: not known.
     Column("credential", StorableText),
+    # How long the sender's page showed the request, and how much of its call, as their browser says; NULL: not known.
+    Column("looked_ms", Integer),
+    Column("seen_percent", Integer),
 )
 
 # Approvals of a request that needs several; the one that completes the quorum is its decision. One per person.

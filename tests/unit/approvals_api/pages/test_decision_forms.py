@@ -1,8 +1,9 @@
+import pytest
 from support.html_forms import PostedPage
 from support.planted_pages import pages_of
 from support.planted_text import Filling
 
-from approvals_api.pages.decision_forms import DecisionForms, forms_of, read_decision
+from approvals_api.pages.decision_forms import DecisionForms, forms_of, look_of, read_decision
 from turngate.wire.requests import RequestDetail
 
 
@@ -129,3 +130,38 @@ async def test_a_row_button_needs_the_form_token(sqlite_template, tmp_path):
         form = PostedPage((await served.client.get(path)).text).form("edit")
         answer = await served.client.post(path, data={**form.pressing("Add to rows"), "csrf_token": "stale"})
     assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("sent", "known"),
+    [
+        ("0", 0),
+        ("4321", 4321),
+        ("86400000", 86_400_000),
+        ("86400001", None),
+        ("", None),
+        ("-1", None),
+        ("1.5", None),
+        ("1e3", None),
+        ("+5", None),
+        ("٣", None),
+        ("<b>", None),
+        ("9" * 5_000, None),
+    ],
+)
+def test_a_look_that_is_no_number_is_not_known(sent, known):
+    """What a page's script fills in is a number in its bounds, or it doesn't count; it never stops a decision."""
+    assert look_of({"looked_ms": sent}).looked_ms == known
+    assert look_of({"seen_percent": sent}).seen_percent == (known if known == 0 else None)
+    assert look_of({"seen-rq_1": "100"}, seen="seen-rq_1").seen_percent == 100
+
+
+async def test_a_row_button_keeps_the_time_of_the_look(sqlite_template, tmp_path):
+    """The time that a form was looked at continues after a button that only adds a row; without JavaScript it is empty."""
+    path = "/requests/rq_approval"
+    async with pages_of(Filling("words"), sqlite_template, tmp_path / "pages") as served:
+        before = PostedPage((await served.client.get(path)).text).form("edit")
+        assert (before.sent["looked_ms"], before.sent["seen_percent"]) == ("", "")
+        sent = {**before.pressing("Add to rows"), "looked_ms": "4321", "seen_percent": "80"}
+        form = PostedPage((await served.client.post(path, data=sent)).text).form("edit")
+    assert (form.sent["looked_ms"], form.sent["seen_percent"]) == ("4321", "")
