@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
@@ -12,12 +13,15 @@ from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages.decision_forms import DecisionForms, look_of
 from approvals_api.pages.frames import typed_of
 from approvals_api.pages.grant_form import read_grant, seal
+from approvals_api.pages.inbox_routes import show_decided
 from approvals_api.pages.list_place import place_of
 from approvals_api.pages.request_routes import Attempt, refused, show_request
+from approvals_api.requests import backlog, comments, decide, reveal
 from approvals_api.requests import claim as claims
-from approvals_api.requests import comments, decide, reveal
 from approvals_api.requests.views import request_detail
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
+from turngate.store.policy import grants
+from turngate.wire.decisions import DecidedItem
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.problems import status_of
 
@@ -105,17 +109,22 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
         check_form_token(request, typed.get("csrf_token"))
         wanted = read_grant(detail, typed)
         if typed.get("seal") != seal(wanted):
-            return await show_request(request, services, principal, request_id, Attempt(typed=typed, grant=wanted))
+            waiting = await backlog.count_for_wanted(services, principal, request_id, wanted)
+            attempt = Attempt(typed=typed, grant=wanted, waiting=waiting)
+            return await show_request(request, services, principal, request_id, attempt)
+        answers = typed.get("grant-waiting") == "1"
+        at_once = answers and wanted.pattern.is_exact
         look = look_of(typed)
         order = DecisionOrder(
             verb="approve",
             digest=typed.get("digest", ""),
             grant=wanted,
+            answer_waiting=at_once,
             looked_ms=look.looked_ms,
             seen_percent=look.seen_percent,
         )
         decision_id = typed.get("decision_id") or None
-        await decide.submit(services, principal, request_id, order, decision_id=decision_id)
+        answer = await decide.submit(services, principal, request_id, order, decision_id=decision_id)
     except NotFoundError:
         raise
     except InvalidInputError as error:
@@ -124,4 +133,20 @@ async def grant(request: Request, services: ServicesDep, principal: OperatorDep,
     except TurngateError as error:
         attempt = refused(error, DecisionForms(), None, typed)
         return await show_request(request, services, principal, request_id, attempt)
+    if at_once:
+        own = DecidedItem(
+            request_id=request_id,
+            status=HTTPStatus.OK,
+            decision_id=answer.decision_id,
+            request_status=answer.status,
+            starts_at=answer.starts_at,
+            problem=None,
+        )
+        others = await backlog.answer_same(services, principal, request_id, answer.decision_id)
+        return await show_decided(request, services, principal, [own, *others])
+    if answers:  # their arguments differ: each has to be on the screen first
+        async with services.database.read() as conn:
+            stored = await grants.of_decision(conn, answer.decision_id)
+        if stored is not None:
+            return RedirectResponse(f"/requests/waiting?{urlencode({'grant': stored.id})}", HTTPStatus.SEE_OTHER)
     return RedirectResponse(f"/requests/{request_id}{place_of(request).suffix}", HTTPStatus.SEE_OTHER)

@@ -25,7 +25,7 @@ from approvals_api.paging import decode_cursor
 from approvals_api.principal import Principal
 from approvals_api.requests import bulk
 from approvals_api.requests import saved_views as saved_view_operations
-from approvals_api.requests.backlog import waiting_for_rule
+from approvals_api.requests.backlog import reason_of_grant, waiting_for_grant, waiting_for_rule
 from approvals_api.requests.bulk import MAX_ITEMS
 from approvals_api.requests.views import request_items, request_page
 from approvals_api.runs import views as run_views
@@ -37,6 +37,7 @@ from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.store.requests import requests, saved_views
 from turngate.store.runs import calls
 from turngate.wire.agents import AgentView
+from turngate.wire.decisions import DecidedItem
 from turngate.wire.orders import BulkItem, BulkOrder
 from turngate.wire.problems import status_of
 from turngate.wire.requests import RequestItem
@@ -180,12 +181,29 @@ async def review_all(request: Request, services: ServicesDep, principal: Operato
     return await _show(request, services, principal, {each.id: each.digest for each in listed})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Because:
+    """What lets calls run that wait: a rule's name, or a grant's id. Both empty: nothing, they were picked."""
+
+    rule: str = ""
+    grant: str = ""
+
+
+PICKED: Final = Because()
+
+
 @router.get("/requests/waiting")
-async def review_waiting(request: Request, services: ServicesDep, principal: OperatorDep, rule: str) -> HTMLResponse:
-    """Show the pending calls that an enforced rule would let run if they came now."""
-    waiting = await waiting_for_rule(services, principal, rule)
-    digests = {each.request_id: each.digest for each in waiting.requests}
-    return await _show(request, services, principal, digests, rule=rule)
+async def review_waiting(
+    request: Request, services: ServicesDep, principal: OperatorDep, rule: str = "", grant: str = ""
+) -> HTMLResponse:
+    """Show the pending calls that an enforced rule, or a grant of the person, would let run if they came now."""
+    if grant:
+        listed = (await waiting_for_grant(services, principal, grant)).requests
+        because = Because(grant=grant)
+    else:
+        listed = (await waiting_for_rule(services, principal, rule)).requests
+        because = Because(rule=rule)
+    return await _show(request, services, principal, {each.request_id: each.digest for each in listed}, because=because)
 
 
 @router.post("/requests/bulk")
@@ -212,6 +230,7 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
             items=[_item(each, digest, typed) for each, digest in decided.items()],
             message=await _reason(services, principal, digests, typed),
             confirm=typed.get("confirm", "").strip(),
+            grant_id=(typed.get("grant") or None) if verb == "approve" else None,
         )
         done = await bulk.decide_many(services, principal, order, key=typed.get("key") or None)
     except TurngateError as error:
@@ -223,18 +242,25 @@ async def decide(request: Request, services: ServicesDep, principal: OperatorDep
             digests,
             message=typed.get("message", ""),
             error=error,
-            rule=typed.get("rule", ""),
+            because=Because(rule=typed.get("rule", ""), grant=typed.get("grant", "")),
         )
+    return await show_decided(request, services, principal, done.items)
+
+
+async def show_decided(
+    request: Request, services: Services, principal: Principal, done: Sequence[DecidedItem]
+) -> HTMLResponse:
+    """Return the page that says of each of several requests what happened to it."""
     place = place_of(request)
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        known = await requests.get_listed(conn, list(decided))
+        known = await requests.get_listed(conn, [each.request_id for each in done])
         items = {each.id: each for each in await request_items(conn, list(known.values()))}
         following = await requests.page(conn, place.filters.with_status("pending").of(principal.name), limit=1)
-    open_next = next((each.request_id for each in done.items if each.problem is not None), None)
+    open_next = next((each.request_id for each in done if each.problem is not None), None)
     open_next = open_next or next((each.id for each in following), None)
     return await asyncio.to_thread(
-        render, "bulk_done.html", frame=frame, done=done.items, requests=items, place=place, next_pending=open_next
+        render, "bulk_done.html", frame=frame, done=done, requests=items, place=place, next_pending=open_next
     )
 
 
@@ -246,11 +272,11 @@ async def _show(
     *,
     message: str = "",
     error: TurngateError | None = None,
-    rule: str = "",
+    because: Because = PICKED,
 ) -> HTMLResponse:
     """Return the page of these calls. ``digests``: request id → digest of the call as the person knows it.
 
-    ``rule``: the enforced rule that would let them run now; empty: they were picked otherwise.
+    ``because``: what would let them run now.
     """
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
@@ -273,7 +299,7 @@ async def _show(
         gone=len(digests) - len(picked),
         place=place_of(request),
         message=message,
-        rule=rule,
+        because=because,
         problem="" if error is None else error.message,
         wait=0 if error is None else error.details.get("retry_after_seconds", 0),
         word=word_for(_tools_of(picked)) if error is not None and error.error_code == "confirm_needed" else "",
@@ -284,12 +310,14 @@ async def _show(
 async def _reason(
     services: Services, principal: Principal, digests: Mapping[str, str], typed: Mapping[str, str]
 ) -> str:
-    """Return what is stored with each decision: what was typed, or the rule that lets such calls run.
+    """Return what is stored with each decision: what was typed, or the rule or grant that lets such calls run.
 
     Raises InvalidInputError where the rule doesn't cover one of them any more.
     """
     if typed.get("action") == "reject":
         return typed.get("message", "").replace("\r\n", "\n").strip()
+    if typed.get("grant"):
+        return reason_of_grant(typed["grant"])  # each decision checks that the grant covers its call
     if not typed.get("rule"):
         return ""
     waiting = await waiting_for_rule(services, principal, typed["rule"])

@@ -99,8 +99,8 @@ NO_WAY: Final = Way()
 class Attempt:
     """A decision that was sent and did not win: the message, its place, and what was typed, so that nothing is lost.
 
-    ``grant``: one to review before it is saved. ``asked_again``: the request about the edited call. ``wait``: seconds until
-    it can be sent again.
+    ``grant``: one to review before it is saved. ``waiting``: how many other requests it would cover. ``asked_again``: the request
+    about the edited call. ``wait``: seconds until it can be sent again.
     """
 
     status: int = HTTPStatus.OK
@@ -111,6 +111,7 @@ class Attempt:
     typed: Mapping[str, str] = field(default_factory=dict)
     decision_id: str | None = None
     grant: WantedGrant | None = None
+    waiting: int = 0
     asked_again: str | None = None
     revealed: Sequence[RevealedSecret] = ()
     wait: int = 0

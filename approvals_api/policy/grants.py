@@ -63,6 +63,8 @@ def check_grant(request: Request, principal: Principal, order: DecisionOrder) ->
         InvalidInputError: it cannot be granted, or the pattern does not fit the very call that is decided.
         ForbiddenError: a grant for everyone needs an admin (code ``not_eligible``).
     """
+    if order.answer_waiting:
+        _check_answer(order)
     if order.grant is None:
         return
     problem = ungrantable(request)
@@ -78,6 +80,53 @@ def check_grant(request: Request, principal: Principal, order: DecisionOrder) ->
     if problem is not None:
         raise InvalidInputError(problem, code="invalid_grant", errors=[{"pointer": "/grant", "message": problem}])
     require_scope(principal, order.grant)
+
+
+def _check_answer(order: DecisionOrder) -> None:
+    """Raise InvalidInputError unless what waits and would be answered has the very arguments that are on the screen."""
+    problem = None
+    if order.grant is None or order.verb != "approve":
+        problem = "only an approval with a grant answers what waits"
+    elif not order.grant.pattern.is_exact:
+        problem = "the grant covers calls that you haven't seen: save it, then review what waits and approve that"
+    if problem is not None:
+        errors = [{"pointer": "/answer_waiting", "message": problem}]
+        raise InvalidInputError(problem, code="invalid_grant", errors=errors)
+
+
+def covers(grant: Grant, request: Request) -> bool:
+    """Tell whether a grant covers a request's call, with the arguments that it has now."""
+    if not grant.covers(run_id=request.run_id, agent=request.agent) or ungrantable(request) is not None:
+        return False
+    if grant.pattern.within and _may_have_secrets(
+        request
+    ):  # which calls are within limits would tell what the secrets are
+        return False
+    return grant.pattern.fits_text(request.tool_name, request.input)
+
+
+async def count_approval(conn: Connection, request: Request, principal: Principal, grant_id: str) -> None:
+    """Count the approval of a request for a grant, as a call that the grant lets run is counted.
+
+    The caller holds the request, and writes nothing if this raises.
+
+    Raises ConflictError: ``not_covered``, or ``grant_ended``: it has no use left, or the call is beyond its total.
+    """
+    stored = await grants.get(conn, grant_id)
+    if stored is None or stored.created_by != principal.name or not covers(stored.grant, request):
+        raise ConflictError("your grant doesn't cover this call", code="not_covered")
+    call = {"run_id": request.run_id, "tool_call_id": request.tool_call_id}
+    if await grants.has_allowed(conn, grant_id, **call):
+        raise ConflictError("the grant has answered this call before: decide it on its own", code="not_covered")
+    total = stored.grant.pattern.total
+    if total is not None:
+        share = total.share_of(grant_owner(grant_id), decode_arguments(request.input), None)
+        if share is None or not await totals.take(conn, share):
+            raise ConflictError("this call is beyond the total of the grant", code="grant_ended")
+    if not await grants.take_use(conn, grant_id, **call):
+        raise ConflictError("the grant has ended: it is used up, revoked or expired", code="grant_ended")
+    payload = {"grant_id": grant_id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
+    await events.append(conn, request.run_id, [("grant.used", payload)])
 
 
 def _limit_problem(request: Request, pattern: GrantPattern) -> str | None:

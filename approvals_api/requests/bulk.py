@@ -93,7 +93,9 @@ async def _decide(
         if request is not None and order.verb == "approve":
             _require_common(request)
         decision = order.decision(item)
-        answer = await decide.submit(services, principal, item.request_id, decision, decision_id=decision_id)
+        answer = await decide.submit(
+            services, principal, item.request_id, decision, decision_id=decision_id, grant_id=order.grant_id
+        )
     except TurngateError as error:
         status = status_of(error)
         problem = problem_document(status, error.error_code, error.message, error.details)

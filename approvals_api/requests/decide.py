@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy.exc import IntegrityError
 
-from approvals_api.policy.grants import check_grant
+from approvals_api.policy.grants import check_grant, count_approval
 from approvals_api.policy.reports import judge_edit
 from approvals_api.principal import Principal
 from approvals_api.requests import apply
@@ -47,7 +47,13 @@ class DecisionAnswer:
 
 
 async def submit(
-    services: Services, principal: Principal, request_id: str, order: DecisionOrder, *, decision_id: str | None = None
+    services: Services,
+    principal: Principal,
+    request_id: str,
+    order: DecisionOrder,
+    *,
+    decision_id: str | None = None,
+    grant_id: str | None = None,
 ) -> DecisionAnswer:
     """Submit one decision; the same ``decision_id`` with the same content gets the first answer again (I4).
 
@@ -58,12 +64,13 @@ async def submit(
         order: the decision (I6: it names the call as it was shown).
         decision_id: 1 to 255 characters; None makes one. It belongs to the credential that sends it: another one's decision
             under the same id gets an id of its own.
+        grant_id: a grant for which an approval counts; None: for none.
 
     Raises:
         NotFoundError: no such request.
         ConflictError: ``already_decided`` (details name the winner), ``already_approved``, ``claimed``, ``digest_differs``,
             ``idempotency_key_reused`` or ``asked_again``: the edited call needs stricter terms, and a new request
-            (``details["asked_again"]``) asks about it under them.
+            (``details["asked_again"]``) asks about it under them; ``not_covered`` or ``grant_ended``: see ``grant_id``.
         GoneError: ``run_ended`` or ``request_expired``.
         ForbiddenError: ``missing_scope`` or ``not_eligible``.
         InvalidInputError: the content does not fit (``errors``: pointer and message each), or ``confirm_needed``; nothing
@@ -98,14 +105,18 @@ async def submit(
     try:
         with services.pace.act(principal, [request.tool_name] if runs else [], confirm=order.confirm):
             async with services.database.write() as conn:
-                take = _decide if stricter is None else _replace
-                answer = await take(conn, principal, order, decision, seen=request)
+                if stricter is None:
+                    answer = await _decide(conn, principal, order, decision, seen=request, grant_id=grant_id)
+                else:
+                    answer = await _replace(conn, principal, order, decision, seen=request)
     except IntegrityError:  # the same id at the same moment, for this request or another one
         async with services.database.read() as conn:
             own, first = await _sent_before(conn, decision, await requests.decision(conn, decision.id))
         if first is None and own.id == decision.id:
             raise
-        return first or await submit(services, principal, request_id, order, decision_id=decision_id)
+        if first is not None:
+            return first
+        return await submit(services, principal, request_id, order, decision_id=decision_id, grant_id=grant_id)
     services.gateway.tell_decided(request.run_id, request.id)
     if stricter is not None:
         raise _asked_again(request, f"of the edited call, {stricter}")
@@ -194,13 +205,20 @@ def _require_pending(request: Request) -> None:
 
 
 async def _decide(
-    conn: Connection, principal: Principal, order: DecisionOrder, decision: Decision, *, seen: Request
+    conn: Connection,
+    principal: Principal,
+    order: DecisionOrder,
+    decision: Decision,
+    *,
+    seen: Request,
+    grant_id: str | None,
 ) -> DecisionAnswer:
     """Take the decision in one transaction: the first valid one ends the request, and what follows from it is written.
 
     ``seen``: the request at a moment when there was no decision of this id. Each decision about it changes it.
+    ``grant_id``: as in :func:`submit`.
     """
-    if _is_plain_approval(seen, order):
+    if grant_id is None and _is_plain_approval(seen, order):
         check(seen, principal, order, frozenset())  # again, because its time may have run out while this waited
         approved = await apply.approve_as_seen(conn, seen, principal, decision)
         if approved is not None:
@@ -213,6 +231,8 @@ async def _decide(
         if earlier is not None:
             return earlier
     check(request, principal, order, await starters(conn, request))
+    if grant_id is not None and order.verb == "approve":
+        await count_approval(conn, request, principal, grant_id)
     if order.verb == "approve" and request.quorum > 1:
         before = await requests.of_request(conn, request.id)
         if person_of(principal.name) in {person_of(each.decided_by) for each in before}:

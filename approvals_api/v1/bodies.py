@@ -180,7 +180,8 @@ class LookBody(_Body):
 class DecisionBody(LookBody):
     """Decide a request. ``args``: any JSON value, kept exactly as it was sent; ``null`` is the same as leaving it out.
 
-    ``confirm``: the tool's name, which a person types after many approvals within a minute.
+    ``confirm``: the tool's name, which a person types after many approvals within a minute. ``answer_waiting``: with a grant in
+    which every argument has one value: also approve the requests that wait and have the same arguments, byte for byte.
     """
 
     decision: Verb
@@ -189,6 +190,7 @@ class DecisionBody(LookBody):
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] = ""
     outcome: Resolution | None = None
     grant: WantedGrant | None = None
+    answer_waiting: bool = False
     confirm: Annotated[str, Field(max_length=255)] = ""
 
     def order(self, args: str | None) -> DecisionOrder:
@@ -200,6 +202,7 @@ class DecisionBody(LookBody):
             message=self.message,
             outcome=self.outcome,
             grant=self.grant,
+            answer_waiting=self.answer_waiting,
             confirm=self.confirm,
             looked_ms=self.looked_ms,
             seen_percent=self.seen_percent,

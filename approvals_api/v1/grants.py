@@ -13,6 +13,7 @@ from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
 from approvals_api.policy import grants
+from approvals_api.requests import backlog
 from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit
 from approvals_api.validation.exact_json import member_text, parse_exact
 from approvals_api.validation.text import STORABLE
@@ -22,7 +23,7 @@ from turngate.domain.policy.limits import ValueLimit
 from turngate.domain.policy.totals import Total
 from turngate.domain.tools.failures import describe_validation
 from turngate.wire.orders import GrantOrder
-from turngate.wire.policy import GrantDetail, GrantPreview, GrantView
+from turngate.wire.policy import GrantDetail, GrantPreview, GrantView, WaitingForGrant
 from turngate.wire.view import Page
 
 router = api_router("grants")
@@ -130,6 +131,15 @@ async def get_grant(grant_id: GrantId, services: ServicesDep, _principal: Reader
     """Show a grant with the calls that it allowed."""
     async with services.database.read() as conn:
         return await grants.grant_detail(conn, grant_id)
+
+
+@router.get("/grants/{grant_id}/waiting")
+async def list_waiting_for_grant(grant_id: GrantId, services: ServicesDep, principal: OperatorDep) -> WaitingForGrant:
+    """List the pending requests that your grant covers, at most 100 and as many as it has uses left.
+
+    To approve them: read each, then `POST /requests/decisions` with the `grant_id`, and with `reason` as the message.
+    """
+    return await backlog.waiting_for_grant(services, principal, grant_id)
 
 
 @router.delete(

@@ -13,7 +13,7 @@ from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
-from approvals_api.requests import bulk, claim, comments, decide, presence, reveal, saved_views
+from approvals_api.requests import backlog, bulk, claim, comments, decide, presence, reveal, saved_views
 from approvals_api.requests.answer_check import MAX_MESSAGE_CHARS
 from approvals_api.requests.bulk import MAX_ITEMS
 from approvals_api.requests.decide import MAX_DECISION_ID_CHARS
@@ -26,6 +26,7 @@ from approvals_api.validation.exact_json import member_text
 from approvals_api.validation.text import STORABLE
 from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import MAX_STEP, InboxFilter, InboxOrder, InboxStatus
+from turngate.store.policy import grants
 from turngate.store.requests import requests
 from turngate.store.requests.presence import ActiveViewer
 from turngate.store.requests.requests import MOST_SEARCHED
@@ -174,12 +175,27 @@ async def decide_request(
 
     The first decision wins: a later one gets the winner's name. The same Idempotency-Key with the same content gets the
     first answer, also with another `looked_ms` or `seen_percent`.
+
+    With `answer_waiting` an exact grant also answers what waits: each request by its own decision in your name, with its own
+    result in `answered`. The same terms hold as when many are decided at once, and each takes a use of the grant.
     """
     sent = None if body.args is None else member_text((await request.body()).decode(), "args")
     order = body.order(sent)
     answer = await decide.submit(services, principal, request_id, order, decision_id=idempotency_key)
+    stored = None
+    if order.grant is not None:
+        async with services.database.read() as conn:
+            stored = await grants.of_decision(conn, answer.decision_id)
+    answered = []
+    if order.answer_waiting:
+        answered = await backlog.answer_same(services, principal, request_id, answer.decision_id)
     return DecisionResult(
-        request_id=request_id, decision_id=answer.decision_id, status=answer.status, starts_at=answer.starts_at
+        request_id=request_id,
+        decision_id=answer.decision_id,
+        status=answer.status,
+        starts_at=answer.starts_at,
+        grant_id=None if stored is None else stored.id,
+        answered=answered,
     )
 
 
@@ -337,18 +353,24 @@ class BulkItem(LookBody):
 
 
 class BulkBody(_Body):
-    """Decide several requests in the same way. ``confirm``: as in a decision; `approve` for calls of several tools."""
+    """Decide several requests in the same way. ``confirm``: as in a decision; `approve` for calls of several tools.
+
+    ``grant_id``: a grant that you gave: each approval takes a use of it, and what it doesn't cover is not decided.
+    """
 
     decision: Literal["approve", "reject"]
     items: Annotated[list[BulkItem], Field(min_length=1, max_length=MAX_ITEMS)]
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] = ""
     confirm: Annotated[str, Field(max_length=255)] = ""
+    grant_id: Id | None = None
 
     @property
     def order(self) -> orders.BulkOrder:
         """The order that the API's operations take."""
         items = [orders.BulkItem(**dict(each)) for each in self.items]
-        return orders.BulkOrder(verb=self.decision, items=items, message=self.message, confirm=self.confirm)
+        return orders.BulkOrder(
+            verb=self.decision, items=items, message=self.message, confirm=self.confirm, grant_id=self.grant_id
+        )
 
 
 @router.post("/requests/decisions")

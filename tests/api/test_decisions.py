@@ -73,6 +73,8 @@ async def test_an_approval_is_answered_200_and_read_back_at_once(api: Api) -> No
         "decision_id": f"k-{request['id']}",
         "status": "approved",
         "starts_at": None,
+        "grant_id": None,
+        "answered": [],
     }
     read = (await api.operator.get(f"/api/v1/requests/{request['id']}")).json()
     assert (read["status"], read["verb"]) == ("approved", "approve")

@@ -121,6 +121,7 @@ class TurngateClient:
     list_grants = awaited(policy.list_grants)
     iter_grants = awaited_each(policy.list_grants)
     get_grant = awaited(policy.get_grant)
+    list_waiting_for_grant = awaited(policy.list_waiting_for_grant)
     preview_grant = awaited(policy.preview_grant)
     create_grant = awaited(policy.create_grant)
     revoke_grant = awaited(policy.revoke_grant)

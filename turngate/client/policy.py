@@ -23,6 +23,7 @@ from turngate.wire.policy import (
     RuleOffer,
     RulePreview,
     ShadowReport,
+    WaitingForGrant,
     WaitingForRule,
 )
 from turngate.wire.view import Page
@@ -110,6 +111,11 @@ def list_grants(
 def get_grant(grant_id: str) -> Call[GrantDetail]:
     """Return a grant with the calls that it let through. Raises NotFoundError."""
     return get(f"/grants/{segment(grant_id)}", model(GrantDetail))
+
+
+def list_waiting_for_grant(grant_id: str) -> Call[WaitingForGrant]:
+    """Return the pending requests that one's own grant covers. Raises NotFoundError, ForbiddenError ``not_eligible``."""
+    return get(f"/grants/{segment(grant_id)}/waiting", model(WaitingForGrant))
 
 
 def preview_grant(

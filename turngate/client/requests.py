@@ -104,6 +104,7 @@ def decide(request_id: str, order: DecisionOrder, *, decision_id: str | None = N
         "message": order.message or None,
         "outcome": order.outcome,
         "grant": None if order.grant is None else order.grant.model_dump(mode="json"),
+        "answer_waiting": order.answer_waiting or None,
         "confirm": order.confirm or None,
         "looked_ms": order.looked_ms,
         "seen_percent": order.seen_percent,
@@ -138,6 +139,7 @@ def decide_requests(
     verb: Literal["approve", "reject"],
     message: str = "",
     confirm: str = "",
+    grant_id: str | None = None,
     idempotency_key: str | None = None,
 ) -> Call[DecidedItems]:
     """Decide several requests in the same way, and return the result of each.
@@ -149,6 +151,7 @@ def decide_requests(
         verb: what is decided of each.
         message: what the agents read.
         confirm: what a person types after many approvals within a minute: the tool's name, ``approve`` for several tools.
+        grant_id: one's own grant, of which each approval takes a use.
         idempotency_key: the same again gets the first answers; None makes one.
 
     Raises:
@@ -156,7 +159,8 @@ def decide_requests(
         ForbiddenError: the credential may not decide.
     """
     items = [{"request_id": request_id, "digest": digest} for request_id, digest in digests.items()]
-    body = {"decision": verb, "items": items, "message": message, **({"confirm": confirm} if confirm else {})}
+    optional = without_none({"confirm": confirm or None, "grant_id": grant_id})
+    body = {"decision": verb, "items": items, "message": message, **optional}
     return post("/requests/decisions", model(DecidedItems), body, key=key_or_new(idempotency_key))
 
 

@@ -113,6 +113,7 @@ class SyncTurngateClient:
     list_grants = blocking(policy.list_grants)
     iter_grants = blocking_each(policy.list_grants)
     get_grant = blocking(policy.get_grant)
+    list_waiting_for_grant = blocking(policy.list_waiting_for_grant)
     preview_grant = blocking(policy.preview_grant)
     create_grant = blocking(policy.create_grant)
     revoke_grant = blocking(policy.revoke_grant)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from turngate.domain.requests import RequestStatus, Resolution, Verb
 from turngate.wire.view import View
@@ -26,19 +26,6 @@ class DecisionView(View):
     seen_percent: int | None = None
 
 
-class DecisionResult(View):
-    """The response to a submitted decision. ``status``: the request's.
-
-    ``pending``: the request needs more approvals than this one. ``starts_at``: when the approved call starts; until then the
-    approval can be taken back. None: at once, or nothing starts.
-    """
-
-    request_id: str
-    decision_id: str
-    status: RequestStatus
-    starts_at: str | None = None
-
-
 # The response to many decisions sent at once.
 
 
@@ -60,3 +47,22 @@ class DecidedItems(View):
     """One result for each item, in the order they were sent."""
 
     items: list[DecidedItem]
+
+
+# The response to one decision.
+
+
+class DecisionResult(View):
+    """The response to a submitted decision. ``status``: the request's.
+
+    ``pending``: the request needs more approvals than this one. ``starts_at``: when the approved call starts; until then the
+    approval can be taken back. None: at once, or nothing starts. ``grant_id``: the grant that came with it. ``answered``: what
+    happened to each request that waited, if the decision answers these too.
+    """
+
+    request_id: str
+    decision_id: str
+    status: RequestStatus
+    starts_at: str | None = None
+    grant_id: str | None = None
+    answered: list[DecidedItem] = Field(default_factory=list)

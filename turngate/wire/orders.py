@@ -204,8 +204,9 @@ class DecisionOrder(Look):
     one that this decides. ``args``: exact JSON text: edited arguments, an answer, or what the call returned when it
     ``happened`` (None: not known). ``message``: what the agent reads, such as the reason of a rejection; at most 10,000
     characters. ``outcome``: for a request of kind ``outcome`` only. ``grant``: with approve or edit: approve calls like this
-    from now on; saved only if this decision wins. ``confirm``: the tool's name, typed by the person: needed after many
-    approvals within a minute.
+    from now on; saved only if this decision wins. ``answer_waiting``: with a grant in which every argument has one value: also
+    approve the requests that wait and have the same arguments, byte for byte. ``confirm``: the tool's name, typed by the
+    person: needed after many approvals within a minute.
     """
 
     verb: Verb
@@ -214,6 +215,7 @@ class DecisionOrder(Look):
     message: str = ""
     outcome: Resolution | None = None
     grant: WantedGrant | None = None
+    answer_waiting: bool = False
     confirm: str = ""
 
 
@@ -228,13 +230,15 @@ class BulkItem(Look):
 class BulkOrder(Order):
     """One decision of many requests, 1 to 100. ``message``: what the agents read.
 
-    ``confirm``: as in :class:`DecisionOrder`; ``approve`` for calls of several tools.
+    ``confirm``: as in :class:`DecisionOrder`; ``approve`` for calls of several tools. ``grant_id``: a grant of the person who
+    decides; each approval counts for it, and what it doesn't cover or has no use for is not decided.
     """
 
     verb: Literal["approve", "reject"]
     items: Sequence[BulkItem]
     message: str = ""
     confirm: str = ""
+    grant_id: str | None = None
 
     def decision(self, item: BulkItem) -> DecisionOrder:
         """Return the decision about one of the requests."""

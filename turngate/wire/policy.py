@@ -241,6 +241,18 @@ class WaitingForRule(View):
     more: bool
 
 
+class WaitingForGrant(View):
+    """Pending requests that a grant covers, the oldest first: at most 100, and no more than it has uses left.
+
+    ``reason``: what to send with each decision. ``more``: there may be others.
+    """
+
+    grant_id: str
+    reason: str
+    requests: list[WaitingRequest]
+    more: bool
+
+
 # Grants: as listed, with their uses, and what a new one would cover.
 
 

@@ -73,6 +73,11 @@ class GrantPattern(BaseModel):
         return [*fixed, *limited, *((name, "") for name in self.open)]
 
     @property
+    def is_exact(self) -> bool:
+        """Whether every argument has one value."""
+        return not self.within and not self.open
+
+    @property
     def has_prefix(self) -> bool:
         """Whether an argument is judged by its beginning."""
         return any(limit.op == "starts_with" for limit in self.within.values())

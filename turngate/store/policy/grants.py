@@ -163,6 +163,12 @@ async def take_use(conn: Connection, grant_id: str, *, run_id: str, tool_call_id
     return True
 
 
+async def has_allowed(conn: Connection, grant_id: str, *, run_id: str, tool_call_id: str) -> bool:
+    """Tell whether a call has taken a use of this grant."""
+    use = (grant_uses.c.grant_id == grant_id, grant_uses.c.run_id == run_id, grant_uses.c.tool_call_id == tool_call_id)
+    return (await conn.execute(select(grant_uses.c.used_at).where(*use))).first() is not None
+
+
 async def revoke(conn: Connection, grant_id: str, *, by: str) -> bool:
     """End a grant at once: it allows no call that has not started yet. False if it is no longer active."""
     at = as_text(now())

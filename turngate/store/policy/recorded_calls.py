@@ -122,10 +122,11 @@ class WaitingCall:
     call: RecordedCall
 
 
-async def waiting(conn: Connection, *, limit: int, max_chars: int) -> list[WaitingCall]:
+async def waiting(conn: Connection, *, limit: int, max_chars: int, tool: str | None = None) -> list[WaitingCall]:
     """Return the calls of pending approval requests, the oldest request first.
 
     Not those of runs with overrides, which may have other rules. ``max_chars``: leave out calls with longer arguments.
+    ``tool``: only its calls.
     """
     columns = [each for each in _COLUMNS if each is not calls.c.input]
     query = (
@@ -142,6 +143,8 @@ async def waiting(conn: Connection, *, limit: int, max_chars: int) -> list[Waiti
         .order_by(requests.c.created_at, requests.c.id)
         .limit(limit)
     )
+    if tool is not None:
+        query = query.where(requests.c.tool_name == tool)
     return [
         WaitingCall(request_id=row.request_id, digest=row.digest, call=_read(row)) for row in await conn.execute(query)
     ]

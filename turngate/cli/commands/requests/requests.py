@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
+from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.follow.request import RISK_STYLE, show_request
 from turngate.cli.options import AsJson, DataDir, Url, seconds_of
 from turngate.client import SyncTurngateClient
@@ -29,6 +30,7 @@ from turngate.policies.explain import in_words
 from turngate.text.folded_call import fold_call
 from turngate.text.plain_text import Piece, plain_line
 from turngate.text.run_words import differs_words, group_words, revealed_lines, start_words
+from turngate.wire.decisions import DecisionResult
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 
@@ -220,6 +222,13 @@ def decide(
     lasts: Annotated[
         str, typer.Option("--for", metavar="TIME", help="With --grant: how long it is valid, such as 1h.")
     ] = "1h",
+    answer_waiting: Annotated[
+        bool,
+        typer.Option(
+            "--answer-waiting",
+            help="With --grant: also approve the requests that wait with exactly these arguments; of others, print a link.",
+        ),
+    ] = False,
     confirm: Annotated[
         str, typer.Option(metavar="TOOL", help="The tool's name, needed after many approvals within a minute.")
     ] = "",
@@ -237,7 +246,9 @@ def decide(
     then, nothing is decided. What you let run is printed whole, except for what the tool's preview shows of it.
     """
     content = None if args is None else _read_args(args)
-    with find_api(data_dir, url).client() as client:
+    _check_waiting(grant, wanted=answer_waiting)
+    link = find_api(data_dir, url)
+    with link.client() as client:
         request = client.get_request(request_id)
         if not as_json:
             runs = verb in {VerbChoice.APPROVE, VerbChoice.EDIT} or outcome is OutcomeChoice.DID_NOT_HAPPEN
@@ -271,6 +282,7 @@ def decide(
             message=message,
             outcome=None if outcome is None else outcome.value,
             grant=wanted,
+            answer_waiting=_answers_at_once(wanted, answer_waiting=answer_waiting),
             confirm=confirm,
         )
         answer = client.decide(request.id, order)
@@ -280,6 +292,31 @@ def decide(
         terminal.line(("✗ " if answer.status == "rejected" else "✓ ", "bold"), f"{request.id} is {answer.status}")
         if answer.starts_at is not None:
             terminal.line("  ", start_words(request.id, answer.starts_at))
+    _print_answered(answer, order, link.url if answer_waiting else None, as_json=as_json)
+
+
+def _check_waiting(grant: ScopeChoice | None, *, wanted: bool) -> None:
+    if wanted and grant is None:
+        raise ConfigurationError("--answer-waiting goes with --grant: the grant says which requests it answers")
+
+
+def _answers_at_once(grant: WantedGrant | None, *, answer_waiting: bool) -> bool:
+    return answer_waiting and grant is not None and grant.pattern.is_exact
+
+
+def _print_answered(answer: DecisionResult, order: DecisionOrder, url: str | None, *, as_json: bool) -> None:
+    """Print what happened to the requests that waited, or where to review them. Exit code 1 if one wasn't approved.
+
+    ``url``: of the pages; None: no request that waits is to be answered.
+    """
+    if url is not None and not order.answer_waiting:
+        terminal.note(f"review the requests that the grant covers: {url}/requests/waiting?grant={answer.grant_id}")
+    for each in answer.answered:
+        outcome = "approved" if each.problem is None else str(each.problem.get("detail", "not decided"))
+        if not as_json:
+            terminal.line("  ", (each.request_id, "dim"), f"  {plain_line(outcome)}")
+    if any(each.problem is not None for each in answer.answered):
+        raise typer.Exit(EXIT_WENT_WRONG)
 
 
 @dataclass(frozen=True, kw_only=True)
