@@ -97,6 +97,7 @@ class ApiSettings:
     workers must say the same.
     ``approval_pace``: calls that one person may approve within ten seconds (:mod:`approvals_api.pace`); 0: any number.
     ``offer_rule_after``: approved calls like one, from which on a rule is offered; 0: never.
+    ``policy_four_eyes``: whether stored rules that may loosen wait for a second admin.
     """
 
     host: str = "127.0.0.1"
@@ -113,6 +114,7 @@ class ApiSettings:
     temporal_pages: str | None = None
     approval_pace: int = 0
     offer_rule_after: int = 10
+    policy_four_eyes: bool = False
     workspaces: Workspaces = field(default_factory=Workspaces)
 
     @property

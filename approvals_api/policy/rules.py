@@ -1,8 +1,12 @@
-"""The stored rules: read, replace, revert. Every change is a version, and an event that says whose it is."""
+"""The stored rules: read, replace, revert. Every change is a version, and an event that says whose it is.
+
+With ``policy_four_eyes`` a change that may loosen becomes a proposal, which :mod:`approvals_api.policy.proposals` ends.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import ValidationError
@@ -12,7 +16,14 @@ from approvals_api.paging import encode_cursor
 from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.digest import framed_sha256
-from turngate.domain.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
+from turngate.domain.errors import (
+    ConfigurationError,
+    ConflictError,
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+)
+from turngate.domain.policy.looser_rules import loosening
 from turngate.domain.policy.policy import Policy, Rule, parse_policy
 from turngate.domain.policy.totals import rule_owner
 from turngate.policies.explain import in_order, rule_views
@@ -21,7 +32,8 @@ from turngate.store import agents
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.policy import policies, totals
-from turngate.store.policy.policies import StoredPolicy
+from turngate.store.policy.policies import PolicyProposal, StoredPolicy
+from turngate.wire import policy as wire
 from turngate.wire.orders import RuleOrder
 from turngate.wire.policy import PRECEDENCE, FilePolicy, PolicyVersion, PolicyVersionDetail, PolicyView
 from turngate.wire.view import Page
@@ -34,8 +46,9 @@ INVALID: Final = "invalid_policy"
 async def policy_view(conn: Connection) -> PolicyView:
     """Return the rules in force: the stored ones, and each app's file as its worker published it."""
     newest = await policies.newest(conn)
+    proposal = await policies.waiting_proposal(conn)
     published = await policies.published(conn)
-    own = Policy() if newest is None else _readable(newest)
+    own = Policy() if newest is None else readable(newest)
     used = await totals_used(conn, [rule for policy in (own, *map(_of_file, published)) for rule in policy.rule])
     agents_of: dict[str, list[str]] = {}
     for agent in await agents.every(conn):
@@ -45,6 +58,7 @@ async def policy_view(conn: Connection) -> PolicyView:
         stored=None if newest is None else detail(newest, used),
         files=[_file_view(each, agents_of.get(each.task_queue, []), used) for each in published],
         precedence=list(PRECEDENCE),
+        proposed=None if proposal is None else _proposal_view(proposal, own),
     )
 
 
@@ -82,6 +96,7 @@ async def store_rules(
 ) -> PolicyVersionDetail:
     """Replace the stored rules; the new ones are parsed and checked as a whole first.
 
+    With ``policy_four_eyes``, rules that may loosen are only proposed: the answer has the proposal's number.
     Safe to repeat: the same text again, from the same person, returns the version that it created.
 
     Args:
@@ -95,7 +110,7 @@ async def store_rules(
     Raises:
         InvalidInputError: ``invalid_policy``: it cannot be read, or a rule does not fit; nothing was stored.
         ConflictError: ``policy_changed``: someone saved a newer version first; details say which, who and when.
-        ForbiddenError: the principal is no admin.
+        ForbiddenError: the principal is no admin; ``needs_person``: a token without a user proposes nothing.
     """
     principal.require("admin")
     wanted = parsed(source, pointer="/source")
@@ -111,21 +126,72 @@ async def store_rules(
                 return detail(newest)
             if if_version not in {None, version}:
                 raise _changed(newest)
-            stored = await policies.append_version(
-                conn,
-                policies.StoredPolicy(
-                    version=version + 1, source=source, digest=digest, changed_by=principal.name, comment=comment
-                ),
+            new = StoredPolicy(
+                version=version + 1, source=source, digest=digest, changed_by=principal.name, comment=comment
             )
-            was = Policy() if newest is None else _readable(newest)
-            payload = {"version": stored.version, "digest": digest, "by": principal.name, **_difference(was, wanted)}
+            was = Policy() if newest is None else readable(newest)
+            payload = {
+                "version": new.version,
+                "digest": digest,
+                "by": principal.name,
+                **difference(was, wanted).members(),
+            }
             if reverted_to is not None:
                 payload["reverted_to"] = reverted_to
+            why = await _loosens(conn, newest, wanted) if services.settings.policy_four_eyes else None
+            if why is not None:
+                return await _propose(conn, principal, new, why, payload)
+            stored = await policies.append_version(conn, new)
             await events.append(conn, events.SYSTEM, [("policy.changed", payload)])
-    except IntegrityError:  # someone else wrote this version in the meantime
-        async with services.database.read() as conn:
-            raise _changed(await policies.newest(conn)) from None
+    except IntegrityError:
+        raise await changed_meanwhile(services, version) from None
     return detail(stored)
+
+
+async def _loosens(conn: Connection, newest: StoredPolicy | None, wanted: Policy) -> str | None:
+    """Return why rules may loosen those in force; None: they certainly don't."""
+    try:
+        was = Policy() if newest is None else parse_policy(newest.source, source="")
+        files = [each.policy for each in await policies.published(conn)]
+    except (ConfigurationError, ValidationError):  # such rules ask about every call
+        return "this server can't read the rules in force"
+    return loosening(was, wanted, files=files)
+
+
+async def _propose(
+    conn: Connection, principal: Principal, new: StoredPolicy, why: str, payload: dict[str, object]
+) -> PolicyVersionDetail:
+    if principal.machine:
+        message = f"a second admin has to confirm this ({why}), and this token belongs to no one: log in, or bind it to a user"
+        raise ForbiddenError(message, code="needs_person")
+    waiting = await policies.waiting_proposal(conn)
+    if waiting is None or (waiting.digest, waiting.proposed_by) != (new.digest, principal.name):
+        waiting = await policies.propose(conn, new, why=why)
+        event = {**payload, "proposal": waiting.number, "why": why, "comment": new.comment}
+        await events.append(conn, events.SYSTEM, [("policy.proposed", event)])
+    return detail(as_version(waiting)).model_copy(update={"proposal": waiting.number})
+
+
+def as_version(proposal: PolicyProposal) -> StoredPolicy:
+    """Return the version that a proposal would become."""
+    return StoredPolicy(
+        version=proposal.version,
+        source=proposal.source,
+        digest=proposal.digest,
+        changed_by=proposal.proposed_by,
+        comment=proposal.comment,
+        created_at=proposal.created_at,
+    )
+
+
+async def changed_meanwhile(services: Services, version: int) -> ConflictError:
+    """Return the error of a change to ``version`` that the database refused, because of another at the same time."""
+    async with services.database.read() as conn:
+        newest = await policies.newest(conn)
+    if newest is not None and newest.version != version:
+        return _changed(newest)
+    message = "someone else proposed rules at the same time: reload, and change those"
+    return ConflictError(message, code="policy_changed", version=version)
 
 
 async def store_rule(services: Services, principal: Principal, order: RuleOrder) -> PolicyVersionDetail:
@@ -162,7 +228,7 @@ async def stored_rule(services: Services, name: str) -> Rule:
     """Return a stored rule. Raises NotFoundError."""
     async with services.database.read() as conn:
         newest = await policies.newest(conn)
-    rules = [] if newest is None else _readable(newest).rule
+    rules = [] if newest is None else readable(newest).rule
     rule = next((each for each in rules if each.name == name), None)
     if rule is None:
         raise NotFoundError(f"there is no stored rule {name!r}")
@@ -275,22 +341,56 @@ def _changed(newest: StoredPolicy | None) -> ConflictError:
     )
 
 
-def _readable(stored: StoredPolicy) -> Policy:
+def readable(stored: StoredPolicy) -> Policy:
+    """Return the rules of a version; none where this release can't read them."""
     try:
         return parse_policy(stored.source, source="")
     except ConfigurationError:
         return Policy()
 
 
-def _difference(was: Policy, now: Policy) -> dict[str, object]:
-    """Return the names of the rules that a change adds, removes and changes."""
+def _proposal_view(proposal: PolicyProposal, in_force: Policy) -> wire.PolicyProposal:
+    version = detail(as_version(proposal))
+    names = difference(in_force, readable(as_version(proposal)))
+    return wire.PolicyProposal(
+        number=proposal.number,
+        version=proposal.version,
+        digest=proposal.digest,
+        proposed_by=proposal.proposed_by,
+        comment=proposal.comment,
+        why=proposal.why,
+        created_at=proposal.created_at,
+        added=names.added,
+        removed=names.removed,
+        changed=names.changed,
+        source=proposal.source,
+        rules=version.rules,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The names of the rules that a change adds, removes and changes."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    reordered: bool
+
+    def members(self) -> dict[str, object]:
+        """Return what an event says of it."""
+        members: dict[str, object] = {"added": self.added, "removed": self.removed, "changed": self.changed}
+        return {**members, "reordered": True} if self.reordered else members
+
+
+def difference(was: Policy, now: Policy) -> Difference:
+    """Return in which rules two policies differ."""
     old, new = ({rule.name: rule for rule in policy.rule} for policy in (was, now))
     common = [name for name in new if name in old]
-    difference: dict[str, object] = {
-        "added": [name for name in new if name not in old],
-        "removed": [name for name in old if name not in new],
-        "changed": [name for name in common if new[name] != old[name]],
-    }
-    if common != [name for name in old if name in new]:
-        difference["reordered"] = True  # of two rules with one verdict the first one counts
-    return difference
+    return Difference(
+        added=[name for name in new if name not in old],
+        removed=[name for name in old if name not in new],
+        changed=[name for name in common if new[name] != old[name]],
+        # Of two rules with one verdict the first one counts.
+        reordered=common != [name for name in old if name in new],
+    )

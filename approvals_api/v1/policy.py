@@ -11,6 +11,7 @@ from approvals_api.http.dependencies import AdminDep, OperatorDep, ReaderDep, Se
 from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
+from approvals_api.policy import proposals
 from approvals_api.policy import reports as policy_reports
 from approvals_api.policy import rules as policy_rules
 from approvals_api.policy.offers import rule_offer
@@ -94,6 +95,12 @@ class EnforceBody(_Body):
     comment: Comment = ""
 
 
+class ProposalBody(_Body):
+    """Which proposal: its number, as `GET /policy` has it in `proposed`."""
+
+    proposal: Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
 class ExplainBody(_Body):
     """A call to ask policy about. ``agent`` omitted: the one that has the tool, if it is the only one.
 
@@ -128,6 +135,8 @@ async def put_policy(body: PolicyBody, services: ServicesDep, principal: AdminDe
     """Store rules.
 
     They are checked as a whole and replace the stored rules as a new version. The same text again changes nothing.
+    If the server wants a second admin for what may loosen, such rules wait for `POST /policy/confirm`: the answer has
+    a `proposal`.
     """
     return await policy_rules.store_rules(
         services, principal, source=body.source, comment=body.comment, if_version=body.if_version
@@ -161,6 +170,29 @@ async def revert_policy(body: RevertBody, services: ServicesDep, principal: Admi
     return await policy_rules.revert(
         services, principal, version=body.version, comment=body.comment, if_version=body.if_version
     )
+
+
+@router.post(
+    "/policy/confirm",
+    responses=problems(
+        {
+            403: "`own_proposal`: you proposed it; `needs_person`: a token without a user",
+            409: "`proposal_ended`: it was confirmed, refused, or a later change took its place; `policy_changed`",
+        }
+    ),
+)
+async def confirm_policy(body: ProposalBody, services: ServicesDep, principal: AdminDep) -> PolicyVersionDetail:
+    """Put proposed rules in force. Another admin than the one who proposed them has to."""
+    return await proposals.confirm(services, principal, body.proposal)
+
+
+@router.post(
+    "/policy/refuse",
+    responses=problems({409: "`proposal_ended`: it was confirmed, refused, or a later change took its place"}),
+)
+async def refuse_policy(body: ProposalBody, services: ServicesDep, principal: AdminDep) -> PolicyView:
+    """Refuse proposed rules, also your own. The rules in force stay."""
+    return await proposals.refuse(services, principal, body.proposal)
 
 
 @router.post("/policy/preview")

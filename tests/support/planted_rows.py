@@ -104,6 +104,7 @@ async def plant(conn: Connection, filling: Filling) -> None:
         await put(tables.summaries, run_id=f"run_{run}", step=1, kind=kind, **cut)
     await put(tables.used_below, run_id="run_completed", tokens=50)
     await put(tables.policy_versions, version=1, source=filling.rules)
+    await put(tables.policy_proposals, number=1, version=2, source=filling.rules, outcome=None)
     await put(tables.deliveries, id="dl_1", status="failed", payload=json.dumps(filling.value))
     await put(tables.delivery_attempts, delivery_id="dl_1")
     attempt = {"step": 1, "attempt": 1, "error_class": filling.in_json, "message": filling.in_json}

@@ -32,6 +32,7 @@ def api_settings(
         temporal_pages=_temporal_pages(settings),
         approval_pace=0 if settings.rate_limits is False else settings.approval_pace,
         offer_rule_after=settings.offer_rule_after,
+        policy_four_eyes=settings.policy_four_eyes,
         workspaces=workspaces or Workspaces(),
     )
 

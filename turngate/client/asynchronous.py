@@ -98,6 +98,8 @@ class TurngateClient:
     get_policy = awaited(policy.get_policy)
     put_policy = awaited(policy.put_policy)
     revert_policy = awaited(policy.revert_policy)
+    confirm_policy = awaited(policy.confirm_policy)
+    refuse_policy = awaited(policy.refuse_policy)
     list_waiting_for_rule = awaited(policy.list_waiting_for_rule)
     get_policy_offer = awaited(policy.get_policy_offer)
     preview_policy_rule = awaited(policy.preview_policy_rule)

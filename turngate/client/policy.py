@@ -37,7 +37,8 @@ def get_policy() -> Call[PolicyView]:
 def put_policy(source: str, *, if_version: int, comment: str = "") -> Call[PolicyVersionDetail]:
     """Put rules in force in place of the stored ones, as a new version.
 
-    ``source``: TOML. ``if_version``: the version that was changed; 0: none was stored. Raises ConflictError
+    ``source``: TOML. ``if_version``: the version that was changed; 0: none was stored. With ``proposal`` in the answer they are
+    not in force: they wait for a second admin. Raises ConflictError
     ``policy_changed`` when another is in force by now, InvalidInputError saying what cannot be read.
     """
     body = {"source": source, "if_version": if_version, "comment": comment}
@@ -84,6 +85,16 @@ def revert_policy(version: int, *, if_version: int | None = None, comment: str =
     """Put an earlier version's rules in force again, as a new version. Raises ConflictError ``policy_changed``."""
     body = {"version": version, "if_version": if_version, "comment": comment}
     return post("/policy/revert", model(PolicyVersionDetail), without_none(body))
+
+
+def confirm_policy(proposal: int) -> Call[PolicyVersionDetail]:
+    """Put rules in force that another admin proposed. Raises ForbiddenError; ConflictError ``proposal_ended``."""
+    return post("/policy/confirm", model(PolicyVersionDetail), {"proposal": proposal})
+
+
+def refuse_policy(proposal: int) -> Call[PolicyView]:
+    """Refuse proposed rules; those in force stay. Raises ConflictError ``proposal_ended``."""
+    return post("/policy/refuse", model(PolicyView), {"proposal": proposal})
 
 
 def explain_policy(question: PolicyQuestion) -> Call[Explanation]:

@@ -90,6 +90,8 @@ class SyncTurngateClient:
     get_policy = blocking(policy.get_policy)
     put_policy = blocking(policy.put_policy)
     revert_policy = blocking(policy.revert_policy)
+    confirm_policy = blocking(policy.confirm_policy)
+    refuse_policy = blocking(policy.refuse_policy)
     list_waiting_for_rule = blocking(policy.list_waiting_for_rule)
     get_policy_offer = blocking(policy.get_policy_offer)
     preview_policy_rule = blocking(policy.preview_policy_rule)

@@ -130,6 +130,7 @@ class Settings(BaseSettings):
     ``audit_key_file``, ``audit_heads``: the key that signs the audit log, and the file that the signed lines are added to, at
     least every ``audit_every`` events; both or neither. ``audit_heads_command`` gets each line on its standard input, too.
     ``offer_rule_after``: so many calls like one, all approved, offer an admin a rule; 0: none is offered.
+    ``policy_four_eyes``: stored rules that may let more run unasked wait until a second admin confirms them.
     ``oidc_*``: an OpenID provider with which people log in; comma-separated values of ``oidc_role_claim`` give the roles.
     """
 
@@ -158,6 +159,7 @@ class Settings(BaseSettings):
 
     approval_pace: Annotated[int, Field(ge=0, le=1_000)] = 6
     offer_rule_after: Annotated[int, Field(ge=0, le=200)] = 10
+    policy_four_eyes: bool = False
 
     audit_key_file: Annotated[Path, AfterValidator(_absolute)] | None = None
     audit_heads: Annotated[Path, AfterValidator(_absolute)] | None = None

@@ -67,20 +67,48 @@ class PolicyVersion(View):
 
 
 class PolicyVersionDetail(PolicyVersion):
-    """A version with its text. ``problem``: why this server can't read it, so that every call asks; None if it can."""
+    """A version with its text. ``problem``: why this server can't read it, so that every call asks; None if it can.
+
+    ``proposal``: these rules are not in force: they are the proposal of this number, which waits for a second admin.
+    """
 
     source: str
     rules: list[RuleView]
     problem: str | None = None
+    proposal: int | None = None
+
+
+class PolicyProposal(View):
+    """Stored rules that wait for a second admin. ``version``: the one that they would become. ``why``: what may loosen.
+
+    ``added``, ``removed``, ``changed``: names of rules, compared with those in force.
+    """
+
+    number: int
+    version: int
+    digest: str
+    proposed_by: str
+    comment: str
+    why: str
+    created_at: str
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    source: str
+    rules: list[RuleView]
 
 
 class PolicyView(View):
-    """The rules in force. ``stored`` None: admins have stored none. ``version``: what a change sends as ``if_version``."""
+    """The rules in force. ``stored`` None: admins have stored none. ``version``: what a change sends as ``if_version``.
+
+    ``proposed``: rules that are not in force until a second admin confirms them; None: none wait.
+    """
 
     version: int
     stored: PolicyVersionDetail | None
     files: list[FilePolicy]
     precedence: list[str]
+    proposed: PolicyProposal | None = None
 
 
 class RuleFinding(View):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
@@ -15,6 +15,7 @@ from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.pictures import plots
 from approvals_api.pages.templating import Frame, render
+from approvals_api.policy import proposals
 from approvals_api.policy import reports as policy_reports
 from approvals_api.policy import rules as policy_rules
 from approvals_api.principal import Principal
@@ -51,6 +52,11 @@ class Change:
     comment: str = ""
 
 
+ANSWERS: Final[Mapping[str, Callable[[Services, Principal, int], Awaitable[object]]]] = {
+    "confirm": proposals.confirm,
+    "refuse": proposals.refuse,
+}
+"""What a button says of a proposal → what does it."""
 UNCHANGED: Final = Change()
 NO_QUESTION: Final = Question()
 
@@ -83,20 +89,24 @@ async def decisions_page(request: Request, services: ServicesDep, principal: Ope
 
 @router.post("/policy")
 async def change(request: Request, services: ServicesDep, principal: ReaderDep) -> Response:
-    """Save rules, or restore an earlier version. If refused, the page shows again what was typed."""
+    """Save rules, restore an earlier version, or answer a proposal. If refused, the page shows again what was typed."""
     typed = await typed_of(request)
     version = int(typed["if_version"]) if typed.get("if_version", "").isdecimal() else None
     source = typed.get("source", "").replace("\r\n", "\n")
     comment = typed.get("comment", "").strip()
     try:
         check_form_token(request, typed.get("csrf_token"))
-        if typed.get("action") == "revert":
+        if typed.get("action") in ANSWERS:
+            number = typed.get("proposal", "")
+            proposal = int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0  # noqa: PLR2004 - an int32
+            await ANSWERS[typed["action"]](services, principal, proposal)
+        elif typed.get("action") == "revert":
             earlier = int(typed["version"]) if typed.get("version", "").isdecimal() else 0
             await policy_rules.revert(services, principal, version=earlier, if_version=version)
         else:
             await policy_rules.store_rules(services, principal, source=source, comment=comment, if_version=version)
     except TurngateError as error:
-        reverting = typed.get("action") == "revert"
+        reverting = typed.get("action") in {"revert", *ANSWERS}
         refused = Change(
             status=status_of(error), problem=error.message, source=None if reverting else source, comment=comment
         )
@@ -134,6 +144,7 @@ async def _show(
         question,
         refused,
         may_change=principal.may("admin"),
+        is_proposer=policy.proposed is not None and proposals.is_own(principal, policy.proposed.proposed_by),
         stored_rule=stored_rule,
         waiting=waiting,
     )
@@ -155,10 +166,15 @@ def draw_policy(
     refused: Change = UNCHANGED,
     *,
     may_change: bool = True,
+    is_proposer: bool = False,
     stored_rule: str = "",
     waiting: int = 0,
 ) -> HTMLResponse:
-    """Return the policy page. ``stored_rule``: one that was just stored; ``waiting``: requests that it would answer."""
+    """Return the policy page.
+
+    ``is_proposer``: whether they proposed the rules that wait. ``stored_rule``: one that was just stored; ``waiting``:
+    requests that it would answer.
+    """
     stored = "" if policy.stored is None else policy.stored.source
     return render(
         "policy.html",
@@ -170,6 +186,7 @@ def draw_policy(
         refused=refused,
         source=stored if refused.source is None else refused.source,
         may_change=may_change,
+        is_proposer=is_proposer,
         stored_rule=stored_rule,
         waiting=waiting,
     )

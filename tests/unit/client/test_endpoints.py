@@ -163,6 +163,8 @@ CALLS: dict[str, Call[Any]] = {
     "list_policy_versions": policy.list_policy_versions(cursor="c"),
     "get_policy_version": policy.get_policy_version(1),
     "revert_policy": policy.revert_policy(1, if_version=2, comment="c"),
+    "confirm_policy": policy.confirm_policy(1),
+    "refuse_policy": policy.refuse_policy(1),
     "list_waiting_for_rule": policy.list_waiting_for_rule("r"),
     "get_policy_offer": policy.get_policy_offer("q"),
     "preview_policy_rule": policy.preview_policy_rule("", replacing="r"),

@@ -123,3 +123,44 @@ async def test_a_recorded_call_has_the_origins_of_the_models_arguments(database:
 
     assert await origins(with_origins=True) == [None, "first"]
     assert await origins() == [None, None]
+
+
+async def test_a_proposal_is_no_version(database: Database) -> None:
+    """It waits until it has an outcome, a newer one takes its place, or its version is stored; one outcome only."""
+
+    def text(number: int, version: int = 1) -> policies.StoredPolicy:
+        return policies.StoredPolicy(
+            version=version, source=f"# {number}", digest=f"{number}", changed_by="ann", comment="c"
+        )
+
+    async with database.write() as conn:
+        assert await policies.waiting_proposal(conn) is None
+        first = await policies.propose(conn, text(1), why="w")
+        assert await policies.waiting_proposal(conn) == first
+        second = await policies.propose(conn, text(2), why="w")
+        assert (first.number, second.number, second.source) == (1, 2, "# 2")
+        assert await policies.waiting_proposal(conn) == second
+        assert (await policies.newest(conn), await policies.glance(conn)) == (None, (0, False))
+        assert await policies.versions(conn, limit=9) == []
+        assert await policies.end_proposal(conn, 2, outcome="refused", by="bob")
+        assert not await policies.end_proposal(conn, 2, outcome="confirmed", by="bob")
+        assert await policies.waiting_proposal(conn) is None
+        third = await policies.propose(conn, text(3), why="w")
+    async with database.write() as conn:
+        assert await policies.waiting_proposal(conn) == third
+        await policies.append_version(conn, text(4))
+        assert await policies.waiting_proposal(conn) is None
+
+
+async def test_of_two_outcomes_at_once_one_counts(database: Database) -> None:
+    """The database itself refuses the late one, also from another connection."""
+    async with database.write() as conn:
+        await policies.propose(
+            conn, policies.StoredPolicy(version=1, source="", digest="d", changed_by="a", comment=""), why="w"
+        )
+
+    async def end(outcome: policies.Outcome) -> bool:
+        async with database.write() as conn:
+            return await policies.end_proposal(conn, 1, outcome=outcome, by="bob")
+
+    assert sorted(await asyncio.gather(end("confirmed"), end("refused"), end("confirmed"))) == [False, False, True]

@@ -1,22 +1,25 @@
 """The stored rules, whole versions with the newest in force, and the file rules that each worker published.
 
-Changing the stored rules writes a version; nothing is ever overwritten.
+Changing the stored rules writes a version; nothing is ever overwritten. A version that waits for a second admin is a proposal,
+and no version yet: what reads versions never sees it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import TypeAdapter
-from sqlalchemy import bindparam, delete, exists, func, insert, select
+from sqlalchemy import bindparam, delete, exists, func, insert, select, update
 
 from turngate.domain.policy.policy import Policy
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.policy.grants import is_active
-from turngate.store.tables import policy_versions, published_policies
+from turngate.store.tables import policy_proposals, policy_versions, published_policies
+
+Outcome = Literal["confirmed", "refused"]
 
 _TOOLS = TypeAdapter(list[KnownTool])
 
@@ -42,6 +45,26 @@ class StoredPolicy:
     changed_by: str
     comment: str
     created_at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyProposal:
+    """Rules that wait, or waited, for a second admin. ``number``: from 1. ``version``: the one that they would become.
+
+    ``why``: what may loosen. ``outcome`` None: no one has confirmed or refused it.
+    """
+
+    number: int
+    version: int
+    source: str
+    digest: str
+    proposed_by: str
+    comment: str
+    why: str
+    created_at: str
+    outcome: Outcome | None = None
+    ended_by: str | None = None
+    ended_at: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +122,49 @@ async def append_version(conn: Connection, new: StoredPolicy) -> StoredPolicy:
     stored = replace(new, created_at=as_text(now()))
     await conn.execute(insert(policy_versions).values(**vars(stored)))
     return stored
+
+
+async def propose(conn: Connection, new: StoredPolicy, *, why: str) -> PolicyProposal:
+    """Write a proposal, which supersedes the one that waits. ``new.version``: the one that it would become.
+
+    Raises sqlalchemy's IntegrityError when someone else proposes at the same time.
+    """
+    last = (await conn.execute(select(func.max(policy_proposals.c.number)))).scalar_one()
+    proposal = PolicyProposal(
+        number=(last or 0) + 1,
+        version=new.version,
+        source=new.source,
+        digest=new.digest,
+        proposed_by=new.changed_by,
+        comment=new.comment,
+        why=why,
+        created_at=as_text(now()),
+    )
+    await conn.execute(insert(policy_proposals).values(**vars(proposal)))
+    return proposal
+
+
+async def waiting_proposal(conn: Connection) -> PolicyProposal | None:
+    """Return the newest proposal, unless it has an outcome or its version was stored without it. None: no proposal waits."""
+    last = select(func.max(policy_proposals.c.number)).scalar_subquery()
+    in_force = select(func.coalesce(func.max(policy_versions.c.version), 0)).scalar_subquery()
+    query = select(policy_proposals).where(
+        policy_proposals.c.number == last,
+        policy_proposals.c.outcome.is_(None),
+        policy_proposals.c.version == in_force + 1,
+    )
+    row = (await conn.execute(query)).mappings().one_or_none()
+    return PolicyProposal(**row) if row else None
+
+
+async def end_proposal(conn: Connection, number: int, *, outcome: Outcome, by: str) -> bool:
+    """Write down how a proposal ended; False: it has ended already."""
+    query = (
+        update(policy_proposals)
+        .where(policy_proposals.c.number == number, policy_proposals.c.outcome.is_(None))
+        .values(outcome=outcome, ended_by=by, ended_at=as_text(now()))
+    )
+    return (await conn.execute(query)).rowcount == 1
 
 
 async def publish(conn: Connection, *, task_queue: str, policy: Policy, file: str, tools: list[KnownTool]) -> None:

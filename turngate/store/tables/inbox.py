@@ -245,6 +245,23 @@ policy_versions = Table(
     Column("created_at", StorableText, nullable=False),
 )
 
+# Versions that wait, or waited, for a second admin. The newest one waits while it has no outcome and is the next version.
+policy_proposals = Table(
+    "policy_proposals",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("version", Integer, nullable=False),
+    Column("source", StorableText, nullable=False),
+    Column("digest", StorableString(64), nullable=False),
+    Column("proposed_by", StorableText, nullable=False),
+    Column("comment", StorableText, nullable=False),
+    Column("why", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+    Column("outcome", StorableString(16)),
+    Column("ended_by", StorableText),
+    Column("ended_at", StorableText),
+)
+
 # The file rules of each app as its worker last published them, with what the API has to know of its tools (both JSON).
 published_policies = Table(
     "published_policies",

@@ -32,7 +32,16 @@ from turngate.policies.lint import doubts
 from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.wire.decisions import DecidedItem
 from turngate.wire.orders import PolicyQuestion, RuleOrder
-from turngate.wire.policy import PRECEDENCE, Explanation, PolicyView, RulePreview, RuleView, ShadowReport
+from turngate.wire.policy import (
+    PRECEDENCE,
+    Explanation,
+    PolicyProposal,
+    PolicyVersionDetail,
+    PolicyView,
+    RulePreview,
+    RuleView,
+    ShadowReport,
+)
 
 MOST_ROWS: Final = 50
 
@@ -190,7 +199,7 @@ def set_rules(
     with find_api(data_dir, url).client() as client:
         based_on = client.get_policy().version if if_version is None else if_version
         stored = client.put_policy(read_text(file), if_version=based_on, comment=comment)
-    terminal.line(("✓ ", "bold"), f"version {stored.version} is in force: {len(stored.rules)} rule(s)")
+    _show_stored(stored, f": {len(stored.rules)} rule(s)")
 
 
 @app.command()
@@ -249,7 +258,7 @@ def put(
     source = checked_source(file)
     with find_api(data_dir, url).client() as client:
         stored = client.store_policy_rule(RuleOrder(rule=source, mode=mode, replacing=replacing, comment=comment))
-    terminal.line(("✓ ", "bold"), f"version {stored.version} is in force: {len(stored.rules)} rule(s)")
+    _show_stored(stored, f": {len(stored.rules)} rule(s)")
 
 
 @app.command()
@@ -272,8 +281,8 @@ def enforce(
     done: list[DecidedItem] = []
     with find_api(data_dir, url).client() as client:
         stored = client.enforce_policy_rule(name, comment=comment)
-        terminal.line(("✓ ", "bold"), f"version {stored.version} is in force: {_line(name)} counts now")
-        waiting = client.list_waiting_for_rule(name) if answer_waiting else None
+        _show_stored(stored, f": {_line(name)} counts now")
+        waiting = client.list_waiting_for_rule(name) if answer_waiting and stored.proposal is None else None
         if waiting is not None and waiting.requests:
             digests = {each.request_id: each.digest for each in waiting.requests}
             done = client.decide_requests(digests, verb="approve", message=waiting.reason).items
@@ -315,7 +324,31 @@ def revert(
     """Put the rules of an earlier version in force again, as a new version. Needs an admin."""
     with find_api(data_dir, url).client() as client:
         stored = client.revert_policy(version, if_version=client.get_policy().version, comment=comment)
-    terminal.line(("✓ ", "bold"), f"version {stored.version} is in force, with the rules of version {version}")
+    _show_stored(stored, f", with the rules of version {version}")
+
+
+@app.command()
+def confirm(
+    proposal: Annotated[int, typer.Argument(min=1, help="Its number, from `turngate policy show`.")],
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Put the rules in force that another admin proposed. Needs an admin."""
+    with find_api(data_dir, url).client() as client:
+        stored = client.confirm_policy(proposal)
+    _show_stored(stored, f": {len(stored.rules)} rule(s)")
+
+
+@app.command()
+def refuse(
+    proposal: Annotated[int, typer.Argument(min=1, help="Its number, from `turngate policy show`.")],
+    data_dir: DataDir = None,
+    url: Url = None,
+) -> None:
+    """Refuse rules that were proposed, or withdraw your own. Needs an admin."""
+    with find_api(data_dir, url).client() as client:
+        client.refuse_policy(proposal)
+    terminal.line(("✓ ", "bold"), f"proposal {proposal} is refused; the rules in force stay")
 
 
 @app.command()
@@ -334,6 +367,30 @@ def shadow(
         terminal.raw(report.model_dump_json())
     else:
         show_shadow(report)
+
+
+def _show_stored(stored: PolicyVersionDetail, what: str) -> None:
+    """Print that a version is in force, or that it waits for a second admin."""
+    if stored.proposal is None:
+        terminal.line(("✓ ", "bold"), f"version {stored.version} is in force{what}")
+        return
+    terminal.line(
+        ("not in force yet: ", "bold yellow"),
+        f"another admin has to confirm it: turngate policy confirm {stored.proposal}",
+    )
+
+
+def _show_proposal(proposal: PolicyProposal) -> None:
+    terminal.line("")
+    terminal.line(
+        ("waits for a second admin", "bold yellow"),
+        f"  proposal {proposal.number} by {_line(proposal.proposed_by)} at {proposal.created_at}  {_line(proposal.comment)}",
+    )
+    terminal.line("  ", _line(proposal.why))
+    for word, names in (("adds", proposal.added), ("changes", proposal.changed), ("removes", proposal.removed)):
+        if names:
+            terminal.line(f"  {word} ", ", ".join(_line(each) for each in names))
+    show_rules(proposal.rules)
 
 
 def _warn(policy: Policy, app_name: str | None, source: str) -> int:
@@ -377,6 +434,8 @@ def show_policy(policy: PolicyView) -> None:
         if stored.problem:
             terminal.line(("  cannot be read, so every call needs approval: ", "bold red"), _line(stored.problem))
         show_rules(stored.rules)
+    if policy.proposed is not None:
+        _show_proposal(policy.proposed)
     for file in policy.files:
         terminal.line("")
         where = file.file or "rules given in code"
