@@ -7,8 +7,8 @@ from typing import NoReturn
 from alembic import op
 from sqlalchemy import Column, Integer, String, Text
 
-revision = "0015_policy_proposals"
-down_revision = "0014_push"
+revision = "0016_policy_proposals"
+down_revision = "0015_looks"
 branch_labels = None
 depends_on = None
 
