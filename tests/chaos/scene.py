@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -252,6 +253,10 @@ class Scene:
         described = await (await self.temporal()).get_workflow_handle(run_id).describe()
         return "" if described.status is None else described.status.name
 
+    async def has_closed(self, run_id: str) -> bool:
+        """Tell whether a run's workflow has ended."""
+        return await self.workflow_status(run_id) != "RUNNING"
+
     async def temporal(self) -> Client:
         """A client of the server as it is now; it may be away."""
         port = int((self.processes.data_dir / TEMPORAL_PORT).read_text())
@@ -267,7 +272,9 @@ class Scene:
             await database.close()
 
     async def audit(self) -> Evidence:
-        """Hold every run against ledger, store, workflow and answers."""
+        """Hold every run against ledger, store, workflow and answers. The store ends a run before its workflow ends."""
+        for planned in self.planned:
+            await until(partial(self.has_closed, planned.run_id), f"end of the workflow of run {planned.run_id}")
         evidence = await self.evidence()
         violated = violations(evidence)
         assert not violated, "\n".join(map(str, violated))
