@@ -56,8 +56,7 @@ ELSEWHERE = [each for each in (*instants.WORKER, *instants.API) if each not in {
 class Opening:
     """The scene, and what its beginning left running. ``noticed``: lost worker → outcome request, in seconds.
 
-    ``dropped``: a run that was interrupted while the
-    worker that had its call was lost already.
+    ``dropped``: a run that was interrupted while the worker that had its call was lost already.
     """
 
     on: Scene
