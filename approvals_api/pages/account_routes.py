@@ -157,30 +157,27 @@ async def account_page(
 @router.post("/account/after-decision")
 async def choose_after_decision(request: Request, _principal: AnyoneDep) -> Response:
     """Choose what this browser shows after a decision: the request, or the next one."""
-    typed = await typed_of(request)
-    check_form_token(request, typed.get("csrf_token"))
-    response = RedirectResponse("/account", status_code=303)
-    keep_choice(request, response, OPENS_NEXT, wanted=typed.get("opens") == "next")
-    return response
+    return await _choose(request, OPENS_NEXT, "opens", "next")
 
 
 @router.post("/account/density")
 async def choose_density(request: Request, _principal: AnyoneDep) -> Response:
     """Choose how dense this browser shows the pages."""
-    typed = await typed_of(request)
-    check_form_token(request, typed.get("csrf_token"))
-    response = RedirectResponse("/account", status_code=303)
-    keep_choice(request, response, COMPACT, wanted=typed.get("density") == "compact")
-    return response
+    return await _choose(request, COMPACT, "density", "compact")
 
 
 @router.post("/account/sound")
 async def choose_sound(request: Request, _principal: AnyoneDep) -> Response:
     """Choose whether this browser makes a sound for a new request while a page is open."""
+    return await _choose(request, SOUND, "sound", "on")
+
+
+async def _choose(request: Request, choice: str, field: str, wanted: str) -> Response:
+    """Keep in the browser whether a form's field says so."""
     typed = await typed_of(request)
     check_form_token(request, typed.get("csrf_token"))
     response = RedirectResponse("/account", status_code=303)
-    keep_choice(request, response, SOUND, wanted=typed.get("sound") == "on")
+    keep_choice(request, response, choice, wanted=typed.get(field) == wanted)
     return response
 
 
