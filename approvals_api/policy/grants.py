@@ -296,7 +296,7 @@ def _may_have_secrets(request: Request) -> bool:
 async def grant_totals(conn: Connection, listed: Iterable[Grant]) -> dict[str, int]:
     """Return meter → units: what the totals of grants come to in their present windows. One statement, if any has one."""
     meters = {total.meter(grant_owner(each.id)): total for each in listed if (total := each.pattern.total) is not None}
-    return {meter: each.within(meters[meter]) for meter, each in (await totals.sums(conn, meters)).items()}
+    return await totals.used_now(conn, meters)
 
 
 def grant_view(stored: StoredGrant, used: Mapping[str, int] | None = None) -> GrantView:

@@ -65,7 +65,7 @@ async def policy_view(conn: Connection) -> PolicyView:
 async def totals_used(conn: Connection, rules: Iterable[Rule]) -> dict[str, int]:
     """Return meter → units: what the totals of rules come to in their present windows. One statement, if any has a total."""
     meters = {rule.total.meter(rule_owner(rule.name)): rule.total for rule in rules if rule.total is not None}
-    return {meter: each.within(meters[meter]) for meter, each in (await totals.sums(conn, meters)).items()}
+    return await totals.used_now(conn, meters)
 
 
 async def version_page(conn: Connection, *, limit: int, before: tuple[str, str] | None) -> Page[PolicyVersion]:

@@ -64,3 +64,8 @@ async def sums(conn: Connection, meters: Iterable[str]) -> Mapping[str, Sum]:
         return {}
     rows = await conn.execute(select(totals).where(totals.c.meter.in_(list(names))))
     return {names[row.meter]: Sum(since=row.since, used=row.used) for row in rows}
+
+
+async def used_now(conn: Connection, meters: Mapping[str, Total]) -> dict[str, int]:
+    """Return meter → units: what totals come to in their present windows. One statement, if there are any."""
+    return {meter: each.within(meters[meter]) for meter, each in (await sums(conn, meters)).items()}
