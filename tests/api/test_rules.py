@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import update
 from support.api_server import pay, serving, token_for
 from support.html_forms import Form, PostedPage
+from support.store_app import desk_on
 from support.stored_requests import live_run, request_row
 from temporalio.client import Client
 from typer.testing import CliRunner
@@ -40,18 +41,8 @@ OTHER = '# Kept as it is.\n[[rule]]\nname = "other"\nverdict = "deny"\ntools = [
 
 @pytest.fixture
 async def admin(database: Database) -> AsyncIterator[httpx.AsyncClient]:
-    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
-    # Without its lifespan, whose loops have nothing to do here.
-    app = create_app(database=database, gateway=Gateway(nowhere), settings=ApiSettings())
-    async with database.write() as conn:
-        secret = await sessions.begin(conn, "root", role="admin")
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app),
-        base_url="http://127.0.0.1",
-        cookies={SESSION_COOKIE: secret},
-        headers={"Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1"},
-    ) as http:
-        yield http
+    async with desk_on(database) as desk:
+        yield await desk.person("root", "admin")
 
 
 async def plant(database: Database, *decided: tuple[int, Verb | None], tool: str = "pay", note: str = "") -> None:

@@ -11,19 +11,18 @@ import pytest
 from sqlalchemy import update
 from support.api_server import pay, serving, token_for
 from support.html_forms import PostedPage
+from support.store_app import desk_on
 from support.stored_requests import live_run, request_row
 from temporalio.client import Client
 from typer.testing import CliRunner
 
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
-from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.settings import ApiSettings
 from turngate.cli.main import app as cli
 from turngate.domain.policy.policy import Verdict
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import tables
-from turngate.store.access import sessions
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import events
@@ -38,18 +37,8 @@ WIDE = {"tool": "pay", "within": {"cents": {"op": "between", "value": [1, 500]}}
 
 @pytest.fixture
 async def operator(database: Database) -> AsyncIterator[httpx.AsyncClient]:
-    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
-    # Without its lifespan, whose loops have nothing to do here.
-    app = create_app(database=database, gateway=Gateway(nowhere), settings=ApiSettings())
-    async with database.write() as conn:
-        secret = await sessions.begin(conn, "ann", role="operator")
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app),
-        base_url="http://127.0.0.1",
-        cookies={SESSION_COOKIE: secret},
-        headers={"Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1"},
-    ) as http:
-        yield http
+    async with desk_on(database) as desk:
+        yield await desk.person("ann")
 
 
 async def plant(database: Database, *inputs: str, run_id: str = "run_1", started_by: str = "starter") -> None:
