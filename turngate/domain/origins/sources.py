@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -37,6 +37,7 @@ MAX_NESTED_CHARS: Final = 200_000
 """Of a JSON text inside a result that is read as a part of it, as MCP servers send their results."""
 MAX_NESTING: Final = 50
 
+_NESTED_STARTS: Final = ("{", "[", " ", "\n", "\r", "\t")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -51,17 +52,12 @@ class SentMessage:
     agent: str = ""
 
 
-@dataclass(frozen=True)
-class Leaf:
-    """One value in a result, normalised, with its place."""
+class Leaf(NamedTuple):
+    """One value in a result, normalised, with its place. ``name``: of its field; empty: it has none."""
 
     at: str
     text: str
-
-    @property
-    def name(self) -> str:
-        """The name of its field; empty: it has none."""
-        return next((name for name in reversed(self.at.split("/")) if not name.isdigit()), "")
+    name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,28 +116,31 @@ def _as_json(value: JsonValue) -> str:
         return _ENCODER.encode(value)
 
 
-def _leaves(value: JsonValue, at: str, levels: int) -> Iterator[Leaf]:
+def _leaves(value: JsonValue, at: str, levels: int, name: str = "") -> Iterator[Leaf]:
     if isinstance(value, str):
         nested = _nested(value)
         if nested is None:
-            yield Leaf(at, normalised(value))
+            yield Leaf(at, normalised(value), name)
             return
         value = nested
     if levels and isinstance(value, dict):
-        for name, member in value.items():
-            inner = f"{at}/{escaped(name)}"
-            if not name.isidentifier():  # a name like A-113 is a value, too
-                yield Leaf(inner, normalised(name))
-            yield from _leaves(member, inner, levels - 1)
+        for key, member in value.items():
+            step = escaped(key)
+            inner, of_member = f"{at}/{step}", name if key.isdigit() else step
+            if not key.isidentifier():  # a name like A-113 is a value, too
+                yield Leaf(inner, normalised(key), of_member)
+            yield from _leaves(member, inner, levels - 1, of_member)
     elif levels and isinstance(value, list):
         for index, member in enumerate(value):
-            yield from _leaves(member, f"{at}/{index}", levels - 1)
+            yield from _leaves(member, f"{at}/{index}", levels - 1, name)
     elif value is not None and not isinstance(value, bool | dict | list):
-        yield Leaf(at, normalised(str(value)))
+        yield Leaf(at, normalised(str(value)), name)
 
 
 def _nested(text: str) -> JsonValue:
     """Return the JSON object or list that a text is; None: it is none."""
+    if not text.startswith(_NESTED_STARTS):
+        return None
     stripped = text[:MAX_NESTED_CHARS].strip()
     if len(text) > MAX_NESTED_CHARS or (stripped[:1], stripped[-1:]) not in {("{", "}"), ("[", "]")}:
         return None

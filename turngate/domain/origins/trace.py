@@ -160,7 +160,7 @@ class Tracer:
         hits: list[_Hit] = []
         numbers, days = argument.numbers, forms.days_of(argument.text)
         if numbers:
-            hits += self._by_number(numbers)
+            hits += self._by_number(numbers, is_minor=bool(argument.words & MINOR_UNITS))
         if days:
             hits += self._by_day(days)
         if not numbers or isinstance(argument.value, str):
@@ -178,8 +178,9 @@ class Tracer:
         offsets = self._offsets(text, lambda at: _fits(self._corpus.text, text, at))
         return self._hits(offsets, like, _test_of(text))
 
-    def _by_number(self, numbers: set[Decimal]) -> list[_Hit]:
-        in_cents = {number * 100 for number in numbers} if self._has_cents else set()
+    def _by_number(self, numbers: set[Decimal], *, is_minor: bool = False) -> list[_Hit]:
+        """Find an amount, in cents where a field says so. ``is_minor``: these are cents already."""
+        in_cents = {number * 100 for number in numbers} if self._has_cents and not is_minor else set()
         offsets = [
             offset
             for number, is_minor in [*((each, False) for each in numbers), *((each, True) for each in in_cents)]

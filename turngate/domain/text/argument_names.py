@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 MINOR_UNITS: Final = frozenset({"cent", "cents", "minor", "pence"})
@@ -13,6 +14,7 @@ AMOUNTS: Final = frozenset({"amount", "price", "total", "sum", "fee", "refund", 
 _CAMEL: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
+@lru_cache(maxsize=512)
 def name_words(name: str) -> frozenset[str]:
     """Return the words of an argument's name, in lower case: ``orderId`` and ``order_id`` have the same."""
     return frozenset(word.casefold() for word in _CAMEL.findall(name[:200]))

@@ -103,6 +103,12 @@ def test_an_amount_in_cents_is_the_amount() -> None:
     assert (origin.places[0].at, origin.doubt) == ("/order/total_cents", None)
 
 
+def test_an_argument_in_cents_is_not_taken_for_whole_units() -> None:
+    """4900 cents don't come from a field of 490000 cents, a hundred times as much."""
+    sent = tool("lookup", {}, {"order": {"total_cents": 490_000}})
+    assert only(*sent, value=4900, name="amount_cents").doubt == "nowhere"
+
+
 def test_a_place_names_tool_step_and_pointer() -> None:
     """A person can go to the place, also inside JSON that a server sent as a text."""
     text = json.dumps({"accounts": [{"iban": "DE44 5001"}]})
