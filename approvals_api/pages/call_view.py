@@ -28,6 +28,8 @@ _MARK: Final = 100
 _HEAD: Final = 6_000
 _ROW: Final = 160
 _ORIGIN: Final = 260
+_LINK: Final = 160
+"""To the message of a place."""
 _LINE: Final = 130
 _FIELD: Final = 500
 MAX_DOUBLED: Final = 8
@@ -182,7 +184,8 @@ def show_arguments(
     for row in view.rows:
         of_row = by_argument.get(row.name, [])
         words = [f"{each.part}{each.at}{each.words}" for each in of_row]
-        if not room.take(row.name, *words, markup=_ROW + _ORIGIN * len(of_row)):
+        links = sum(1 for each in of_row for _words, place in each.pieces if place is not None)
+        if not room.take(row.name, *words, markup=_ROW + _ORIGIN * len(of_row) + _LINK * links):
             break
         text = _value(row.text, risk, diff, room)
         rows.append(ShownRow(name=row.name, kind=row.kind, text=text, origins=of_row))

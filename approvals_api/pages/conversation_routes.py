@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Annotated, Final
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import RedirectResponse, Response
 
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep
 from approvals_api.lookups import existing_run
@@ -16,6 +18,8 @@ from approvals_api.pages.frames import frame_of
 from approvals_api.pages.templating import render
 from approvals_api.runs import views as run_views
 from approvals_api.runs.masks import Masks
+from approvals_api.validation.text import STORABLE
+from turngate.domain.errors import NotFoundError
 from turngate.store.database import Connection
 from turngate.store.runs import messages, steps, summaries
 from turngate.store.runs.messages import StoredMessage
@@ -25,6 +29,7 @@ from turngate.store.runs.summaries import Cut
 router = APIRouter(include_in_schema=False)
 
 PAGE_SIZE: Final = 100
+MAX_ID_CHARS: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,17 +65,26 @@ async def conversation_page(
     run_id: str,
     offset: Annotated[int | None, Query(ge=0)] = None,
     cut: Annotated[int | None, Query(ge=1)] = None,
-) -> HTMLResponse:
-    """Show one page of it, the last one by default. ``cut``: the page where the messages end that were cut for this step."""
+    message: Annotated[str | None, Query(max_length=MAX_ID_CHARS, pattern=STORABLE)] = None,
+) -> Response:
+    """Show one page of it, the last one by default.
+
+    ``cut``: the page where the messages end that were cut for this step. ``message``: the page with this message, in the
+    conversation of an agent above if it is not in this one.
+    """
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         run = await existing_run(conn, run_id)
         path = await messages.path_to(conn, await _newest(conn, run))
+        places = {each.id: place for place, each in enumerate(path)}
+        if message is not None and message not in places:
+            return _above(run, message)
         cuts = await _cuts(conn, path)
         masks = await Masks.of_run(conn, run, path)
-    places = {message.id: place for place, message in enumerate(path)}
     of_step = {each.step: each for each in cuts if each.run_id == run_id}
-    if cut in of_step:
+    if message is not None:
+        offset = max(0, places[message] - PAGE_SIZE // 2)
+    elif cut in of_step:
         offset = max(0, places.get(of_step[cut].covers, 0) - PAGE_SIZE // 2)
     # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
     return await asyncio.to_thread(
@@ -81,6 +95,14 @@ async def conversation_page(
         page=page_at([masks.message(each) for each in path], offset),
         cut_after={each.covers: replace(each, text=masks.text(each.text)) for each in cuts},
     )
+
+
+def _above(run: Run, message_id: str) -> RedirectResponse:
+    """Return the way to the same message in the conversation of the agent above. Raises NotFoundError when there is none."""
+    if run.parent_run_id is None:
+        raise NotFoundError(f"there is no message {message_id!r} in this conversation")
+    where = urlencode({"message": message_id})
+    return RedirectResponse(f"/runs/{run.parent_run_id}/conversation?{where}#{quote(message_id)}", HTTPStatus.SEE_OTHER)
 
 
 async def _newest(conn: Connection, run: Run) -> str:

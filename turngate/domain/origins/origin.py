@@ -24,6 +24,7 @@ Likeness = Literal["same", "number", "date", "url", "spacing", "pieces"]
 class Place(BaseModel):
     """One place that holds a value, or a piece of it.
 
+    ``message_id``: of the message that holds it; empty: no message does, as with instructions.
     ``tool``: of a result, an answer, an edit or a call. ``at``: where in the result (JSON pointer; JSON in a text counts as a
     part of it). ``step``: of its run; None: no step wrote it. ``agent``: the agent above whose conversation it is in; empty: the
     run's own. ``untrusted``: its tool declares that anyone may have written what it returns.
@@ -89,17 +90,23 @@ class Origin(BaseModel):
     @property
     def words(self) -> str:
         """Where it comes from, in words; empty: there is nothing to say. It holds names that tools and results chose."""
-        places = list(self.places)
-        joint = " and " if any(place.like == "pieces" for place in places) else ", also "
-        where = joint.join(place.words for place in places[:MAX_PLACES_IN_WORDS])
+        return "".join(words for words, _place in self.pieces)
+
+    @property
+    def pieces(self) -> list[tuple[str, Place | None]]:
+        """The words in pieces, each with the place that it names; None: it names none."""
+        joint = " and " if any(place.like == "pieces" for place in self.places) else ", also "
+        where: list[tuple[str, Place | None]] = []
+        for place in self.places[:MAX_PLACES_IN_WORDS]:
+            where.extend([(joint, None), (place.words, place)] if where else [(place.words, place)])
+        before = after = ""
         if self.doubt == "nowhere":
-            before = f"; only in {where}" if where else ""
-            words = f"in nothing that the model was sent{before}"
+            before = "in nothing that the model was sent" + ("; only in " if where else "")
         elif self.doubt == "untrusted":
-            words = f"only in {where}, which anyone may have written"
-        else:
-            words = where
-        return f"{words}; people name {self.instead}" if self.instead else words
+            before, after = "only in ", ", which anyone may have written"
+        if self.instead:
+            after = f"{after}; people name {self.instead}"
+        return [piece for piece in ((before, None), *where, (after, None)) if piece[0]]
 
 
 class Origins(BaseModel):

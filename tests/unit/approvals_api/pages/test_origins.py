@@ -164,3 +164,36 @@ async def test_a_request_from_before_says_nothing(sqlite_template: Any, tmp_path
             await conn.execute(update(requests).values(origins=None))
         page = await served.html(STATES["approval"])
     assert "comparing text" not in page
+
+
+async def test_a_place_leads_to_its_message(sqlite_template: Any, tmp_path: Path) -> None:
+    """Each place on the request's page is a link to the message that holds the value, above a sub-agent, too."""
+    async with pages_of(Filling("x"), sqlite_template, tmp_path / "links") as served:
+        async with served.database.write() as conn:
+            of_run = select(requests.c.run_id).where(requests.c.id == "rq_approval").scalar_subquery()
+            run = (await conn.execute(select(runs).where(runs.c.id == of_run))).mappings().one()
+            other = (await conn.execute(select(runs).where(runs.c.id == "run_completed"))).mappings().one()
+            own, above = run["input_message_id"], other["head_message_id"]
+            await conn.execute(update(runs).where(runs.c.id == run["id"]).values(parent_run_id="run_completed"))
+            places = (
+                Place(kind="task", message_id=own),
+                Place(kind="result", tool=HOSTILE, step=1, agent="chief", message_id=above),
+                Place(kind="instructions"),
+            )
+            origins = Origins(items=(Origin(at="/iban", places=places), Origin(at="/order", places=places[2:])))
+            changed = {"origins": origins.model_dump_json(exclude_defaults=True), "input": ARGUMENTS}
+            await conn.execute(update(requests).where(requests.c.id == "rq_approval").values(**changed))
+        page = await served.html(STATES["approval"])
+        at = f"/runs/{run['id']}/conversation?message="
+        for message_id, words in ((own, "the task"), (above, "the result of")):
+            assert f'<a href="{at}{message_id}#{message_id}"><bdi>{words}' in page
+        assert page.count(at) == 2
+        answer = await served.client.get(f"{at}{own}")
+        assert answer.text.count(f'id="{own}"') == 1
+        elsewhere = await served.client.get(f"{at}{above}")
+        assert elsewhere.status_code == 303
+        assert elsewhere.headers["location"] == f"/runs/run_completed/conversation?message={above}#{above}"
+        assert f'id="{above}"' in (await served.client.get(elsewhere.headers["location"])).text
+        unknown = await served.client.get("/runs/run_completed/conversation", params={"message": '"><b>'})
+        assert unknown.status_code == 404
+        assert "<b>" not in unknown.text
