@@ -135,19 +135,18 @@ def _unplayable(call: CallView) -> str | None:
     return None
 
 
-def _input(run: RunDetail, messages: Sequence[MessageView]) -> tuple[tuple[Message, ...], str]:
-    """Return the messages before the run, and the text that started it."""
+def _input(run: RunDetail, messages: Sequence[MessageView]) -> tuple[tuple[Message, ...], str | None]:
+    """Return the messages before the run, and the text that started it; None: it retried another run."""
     own = [place for place, message in enumerate(messages) if message.run_id == run.id]
     sent = [place for place in own if messages[place].role == "user" and not _is_by_engine(_message(messages[place]))]
-    if not sent or sent[0] != own[0]:
-        raise NotExportableError(
-            f"run {run.id} does not start with its own message (it retries another one): export that run, or fork it"
-        )
-    if len(sent) > 1:
+    if len(sent) > (0 if run.is_retry else 1):
         raise NotExportableError(
             f"run {run.id} was sent a message while it worked, and its time is not recorded: send the same task in one "
             "message, and export that run"
         )
+    if run.is_retry:
+        before = messages[: own[0]] if own else [each for each in messages if each.created_at <= run.created_at]
+        return tuple(_message(message) for message in before), None
     first = messages[own[0]]
     if _message(first) != user_message(_message(first).text):
         raise NotExportableError(f"run {run.id} was started with more than a text, and a fixture has only a text")

@@ -80,6 +80,7 @@ _SENTENCES: Final = {
     "token.issued": "{by} issued the token {name}",
     "token.revoked": "{by} revoked the token {name}",
 }
+RETRY_STARTED: Final = "{by} retried a run of {agent}"
 """What each type of event says. An event of another type, or without one of the names in braces, says its type."""
 _VERBS: Final[dict[object, str]] = {
     "approve": "approved",
@@ -174,9 +175,14 @@ def _sentence(item: AuditItem, requests: Mapping[str, RequestOfEvent]) -> Senten
     tool = item.payload.get("tool")
     if not isinstance(tool, str):
         tool = "" if request is None else request.tool_name
-    template = _SENTENCES.get(item.type)
+    template = RETRY_STARTED if _is_retry(item) else _SENTENCES.get(item.type)
     pieces = None if template is None else _filled(template, item, request, request_id)
     return Sentence(item=item, pieces=pieces or _by_type(item), request_id=request_id, tool=tool)
+
+
+def _is_retry(item: AuditItem) -> bool:
+    fork = item.payload.get("forked_from")
+    return item.type == "run.started" and isinstance(fork, dict) and fork.get("retry") is True
 
 
 def _filled(

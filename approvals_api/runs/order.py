@@ -148,6 +148,8 @@ def _invalid(pointer: str, message: str) -> InvalidInputError:
 
 SUMMARISED = {"summarise": True}
 """In a fork's first event: a summary replaces the past."""
+RETRIED = {"retry": True}
+"""In a retry's first event: it continues in the same conversation."""
 
 
 async def record(conn: Connection, principal: Principal, agent: PublishedAgent, order: CheckedOrder) -> Run:
@@ -183,6 +185,7 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
         request_fingerprint=order.fingerprint,
         forked_from_run_id=None if fork is None else fork.run_id,
         forked_from_step=None if fork is None else fork.step,
+        is_retry=order.continues,
         attended=order.unattended is None,
         unattended_asks=order.unattended or "park",
         world=await overrides.keep(conn, order.run_overrides),
@@ -285,7 +288,10 @@ def _event_payload(order: CheckedOrder) -> dict[str, object]:
     if order.run_overrides is not None and not order.run_overrides.is_plain:
         payload["own"] = own_facts(order.run_overrides)
     if fork is not None:
-        payload["forked_from"] = {"run_id": fork.run_id, "step": fork.step} | (SUMMARISED if order.summarise else {})
+        origin: dict[str, object] = {"run_id": fork.run_id, "step": fork.step}
+        if order.continues:
+            origin |= RETRIED
+        payload["forked_from"] = origin | (SUMMARISED if order.summarise else {})
     if order.replay_of is not None:
         payload["replay_of"] = {"run_id": order.replay_of, "step": 0 if fork is None else fork.step}
     return payload

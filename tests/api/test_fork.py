@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import Table, select
+from sqlalchemy import Table, select, update
 from support.api_server import Api, token_for
 from support.engine import Stack, until
 from support.sub_agent_app import World, step, task
@@ -400,3 +400,35 @@ async def test_page_and_terminal_say_where_a_fork_comes_from(api: Api, monkeypat
         page = (await browser.get(f"/runs/{fork_id}")).text
         assert f'<a href="/runs/{run["id"]}#step-1">' in page
         assert "forked from" not in (await browser.get(f"/runs/{run['id']}")).text
+
+
+async def test_a_retry_is_called_a_retry(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page, lists, story and API say which run it retries; none of them calls it a fork."""
+    token = await token_for(api.stack.database, "cli", "runs:write", "runs:all", "requests:read")
+    monkeypatch.setenv("TURNGATE_TOKEN", token["Authorization"].removeprefix("Bearer "))
+
+    async def printed(*arguments: str) -> str:
+        answer = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--url", api.url])
+        assert answer.exit_code == 0, answer.output
+        return answer.stdout
+
+    started = (await api.start("hello"))["id"]
+    await finished(api, started)
+    async with api.stack.database.write() as conn:
+        await conn.execute(update(runs_table).where(runs_table.c.id == started).values(status="failed"))
+    output = await printed("retry", started)
+    assert f"⇒ retries run {started}, which ended at step 1" in output
+    retry_id = next(line.split("\t")[0] for line in (await printed("runs")).splitlines() if "retry of" in line)
+    assert f"retry of run {started}: hello" in await printed("runs")
+    retried = await finished(api, retry_id)
+    assert (retried["is_retry"], retried["forked_from_run_id"]) == (True, started)
+
+    services = api.stack.services
+    pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", cookies=dict(api.operator.cookies)
+    ) as browser:
+        page = (await browser.get(f"/runs/{retry_id}")).text
+        assert f'<dt>retries</dt><dd><a href="/runs/{started}">' in page
+        assert "forked from" not in page
+        assert '<span class="chip retry">retry</span>' in (await browser.get("/runs")).text

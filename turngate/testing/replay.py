@@ -19,6 +19,7 @@ from typing import Final, Unpack, cast, get_args
 from approvals_api.requests import decide
 from approvals_api.requests.views import request_detail
 from approvals_api.runs import start
+from approvals_api.runs.order import checked_order
 from turngate.domain.agents.app import App
 from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.conversation.malformed import is_corrective
@@ -53,6 +54,7 @@ class RecordedModel:
         self._responses = fixture.responses
         self._place = {call.id: at for at, response in enumerate(fixture.responses) for call in response.calls}
         self._ended_with = fixture.ended.error_class
+        self._past = _answers_since_input(fixture.before) if fixture.input is None else 0
         self._judged: dict[tuple[str, str], bool] = {}
         for call in fixture.calls.values():
             # If the judge let only one of two equal calls run, we cannot know which one: a person is asked.
@@ -88,9 +90,9 @@ class RecordedModel:
                 if known:
                     return known[0] + 1 + since
                 since += 1
-            elif message.role == "user" and not is_corrective(message) and not is_nudge(message):
+            elif _is_input(message):
                 break
-        return since
+        return max(0, since - self._past)
 
     def _judgement(self, messages: Sequence[Message]) -> ModelResponse:
         """Return the judge's recorded verdict on a call: ``allow`` if it let the call run, else ``ask``."""
@@ -113,6 +115,16 @@ class RecordedModel:
             model=self.name,
             malformed=response.malformed,
         )
+
+
+def _is_input(message: Message) -> bool:
+    return message.role == "user" and not is_corrective(message) and not is_nudge(message)
+
+
+def _answers_since_input(messages: Sequence[Message]) -> int:
+    """Return how many responses follow the newest message of a person: those that a retry continues after."""
+    last = max((place for place, message in enumerate(messages) if _is_input(message)), default=-1)
+    return sum(message.role == "assistant" for message in messages[last + 1 :])
 
 
 POLL_SECONDS: Final = 0.03
@@ -199,13 +211,24 @@ async def _start(engine: RunningApp, fixture: Fixture, workspace: Path | None) -
             await messages.create_with_past(conn, conversation_id, fixture.before)
     order = StartOrder(
         agent=fixture.agent,
-        input=fixture.input,
+        input=_task(fixture),
         conversation_id=conversation_id,
         workspace=None if workspace is None else str(workspace),
         unattended=fixture.unattended,
     )
-    run = await start.start(engine.services, STARTER, order)
-    return run.id
+    if fixture.input is not None:
+        return (await start.start(engine.services, STARTER, order)).id
+    async with engine.services.database.read() as conn:
+        head = await messages.head_of(conn, str(conversation_id))
+    continuing = replace(await checked_order(order, STARTER), begins_at=head)
+    return (await start.start_ordered(engine.services, STARTER, fixture.agent, continuing)).id
+
+
+def _task(fixture: Fixture) -> str:
+    """Return what the run was asked to do; that of a retry is in its past."""
+    if fixture.input is not None:
+        return fixture.input
+    return next(each.text for each in reversed(fixture.before) if _is_input(each))
 
 
 class _Approver:

@@ -147,7 +147,9 @@ def model_fell_back(payload: Payload) -> str:
 
 
 def forked_from(fork: Payload) -> str:
-    """Return where a run was forked from. ``fork``: of the event ``run.started``."""
+    """Return where a run was forked from, or which run it retries. ``fork``: of the event ``run.started``."""
+    if fork.get("retry"):
+        return f"retries run {_plain(fork['run_id'])}, which ended at step {_plain(fork['step'])}"
     summary = ", and begins with a summary of it" if fork.get("summarise") else ""
     return f"forked from run {_plain(fork['run_id'])} after step {_plain(fork['step'])}{summary}"
 

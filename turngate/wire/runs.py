@@ -40,7 +40,8 @@ class RunSummary(View):
     """A run in a list. ``ended_at``: None while it is live. ``task``: the first 500 characters of its input.
 
     ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
-    its own, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
+    its own, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares,
+    or, if it ``is_retry``, the run that it continues in its conversation and the step where that one ended.
     ``unattended_asks``: what happens to its questions; counts only if it is not ``attended``. ``paused_at``: since when
     it is paused; None: it is not. ``schedule_id``: the schedule that opened it. ``cost_micros``: what its tokens cost, in
     millionths of the currency of the app's prices. ``replay_of_run_id``: set for a dry run, which executes no call: the run
@@ -68,6 +69,7 @@ class RunSummary(View):
     path: str = ""
     forked_from_run_id: str | None = None
     forked_from_step: int | None = None
+    is_retry: bool = False
     attended: bool = True
     unattended_asks: UnattendedAsks = "park"
     paused_at: str | None = None

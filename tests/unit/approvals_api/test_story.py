@@ -89,6 +89,8 @@ async def test_an_event_without_a_sentence_says_its_type(database: Database) -> 
         item("request.decided", actor="Ann", verb=["approve"], request_id="gone"),
         item("execution.finished", tool="refund", ok=False),
         item("run.started", actor=None, agent=7),
+        item("run.started", actor="Ann", agent="clerk", forked_from={"run_id": "run_1", "step": 2, "retry": True}),
+        item("run.started", actor="Ann", agent="clerk", forked_from={"run_id": "run_1", "step": 2}),
     ) == [
         "boss changed the policy",
         "Thing happened",
@@ -96,6 +98,8 @@ async def test_an_event_without_a_sentence_says_its_type(database: Database) -> 
         "Ann decided the request",
         "refund failed",
         "Turngate started a run of 7",
+        "Ann retried a run of clerk",
+        "Ann started a run of clerk",
     ]
 
 

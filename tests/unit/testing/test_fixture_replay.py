@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.engine import ListModel, call
+from support.engine import says as response
 from support.recorded_app import SCRIPT, TWO, Amount, app
 
+from approvals_api.runs import retry
 from approvals_api.runs import views as run_views
 from turngate import App, Judge, Policy, Rule
 from turngate.domain.conversation.malformed import ADVICE, EMPTY_RESPONSE
@@ -31,6 +34,7 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
 from turngate.recording import NotExportableError, record
 from turngate.testing import replay_fixture, running_app
+from turngate.testing.harness import STARTER
 from turngate.testing.replay import RecordedModel
 from turngate.testing.report import ReplayedRun, compare
 from turngate.wire.calls import CallRequest
@@ -38,6 +42,7 @@ from turngate.wire.requests import RequestDetail
 from turngate.wire.runs import MessageView, RunDetail
 
 TESTS = Path(__file__).parents[2]
+GONE = ModelError("the key is wrong", error_class="authentication", retryable=False)
 USERS_TESTS = """
 from support.recorded_app import Name, app
 
@@ -281,7 +286,6 @@ def test_a_run_that_a_fixture_cannot_repeat_is_not_exported(recorded: Recorded) 
         ),
         (with_requests(request, request), own, "was asked for again because what it depends on had changed"),
         (with_requests(request.model_copy(update={"status": "superseded"})), own, "a message came in between"),
-        (run, own[1:], "it retries another one"),
         (run, [*own, own[0]], "was sent a message while it worked"),
         (run, [own[0].model_copy(update={"parts": own[0].parts * 2}), *own[1:]], "started with more than a text"),
     )
@@ -398,3 +402,28 @@ async def test_a_call_that_the_judge_allowed_runs_without_a_person(tmp_path: Pat
     (tmp_path / "without").mkdir()
     report = await replay_fixture(replace(judged, judge=None), fixture, tmp_path / "without")
     assert ("small", "unrecorded_request") in by_call(report)
+
+
+async def test_a_retry_is_recorded_and_played_from_where_the_first_run_ended(tmp_path: Path) -> None:
+    """The file has no input: its messages end with what the failed run did, also the second time it is retried."""
+    for name in ("recorded", "again", "third"):
+        (tmp_path / name).mkdir()
+    pay = response("Pay.", call("pay", '{"cents": 1}', "yes"))
+    model = ListModel(pay, GONE, GONE, response("Look.", call("look", '{"name": "Ann"}', "seen")), response("Paid."))
+    async with running_app(app, tmp_path / "recorded", model=model) as engine:
+        first = await engine.start("Pay them.")
+        await engine.decide(await engine.request(first), "approve")
+        retries = [first]
+        for _attempt in range(2):
+            await engine.ended(retries[-1])
+            retries.append((await retry.retry(engine.services, STARTER, retries[-1])).id)
+        await engine.ended(retries[-1])
+        run = await engine.run(retries[-1])
+        assert (run.is_retry, run.forked_from_run_id, run.status) == (True, retries[1], "completed")
+        failed, nothing, fixture = [await engine.fixture(each) for each in retries]
+    assert (failed.input, [len(each.responses) for each in (failed, nothing, fixture)]) == ("Pay them.", [1, 0, 2])
+    assert [message.role for message in fixture.before] == ["user", "assistant", "tool"]
+    assert '"input": null' not in fixture.as_text()
+    assert parse_fixture(fixture.as_text(), "run.json") == fixture
+    (await replay_fixture(app, fixture, tmp_path / "again")).check()
+    (await replay_fixture(app, nothing, tmp_path / "third")).check()

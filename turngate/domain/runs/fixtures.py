@@ -94,7 +94,8 @@ class FixtureEnd(_Form):
 class Fixture(_Form):
     """A recorded run.
 
-    ``before``: the messages of the conversation that the run found; empty when it began one. ``workspace``: whether it
+    ``before``: the messages of the conversation that the run found; empty when it began one. ``input``: None: it retried
+    another run, so it continued from those messages without a new one. ``workspace``: whether it
     worked in a directory (which one, the replay says). ``unattended``: None when someone attended it.
     """
 
@@ -104,7 +105,7 @@ class Fixture(_Form):
     workspace: bool = False
     unattended: UnattendedAsks | None = None
     before: tuple[Message, ...] = ()
-    input: str
+    input: str | None = None
     responses: tuple[FixtureResponse, ...] = ()
     ended: FixtureEnd
 
@@ -166,7 +167,7 @@ def _without_empty(tree: dict[str, Any]) -> dict[str, Any]:
     for name, value in tree.items():
         if name == "before":
             filled[name] = [_bare(message) for message in value]
-        elif name in {"result", "input"}:
+        elif name in {"result", "input"} and value is not None:
             filled[name] = value
             continue
         elif isinstance(value, dict):

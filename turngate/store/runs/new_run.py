@@ -52,6 +52,7 @@ class NewRun:
     path: str | None = None
     forked_from_run_id: str | None = None
     forked_from_step: int | None = None
+    is_retry: bool = False
     attended: bool = True
     unattended_asks: UnattendedAsks = "park"
     schedule_id: str | None = None

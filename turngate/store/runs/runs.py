@@ -71,7 +71,8 @@ class Run:
 
     ``task``: the first 500 characters of the input, for lists. ``error_class``: a typed failure class, or empty.
     ``parent_run_id``, ``parent_tool_call_id``: the call that a sub-agent's run answers. ``path``: the agents above it and
-    itself, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares.
+    itself, joined by ``/``. ``forked_from_run_id``, ``forked_from_step``: the closed step whose past a fork shares,
+    or, if it ``is_retry``, the run that it continues and the step where that one ended.
     ``attended``: someone watches the inbox; ``unattended_asks`` says what happens to its questions when no one does.
     ``paused_at``, ``paused_by``, ``pause_reason``: since when, by whom and why it is paused, while it is.
     ``schedule_id``: the schedule that opened it; None: none did.
@@ -114,6 +115,7 @@ class Run:
     paused_by: str | None = None
     pause_reason: str = ""
     schedule_id: str | None = None
+    is_retry: bool = False
     world: str | None = None
     replay_of_run_id: str | None = None
     tokens_used: int = 0

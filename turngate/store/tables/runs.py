@@ -87,9 +87,10 @@ runs = Table(
     Column("parent_run_id", StorableString(64)),
     Column("parent_tool_call_id", StorableString(255)),
     Column("path", StorableText, nullable=False, server_default=""),
-    # A fork: the run and the closed step of it whose past it shares.
+    # A fork: the run and the closed step of it whose past it shares. A retry: the run that it continues in its conversation.
     Column("forked_from_run_id", StorableString(64)),
     Column("forked_from_step", Integer),
+    Column("is_retry", Boolean, nullable=False, server_default=false()),
     # Whether someone watches the inbox while it runs and, if no one does, what happens to what would be asked.
     Column("attended", Boolean, nullable=False, server_default=text("true")),
     Column("unattended_asks", StorableString(16), nullable=False, server_default="park"),

@@ -183,7 +183,9 @@ def _of_run(run: RunSummary) -> str:
         return f"by schedule {run.schedule_id}: "
     if run.replay_of_run_id:
         return f"dry run of run {run.replay_of_run_id}: "
-    return f"fork of run {run.forked_from_run_id}: " if run.forked_from_run_id else ""
+    if run.forked_from_run_id is None:
+        return ""
+    return f"{'retry' if run.is_retry else 'fork'} of run {run.forked_from_run_id}: "
 
 
 def task_text(task: str | None) -> str:
