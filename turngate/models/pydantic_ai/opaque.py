@@ -1,4 +1,4 @@
-"""Data that a provider wants back unread: packed into ``provider_options[provider]``, unpacked for the same provider. Pure.
+"""Data that a provider wants back unread: packed into ``provider_options[provider]``, unpacked for the same provider.
 
 A part of pydantic-ai's response is a text, a reasoning, a call or a file, for which we have our own fields, and has more fields
 (signature, id, details) that Turngate does not read: those are packed. A part of another kind, such as the result of a
@@ -11,11 +11,14 @@ import base64
 from collections.abc import Mapping
 from typing import Any, Final
 
+import structlog
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai.messages import FilePart, ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
 from pydantic_core import to_jsonable_python
 
 from turngate.domain.conversation.messages import ProviderOptions
+
+log = structlog.get_logger(__name__)
 
 PART: Final[TypeAdapter[Any]] = TypeAdapter(ModelResponsePart)
 RESPONSE_FIELDS: Final = ("provider_response_id", "canonical_system", "provider_details")
@@ -36,7 +39,10 @@ def packed(provider: str, part: ModelResponsePart) -> ProviderOptions:
     ours = OUR_FIELDS.get(type(part))
     if ours is None:
         return {provider: {WHOLE: PART.dump_python(part, mode="json")}}
-    opaque = PART.dump_python(part, mode="json", exclude=set(ours), exclude_defaults=True)
+    has_values = PART.dump_python(part, mode="json", exclude=set(ours), exclude_defaults=True)
+    # Only a whole field is left out: a nested default, such as a citation's kind, is how the value is read back.
+    whole = PART.dump_python(part, mode="json", exclude=set(ours))
+    opaque = {name: whole[name] for name in has_values}
     return {provider: opaque} if opaque else {}
 
 
@@ -59,21 +65,54 @@ def own(provider: str, options: ProviderOptions) -> dict[str, Any] | None:
 
 
 def unpacked(kind: str, ours: Mapping[str, Any], opaque: Mapping[str, Any] | None) -> Any:
-    """Return the original part, from our fields and the packed ones. ``kind``: pydantic-ai's ``part_kind``."""
-    plain = {"part_kind": kind, **ours}
-    try:
-        return PART.validate_python({**(opaque or {}), **plain})
-    except ValidationError:
-        return PART.validate_python(
-            plain
-        )  # another program wrote the options under the provider's name: they are left out
+    """Return the original part, from our fields and the packed ones. ``kind``: pydantic-ai's ``part_kind``.
+
+    A packed field that cannot be read, because another program wrote it under the provider's name, is left out and logged;
+    the others stay.
+    """
+    plain, packed_fields = {"part_kind": kind, **ours}, _with_kinds(opaque or {})
+    while True:
+        try:
+            return PART.validate_python({**packed_fields, **plain})
+        except ValidationError as error:
+            places = [each["loc"] for each in error.errors(include_url=False, include_input=False)]
+            unread = packed_fields.keys() & {place[1] for place in places if len(place) > 1}
+            if not unread:
+                raise
+            log.warning("provider options cannot be read", part=kind, fields=sorted(unread))
+            packed_fields = {name: value for name, value in packed_fields.items() if name not in unread}
+
+
+def _with_kinds(opaque: Mapping[str, Any]) -> dict[str, Any]:
+    """Return packed fields with the kinds in their citations, which older histories lack.
+
+    Of the two kinds of anchors, only ``content`` is ever read again.
+    """
+    citations = opaque.get("citations")
+    if not isinstance(citations, list):
+        return dict(opaque)
+    return {**opaque, "citations": [_citation(each) if isinstance(each, dict) else each for each in citations]}
+
+
+def _citation(citation: dict[str, Any]) -> dict[str, Any]:
+    anchor, sources = citation.get("anchor"), citation.get("sources")
+    if isinstance(anchor, dict):
+        citation = {**citation, "anchor": {"kind": "content", **anchor}}
+    if isinstance(sources, list):
+        citation = {**citation, "sources": [_source(each) if isinstance(each, dict) else each for each in sources]}
+    return citation
+
+
+def _source(source: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "web" if "url" in source else "document", **source}
 
 
 def unpacked_whole(opaque: Mapping[str, Any]) -> Any:
-    """Return the part that was packed whole, or None if it cannot be read."""
+    """Return the part that was packed whole, or None, which is logged, if it cannot be read."""
     try:
         return PART.validate_python(opaque[WHOLE])
     except ValidationError:
+        log.warning("provider options cannot be read", part=WHOLE, fields=[WHOLE])
         return None
 
 
