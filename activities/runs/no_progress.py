@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from activities.planning.control_calls import CONTROL_CALL
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
-from turngate.domain.agents.no_progress import NoProgress, SettledCall, Trail, ended_reason, nudge, step_digest
+from turngate.domain.agents.no_progress import NoProgress, SettledCall, Trail, ended_reason, nudge
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.digest import derived_id
 from turngate.domain.runs.budgets import AFTER_THE_STEP
@@ -41,23 +41,29 @@ class ProgressGuard:
 
         ``closed``: its calls with their results. ``before``: the trail up to it.
         """
-        return None if self.limit is None else before.then(_digest(_by_model(closed), self.limit))
-
-    def nudges(self, trail: Trail | None) -> bool:
-        """Tell whether it is time to nudge the model after a step with this trail."""
-        return self.limit is not None and trail is not None and trail.in_a_row == self.limit.steps
+        if self.limit is None:
+            return None
+        by_model = _by_model(closed)
+        if any(_waited(each) for each in by_model):
+            return Trail()
+        return self.limit.trail_after(before, [_settled(each) for each in by_model])
 
     def minds(self, trail: Trail | None) -> bool:
-        """Tell whether a run with this trail is nudged, was nudged, or is to end."""
-        return self.limit is not None and trail is not None and trail.in_a_row >= self.limit.steps
+        """Tell whether a run with this trail is nudged, or is to end."""
+        if self.limit is None or trail is None:
+            return False
+        return nudge(trail, self.limit, ()) is not None or ended_reason(trail, self.limit) is not None
 
     async def nudge(self, conn: Connection, run: runs.Run, step: int, closed: steps.Closed) -> runs.Run:
         """Nudge the model when it is time to, in the transaction that closed the step; returns the run with its head."""
-        if closed.trail is None or not self.nudges(closed.trail):
+        if closed.trail is None or self.limit is None:
             return run
-        in_a_row = closed.trail.in_a_row
-        text = nudge(in_a_row, [each.tool_name for each in _by_model(closed.calls)])
-        return await _append_nudge(conn, run, step, text, in_a_row)
+        text = nudge(closed.trail, self.limit, [each.tool_name for each in _by_model(closed.calls)])
+        if text is None:
+            return run
+        by_steps = closed.trail.in_a_row == self.limit.steps
+        repeats = {"in_a_row": self.limit.steps} if by_steps else {"repeats": self.limit.repeats_of_a_call}
+        return await _append_nudge(conn, run, step, text, repeats)
 
     def require_progress(self, trail: Trail) -> None:
         """Refuse the next step of a run that was nudged and still repeats itself.
@@ -65,10 +71,9 @@ class ProgressGuard:
         Raises:
             ApplicationError: ``run_failed``, not retryable; ``details[0]``: ``no_progress``.
         """
-        if self.limit is not None and trail.in_a_row >= self.limit.end:
-            raise ApplicationError(
-                ended_reason(trail.in_a_row), NO_PROGRESS, type=contract.ERROR_RUN_FAILED, non_retryable=True
-            )
+        reason = None if self.limit is None else ended_reason(trail, self.limit)
+        if reason is not None:
+            raise ApplicationError(reason, NO_PROGRESS, type=contract.ERROR_RUN_FAILED, non_retryable=True)
 
 
 async def forget(conn: Connection, run_id: str, step: int) -> None:
@@ -76,8 +81,8 @@ async def forget(conn: Connection, run_id: str, step: int) -> None:
     await steps.record_trail(conn, run_id, step, Trail())
 
 
-async def _append_nudge(conn: Connection, run: runs.Run, step: int, text: str, in_a_row: int) -> runs.Run:
-    """Append the nudge after the results of the step."""
+async def _append_nudge(conn: Connection, run: runs.Run, step: int, text: str, repeats: dict[str, int]) -> runs.Run:
+    """Append the nudge after the results of the step. ``repeats``: what the event says was repeated."""
     message = messages.NewMessage(
         id=derived_id("msg", run.id, str(step), "nudge"),
         parent_id=run.head_message_id,
@@ -89,7 +94,7 @@ async def _append_nudge(conn: Connection, run: runs.Run, step: int, text: str, i
     await messages.append(conn, message)
     await runs.move_head(conn, run, message.id)
     digests = events.digests(message={message.id: messages.digest(message)})
-    await events.append(conn, run.id, [("run.nudged", {"step": step, "in_a_row": in_a_row, **digests})])
+    await events.append(conn, run.id, [("run.nudged", {"step": step, **repeats, **digests})])
     return replace(run, head_message_id=message.id)
 
 
@@ -98,20 +103,12 @@ def _by_model(closed: Sequence[calls.Call]) -> list[calls.Call]:
     return [each for each in closed if each.position < AFTER_THE_STEP]
 
 
-def _digest(by_model: list[calls.Call], limit: NoProgress) -> str | None:
-    """Return what makes this step the same as another; None for one that never counts: it waited, or may be repeated."""
-    if any(_waited(each) or limit.lets_repeat(each.tool_name) for each in by_model):
-        return None
-    return step_digest(
-        [
-            SettledCall(
-                tool_name=each.tool_name,
-                raw_input=each.input,
-                ran_with=each.edited_input or "",
-                result=f"{_result(each)}{each.whole_result or ''}",
-            )
-            for each in by_model
-        ]
+def _settled(call: calls.Call) -> SettledCall:
+    return SettledCall(
+        tool_name=call.tool_name,
+        raw_input=call.input,
+        ran_with=call.edited_input or "",
+        result=f"{_result(call)}{call.whole_result or ''}",
     )
 
 

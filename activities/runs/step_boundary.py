@@ -196,7 +196,7 @@ class StepBoundary:
                 step.step,
                 CLOSED_BY_REPAIR,
                 trail_of=lambda settled: guard.trail(settled, before),
-                is_last=lambda trail: not (signals or guard.nudges(trail)),
+                is_last=lambda trail: not (signals or guard.minds(trail)),
             )
             if closed is None:  # another attempt has closed it
                 run = await runs.get(conn, run.id) or run

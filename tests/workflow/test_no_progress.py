@@ -92,6 +92,22 @@ async def test_a_run_that_goes_round_in_circles_is_nudged_and_then_ends(
         assert "5 steps" in run.reason
 
 
+async def test_a_call_that_spins_beside_others_ends_the_run(client: Client, sqlite: Database, bench: Bench) -> None:
+    """One call again and again, beside one with other arguments each time: nine requests, not the twenty of the step cap."""
+    lines = [says(call("look", '{"name": "a"}'), call("look", f'{{"name": "b{number}"}}')) for number in range(20)]
+    model = ListModel(*lines)
+    async with stack(client, sqlite, bench.look, model=model, limits=Limits(steps=20)) as engine:
+        run = await engine.ended(await engine.start())
+        assert (run.status, run.error_class, run.outcome, run.step) == ("failed", "no_progress", "no_progress", 9)
+        assert len(model.seen) == 9
+        assert is_reconciled(await engine.history(run))
+        [place] = await nudges(engine, run)
+        assert "the same call (look) 7 times" in (await engine.history(run))[place].text
+        nudge = await engine.event(run, "run.nudged")
+        assert (nudge.payload["step"], nudge.payload["repeats"]) == (7, 6)
+        assert "one call of look 9 times" in run.reason
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("lines", "limits", "nudged"),
@@ -101,8 +117,20 @@ async def test_a_run_that_goes_round_in_circles_is_nudged_and_then_ends(
         ([*[says(call("wait_until", '{"seconds": 0}'))] * 3, DONE], EARLY, 0),
         ([*[A] * 6, DONE], {"no_progress": None}, 0),
         ([*[A] * 3, DONE], {"no_progress": NoProgress(steps=1, after_nudge=1, may_repeat=("lo*",))}, 0),
+        ([*[looks(f"page {number}") for number in range(12)], DONE], {}, 0),
+        ([*[says(call("poll", "{}"), A.message.calls[0])] * 4, DONE], {"no_progress": NoProgress(steps=2, calls=2)}, 1),
+        (
+            [*[says(call("poll", "{}"), A.message.calls[0])] * 9, DONE],
+            {"no_progress": NoProgress(may_repeat=("look",))},
+            0,
+        ),
+        (
+            [*[says(call("wait_until", '{"seconds": 0}'), A.message.calls[0])] * 9, DONE],
+            {},
+            0,
+        ),
     ],
-    ids=["heeded", "new results", "waits", "off", "may repeat"],
+    ids=["heeded", "new results", "waits", "off", "may repeat", "pages", "one heeded", "one may repeat", "one waits"],
 )
 async def test_what_counts_as_progress(
     client: Client, sqlite: Database, bench: Bench, lines: list[ModelResponse], limits: dict[str, Any], nudged: int

@@ -199,6 +199,9 @@ def steered(kind: str, payload: Payload) -> str:
 
 def nudged(payload: Payload) -> str:
     """Return the event ``run.nudged`` in words."""
+    if "repeats" in payload:
+        times = int(payload["repeats"]) + 1
+        return f"no progress: the same call {times} times with the same result; the model gets a hint about it"
     steps = int(payload["in_a_row"])
     count = f"{steps} step{'' if steps == 1 else 's'}"
     return f"no progress for {count}: the same calls with the same results; the model gets a hint about it"
