@@ -27,6 +27,7 @@ from approvals_api.policy.offers import offer_of
 from approvals_api.principal import Principal
 from approvals_api.requests import decide as decide_request
 from approvals_api.requests import presence
+from approvals_api.requests.comments import comment_page
 from approvals_api.requests.eligibility import why_not
 from approvals_api.requests.precedents import with_precedents
 from approvals_api.requests.views import request_detail
@@ -38,14 +39,15 @@ from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.text.changes import changes
 from turngate.domain.text.diff import read_diff
 from turngate.domain.text.hidden_text import marked_text
+from turngate.domain.tools.secrets import has_marks
 from turngate.forms.errors import place_errors
 from turngate.policies.offers import Offer
 from turngate.store.database import Connection
-from turngate.store.requests import comments, requests
 from turngate.store.requests import presence as views
+from turngate.store.requests import requests
 from turngate.store.requests.requests import ListedRequest
 from turngate.wire.problems import status_of
-from turngate.wire.requests import RequestDetail, RevealedSecret
+from turngate.wire.requests import CommentView, RequestDetail, RevealedSecret
 
 router = APIRouter(include_in_schema=False)
 
@@ -68,7 +70,7 @@ class Around:
     waits_for: int = 0
     may_decide: bool = True
     admin: bool = False
-    comments: Sequence[comments.Comment] = ()
+    comments: Sequence[CommentView] = ()
     others: Sequence[views.ActiveViewer] = ()
     offer: Offer | None = None
 
@@ -295,7 +297,7 @@ async def show_request(
             waits_for=_waits_for(detail, principal),
             may_decide=principal.may("requests:decide"),
             admin=principal.role == "admin",
-            comments=await comments.of_request(conn, request_id, limit=MAX_COMMENTS),
+            comments=(await comment_page(conn, request_id, limit=MAX_COMMENTS)).items,
             others=await views.viewers(conn, request_id, except_for=principal.name),
             offer=await offer_of(conn, detail, least=services.settings.offer_rule_after),
         )
@@ -357,6 +359,7 @@ def draw_request(
         next_pending=way.following,
         decided=way.decided,
         of_step=way.of_step,
+        reveals=around.may_decide and _has_secrets(detail),
         state=_state_of(detail, around),
         ended=_how_it_ended(detail),
     )
@@ -368,6 +371,13 @@ def _barred(detail: RequestDetail, principal: Principal) -> str | None:
         return "You can't decide requests: ask an admin for the role operator."
     reason = why_not(detail, principal, detail.starters)
     return None if reason is None else f"You can't decide this: {reason}."
+
+
+def _has_secrets(detail: RequestDetail) -> bool:
+    """Tell whether a mark is in what a reveal reads: the arguments, the tasks, the agent's words, the result."""
+    result = "" if detail.result is None else detail.result.model_dump_json()
+    texts = (detail.input, detail.agent_words, result, detail.partial_output, *(each.task for each in detail.tasks))
+    return any(map(has_marks, texts))
 
 
 def _waits_for(detail: RequestDetail, principal: Principal) -> int:

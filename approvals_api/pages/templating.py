@@ -28,7 +28,6 @@ from turngate.domain.text.diff import read_diff
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.text.hidden_text import marked_text, pieces
 from turngate.domain.tools.external import is_external, source_of
-from turngate.domain.tools.secrets import has_marks
 from turngate.store.clock import as_text, from_text
 
 # Text safety: what an agent or a tool wrote is shown as it is, inert, with nothing hidden in it.
@@ -166,7 +165,6 @@ def _environment() -> Environment:
         "as_json_line": _as_text,
         "diff": read_diff,
         "changes_to": changes,
-        "has_marks": has_marks,
         "shell": shlex.join,
         "depends_on": depends_on,
         "as_text": _as_text,

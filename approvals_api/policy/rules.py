@@ -26,6 +26,7 @@ from turngate.domain.errors import (
 from turngate.domain.policy.looser_rules import loosening
 from turngate.domain.policy.policy import Policy, Rule, parse_policy
 from turngate.domain.policy.totals import rule_owner
+from turngate.domain.tools.secrets import mask_text
 from turngate.policies.explain import in_order, rule_views
 from turngate.policies.rule_text import one_rule, rule_text, with_rule
 from turngate.store import agents
@@ -117,6 +118,7 @@ async def store_rules(
     if len(comment) > MAX_COMMENT_CHARS:
         message = f"a comment has at most {MAX_COMMENT_CHARS} characters"
         raise InvalidInputError(message, errors=[{"pointer": "/comment", "message": message}])
+    comment = mask_text(comment, ())
     digest = framed_sha256(source)
     try:
         async with services.database.write() as conn:

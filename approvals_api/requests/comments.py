@@ -6,12 +6,14 @@ from approvals_api.idempotency import KeyedChange, once
 from approvals_api.lookups import existing_request
 from approvals_api.paging import one_page
 from approvals_api.principal import Principal
+from approvals_api.requests.views import masks_of
+from approvals_api.runs.masks import Masks
 from approvals_api.services import Services
 from approvals_api.validation.text import require_storable
 from turngate.domain.errors import InvalidInputError
 from turngate.store.database import Connection
 from turngate.store.requests import comments
-from turngate.store.requests.comments import MAX_CHARS
+from turngate.store.requests.comments import MAX_CHARS, Comment
 from turngate.wire.requests import CommentView
 from turngate.wire.view import Page
 
@@ -34,10 +36,11 @@ async def comment(
     require_storable(text, "/text")
     async with services.database.read() as conn:
         request = await existing_request(conn, request_id)
+        masks = await masks_of(conn, request)
 
     async def add(conn: Connection) -> CommentView:
         added = await comments.add(conn, run_id=request.run_id, request_id=request.id, author=principal.name, text=text)
-        return CommentView.model_validate(added)
+        return _comment_view(added, masks)
 
     content = ("comment", request_id, text)
     change = KeyedChange(key=idempotency_key, content=content, answer=CommentView, act=add)
@@ -48,7 +51,12 @@ async def comment_page(
     conn: Connection, request_id: str, *, limit: int, after: tuple[str, str] | None = None
 ) -> Page[CommentView]:
     """Return one page of a request's comments, oldest first. Raises NotFoundError."""
-    await existing_request(conn, request_id)
+    request = await existing_request(conn, request_id)
     rows = await comments.of_request(conn, request_id, limit=limit + 1, after=after)
     listed, more = one_page(rows, limit)
-    return Page(items=[CommentView.model_validate(each) for each in listed], next_cursor=more)
+    masks = await masks_of(conn, request) if listed else Masks()
+    return Page(items=[_comment_view(each, masks) for each in listed], next_cursor=more)
+
+
+def _comment_view(comment: Comment, masks: Masks) -> CommentView:
+    return masks.view(CommentView.model_validate(comment), "text")

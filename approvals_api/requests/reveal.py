@@ -8,9 +8,11 @@ from approvals_api.requests.eligibility import require_eligible, starters
 from approvals_api.services import Services
 from turngate.domain.errors import ForbiddenError
 from turngate.domain.text.json_text import quote
+from turngate.domain.tools.results import Failure, ToolResult
 from turngate.domain.tools.secrets import credentials_of
+from turngate.domain.tools.tool import ToolManifest
 from turngate.store.events import events
-from turngate.store.runs import calls, messages, steps
+from turngate.store.runs import calls, executions, messages, steps
 from turngate.wire.requests import RevealedSecret, SecretPlace
 
 
@@ -42,17 +44,18 @@ async def reveal(services: Services, principal: Principal, request_id: str) -> l
         call = await calls.get(conn, request.run_id, request.tool_call_id)
         step = None if call is None else await steps.get(conn, request.run_id, call.step)
         message = None if step is None else await messages.get(conn, step.assistant_message_id)
+        execution = await executions.get(conn, request.run_id, request.tool_call_id)
     if principal.role != "admin":
         require_eligible(request, principal, others)
     secrets = [
         RevealedSecret(pointer=each.pointer, value=each.raw)
         for each in request.tool.masked_input(request.input).secrets
     ]
-    result = None if call is None else call.settled_result
+    output = "" if execution is None else execution.partial_output
     texts: dict[SecretPlace, frozenset[str]] = {
         "task": credentials_of(task.text),
         "words": frozenset() if message is None else credentials_of(message.text),
-        "result": frozenset() if result is None else request.tool.masked_result(result, frozenset())[1],
+        "result": credentials_of(output) | _in_result(request.tool, None if call is None else call.settled_result),
     }
     known = {each.value for each in secrets}
     for place, values in texts.items():
@@ -64,3 +67,11 @@ async def reveal(services: Services, principal: Principal, request_id: str) -> l
         async with services.database.write() as conn:
             await events.append(conn, request.run_id, [("request.revealed", payload)])
     return secrets
+
+
+def _in_result(tool: ToolManifest, result: ToolResult | None) -> frozenset[str]:
+    """Return the secrets in a call's result."""
+    if result is None:
+        return frozenset()
+    _masked, secrets = tool.masked_result(result, frozenset())
+    return secrets | credentials_of(result.reason) if isinstance(result, Failure) else secrets

@@ -49,14 +49,12 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
     request = await existing_request(conn, request_id)
     run = await existing_run(conn, request.run_id)
     call = await calls.get(conn, request.run_id, request.tool_call_id)
-    step = await steps.get(conn, request.run_id, call.step) if call else None
     execution = await executions.get(conn, request.run_id, request.tool_call_id)
     request_ids = [
         each.id for each in await requests.of_call(conn, request.run_id, request.tool_call_id, kind=request.kind)
     ]
     approved = await requests.of_request(conn, request_id) if request.quorum > 1 else []
-    head = step.assistant_message_id if step else run.head_message_id
-    path = await messages.path_to(conn, head)
+    path = await _path_of(conn, run, call)
     masks = await Masks.of_run(conn, run, path)
     call = None if call is None else masks.call(call)
     result = call.settled_result if call else None
@@ -92,6 +90,19 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         messages=message_views(path),
     )
     return detail.model_copy(update={"leads_to": consequences_of(detail)})
+
+
+async def masks_of(conn: Connection, request: Request) -> Masks:
+    """Return what hides the secrets that people may quote about a request. Raises NotFoundError."""
+    run = await existing_run(conn, request.run_id)
+    call = await calls.get(conn, request.run_id, request.tool_call_id)
+    return await Masks.of_run(conn, run, await _path_of(conn, run, call))
+
+
+async def _path_of(conn: Connection, run: runs.Run, call: Call | None) -> list[StoredMessage]:
+    """Return the conversation up to the response that has the call."""
+    step = await steps.get(conn, run.id, call.step) if call else None
+    return await messages.path_to(conn, step.assistant_message_id if step else run.head_message_id)
 
 
 async def _described(conn: Connection, request: Request) -> RequestItem:

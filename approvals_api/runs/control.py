@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from approvals_api.lookups import existing_run
 from approvals_api.principal import Principal
+from approvals_api.runs.masks import Masks
 from approvals_api.runs.ownership import own_run
 from approvals_api.services import Services
 from approvals_api.validation.text import require_storable
@@ -33,7 +34,7 @@ async def interrupt(services: Services, principal: Principal, run_id: str, *, re
     _check(principal, reason)
     async with services.database.read() as conn:
         await own_run(conn, principal, run_id)
-    return await stop(services, run_id, by=principal.name, reason=reason)
+    return await stop(services, run_id, by=principal.name, reason=Masks().text(reason))
 
 
 async def stop(services: Services, run_id: str, *, by: str, reason: str) -> Run:
@@ -53,6 +54,7 @@ async def pause(services: Services, principal: Principal, run_id: str, *, reason
     Raises as :func:`interrupt`.
     """
     _check(principal, reason)
+    reason = Masks().text(reason)
     async with services.database.write() as conn:
         await own_run(conn, principal, run_id)
         members = await _members(conn, run_id)

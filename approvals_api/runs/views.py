@@ -26,7 +26,7 @@ from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.runs import MessageView, ParentCall, RunDetail, RunSummary, WaitingMessage
 from turngate.wire.view import Page
 
-RUN_TEXTS: Final = ("task", "reason")
+RUN_TEXTS: Final = ("task", "reason", "pause_reason")
 """Of a run in a list: what a person or a program wrote into it."""
 
 

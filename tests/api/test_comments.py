@@ -11,6 +11,7 @@ from support.engine import until
 from support.store_app import Desk, desk_on
 
 from turngate.store.database import Database
+from turngate.store.events import events
 from turngate.store.requests import comments
 
 
@@ -108,3 +109,23 @@ async def test_no_model_reads_comments(api: Api) -> None:
     assert "between us" not in spoken.text
     async with api.stack.database.read() as conn:
         assert len(await comments.of_request(conn, request["id"], limit=9)) == 1
+
+
+async def test_credentials_in_what_people_write_are_masked(desk: Desk) -> None:
+    """In a comment, the reason of a pause, and that of changed rules: in the API, on the page and in the log."""
+    key = "ghp_" + "a1B2c3D4e5F6" * 3
+    run = await desk.run()
+    address = await desk.put(run)
+    ada = await desk.person("ada", "admin")
+    written = await ada.post(f"{address}/comments", json={"text": f"Try {key} first."})
+    assert (written.status_code, written.json()["text"]) == (201, "Try ⟦secret⟧ first.")
+    assert (await ada.post(f"/api/v1/runs/{run.id}/pause", json={"reason": f"not with {key}"})).is_success
+    rules = {"source": "", "comment": f"no {key}", "if_version": 0}
+    assert (await ada.put("/api/v1/policy", json=rules)).status_code == 200
+    surfaces = ("/comments", "", "/../../audit", "/../../policy", f"/../../runs/{run.id}")
+    read = [(await ada.get(f"{address}{each}")) for each in surfaces]
+    read += [await ada.get(each) for each in ("/requests/rq", f"/runs/{run.id}", "/audit", "/policy")]
+    assert [(each.status_code, str(each.url)) for each in read if key[8:] in each.text or each.status_code != 200] == []
+    assert "Try ⟦secret⟧ first." in read[0].text
+    async with desk.database.read() as conn:
+        assert key[8:] not in str([each.payload for each in await events.after(conn, 0)])

@@ -88,6 +88,12 @@ async def log_in(params: Login) -> Session:
     return Session(cookie=COOKIE, used=params.accounts[0].password.get_secret_value())
 
 
+@tool(effect="once", ask=True, secret=["/cookie"])
+async def renew() -> Session:
+    """Renew the session."""
+    return Session(cookie=COOKIE, used="nothing")
+
+
 LOGIN = {"accounts": [{"user": "ada", "password": PASSWORD}], "token": TOKEN, "pin": int(PIN)}
 
 
@@ -103,7 +109,9 @@ class Plans:
         self.seen.append(request)
         last = request.messages[-1]
         if last.role != "user":
-            return says(f"Logged in with {PASSWORD}: {TOKEN}.")
+            return says("Renewed." if request.messages[0].text == "renew" else f"Logged in with {PASSWORD}: {TOKEN}.")
+        if last.text == "renew":
+            return says("I renew it.", call("renew", "{}"))
         return says(f"I log in with {PASSWORD}.", call("log_in", json.dumps({**LOGIN, "note": last.text.split()[0]})))
 
     async def aclose(self) -> None:
@@ -118,7 +126,7 @@ def model() -> Plans:
 
 @pytest.fixture
 async def vault(client: Client, sqlite: Database, model: Plans) -> AsyncIterator[Api]:
-    async with stack(client, sqlite, log_in, model=model) as engine, api_on(engine, Gateway(client)) as api:
+    async with stack(client, sqlite, log_in, renew, model=model) as engine, api_on(engine, Gateway(client)) as api:
         yield api
 
 
@@ -306,6 +314,21 @@ async def test_i13_no_program_has_secrets_revealed(vault: Api) -> None:
         (403, "missing_scope"),
     ]
     assert "request.revealed" not in await types_of(vault, request)
+
+
+async def test_a_secret_in_the_result_alone_has_a_button_that_reveals_it(vault: Api, person: httpx.AsyncClient) -> None:
+    """Before the call ran there is nothing to reveal, and no button; afterwards one click shows what the result hides."""
+    started = await vault.start("renew")
+    request = await vault.request(started)
+    path = f"/requests/{request['id']}"
+    assert "Reveal the secrets" not in (await person.get(path)).text
+    assert (await vault.decide(request, "approve")).status_code == 200
+    await finished(vault, started)
+    page = (await person.get(path)).text
+    assert (COOKIE in page, "Reveal the secrets" in page) == (False, True)
+    (token,) = set(re.findall(r'name="csrf_token" value="([^"]+)"', page))
+    revealed = await person.post(f"{path}/reveal", data={"csrf_token": token})
+    assert [COOKIE in html.unescape(revealed.text), "in the result" in revealed.text] == [True, True]
 
 
 async def types_of(vault: Api, request: dict[str, Any]) -> list[str]:

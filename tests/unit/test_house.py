@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -84,10 +85,90 @@ def test_a_small_module_has_more_than_one_importer() -> None:
     assert small == set(SMALL)
 
 
-@pytest.mark.parametrize("exceptions", [CROWDED, SMALL])
+VIEWS_WITH_TEXTS = frozenset({
+    "ApprovalView", "CallView", "CommentView", "DecisionView", "EarlierApproval", "ExternalCallView", "LatestMessage",
+    "MessageView", "PastCall", "PrecedentCase", "RequestDetail", "RequestItem", "RunDetail", "RunSummary", "SiblingView",
+    "StepView", "WaitingMessage",
+})  # fmt: skip
+"""Views that say what a model, a tool or a person wrote about a run."""
+
+ROWS_WITH_TEXTS = frozenset({"calls", "comments", "executions", "messages", "queued_messages", "steps"})
+"""The store's modules whose rows say it."""
+STORE = "turngate.store"
+
+OF_MASKED_ROWS: dict[str, str] = {
+    "approvals_api/requests/precedents.py _sibling": "its caller masks the view",
+    "approvals_api/requests/views.py _latest_message": "its caller masks the messages",
+    "approvals_api/runs/explain.py _summary": "of a run's detail, which is masked",
+    "approvals_api/runs/plan.py _past_call": "its caller masks the calls",
+    "approvals_api/runs/step_views.py call_view": "its callers mask the calls",
+    "approvals_api/runs/step_views.py _step_view": "its caller masks the messages and calls",
+    "approvals_api/runs/views.py message_views": "its callers mask the messages",
+}
+"""Function that makes such views without `Masks` → why. What calls it uses `Masks`."""
+
+UNMASKED: dict[str, str] = {
+    "approvals_api/pages/conversation_routes.py _newest": "reads which message is the newest",
+    "approvals_api/pages/inbox_routes.py review_all": "reads which calls a step has",
+    "approvals_api/external_calls/views.py _view": "for the program that sent the call and runs it, and no one else",
+    "approvals_api/runs/explain.py _live": "of a run's detail, which is masked",
+    "approvals_api/runs/explain.py explained_end": "of a run's detail, which is masked",
+}
+"""The same, and what calls it doesn't either."""
+
+
+def test_views_of_calls_results_and_comments_are_made_through_masks() -> None:
+    """A function that makes such a view, or a page or endpoint that reads such rows, uses `Masks`."""
+    functions = [each for file in modules() if file.parts[0] == "approvals_api" for each in _functions(file)]
+    raw = {each.place for each in functions if each.names & VIEWS_WITH_TEXTS and not each.has_masks}
+    raw |= {each.place for each in functions if each.is_surface and each.reads_rows and not each.has_masks}
+    builders = [each for each in functions if each.place in OF_MASKED_ROWS]
+    callers = {each.place for each in functions if not each.has_masks and any(map(each.calls, builders))}
+    assert raw | callers == {*OF_MASKED_ROWS, *UNMASKED}
+
+
+@pytest.mark.parametrize("exceptions", [CROWDED, SMALL, OF_MASKED_ROWS, UNMASKED])
 def test_an_exception_has_a_reason(exceptions: dict[str, str]) -> None:
     """The next reader need not guess why it is in the list."""
     assert all(exceptions.values())
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function of the API. ``names``: what it calls, and the modules whose members it calls."""
+
+    file: Path
+    name: str
+    names: frozenset[str]
+    has_masks: bool
+    reads_rows: bool
+
+    @property
+    def place(self) -> str:
+        return f"{self.file.as_posix()} {self.name}"
+
+    @property
+    def is_surface(self) -> bool:
+        return bool({"v1", "pages"} & set(self.file.parts))
+
+    def calls(self, other: _Function) -> bool:
+        return other.name in self.names and (self.file == other.file or not other.name.startswith("_"))
+
+
+def _functions(file: Path) -> Iterator[_Function]:
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    stored = [each for each in tree.body if isinstance(each, ast.ImportFrom) and (each.module or "").startswith(STORE)]
+    rows = ROWS_WITH_TEXTS & {alias.name for each in stored for alias in each.names}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inside = list(ast.walk(node))
+            words = {each.id for each in inside if isinstance(each, ast.Name)}
+            words |= {each.arg for each in inside if isinstance(each, ast.arg)}
+            called = [each.func for each in inside if isinstance(each, ast.Call)]
+            members = [each for each in called if isinstance(each, ast.Attribute)]
+            names = {each.id for each in called if isinstance(each, ast.Name)} | {each.attr for each in members}
+            names |= {each.value.id for each in members if isinstance(each.value, ast.Name)}
+            yield _Function(file, node.name, frozenset(names), bool({"Masks", "masks"} & words), bool(rows & names))
 
 
 def _dotted(file: Path) -> str:
