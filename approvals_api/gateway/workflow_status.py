@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
-from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.enums.v1 import PendingActivityState, VersioningBehavior
+from temporalio.api.workflow.v1 import WorkflowExecutionVersioningInfo
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
+
+from approvals_api.gateway.task_queues import QueueLook, look_at_queue
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
 WAIT: Final = timedelta(seconds=2)
-POLL_LASTS: Final = timedelta(seconds=70)
-"""A worker's poll is held for up to a minute; the server remembers a poller for five, also one that was killed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +41,18 @@ class PendingActivity:
 class WorkflowLook:
     """A workflow at one moment. ``closed``: it has ended. ``gone``: Temporal has no such workflow. ``away``: no answer.
 
-    ``polled``: a worker polls its task queue; None: not known. ``untaken_since``: since when its next workflow task waits
-    for a worker; None: none waits.
+    ``build``: only its workers can take the next task; None: only workers without a build. ``pinned``: it began with that
+    build; else the build is the one that gets new runs. ``polled``: such a worker polls its task queue; None: not known.
+    ``others``: the builds that others poll with; None among them: workers without a build. ``untaken_since``: since when its
+    next workflow task waits for a worker; None: none waits.
     """
 
     state: Literal["running", "closed", "gone", "away"]
     task_queue: str = ""
+    build: str | None = None
+    pinned: bool = False
     polled: bool | None = None
+    others: frozenset[str | None] = frozenset()
     untaken_since: datetime | None = None
     activities: tuple[PendingActivity, ...] = ()
 
@@ -60,15 +64,18 @@ async def look_at(client: Client, run_id: str) -> WorkflowLook:
             description = await client.get_workflow_handle(run_id).describe(rpc_timeout=WAIT)
             if description.status is not WorkflowExecutionStatus.RUNNING:
                 return WorkflowLook(state="closed", task_queue=description.task_queue)
-            return _running(description, polled=await _is_polled(client, description.task_queue))
+            return _running(description, await look_at_queue(client, description.task_queue, wait=WAIT))
     except RPCError as error:
         return WorkflowLook(state="gone" if error.status is RPCStatusCode.NOT_FOUND else "away")
     except (RuntimeError, TimeoutError):  # a lazy client that cannot connect raises RuntimeError
         return WorkflowLook(state="away")
 
 
-def _running(description: WorkflowExecutionDescription, *, polled: bool) -> WorkflowLook:
+def _running(description: WorkflowExecutionDescription, queue: QueueLook) -> WorkflowLook:
     raw = description.raw_description
+    pinned_to = _pinned_build(raw.workflow_execution_info.versioning_info)
+    build = queue.current_build if pinned_to is None else pinned_to
+    polling = queue.builds(datetime.now(UTC))
     task = raw.pending_workflow_task if raw.HasField("pending_workflow_task") else None
     waits = task is not None and not task.HasField("started_time")
     pending = []
@@ -86,21 +93,22 @@ def _running(description: WorkflowExecutionDescription, *, polled: bool) -> Work
     return WorkflowLook(
         state="running",
         task_queue=description.task_queue,
-        polled=polled,
+        build=build,
+        pinned=pinned_to is not None,
+        polled=build in polling,
+        others=frozenset(polling - {build}),
         untaken_since=_instant(task.scheduled_time) if task is not None and waits else None,
         activities=tuple(pending),
     )
 
 
-async def _is_polled(client: Client, task_queue: str) -> bool:
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=task_queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    answer = await client.workflow_service.describe_task_queue(request, timeout=WAIT)
-    newest = max((_instant(each.last_access_time) for each in answer.pollers), default=None)
-    return newest is not None and datetime.now(UTC) - newest < POLL_LASTS
+def _pinned_build(versioning: WorkflowExecutionVersioningInfo) -> str | None:
+    """Return the build that the run stays with; an operator may have moved it there by Temporal's own tools."""
+    if versioning.versioning_override.HasField("pinned"):
+        return versioning.versioning_override.pinned.version.build_id
+    if versioning.behavior == VersioningBehavior.VERSIONING_BEHAVIOR_PINNED:
+        return versioning.deployment_version.build_id
+    return None
 
 
 def _instant(stamp: Timestamp) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -154,7 +155,7 @@ def for_stall(run: RunDetail, waits_for: WaitReason) -> NextAction | None:
             resume = f"turngate resume {run.id}"
             return NextAction(text="Resume it.", command=resume, href=f"/runs/{run.id}#act-title")
         case "no_worker":
-            return NextAction(text="Start a worker: the run then continues by itself.", command="turngate worker APP")
+            return _start_worker(waits_for)
         case "temporal_away":
             return NextAction(text="Start Temporal: the run then continues by itself.", command="turngate doctor")
         case "workflow_gone":
@@ -177,3 +178,13 @@ def for_stall(run: RunDetail, waits_for: WaitReason) -> NextAction | None:
             )
         case _:
             assert_never(waits_for.kind)
+
+
+def _start_worker(waits_for: WaitReason) -> NextAction:
+    build = waits_for.build
+    if build is None:
+        return NextAction(text="Start a worker: the run then continues by itself.", command="turngate worker APP")
+    text = f"Start a worker of build {build}, with the code of that release: the run then continues by itself."
+    if not waits_for.pinned:
+        text += " Or let workers without a build take new runs: `turngate builds --unset-current`."
+    return NextAction(text=text, command=f"turngate worker APP --build-id {shlex.quote(build)}")

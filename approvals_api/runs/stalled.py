@@ -88,11 +88,28 @@ def _untaken(look: WorkflowLook, now: datetime) -> Iterator[WaitReason]:
     if look.untaken_since is not None and (look.polled is False or now - look.untaken_since > TAKEN_WITHIN):
         waiting.append(look.untaken_since)
     if look.polled is False:
-        says = f"No worker polls the task queue {look.task_queue!r}."
-        yield WaitReason(kind="no_worker", says=says, since=_text(min(waiting, default=None)))
+        since = _text(min(waiting, default=None))
+        yield WaitReason(kind="no_worker", says=_unpolled(look), since=since, build=look.build, pinned=look.pinned)
     elif waiting:
         says = "No worker has taken its next task: all are busy, or the worker of its tool's queue is not running."
         yield WaitReason(kind="no_worker", says=says, since=_text(min(waiting)))
+
+
+def _unpolled(look: WorkflowLook) -> str:
+    """Say which worker is missing, and why the others that poll don't help."""
+    queue = f"the task queue {look.task_queue!r}"
+    if not look.others:
+        return f"No worker polls {queue}." if look.build is None else f"No worker of build {look.build} polls {queue}."
+    those = " and ".join(f"of build {each}" for each in sorted(each for each in look.others if each is not None))
+    if None in look.others:
+        those = f"{those} and without a build" if those else "without a build"
+    if look.pinned:
+        why = f"It began with build {look.build}, and no worker of that build polls {queue}."
+        return f"{why} Workers {those} can't continue it."
+    if look.build is None:
+        why = f"No build is current, and no worker without a build polls {queue}."
+        return f"{why} Workers {those} get it after `turngate builds --set-current BUILD`."
+    return f"Build {look.build} gets new runs, and no worker of that build polls {queue}. Workers {those} get none."
 
 
 def _in_queue(activity: PendingActivity) -> bool:

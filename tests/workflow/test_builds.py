@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,11 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.common import WorkflowIDReusePolicy
 
 import worker as composition
+from approvals_api.gateway import task_queues
 from approvals_api.gateway.client import Gateway
+from approvals_api.runs import explain
 from turngate.cli.commands.serve import builds, replay_check
+from turngate.cli.parts.worker import new_runs_note
 from turngate.domain.contract import AgentTurnInput, RunLimits
 from turngate.domain.errors import NotFoundError
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
@@ -194,6 +198,61 @@ async def test_without_builds_changed_code_holds_up_a_waiting_run(
             await until(refused, "refusal of the changed code")
             await engine.workflow(run).terminate()
         assert bench.paid == []
+
+
+async def test_a_build_without_workers_is_named_as_what_its_runs_wait_for(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of that build needs its workers back; a new run is also taken by a worker without a build, once none is current."""
+    async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
+        engine = those.engine
+        async with those.worker("1"):
+            old = await engine.start()
+            await engine.request(old)
+            await engine.idle(old)
+        new = await engine.start()
+        with monkeypatch.context() as patch:
+            patch.setattr(task_queues, "POLL_LASTS", timedelta())  # the server remembers workers that are gone
+            explained = await explain.explain(engine.services, old.id)
+            assert explained.cause == f"No worker of build 1 polls the task queue '{engine.task_queue}'."
+            assert [(each.build, each.pinned) for each in explained.waits_for[:1]] == [("1", True)]
+            assert [each.command for each in explained.actions[:1]] == ["turngate worker APP --build-id 1"]
+            explained = await explain.explain(engine.services, new.id)
+            assert [(each.build, each.pinned) for each in explained.waits_for] == [("1", False)]
+            assert "`turngate builds --unset-current`" in explained.actions[0].text
+        await builds.make_current(client, those.name, None)
+        async with those.worker():
+            assert await answered(engine, new) == "completed"
+            assert await those.open_runs() == {"1": (False, 1)}
+            look = await engine.services.gateway.look(old.id)
+            assert (look.build, None in look.others) == ("1", True)
+        await builds.make_current(client, "never-there", None)
+
+
+async def test_a_worker_says_at_its_start_whether_it_gets_new_runs(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would wait forever without a word while another build is current."""
+    async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
+
+        async def says(own: str | None) -> str | None:
+            return await new_runs_note(client, those.engine.task_queue, deployment(those.name, own))
+
+        assert await says(None) is None
+        assert await says("2") == (
+            "its build is 2, and no build is current: it gets new runs after `turngate builds --set-current 2`"
+        )
+        async with those.worker("1"):
+            note = await says(None)
+            assert note is not None
+            assert "this worker gets no new runs: build 1 is current, and this worker has no build" in note
+            assert "`turngate builds --unset-current`" in note
+            assert await says("1") == "its build 1 is current: it gets new runs"
+            assert await says("2") == (
+                "its build is 2, and build 1 is current: it gets new runs after `turngate builds --set-current 2`"
+            )
+        refused = await Client.connect("127.0.0.1:1", lazy=True)
+        assert await new_runs_note(refused, "any", None) is None
 
 
 @pytest.mark.exhaustive

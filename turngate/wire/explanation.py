@@ -29,7 +29,8 @@ class WaitReason(View):
     """One reason why a live run waits. ``says``: the reason in a sentence. ``since``: None if unknown.
 
     ``until``: the end of a timer, or when a request expires. ``request_id``: the request that waits for a person;
-    ``tool_call_id``: the open call; ``child_run_id``: the sub-agent's run that answers it.
+    ``tool_call_id``: the open call; ``child_run_id``: the sub-agent's run that answers it. ``build``: only a worker of this
+    build can continue the run, and none is there. ``pinned``: it began with that build; else the build gets new runs.
     """
 
     __qualname__ = "Standstill"  # the component's name in the OpenAPI document
@@ -42,6 +43,8 @@ class WaitReason(View):
     request_id: str | None = None
     tool_call_id: str | None = None
     child_run_id: str | None = None
+    build: str | None = None
+    pinned: bool = False
 
 
 class StuckRun(View):

@@ -60,6 +60,21 @@ def looked(
     return WorkflowLook(state="running", task_queue="q", polled=True, activities=(doing,))
 
 
+def unpolled(**more: Any) -> WorkflowLook:
+    return WorkflowLook(state="running", task_queue="q", polled=False, untaken_since=LONG_AGO, **more)
+
+
+OF_BUILD = (
+    "It began with build 1, and no worker of that build polls the task queue 'q'. Workers of build 2 and "
+    "without a build can't continue it."
+)
+OF_NEW = (
+    "Build 2 gets new runs, and no worker of that build polls the task queue 'q'. Workers without a build get none."
+)
+OF_NONE = (
+    "No build is current, and no worker without a build polls the task queue 'q'. Workers of build 1 and "
+    "of build 2 get it after `turngate builds --set-current BUILD`."
+)
 ANSWERED = "pay waits for a person's answer."
 NOT_TAKEN = "No worker has taken its next task: all are busy, or the worker of its tool's queue is not running."
 GONE = "Temporal has no workflow of this run, but the run is live in the store: it can't continue by itself."
@@ -103,6 +118,21 @@ CASES: dict[str, tuple[RunSummary, list[CallView], list[ListedRequest], Workflow
     "workflow task not taken up": (
         run(), [], [], WorkflowLook(state="running", task_queue="q", polled=True, untaken_since=LONG_AGO),
         [("no_worker", NOT_TAKEN)],
+    ),
+    "pinned to a build whose workers are gone": (
+        run(), [], [], unpolled(build="1", pinned=True, others=frozenset({"2", None})),
+        [("no_worker", OF_BUILD)],
+    ),
+    "new, and the current build's workers are gone": (
+        run(), [], [], unpolled(build="2", others=frozenset({None})),
+        [("no_worker", OF_NEW)],
+    ),
+    "new, and no build is current": (
+        run(), [], [], unpolled(others=frozenset({"1", "2"})),
+        [("no_worker", OF_NONE)],
+    ),
+    "of a build, and no worker at all": (
+        run(), [], [], unpolled(build="1", pinned=True), [("no_worker", "No worker of build 1 polls the task queue 'q'.")],
     ),
     "no worker, though a person is asked": (
         run(), [open_call()], [request()], WorkflowLook(state="running", task_queue="q", polled=False),

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Final
 
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 from temporalio.worker import WorkerDeploymentConfig
 
-from turngate.cli import builders_app
+from approvals_api.gateway.task_queues import look_at_queue
+from turngate.cli import builders_app, terminal
 from turngate.cli.builders_app import build_models
 from turngate.cli.parts.confinement import confine_tools, workspaces_of
 from turngate.cli.parts.stop import bounded
@@ -28,6 +32,7 @@ from worker import WorkerOptions, build_engine, build_worker
 
 logger = logging.getLogger(__name__)
 
+ASK_WAIT: Final = timedelta(seconds=3)
 WORKER_STOP_SECONDS: Final = 6.0
 """The worker gives running activities 5 s (worker.py). It needs a little more to sign off."""
 
@@ -65,6 +70,8 @@ async def serving_worker(
         await agents.publish_model_names(
             conn, models.profiles, models.providers, task_queue=settings.task_queue, declared=declared
         )
+    if (new_runs := await new_runs_note(client, settings.task_queue, deployment)) is not None:
+        terminal.note(new_runs)
     task = asyncio.create_task(worker.run(), name="worker")
     try:
         async with LoopWatch("the worker", file=settings.health_file):
@@ -73,6 +80,27 @@ async def serving_worker(
         if not task.done():
             await bounded(worker.shutdown(), WORKER_STOP_SECONDS, "the worker did not stop")
         await models.aclose()
+
+
+async def new_runs_note(client: Client, task_queue: str, deployment: WorkerDeploymentConfig | None) -> str | None:
+    """Return what a worker must say about new runs; None: it gets them, as one expects, or Temporal doesn't say."""
+    try:
+        current = (await look_at_queue(client, task_queue, wait=ASK_WAIT)).current_build
+    except (RPCError, RuntimeError):
+        return None
+    if deployment is None:
+        if current is None:
+            return None
+        return (
+            f"this worker gets no new runs: build {current} is current, and this worker has no build. Start it with "
+            f"--build-id {shlex.quote(current)} if it has the code of that build, or give new runs to workers without a "
+            "build: `turngate builds --unset-current`"
+        )
+    own = deployment.version.build_id
+    if current == own:
+        return f"its build {own} is current: it gets new runs"
+    others = "no build is current" if current is None else f"build {current} is current"
+    return f"its build is {own}, and {others}: it gets new runs after `turngate builds --set-current {own}`"
 
 
 def _warn_of_models(app: LoadedApp, models: Models) -> None:

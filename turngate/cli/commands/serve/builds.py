@@ -22,7 +22,7 @@ from turngate.cli import terminal
 from turngate.cli.commands.serve.replay_check import OPEN
 from turngate.cli.options import DataDir
 from turngate.cli.temporal_link import find_address
-from turngate.domain.errors import ConflictError, NotFoundError, TurngateError, UnavailableError
+from turngate.domain.errors import ConfigurationError, ConflictError, NotFoundError, TurngateError, UnavailableError
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.temporal_client import connect
 
@@ -65,14 +65,14 @@ async def known(client: Client, deployment_name: str) -> list[Build]:
 async def make_current(
     client: Client,
     deployment_name: str,
-    build_id: str,
+    build_id: str | None,
     *,
     wait_seconds: float = WAIT_SECONDS,
     notify: Callable[[str], None] | None = None,
 ) -> None:
     """Let new runs go to workers of this build, and wait for the first of them to start. Safe to repeat.
 
-    ``notify`` is called once when there is a wait.
+    ``build_id`` None: to workers without a build, as before the first build. ``notify`` is called once when there is a wait.
 
     Raises:
         NotFoundError: no worker of the build started within ``wait_seconds``.
@@ -81,7 +81,7 @@ async def make_current(
         UnavailableError: Temporal is away.
     """
     wanted = SetWorkerDeploymentCurrentVersionRequest(
-        namespace=client.namespace, deployment_name=deployment_name, build_id=build_id, identity=client.identity
+        namespace=client.namespace, deployment_name=deployment_name, build_id=build_id or "", identity=client.identity
     )
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_seconds
@@ -89,7 +89,9 @@ async def make_current(
         try:
             await client.workflow_service.set_worker_deployment_current_version(wanted)
         except RPCError as error:
-            if error.status not in NOT_YET or loop.time() > deadline:
+            if build_id is None and error.status is RPCStatusCode.NOT_FOUND:
+                return  # no worker ever had a build
+            if build_id is None or error.status not in NOT_YET or loop.time() > deadline:
                 raise _refused(error, build_id) from error
             if notify is not None:
                 notify(f"waiting up to {wait_seconds:g} s for a worker of build {build_id} …")
@@ -104,7 +106,9 @@ async def _open_runs(client: Client, deployment_name: str, build_id: str) -> int
     return (await client.count_workflows(query)).count
 
 
-def _refused(error: RPCError, build_id: str) -> TurngateError:
+def _refused(error: RPCError, build_id: str | None) -> TurngateError:
+    if build_id is None:
+        return UnavailableError(f"Temporal could not give new runs to workers without a build: {error.message}")
     if error.status is RPCStatusCode.NOT_FOUND:
         return NotFoundError(
             f"no worker of build {build_id} has started yet: start `turngate worker --build-id {build_id}` first"
@@ -123,6 +127,13 @@ def builds(
             help="From now on, new runs go to workers of this build, and so do open runs that have no build yet.",
         ),
     ] = None,
+    unset_current: Annotated[
+        bool,
+        typer.Option(
+            "--unset-current",
+            help="From now on, new runs go to workers without a build. Runs that a build began stay with it.",
+        ),
+    ] = False,
     data_dir: DataDir = None,
 ) -> None:
     """List the workers' builds and their open runs, or choose the build for new runs.
@@ -130,13 +141,18 @@ def builds(
     A worker has a build if it was started with `turngate worker --build-id`. A run stays with the build that began it until it
     continues as new, which long runs do. You can stop the workers of a build that is not current and has no open runs.
     """
-    asyncio.run(list_builds(load_settings(data_dir=data_dir), set_current))
+    if unset_current and set_current is not None:
+        raise ConfigurationError("choose either --set-current BUILD or --unset-current")
+    asyncio.run(list_builds(load_settings(data_dir=data_dir), set_current, unset=unset_current))
 
 
-async def list_builds(settings: Settings, chosen: str | None) -> None:
-    """Make the ``chosen`` build the current one, if any, then list all. Raises as :func:`known` and :func:`make_current` do."""
+async def list_builds(settings: Settings, chosen: str | None, *, unset: bool = False) -> None:
+    """Make the ``chosen`` build the current one, if any, then list all. Raises as :func:`known` and :func:`make_current` do.
+
+    ``unset``: make none the current one.
+    """
     client = await connect(settings, find_address(settings))
-    if chosen is not None:
+    if chosen is not None or unset:
         await make_current(client, settings.deployment_name, chosen, notify=terminal.note)
     builds = await known(client, settings.deployment_name)
     terminal.table(

@@ -91,9 +91,6 @@ def serve_worker(settings: Settings, target: str) -> None:
                     terminal.note(
                         "its runs work in no directory: TURNGATE_WORKSPACES, for the worker and the API, lists some"
                     )
-                if settings.build_id is not None:
-                    command = f"turngate builds --set-current {settings.build_id}"
-                    terminal.note(f"its build is {settings.build_id}, which gets new runs after `{command}`")
                 stop.running()
                 await until_stopped(stop.requested, [task])
         terminal.note("worker stopped")
