@@ -15,6 +15,7 @@ from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.pages.fork_forms import by_control, key_of, text_of, word_of
 from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.pictures import family as family_tree
 from approvals_api.pages.pictures import timeline as pictures
 from approvals_api.pages.pictures import tree
 from approvals_api.pages.pictures.drawing import lasted, moment
@@ -28,6 +29,7 @@ from approvals_api.runs import views as run_views
 from approvals_api.runs.compare import compare
 from approvals_api.runs.control import interrupt, pause, resume
 from approvals_api.runs.explain import explained_end
+from approvals_api.runs.family import Member, family_of
 from approvals_api.runs.results import StoredResult, whole_result
 from approvals_api.runs.switch_model import offered_models, switch_model
 from approvals_api.runs.timeline import RecordedRun, recorded_run, timeline_of
@@ -187,6 +189,7 @@ async def _show_run(
         )
         lines = await progress.newest_of_executing(conn, run_id, limit=PROGRESS_LINES)
         around = await context_of(conn, run)
+        family = await family_of(conn, run_id)
         models = [] if run.status == "completed" else await offered_models(conn)
         recorded = None if run.ended_at is None else await recorded_run(conn, run_id, frame.now)
     # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
@@ -204,7 +207,9 @@ async def _show_run(
         error=error,
         errors=by_control(error),
         key=key_of(typed, error),
-        state=_run_state(run, around),
+        family=family,
+        family_tree=family_tree,
+        state=_run_state(run, around, family),
     )
 
 
@@ -214,7 +219,7 @@ def _draw_run(recorded: RecordedRun | None, **context: Any) -> HTMLResponse:
     return render("run.html", picture=picture, **context)
 
 
-def _run_state(run: RunDetail, around: RunContext) -> str:
+def _run_state(run: RunDetail, around: RunContext, family: Sequence[Member]) -> str:
     """Return a text that differs whenever the page would."""
     calls = [
         f"{call.tool_call_id} {call.execution} {call.attempts} {call.settled_at} {[each.status for each in call.requests]}"
@@ -224,7 +229,8 @@ def _run_state(run: RunDetail, around: RunContext) -> str:
     waiting = [message.id for message in run.waiting_messages]
     facts = run.status, run.paused_at or "", run.agent, run.model, run.model_chosen_by or "", run.fell_back_from or ""
     closed = [f"{step.closed_at} {step.nudge is None}" for step in run.steps]
-    return framed_sha256(*facts, *closed, *calls, *waiting, around.state)[:16]
+    forks = [f"{each.run.id} {each.run.status}" for each in family]
+    return framed_sha256(*facts, *closed, *calls, *waiting, *forks, around.state)[:16]
 
 
 def _list_state(items: list[RunSummary]) -> str:

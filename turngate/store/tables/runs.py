@@ -127,6 +127,13 @@ runs = Table(
     ),
     Index("ix_runs_created_at_id", "created_at", "id"),
     Index("ix_runs_parent_run_id", "parent_run_id"),
+    Index(
+        "ix_runs_forked_from_run_id",
+        "forked_from_run_id",
+        "created_at",
+        sqlite_where=text("forked_from_run_id IS NOT NULL"),
+        postgresql_where=text("forked_from_run_id IS NOT NULL"),
+    ),
     Index("ix_runs_schedule_id", "schedule_id"),
 )
 

@@ -1,0 +1,77 @@
+"""The family of a run, as a tree: who forked, retried or dry-ran what, after which step, and how each ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from approvals_api.lookups import existing_run
+from approvals_api.runs.masks import Masks
+from approvals_api.runs.views import RUN_TEXTS, run_summary
+from turngate.store.database import Connection
+from turngate.store.runs import families
+from turngate.store.runs.families import Family
+from turngate.store.runs.runs import Run
+from turngate.wire.runs import RunSummary
+
+How = Literal["started", "forked", "retried", "dry run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A run in its family's tree. ``level``: how many runs are above it there. ``left_out``: forks of it that are not there.
+
+    ``how``: it came to be. ``here``: its page is the one that has the tree.
+    """
+
+    run: RunSummary
+    level: int
+    how: How
+    here: bool
+    left_out: int = 0
+
+    @property
+    def came(self) -> str:
+        """Who made it how, after which step. It contains a person's name: escape it before you show it."""
+        words = "dry run" if self.how == "dry run" else self.how
+        step = self.run.forked_from_step
+        after = "" if self.how == "started" or step is None else f" after step {step}"
+        return f"{words} by {self.run.started_by}{after}"
+
+
+async def family_of(conn: Connection, run_id: str) -> list[Member]:
+    """Return the tree, each run before its forks; empty: the run has no fork and is none. Raises NotFoundError."""
+    family = await families.family_of(conn, await existing_run(conn, run_id))
+    if not family.runs:
+        return []
+    masks = await Masks.of(conn, [run.id for run in family.runs])
+    return list(_members(family, masks, run_id))
+
+
+def _members(family: Family, masks: Masks, here: str) -> Iterator[Member]:
+    by_id = {run.id: run for run in family.runs}
+    forks: dict[str, list[Run]] = {run.id: [] for run in family.runs}
+    for run in family.runs:
+        if run.forked_from_run_id in forks:
+            forks[run.forked_from_run_id].append(run)
+    rest = [(family.runs[0], 0)]
+    while rest:
+        run, level = rest.pop()
+        below = sorted(forks[run.id], key=lambda each: (each.forked_from_step or 0, each.created_at), reverse=True)
+        rest.extend((each, level + 1) for each in below)
+        yield Member(
+            run=masks.view(run_summary(run), *RUN_TEXTS),
+            level=level,
+            how=_how(run, by_id.get(run.forked_from_run_id or "")),
+            here=run.id == here,
+            left_out=family.forks.get(run.id, 0) - len(below),
+        )
+
+
+def _how(run: Run, origin: Run | None) -> How:
+    if run.is_dry:
+        return "dry run"
+    if run.forked_from_run_id is None:
+        return "started"
+    return "retried" if origin is not None and origin.conversation_id == run.conversation_id else "forked"
