@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 import time
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -50,6 +51,12 @@ class Gateway:
         self._answered_at = float("-inf")
         self.recovery = WorkflowRecovery(client)
         self.schedules = TemporalSchedules(client)
+
+    @property
+    def place(self) -> str:
+        """Return the options with which Temporal's own commands find this server and namespace."""
+        address, namespace = self._client.service_client.config.target_host, self._client.namespace
+        return f"--address {shlex.quote(address)} --namespace {shlex.quote(namespace)}"
 
     async def ready(self, within: timedelta = READY_WAIT) -> bool:
         """Tell whether Temporal answers in time, or has answered within the last second.

@@ -184,9 +184,7 @@ async def _show_run(
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         run = await run_views.run_detail(conn, run_id)
-        explanation = (
-            await explained_end(conn, run, services.settings.temporal_pages) if run.status == "failed" else None
-        )
+        explanation = await explained_end(services, conn, run) if run.status == "failed" else None
         lines = await progress.newest_of_executing(conn, run_id, limit=PROGRESS_LINES)
         around = await context_of(conn, run)
         family = await family_of(conn, run_id)

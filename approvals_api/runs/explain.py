@@ -37,7 +37,7 @@ async def explain(services: Services, run_id: str) -> Explanation:
     async with services.database.read() as conn:
         run = await run_views.run_detail(conn, run_id)
         if run.ended_at is not None:
-            return await explained_end(conn, run, services.settings.temporal_pages)
+            return await explained_end(services, conn, run)
         attempts = await _attempts(conn, run)
         fallbacks = await fallbacks_of(conn, run_id)
         pending = await requests.page(conn, InboxFilter(run_id=run_id), limit=PENDING_SHOWN)
@@ -47,17 +47,17 @@ async def explain(services: Services, run_id: str) -> Explanation:
         async with services.database.read() as conn:  # it may have ended between the two reads
             run = await run_views.run_detail(conn, run_id)
             if run.ended_at is not None:
-                return await explained_end(conn, run, services.settings.temporal_pages)
+                return await explained_end(services, conn, run)
     newest = run.steps[-1].calls if run.steps else []
     waits_for = find_stall(run, newest, {each.tool_call_id: each for each in pending}, look, now=now())
     explained = _live(run, waits_for, attempts, services.settings.temporal_pages)
     return explained.model_copy(update={"model_fallbacks": fallbacks})
 
 
-async def explained_end(conn: Connection, run: RunDetail, temporal_pages: str | None) -> Explanation:
+async def explained_end(services: Services, conn: Connection, run: RunDetail) -> Explanation:
     """Return the explanation of a run that has ended, whose calls and steps were read on the same connection."""
-    page = _page(run, temporal_pages)
-    remedies = Remedies(run=run, temporal_url=page)
+    page = _page(run, services.settings.temporal_pages)
+    remedies = Remedies(run=run, temporal_url=page, temporal=services.gateway.place)
     failure: FailureClass | None = None
     match run.status:
         case "failed":

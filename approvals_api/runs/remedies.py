@@ -47,10 +47,11 @@ PLAIN: Final[dict[Remedy, NextAction]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Remedies:
-    """The remedies of one run that ended."""
+    """The remedies of one run that ended. ``temporal``: the options that lead Temporal's own commands to its server."""
 
     run: RunDetail
     temporal_url: str | None
+    temporal: str
 
     def actions(self, remedies: tuple[Remedy, ...]) -> list[NextAction]:
         """Return the action of each for this run, in order; those that don't apply are left out."""
@@ -73,7 +74,9 @@ class Remedies:
                 return self._other_model()
             case "start_again":
                 again = "Start the task again as a new run, in a new conversation."
-                return NextAction(text=again, command=f'turngate run --agent {self.run.agent} "…"', href="/runs/new")
+                return NextAction(
+                    text=again, command=f'turngate run --agent {shlex.quote(self.run.agent)} "…"', href="/runs/new"
+                )
             case "raise_limit":
                 limit = _LIMITS.get(self.run.error_class, "…")
                 return NextAction(
@@ -82,7 +85,7 @@ class Remedies:
             case "read_log":
                 return NextAction(
                     text="Read the worker's log of that time. Temporal has the error with its traceback.",
-                    command=f"temporal workflow show --workflow-id {self.run.id}",
+                    command=f"temporal workflow show --workflow-id {self.run.id} {self.temporal}",
                     href=self.temporal_url,
                 )
             case _:
@@ -111,9 +114,10 @@ class Remedies:
                 command=f"turngate explain {run.parent.run_id}",
                 href=f"/runs/{run.parent.run_id}",
             )
+        agent, conversation = shlex.quote(run.agent), shlex.quote(run.conversation_id)
         return NextAction(
             text="Send a message to continue the conversation: every open call was closed.",
-            command=f'turngate run --agent {run.agent} --conversation {run.conversation_id} "…"',
+            command=f'turngate run --agent {agent} --conversation {conversation} "…"',
             href=f"/runs/{run.id}#act-title",
         )
 
@@ -129,10 +133,14 @@ class Remedies:
         )
 
     def _other_model(self) -> NextAction:
+        if self._retry() is not None:
+            start = f"turngate retry {self.run.id}"
+            return NextAction(
+                text="Continue where the run ended, with another model.", command=f"{start} --model PROVIDER:NAME"
+            )
         step = self.last_closed
-        start = (
-            f"turngate run --agent {self.run.agent}" if step is None else f"turngate fork {self.run.id} --step {step}"
-        )
+        agent = f"--agent {shlex.quote(self.run.agent)}"
+        start = f"turngate run {agent}" if step is None else f"turngate fork {self.run.id} --step {step}"
         return NextAction(text="Continue with another model.", command=f'{start} --model PROVIDER:NAME "…"')
 
 
@@ -141,9 +149,8 @@ def for_stall(run: RunDetail, waits_for: WaitReason) -> NextAction | None:
     match waits_for.kind:
         case "person":
             request = waits_for.request_id
-            return NextAction(
-                text="Decide the request.", command=f"turngate decide {request} DECISION", href=f"/requests/{request}"
-            )
+            text = "Read the request and decide it. The command prints the commands that decide it, too."
+            return NextAction(text=text, command=f"turngate show {request}", href=f"/requests/{request}")
         case "sub_agent":
             child = waits_for.child_run_id
             return NextAction(

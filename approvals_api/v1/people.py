@@ -100,7 +100,7 @@ async def issue_token(body: NewTokenBody, services: ServicesDep, principal: Admi
     if body.user is not None and (principal.machine or name_key(body.user) != name_key(principal.name)):
         raise ForbiddenError(
             f"a token bound to {body.user!r} would decide in that name: only {body.user!r} can create it here, or the "
-            "administrator of this Turngate with `turngate token NAME --user USER`",
+            "administrator of this Turngate with `turngate token NAME --user USER --scope SCOPE`",
             code="not_yourself",
         )
     expires_at = None if body.expires_in_seconds is None else now() + timedelta(seconds=body.expires_in_seconds)

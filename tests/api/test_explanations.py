@@ -159,14 +159,14 @@ MODEL = f"{DOCTOR} --probe"
 EXPECTED = {
     "unreachable": Expected(
         "model_unreachable", "unreachable", 1, [], "could not be reached",
-        [MODEL, RETRY, SAY, "turngate run --agent agent --model"],
+        [MODEL, RETRY, SAY, f"{RETRY} --model"],
     ),
     "refused": Expected(
         "model_refused", "authentication", 2, [1], "refused the key", [MODEL, RETRY, SAY, f"{FORK} RUN --step 1"]
     ),
     "malformed": Expected(
         "malformed_output", "malformed", 2, [1, 2], "nothing could be run from",
-        [f"{FORK} RUN --step 2", f"{FORK} RUN --step 2 --model", RETRY, SAY, None],
+        [f"{FORK} RUN --step 2", f"{RETRY} --model", RETRY, SAY, None],
     ),
     "step_cap": Expected("budget", "step_cap", 2, [1, 2], "used up the steps", [RETRY, SAY, None, f"{FORK} RUN --step 2"]),
     "tool_raised": Expected(

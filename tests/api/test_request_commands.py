@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -128,3 +129,34 @@ async def test_an_approval_is_withdrawn(turngate: Turngate, sqlite: Database) ->
     printed = await turngate("decide", "rq_two", "withdraw")
     assert "rq_two no longer has your approval" in printed.stdout
     assert await approvals() == 0
+
+
+async def test_show_prints_the_commands_that_decide_it(turngate: Turngate, sqlite: Database) -> None:
+    """An approval, a question and an outcome each get theirs, and each works as it is printed; a decided one has none."""
+    question = json.loads(MANIFEST) | {
+        "kind": "interaction",
+        "success": {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]},
+    }
+    async with sqlite.write() as conn:
+        run = await runs.get(conn, "run_1")
+        assert run is not None
+        which = request_row(run, "rq_which", kind="question", manifest=json.dumps(question))
+        lost = [request_row(run, f"rq_lost_{number}", kind="outcome", manifest=MANIFEST) for number in range(3)]
+        await requests.insert_all(conn, [which, *lost])
+    offered = {
+        "rq_0": ["approve", 'reject --message "…"'],
+        "rq_which": ['respond --args \'{"answer": "…"}\'', 'reject --message "…"'],
+        "rq_lost_0": [f"respond --outcome {each}" for each in ("happened", "did_not_happen", "tell_model")],
+    }
+    for request, endings in offered.items():
+        printed = (await turngate("show", request)).stderr.splitlines()
+        assert [line.strip() for line in printed] == [f"turngate decide {request} {ending}" for ending in endings]
+    for command in [
+        "turngate decide rq_0 approve",
+        'turngate decide rq_1 reject --message "…"',
+        'turngate decide rq_which respond --args \'{"answer": "…"}\'',
+        *(f"turngate decide rq_lost_{number} {ending}" for number, ending in enumerate(offered["rq_lost_0"])),
+    ]:
+        answer = await turngate(*shlex.split(command)[1:])
+        assert answer.exit_code == 0, answer.output
+    assert (await turngate("show", "rq_0")).stderr == ""

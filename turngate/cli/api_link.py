@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -38,8 +40,13 @@ class ApiLink:
     @property
     def options(self) -> str:
         """Return the options with which another command finds the same API, with a space before them; often empty."""
-        data_dir = f" --data-dir {self.data_dir}" if self.data_dir_is_option else ""
-        return f"{data_dir} --url {self.url}" if self.url_is_option else data_dir
+        return self.options_among({"--data-dir", "--url"})
+
+    def options_among(self, accepted: Collection[str]) -> str:
+        """Return those of the options that a command accepts which doesn't have both."""
+        data_dir = f" --data-dir {shlex.quote(str(self.data_dir))}" if self.data_dir_is_option else ""
+        url = f" --url {shlex.quote(self.url)}" if self.url_is_option else ""
+        return (data_dir if "--data-dir" in accepted else "") + (url if "--url" in accepted else "")
 
 
 def find_api(data_dir: Path | None = None, url: str | None = None) -> ApiLink:
@@ -60,7 +67,7 @@ def find_api(data_dir: Path | None = None, url: str | None = None) -> ApiLink:
         )
     if token is None:
         raise ConfigurationError(
-            f"there is no token for {address}: set TURNGATE_TOKEN to one from `turngate token NAME --scope …`"
+            f"there is no token for {address}: set TURNGATE_TOKEN to one from `turngate token NAME --scope SCOPE`"
         )
     return ApiLink(
         url=address,

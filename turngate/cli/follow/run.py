@@ -230,7 +230,7 @@ class Follower:
         terminal.line(started.id)
         if self.output == Output.STORY:
             link = self.link
-            terminal.note(f"follow it: turngate watch{link.options} {started.id}, or {link.url}/runs/{started.id}")
+            terminal.note(f"follow it: `turngate watch{link.options} {started.id}`, or {link.url}/runs/{started.id}")
 
     def follow(self, run_id: str) -> NoReturn:
         """Follow the run and exit as it ended. Ctrl-C leaves the run running. Always raises typer.Exit."""

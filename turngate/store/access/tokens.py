@@ -173,7 +173,7 @@ async def _owner(conn: Connection, owner: str, granted: frozenset[Scope]) -> str
     if beyond:
         raise ForbiddenError(
             f"{user.name} is {user.role}, so their token cannot have {beyond[0]}: "
-            f"leave it out, or change the role with `turngate user role {user.name}`",
+            f"leave it out, or change the role with `turngate user role {user.name} ROLE`",
             code="beyond_role",
         )
     return user.name

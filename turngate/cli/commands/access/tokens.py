@@ -34,7 +34,7 @@ class ScopeChoice(StrEnum):
 
 
 class _Tokens(TyperGroup):
-    """``turngate token NAME …`` is short for ``turngate token add NAME …``."""
+    """``turngate token NAME --scope SCOPE`` is short for ``turngate token add NAME --scope SCOPE``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer's base class takes its own, private Context
         """Insert ``add`` when the first word is no command."""
@@ -87,7 +87,7 @@ def token_add(
     ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Make an API token and print it, this once. `turngate token NAME --scope …` does the same.
+    """Make an API token and print it, this once. `turngate token NAME --scope SCOPE` does the same.
 
     Programs send it as `Authorization: Bearer TOKEN`. Turngate's own commands read it from TURNGATE_TOKEN.
     """

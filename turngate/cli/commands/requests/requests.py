@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import Annotated, Final, assert_never, cast
 
 import typer
 from pydantic import JsonValue
@@ -16,7 +17,7 @@ from pydantic import JsonValue
 from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.errors import EXIT_WENT_WRONG
-from turngate.cli.follow.request import RISK_STYLE, show_request
+from turngate.cli.follow.request import RISK_STYLE, answer_json, show_request
 from turngate.cli.options import AsJson, DataDir, Url, seconds_of
 from turngate.client import SyncTurngateClient
 from turngate.client.requests import Where
@@ -152,9 +153,11 @@ def show(
 ) -> None:
     """Print a request: the exact call, and what a decision needs.
 
-    Secrets are masked. `--reveal` prints them for a person who may decide the request: use a token of your own.
+    Below a pending request are the commands that decide it. Secrets are masked. `--reveal` prints them for a person who may
+    decide the request: use a token of your own.
     """
-    with find_api(data_dir, url).client() as client:
+    link = find_api(data_dir, url)
+    with link.client() as client:
         request = client.get_request(request_id)
         secrets = client.reveal_secrets(request_id).secrets if reveal else []
     if as_json:
@@ -166,6 +169,26 @@ def show(
         terminal.line((f"  {label}  ", "dim"), value)
     if reveal and not secrets:
         terminal.note("this request has no secrets")
+    for command in _decisions(request, link.options):
+        terminal.note(f"  {plain_line(command)}")
+
+
+def _decisions(request: RequestDetail, options: str) -> list[str]:
+    """Return the commands that decide a pending request, with ``…`` where the user fills in a text."""
+    if not request.allowed_verbs:
+        return []
+    reject = f'turngate decide{options} {request.id} reject --message "…"'
+    match request.kind:
+        case "approval":
+            return [f"turngate decide{options} {request.id} approve", reject]
+        case "question":
+            answer = answer_json(request, "…")
+            answer = "JSON" if answer == "…" else shlex.quote(answer)
+            return [f"turngate decide{options} {request.id} respond --args {answer}", reject]
+        case "outcome":
+            return [f"turngate decide{options} {request.id} respond --outcome {outcome}" for outcome in OutcomeChoice]
+        case _:
+            assert_never(request.kind)
 
 
 def _print_request(request: RequestDetail, *, whole: bool, runs: bool = False) -> None:

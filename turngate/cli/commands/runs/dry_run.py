@@ -1,4 +1,4 @@
-"""``turngate replay --dry``: repeat a run from its record, without effects, and print what differs (a dry run)."""
+"""``turngate replay RUN --dry``: repeat a run from its record, without effects, and print what differs (a dry run)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def replay(
         return
     if not dry:
         raise ConfigurationError(
-            f"--dry is missing: turngate replay {run_id} --dry runs no tool. To run calls again, use `turngate fork`"
+            f"--dry is missing: `turngate replay {run_id} --dry` runs no tool. To run calls again, use `turngate fork`"
         )
     order = DryRunOrder(
         step=step,

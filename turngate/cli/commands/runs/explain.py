@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
+
+import typer
 
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
@@ -17,9 +19,12 @@ from turngate.wire.explanation import Explanation, NextAction, WaitReason
 from turngate.wire.runs import RunSummary, StepView
 
 COMMAND_MARGIN: Final = "      "
+PROGRAM: Final = "turngate "
 
 
-def explain(run_id: RunId, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
+def explain(
+    context: typer.Context, run_id: RunId, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None
+) -> None:
     """Say why a run failed or what it waits for, and what to do next.
 
     Prints the cause, the step with its calls, decisions and attempts, and commands that help.
@@ -30,10 +35,10 @@ def explain(run_id: RunId, as_json: AsJson = False, data_dir: DataDir = None, ur
     if as_json:
         terminal.raw(explanation.model_dump_json())
     else:
-        _show(explanation, link)
+        _show(explanation, link, context.find_root().command)
 
 
-def _show(explanation: Explanation, link: ApiLink) -> None:
+def _show(explanation: Explanation, link: ApiLink, commands: Any) -> None:  # typer's groups have no public class
     run = explanation.run
     at = "" if explanation.step is None else f" at step {explanation.step}"
     terminal.line(
@@ -62,7 +67,7 @@ def _show(explanation: Explanation, link: ApiLink) -> None:
         terminal.line("")
         terminal.line(("what to do", "bold"))
     for number, action in enumerate(explanation.actions, 1):
-        _show_action(number, action, link)
+        _show_action(number, action, link, commands)
 
 
 def _kind(explanation: Explanation) -> str:
@@ -126,14 +131,14 @@ def _show_links(explanation: Explanation, link: ApiLink) -> None:
         terminal.line(("  Temporal ", "dim"), (explanation.temporal_url, "underline"))
 
 
-def _show_action(number: int, action: NextAction, link: ApiLink) -> None:
+def _show_action(number: int, action: NextAction, link: ApiLink, commands: Any) -> None:
     terminal.line(f"  {number}. {plain_line(action.text, 1_000)}")
     if action.command is not None:
-        # The command needs the options that lead to this stack.
-        words = action.command.split(" ")
-        if words[0] == "turngate" and words[1] != "policy":
-            words[1] += link.options
-        command = " ".join(words)
+        name, _space, rest = action.command.removeprefix(PROGRAM).partition(" ")
+        command = action.command
+        if command.startswith(PROGRAM):  # it needs the options that lead to this stack, as far as it has them
+            accepted = {option for each in commands.commands[name].load().params for option in each.opts}
+            command = f"{PROGRAM}{name}{link.options_among(accepted)} {rest}".rstrip()
         terminal.line(COMMAND_MARGIN, (plain_line(command, 1_000), "cyan"))
 
 

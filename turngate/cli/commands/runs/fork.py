@@ -139,7 +139,7 @@ def fork(
         return
     if message is None:
         raise ConfigurationError(
-            "there is no message: write turngate fork RUN MESSAGE, or see the plan first with --preview"
+            f'there is no message: write `turngate fork {run_id} "…"`, or see the plan first with --preview'
         )
     order = ForkOrder(
         text=sys.stdin.read() if message == "-" else message,

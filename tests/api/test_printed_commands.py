@@ -1,0 +1,283 @@
+"""The commands that `explain`, `show` and other commands print, typed as they are printed, each where it was printed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+from support.api_server import Api, api_on
+from support.engine import Cast, call, says, stack, until
+from support.printed_commands import Printed, problem_of
+from temporalio.client import Client
+from typer.testing import CliRunner
+
+from approvals_api.gateway.client import Gateway
+from turngate import Limits, tool
+from turngate.cli import stores
+from turngate.cli.main import app
+from turngate.domain.conversation.messages import ModelResponse
+from turngate.domain.errors import ModelError
+from turngate.domain.runs.failure_classes import MEANINGS
+from turngate.models.port import ModelRequest
+from turngate.runtime.embedded_temporal import EmbeddedTemporal, temporal_binary
+from turngate.runtime.locations import RunningStack
+from turngate.store.database import Database
+from turngate.store.runs import runs
+from turngate.store.tables import runs as runs_table
+
+WORKER = "turngate worker APP"
+"""It runs until someone stops it, so it is parsed, not run."""
+FINDINGS = frozenset({"turngate doctor", "turngate models"})
+"""Commands that report what they find, with exit code 1 if something is wrong. They found the machine of the tests."""
+COMMAND = re.compile(r"^ *(?:[a-z ]+: +)?((?:turngate|temporal) .+)$", re.MULTILINE)
+
+
+@tool(effect="read", ask=False)
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@tool(effect="once", ask=True)
+async def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+class Words:
+    """Does what the newest message of a person says, and counts whether its provider is down.
+
+    ``fail``: a step, then a refusal. ``away``: no answer, again and again. ``pay``: a call of ``pay``. Else: an answer.
+    """
+
+    name = "scripted:test"
+
+    def __init__(self, *, is_down: bool) -> None:
+        self.is_down = is_down
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        at = max(place for place, message in enumerate(request.messages) if message.role == "user")
+        word, is_first = request.messages[at].text, at == len(request.messages) - 1
+        match word:
+            case "fail" if is_first:
+                return says(call("look", "{}"))
+            case "fail" if self.is_down:
+                raise ModelError("no", error_class="authentication", retryable=False)
+            case "away" if self.is_down:
+                raise ModelError("away", error_class="unreachable", retryable=True, retry_after_seconds=60)
+            case "pay" if is_first:
+                return says(call("pay", "{}"))
+        return says("Done.")
+
+    async def aclose(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Typed:
+    code: int
+    output: str
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands that it printed, each on a line of its own."""
+        return COMMAND.findall(self.output)
+
+
+@dataclass
+class Desk:
+    """An API, the model of its agent, and a terminal that finds both by the option ``--data-dir`` alone."""
+
+    api: Api
+    model: Words
+    directory: Path
+
+    @property
+    def quoted(self) -> str:
+        return shlex.quote(str(self.directory))
+
+    async def type(self, command: str) -> Typed:
+        """Type a command into a shell."""
+        return await asyncio.to_thread(self._shell, shlex.split(command))
+
+    def _shell(self, words: list[str]) -> Typed:
+        if words[0] == "temporal":
+            path = f"{temporal_binary().parent}{os.pathsep}{os.environ['PATH']}"
+            done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path})
+            return Typed(done.returncode, done.stdout + done.stderr)
+        answer = CliRunner().invoke(app, words[1:], env={"COLUMNS": "400", "NO_COLOR": "1"})
+        return Typed(answer.exit_code, answer.output)
+
+    async def explained(self, run_id: str) -> list[str]:
+        """Return the commands of an explanation, as the terminal prints them."""
+        printed = await self.type(f"turngate explain {run_id} --data-dir {self.quoted}")
+        assert printed.code == 0, printed.output
+        return printed.commands
+
+    async def run(self, word: str) -> runs.Run:
+        run = await self.api.start(word)
+        async with self.api.stack.database.read() as conn:
+            stored = await runs.get(conn, run["id"])
+        assert stored is not None
+        return stored
+
+    async def change(self, run: runs.Run, **columns: Any) -> None:
+        async with self.api.stack.database.write() as conn:
+            await conn.execute(update(runs_table).where(runs_table.c.id == run.id).values(**columns))
+
+    async def ended(self, word: str, **columns: Any) -> runs.Run:
+        """Return a run that failed while the model was down, with these columns changed."""
+        self.model.is_down = True
+        run = await self.run(word)
+        await self.api.stack.ended(run)
+        self.model.is_down = False
+        if columns:
+            await self.change(run, **columns)
+        return run
+
+
+@pytest.fixture(scope="module")
+async def desk(
+    client: Client, temporal: EmbeddedTemporal, sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Desk]:
+    """One stack for all, in a directory whose name a shell would take apart."""
+    directory = tmp_path_factory.mktemp("the desk")
+    database = Database(f"sqlite:///{shutil.copy(sqlite_template, directory / 'turngate.db')}")
+    (directory / "rules.toml").write_text('[[rule]]\nname = "a"\nverdict = "ask"\ntools = ["pay"]\n')
+    model = Words(is_down=True)
+    models = Cast(test=model, other=Words(is_down=False))
+    limits = Limits(model_retry=timedelta(minutes=5))
+    async with (
+        stack(client, database, look, pay, model=models, limits=limits) as engine,
+        api_on(engine, Gateway(client)) as api,
+    ):
+        RunningStack(temporal_address=temporal.address, api_url=api.url).write(directory)
+        await stores.ensure_cli_token(database, directory)
+        yield Desk(api, model, directory)
+    await database.close()
+
+
+def filled(command: str, desk: Desk) -> str:
+    """Return a command with what a user puts instead of the dots and of the words in capitals."""
+    for place, text in {
+        '"…"': "on",
+        "PROVIDER:NAME": "scripted:other",
+        " MODEL": " scripted:other",
+        " APP": " turngate.cli.default_app:app",
+        " FILE": f" {shlex.quote(str(desk.directory / 'rules.toml'))}",
+    }.items():
+        command = command.replace(place, text)
+    return command
+
+
+def shape_of(command: str) -> str:
+    """Return a command without its ids."""
+    return re.sub(r"(run|conv)_[0-9a-f]+", r"\1", command)
+
+
+ENDINGS: dict[str, dict[str, Any]] = {
+    **{error_class: {"error_class": error_class} for error_class in MEANINGS},
+    "interrupted": {"status": "interrupted"},
+    "completed": {"status": "completed"},
+    "dry run": {"replay_of_run_id": ""},
+    "sub-agent": {"parent_run_id": "", "parent_tool_call_id": "call"},
+}
+"""Ending → what the store has of it. "" is another run of the test."""
+
+
+async def test_every_command_for_a_run_that_ended_works(desk: Desk) -> None:
+    """Each command that is proposed for a failed, interrupted or completed run works, once its cause is gone."""
+    other, typed = await desk.ended("hello"), set[str]()
+    first = await desk.ended("fail")
+    for columns in ENDINGS.values():
+        ending = {name: value or other.id for name, value in columns.items()}
+        plain = {"status": "failed", "replay_of_run_id": None, "parent_run_id": None, "parent_tool_call_id": None}
+        await desk.change(first, **{**plain, **ending})
+        for place, command in enumerate(await desk.explained(first.id)):
+            if shape_of(command) in typed:
+                continue
+            typed.add(shape_of(command))
+            run = await desk.ended("fail", **ending)
+            answer = await desk.type(filled((await desk.explained(run.id))[place], desk))
+            allowed = {0, 1} if command.startswith(tuple(FINDINGS)) else {0}
+            assert answer.code in allowed, (columns, command, answer.output)
+    names = {" ".join(each.split()[:2]) for each in typed}
+    assert {"turngate retry", "turngate run", "turngate fork", "turngate doctor", "temporal workflow"} <= names
+
+
+async def test_a_conversation_too_long_continues_with_another_model(desk: Desk) -> None:
+    """It is retried with a model that takes more; a new run would know nothing of the conversation."""
+    run = await desk.ended("fail", error_class="context_length")
+    [retry] = [each for each in await desk.explained(run.id) if "PROVIDER:NAME" in each]
+    assert retry.startswith("turngate retry ")
+    answer = await desk.type(filled(retry, desk))
+    assert answer.code == 0, answer.output
+
+
+async def waits(desk: Desk, run: runs.Run, start: str) -> str:
+    """Return the command that is proposed for a live run, once it begins like this."""
+
+    async def look() -> str | None:
+        return next((each for each in await desk.explained(run.id) if each.startswith(start)), None)
+
+    return await until(look, f"a command that starts with {start}")
+
+
+async def test_a_request_is_decided_by_the_commands_that_are_printed(desk: Desk) -> None:
+    """`explain` leads to `show`, which prints the commands that approve and reject."""
+    run = await desk.run("pay")
+    answer = await desk.type(await waits(desk, run, "turngate show "))
+    assert answer.code == 0, answer.output
+    approve, reject = answer.commands
+    answer = await desk.type(approve)
+    assert (answer.code, "approved" in answer.output) == (0, True), answer.output
+    await desk.api.stack.ended(run)
+    assert problem_of(Printed("show", reject)) is None
+
+
+async def test_a_live_run_is_steered_by_the_commands_that_are_printed(desk: Desk) -> None:
+    """Resume a run that is paused, switch the model of one whose model is away, interrupt one: each as printed."""
+    run = await desk.run("pay")
+    paused = await desk.type(f"turngate pause {run.id} --data-dir {desk.quoted}")
+    assert paused.commands == [await waits(desk, run, "turngate resume ")]
+    assert (await desk.type(paused.commands[0])).code == 0
+    stopped = await desk.type(f"turngate interrupt {run.id} --data-dir {desk.quoted}")
+    assert stopped.code == 0
+    await desk.api.stack.ended(run)
+    desk.model.is_down = True
+    run = await desk.run("away")
+    assert (await desk.type(filled(await waits(desk, run, "turngate model "), desk))).code == 0
+    await desk.api.stack.ended(run)
+
+
+async def test_a_run_without_a_workflow_is_recovered_by_the_command_that_is_printed(desk: Desk, client: Client) -> None:
+    """The command is of this machine, not of the API, and gets only the options that it has."""
+    run = await desk.run("pay")
+    await desk.api.stack.request(run)
+    await client.get_workflow_handle(run.id).terminate()
+    await desk.change(run, created_at="2026-01-01T00:00:00.000000+00:00")
+    answer = await desk.type(await waits(desk, run, "turngate recover "))
+    assert (answer.code, "recovered" in answer.output) == (0, True), answer.output
+
+
+async def test_a_command_gets_only_options_that_it_has(desk: Desk) -> None:
+    """`worker`, `doctor` and `recover` know no --url, so `explain --url` prints them without it."""
+    run = await desk.ended("fail", error_class="configuration")
+    token = (desk.directory / "token").read_text().strip()
+    words = ["explain", run.id, "--url", desk.api.url]
+    answer = await asyncio.to_thread(CliRunner().invoke, app, words, env={"TURNGATE_TOKEN": token, "COLUMNS": "400"})
+    commands = COMMAND.findall(answer.output)
+    assert {f"turngate retry --url {desk.api.url} {run.id}", "turngate doctor APP"} <= set(commands)
+    assert not [each for each in commands if problem_of(Printed("explain", filled(each, desk)))]
+    assert problem_of(Printed("explain", WORKER)) is None
