@@ -168,12 +168,16 @@ class LookBody(_Body):
         Field(
             ge=0,
             le=MAX_LOOKED_MS,
-            description="For how many milliseconds the request was shown, as the browser says: no proof.",
+            description="For how many milliseconds the request was shown, as the browser or terminal says: no proof.",
         ),
     ] = None
     seen_percent: Annotated[
         int | None,
-        Field(ge=0, le=100, description="How much of the call was on the screen, as the browser says: no proof."),
+        Field(
+            ge=0,
+            le=100,
+            description="How much of the call was on the screen, as the browser or terminal says: no proof.",
+        ),
     ] = None
 
 

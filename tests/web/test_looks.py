@@ -39,7 +39,7 @@ async def test_an_approval_says_how_long_the_call_was_seen(site, open_page):
     await page.get_by_role("button", name="Approve", exact=True).click()
     await expect(page.locator("#decision")).to_contain_text("Approved by ada")
     await expect(page.locator("[data-look]")).to_contain_text(
-        "with 100 % of the call on the screen, as the browser says"
+        "with 100 % of the call on the screen, as their browser or terminal says"
     )
     looked, seen = await look_at(site, request)
     assert 7_000 <= looked < 3_600_000

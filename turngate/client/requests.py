@@ -24,7 +24,7 @@ from turngate.domain.policy.policy import Risk
 from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import InboxOrder, InboxStatus
 from turngate.wire.decisions import DecidedItems, DecisionResult
-from turngate.wire.orders import DecisionOrder
+from turngate.wire.orders import DecisionOrder, Look
 from turngate.wire.requests import (
     ClaimView,
     CommentView,
@@ -140,6 +140,7 @@ def decide_requests(
     message: str = "",
     confirm: str = "",
     grant_id: str | None = None,
+    look: Look | None = None,
     idempotency_key: str | None = None,
 ) -> Call[DecidedItems]:
     """Decide several requests in the same way, and return the result of each.
@@ -152,13 +153,15 @@ def decide_requests(
         message: what the agents read.
         confirm: what a person types after many approvals within a minute: the tool's name, ``approve`` for several tools.
         grant_id: one's own grant, of which each approval takes a use.
+        look: how all of them were looked at together.
         idempotency_key: the same again gets the first answers; None makes one.
 
     Raises:
         InvalidInputError: ``invalid_bulk``: not 1 to 100 requests; nothing was sent.
         ForbiddenError: the credential may not decide.
     """
-    items = [{"request_id": request_id, "digest": digest} for request_id, digest in digests.items()]
+    looked = {} if look is None else without_none(look.model_dump())
+    items = [{"request_id": request_id, "digest": digest, **looked} for request_id, digest in digests.items()]
     optional = without_none({"confirm": confirm or None, "grant_id": grant_id})
     body = {"decision": verb, "items": items, "message": message, **optional}
     return post("/requests/decisions", model(DecidedItems), body, key=key_or_new(idempotency_key))

@@ -16,6 +16,7 @@ from turngate.domain.text.durations import span
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.text.plain_text import plain, plain_line
 from turngate.wire.calls import CallView, ResultInPart
+from turngate.wire.decisions import DecisionView
 from turngate.wire.precedents import DifferenceView, PrecedentCase, PrecedentView
 from turngate.wire.requests import Consequences, LatestMessage, RequestDetail, RequestItem, RevealedSecret, TaskView
 
@@ -278,3 +279,11 @@ def revealed_lines(secrets: Sequence[RevealedSecret]) -> list[tuple[str, str]]:
 
 
 _SECRET_PLACES: Final = {"task": "in the task", "words": "in the agent's own words", "result": "in the result"}
+
+
+def look_words(decision: DecisionView | None) -> str:
+    """Return how long a request was looked at before it was decided, and how much of it was seen; empty: not known."""
+    if decision is None or decision.looked_ms is None:
+        return ""
+    seen = "" if decision.seen_percent is None else f", with {decision.seen_percent} % of the call on the screen"
+    return f"looked at for {span(decision.looked_ms / 1000)}{seen}, as their browser or terminal says"

@@ -11,8 +11,8 @@ from turngate.wire.view import View
 class DecisionView(View):
     """The decision that settled a request. ``args``: exact JSON text.
 
-    ``looked_ms``, ``seen_percent``: how long its page was shown, and how much of the call was on the screen, as the browser
-    says: no proof. None: not known.
+    ``looked_ms``, ``seen_percent``: how long it was shown, and how much of the call was on the screen, as the browser or
+    terminal says: no proof. None: not known.
     """
 
     id: str

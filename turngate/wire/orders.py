@@ -187,7 +187,7 @@ MAX_LOOKED_MS: Final = 86_400_000
 
 
 class Look(Order):
-    """How the decider looked at a request before they sent the decision, as their browser says: no proof.
+    """How the decider looked at a request before they sent the decision, as their browser or terminal says: no proof.
 
     ``looked_ms``: for how many milliseconds the request was shown, at most :data:`MAX_LOOKED_MS`. ``seen_percent``: how much
     of its call was on the screen, 0 to 100. None: not known.

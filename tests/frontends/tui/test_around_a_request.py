@@ -128,6 +128,57 @@ async def test_a_grant_with_a_range_and_a_total_is_displayed_before_it_is_saved(
 
 
 @pytest.mark.exhaustive
+async def test_a_grant_answers_what_waits_already(api: Api) -> None:
+    """The same arguments are approved at once, others after a review; how long and how much was looked at is stored and shown."""
+    same = [await api.gated("pay 42"), await api.gated("pay 42")]
+    async with person_at(api, size=(100, 60)) as person:
+        await person.sees("2 wait")
+        await person.opens()
+        await person.press("g")
+        await person.sees("exactly 42")
+        await person.at("grant-1")
+        await person.press("right")
+        await person.at("grant-7")
+        await person.press("right")
+        await person.press("ctrl+s")
+        await person.sees("What waits with exactly these arguments is approved, too")
+        await person.twice("a")
+        await person.sees("1 of 1 others that waited are approved, too.")
+        await person.sees("looked at for")
+        looks = [(await person.decided(each))["decision"] for each in same]
+        ((seen, looked),) = [
+            (each["seen_percent"], each["looked_ms"]) for each in looks if each["looked_ms"] is not None
+        ]
+        assert (seen, looked > 0) == (100, True)
+        assert sorted(each["message"][:6] for each in looks) == ["", "Grant "]
+
+        near = [await api.gated("pay 51"), await api.gated("pay 52")]
+        await person.press("u")
+        await person.sees("2 wait")
+        await person.opens()
+        await person.press("g")
+        await person.at("grant-0-0")
+        await person.press("right")
+        await person.press("right")
+        await person.put("grant-5-0", "50..60")
+        await person.at("grant-1")
+        await person.press("right")
+        await person.at("grant-7")
+        await person.press("right")
+        await person.press("ctrl+s")
+        await person.sees("Then you review what waits and this covers.")
+        await person.twice("a")
+        await person.sees("1 requests, each as it would run")
+        await person.reads_to_the_end()
+        await person.twice("a")
+        await person.sees("1 decided, 0 not")
+        decisions = [(await person.decided(each))["decision"] for each in near]
+    assert sorted(each["message"][:6] for each in decisions) == ["", "Grant "]
+    assert [each["seen_percent"] for each in decisions] == [100, 100]
+    grants = (await api.operator.get("/api/v1/grants")).json()["items"]
+    assert sorted(each["uses"] for each in grants) == [1, 1]
+
+
 async def test_a_grant_is_revoked_by_two_presses_on_the_same_one(api: Api) -> None:
     """`r r` in the list ends the marked grant; if another one is marked at the second press, nothing ends."""
     for text in ("one\u202e", "two"):

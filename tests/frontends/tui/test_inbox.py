@@ -156,6 +156,28 @@ async def test_a_folded_call_is_approved_only_after_it_was_unfolded_and_seen(api
         assert (await person.decided(request))["decision"]["verb"] == "approve"
 
 
+async def test_long_calls_that_are_decided_together_are_folded(api: Api) -> None:
+    """What is folded has to be unfolded, with `f` or the first `a`, and seen, before all of them are approved."""
+    calls = [["pay", json.dumps({"cents": cents, "note": str(cents) * 2_500})] for cents in (21, 22)]
+    order = {"say": "Both.", "tool": "pay", "arguments": calls[0][1], "more": calls[1:]}
+    await api.gated(f"raw {json.dumps(order)}")
+    async with person_at(api, size=(100, 110)) as person:
+        await person.sees("2 wait for a person")
+        await person.opens()
+        await person.press("b")
+        await person.sees("… 3,012 more characters")
+        await person.press("f")
+        await person.sees("These are the whole calls.")
+        assert "more characters" not in person.screen
+        await person.press("f")
+        await person.sees("They are folded again.")
+        await person.press("a")
+        await person.sees("These are the whole calls.")
+        await person.reads_to_the_end()
+        await person.twice("a")
+        await person.sees("2 decided, 0 not")
+
+
 @pytest.mark.exhaustive
 async def test_questions_are_answered_and_many_are_decided_together(api: Api) -> None:
     """`s` answers a question in words; `x` selects requests, which are displayed whole and decided with one answer each."""

@@ -35,6 +35,7 @@ from turngate.text.run_words import (
     consequence_lines,
     judgement_words,
     lead_lines,
+    look_words,
     not_by,
     origin_lines,
     part_words,
@@ -76,6 +77,8 @@ def show_request(request: RequestDetail, *, with_words: bool = True, whole: bool
         terminal.line(("  what changed since that approval", "dim"))
         for piece in diff_lines(changed):
             terminal.line(MARGIN, piece)
+    if words := look_words(request.decision):
+        terminal.line((f"  {words}", "dim"))
     _show_result(request)
     for label, words in consequence_lines(request.leads_to):
         terminal.line((f"  {label}: ", "dim"), words)

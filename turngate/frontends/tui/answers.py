@@ -182,6 +182,7 @@ LIMITS: Final = (
     ("one_of", "one of a list: see limits"),
     ("prefix", "a beginning: see limits"),
 )
+WAITING: Final = "what waits already"
 LIMIT_HELP: Final = "FROM..TO, or a list A,B, or a beginning"
 
 
@@ -230,6 +231,7 @@ def _fields(session: Session, request: RequestDetail) -> Iterator[Field]:
         ),
     )
     yield from (replace(each, name=f"grant-{place}") for place, each in enumerate(own, 1))
+    yield replace(choice_of(WAITING, [("left", "is left as it is"), ("answered", "is answered, too")]), name="grant-7")
     if arguments:
         limits = tuple(
             _optional_line(f"grant-5-{place}", name, LIMIT_HELP) for place, (name, _value) in enumerate(values)
@@ -248,6 +250,7 @@ async def confirm_grant(app: App[object], session: Session, request: RequestDeta
     """Show exactly what the form would allow, and approve with it once the person has seen all of it and says so."""
     form: dict[str, Any] = json.loads(args)
     chosen = form.get("arguments", {})
+    answers = form.get(WAITING) == "answered"
     free = [name for name, how in chosen.items() if how == "open"]
     try:
         total = parse_total(form["total"]) if form.get("total") else None
@@ -260,9 +263,13 @@ async def confirm_grant(app: App[object], session: Session, request: RequestDeta
         return Sent(taken=False, words=f"Not saved. {problem_words(error)}", problems=problems_of(error))
 
     async def decide() -> Sent:
-        return await session.decide(request, DecisionOrder(verb="approve", digest=request.digest, grant=wanted))
+        at_once = answers and wanted.pattern.is_exact
+        order = DecisionOrder(verb="approve", digest=request.digest, grant=wanted, answer_waiting=at_once)
+        sent = await session.decide(request, order)
+        return replace(sent, reviews=answers and not at_once)
 
-    dialog = ConfirmDialog("approve, and allow exactly this", pattern_text(wanted, preview), decide)
+    text = pattern_text(wanted, preview, answers=answers)
+    dialog = ConfirmDialog("approve, and allow exactly this", text, decide)
     return await app.push_screen_wait(dialog) or Sent(taken=False, words="Not confirmed; nothing was sent.")
 
 
@@ -294,7 +301,7 @@ def _wanted(form: dict[str, Any], preview: GrantPreview) -> WantedGrant:
     )
 
 
-def pattern_text(wanted: WantedGrant, preview: GrantPreview) -> Folded:
+def pattern_text(wanted: WantedGrant, preview: GrantPreview, *, answers: bool = False) -> Folded:
     """Return exactly what a grant would let through, and what it would have."""
     pattern = wanted.pattern
     lines: list[Line] = [
@@ -315,6 +322,10 @@ def pattern_text(wanted: WantedGrant, preview: GrantPreview) -> Folded:
     )
     lines.append(at(""))
     lines.append(at("", "A deny rule or an ask rule still wins over it. `3` lists grants, and revokes them."))
+    if answers and pattern.is_exact:
+        lines.append(at("", "What waits with exactly these arguments is approved, too, each under its own decision."))
+    elif answers:
+        lines.append(at("", "Then you review what waits and this covers."))
     would = preview.would_have_covered.get(wanted.scope)
     if would is not None:
         newest = f"{preview.looked_at:,} newest calls of this tool"

@@ -1,9 +1,11 @@
-"""Many requests at once: each call is shown whole, and only what was shown is decided."""
+"""Many requests at once: only what was on screen is decided, with what was folded of it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
+from time import monotonic
 from typing import ClassVar, Final, Literal
 
 from rich.text import Text
@@ -18,9 +20,11 @@ from turngate.frontends.tui.problems import problem_words
 from turngate.frontends.tui.request_text import RISK_STYLE, reviewed_lines
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Sent, Session
-from turngate.frontends.tui.texts import at, folded, line, plain_line
+from turngate.frontends.tui.texts import at, fold_call, folded, line, plain_line
 from turngate.frontends.tui.widgets import ScrolledText
 from turngate.wire.decisions import DecidedItem
+from turngate.wire.orders import MAX_LOOKED_MS, Look
+from turngate.wire.policy import WaitingForGrant
 from turngate.wire.requests import RequestDetail, RequestItem
 
 AT_ONCE: Final = 8
@@ -28,19 +32,28 @@ AT_ONCE: Final = 8
 
 
 class BulkScreen(LiveScreen):
-    """Decides several requests in the same way. What is approved on its own, such as high risk, comes last, with the reason."""
+    """Decides several requests in the same way. What is approved on its own, such as high risk, comes last, with the reason.
 
-    KEYS = "j k scroll  a a approve all  r reject all  Escape back  ? keys"
+    ``waiting``: the grant for which they are reviewed.
+    """
+
+    KEYS = "j k scroll  a a approve all  r reject all  f unfold  Escape back  ? keys"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "approve", "Approve all"),
         Binding("r", "reject", "Reject all"),
+        Binding("f", "fold", "Unfold all of long calls, or fold them again"),
     ]
 
-    def __init__(self, session: Session, chosen: list[RequestItem]) -> None:
+    def __init__(
+        self, session: Session, chosen: Sequence[RequestItem], *, waiting: WaitingForGrant | None = None
+    ) -> None:
         super().__init__(session)
         self.chosen = [*(each for each in chosen if each.alone is None), *(each for each in chosen if each.alone)]
         self._details: dict[str, RequestDetail] = {}
         self._result: dict[str, str] = {}
+        self._waiting = waiting
+        self._whole = False
+        self._began = 0.0
         self._double_press = DoublePress(self, self.say)
 
     def middle(self) -> ComposeResult:
@@ -66,8 +79,27 @@ class BulkScreen(LiveScreen):
             self.failed(error)
             return
         self._details = {each.id: each for each in details}
+        self._began = monotonic()
         self._draw()
         self.query_one(ScrolledText).start_again()
+
+    def action_fold(self) -> None:
+        """Unfold all of long calls, or fold them again. Lines move, so what was seen of them no longer counts."""
+        if self._result or not any(fold_call(each).is_folded for each in self._details.values()):
+            self.say("Nothing of these calls is folded.")
+            return
+        self._double_press.disarm()
+        self._whole = not self._whole
+        self._draw()
+        reading = self.query_one(ScrolledText)
+        reading.scroll_home(animate=False)
+        reading.start_again()
+        self.say("These are the whole calls. Look at all of them." if self._whole else "They are folded again.")
+
+    @property
+    def _must_unfold(self) -> bool:
+        approved = (self._details[each.id] for each in self.chosen if each.alone is None)
+        return not self._whole and any(fold_call(each).must_unfold for each in approved)
 
     def _draw(self) -> None:
         self.title_line(line(("Decide together  ", "bold"), f"{len(self.chosen)} requests, each as it would run"))
@@ -83,7 +115,7 @@ class BulkScreen(LiveScreen):
                     f"  {plain_line(item.agents, 60)}, rule {plain_line(item.rule, 60)}",
                 )
             )
-            lines.extend(reviewed_lines(self._details[item.id]))
+            lines.extend(reviewed_lines(self._details[item.id], whole=self._whole))
             if result:
                 lines.append(at("  ", (result, "bold")))
             lines.append(at(""))
@@ -99,6 +131,8 @@ class BulkScreen(LiveScreen):
             self.say("The calls are not read yet.")
         elif not count:
             self.say("None of these can be approved together with others.")
+        elif self._must_unfold:
+            self.action_fold()
         elif not reading.was_read:
             self._double_press.disarm()
             reading.scroll_page_down(animate=False)
@@ -109,7 +143,7 @@ class BulkScreen(LiveScreen):
             )
 
     def _approve(self) -> None:
-        self.run_worker(self._send("approve", ""))
+        self.run_worker(self._send("approve", "" if self._waiting is None else self._waiting.reason))
 
     def action_reject(self) -> None:
         """Ask for a reason and reject all of them."""
@@ -123,8 +157,14 @@ class BulkScreen(LiveScreen):
     async def _send(self, verb: Literal["approve", "reject"], message: str, *, confirm: str = "") -> Sent:
         self.say("Sending…")
         digests = {item.id: item.digest for item in self.chosen}
+        grant_id = self._waiting.grant_id if self._waiting is not None and verb == "approve" else None
+        reading = self.query_one(ScrolledText)
+        looked_ms = min(round((monotonic() - self._began) * 1_000), MAX_LOOKED_MS)
+        look = Look(looked_ms=looked_ms, seen_percent=100 if reading.was_read else None)
         try:
-            decided = await self.client.decide_requests(digests, verb=verb, message=message, confirm=confirm)
+            decided = await self.client.decide_requests(
+                digests, verb=verb, message=message, confirm=confirm, grant_id=grant_id, look=look
+            )
         except InvalidInputError as error:
             words = problem_words(error)
             if error.error_code == "confirm_needed" and not confirm:

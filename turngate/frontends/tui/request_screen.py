@@ -42,7 +42,7 @@ from turngate.frontends.tui.texts import FoldedCall, block, fold_call, folded, p
 from turngate.frontends.tui.widgets import ScrolledText
 from turngate.text.run_words import revealed_lines
 from turngate.wire.events import EventView
-from turngate.wire.orders import DecisionOrder
+from turngate.wire.orders import MAX_LOOKED_MS, DecisionOrder, Look
 from turngate.wire.requests import CommentView, RequestDetail, Viewer
 
 PRESENCE_SECONDS: Final = 25.0
@@ -157,6 +157,8 @@ class RequestScreen(LiveScreen):
             is_new = before is None or (before.id, before.digest) != (request.id, request.digest)
             if is_new or before is None or before.allowed_verbs != request.allowed_verbs:
                 self._inert_until = monotonic() + INERT_SECONDS
+            if is_new:
+                self.session.looks[request.id] = partial(self._look_since, request.id, monotonic())
             self._draw(is_new=is_new)
         wanted, self._wanted = self._wanted, ""
         if wanted in {"reject", "edit"}:
@@ -220,6 +222,14 @@ class RequestScreen(LiveScreen):
             reading = self.query_one(ScrolledText)
             reading.scroll_home(animate=False)
             reading.start_again()
+
+    def _look_since(self, request_id: str, began: float) -> Look:
+        """Return how a request was looked at: since it came on screen, and how much of its call is or was there."""
+        looked_ms = min(round((monotonic() - began) * 1_000), MAX_LOOKED_MS)
+        if self.request is None or self.request.id != request_id or not self.is_drawn:
+            return Look(looked_ms=looked_ms)
+        reading, height = self.query_one(ScrolledText), self.query_one("#call").size.height
+        return Look(looked_ms=looked_ms, seen_percent=reading.seen_percent(height))
 
     def _keys(self, request: RequestDetail) -> str:
         own = [KEYS_OF[verb] for verb in request.allowed_verbs]
@@ -381,7 +391,20 @@ class RequestScreen(LiveScreen):
         self._dialog = None
         if sent is not None:
             self.say(sent.words, is_bad=not sent.taken)
+            if sent.grant_id is not None and sent.reviews:
+                self.run_worker(self._review(sent.grant_id))
         self.refresher.ask()
+
+    async def _review(self, grant_id: str) -> None:
+        """Show what waits and the grant covers: its arguments differ, so each call has to be seen before it is approved."""
+        try:
+            waiting = await self.client.list_waiting_for_grant(grant_id)
+            items = [await self.client.get_request(each.request_id) for each in waiting.requests]
+        except TurngateError as error:
+            self.failed(error)
+            return
+        if items:
+            self.app.push_screen(BulkScreen(self.session, items, waiting=waiting), lambda _: self.refresher.ask())
 
     def action_claim(self) -> None:
         """Claim the request, give one's own claim back, or take someone else's over (two presses)."""

@@ -35,7 +35,15 @@ from turngate.frontends.tui.texts import (
     span,
     until,
 )
-from turngate.text.run_words import consequence_lines, lead_lines, not_by, origin_lines, precedent_lines, sibling_lines
+from turngate.text.run_words import (
+    consequence_lines,
+    lead_lines,
+    look_words,
+    not_by,
+    origin_lines,
+    precedent_lines,
+    sibling_lines,
+)
 from turngate.wire.requests import CommentView, RequestDetail, RequestItem, Viewer
 from turngate.wire.runs import MessageView
 
@@ -128,9 +136,9 @@ def call_text(request: RequestDetail, *, whole: bool = True) -> Folded:
     )
 
 
-def reviewed_lines(request: RequestDetail) -> Iterator[Line]:
-    """Return one of several calls that are decided together: all that runs, and what its tool shows of it."""
-    yield from call_text(request).lines
+def reviewed_lines(request: RequestDetail, *, whole: bool) -> Iterator[Line]:
+    """Return one of several calls that are decided together: what runs, and what its tool shows of it. ``whole``: not folded."""
+    yield from call_text(request, whole=whole).lines
     yield from _confinement(request)
 
 
@@ -272,6 +280,8 @@ def _decided(request: RequestDetail) -> Iterator[Line]:
     yield at("", ("THE DECISION", "bold"))
     yield at(MARGIN, ended_words(request))
     decision = request.decision
+    if words := look_words(decision):
+        yield at(MARGIN, (words, "dim"))
     if decision is not None and decision.args is not None:
         yield at(MARGIN, ("with", "dim"))
         yield from block(exact_arguments(decision.args), MARGIN * 2)

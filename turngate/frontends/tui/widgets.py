@@ -239,6 +239,10 @@ class ScrolledText(VerticalScroll):
         """Tell whether the first so many lines have been on screen."""
         return self.seen_to >= lines
 
+    def seen_percent(self, lines: int) -> int:
+        """Return how much of the first so many lines has been on screen, 0 to 100."""
+        return 100 if self.has_seen(lines) else int(100 * self.seen_to / lines)
+
     def shows(self, first: int, height: int) -> bool:
         """Tell whether lines are on screen now: all of them, or as many as fill most of it."""
         top = max(first, self.scroll_y)
