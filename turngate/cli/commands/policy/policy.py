@@ -22,13 +22,13 @@ from turngate.cli.commands.policy.trials import (
 )
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir, Url, instant_of
-from turngate.cli.policy_files import checked_source, read_policy, read_text
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, VerdictKind
 from turngate.policies.backtest import Report
 from turngate.policies.explain import in_order, rule_views
 from turngate.policies.judge_reports import DIFFERENCES, JudgeReport
 from turngate.policies.lint import doubts
+from turngate.runtime.policy_files import checked_source, read_policy, read_text
 from turngate.text.plain_text import Piece, plain, plain_line
 from turngate.wire.decisions import DecidedItem
 from turngate.wire.orders import PolicyQuestion, RuleOrder

@@ -13,7 +13,6 @@ from activities.planning.judge import CallToJudge, JudgeReply, ask_judge
 from approvals_api.validation.exact_json import parse_exact
 from turngate.cli import stores, terminal
 from turngate.cli.builders_app import build_models, load_builders_app
-from turngate.cli.policy_files import read_text
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConfigurationError, InvalidInputError
 from turngate.domain.policy.grants import Grant
@@ -28,6 +27,7 @@ from turngate.policies.explain import AskedCall, explain, in_order
 from turngate.policies.facts import DISTRUSTED, lies_in, without_permissions
 from turngate.policies.judge_reports import JudgeReport, decided
 from turngate.runtime.app_loader import LoadedApp
+from turngate.runtime.policy_files import read_text
 from turngate.runtime.settings import Settings, load_settings
 from turngate.store.clock import as_text
 from turngate.store.policy import grants, judgements, policies, recorded_calls

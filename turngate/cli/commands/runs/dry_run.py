@@ -21,9 +21,9 @@ from turngate.cli.commands.runs.fork import (
 from turngate.cli.errors import EXIT_CTRL_C, EXIT_DIVERGED
 from turngate.cli.follow.run import Watch
 from turngate.cli.options import AsJson, DataDir, RunId, Url
-from turngate.cli.policy_files import checked_source, read_text
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
+from turngate.runtime.policy_files import checked_source, read_text
 from turngate.text.plain_text import plain_line
 from turngate.wire.comparison import DryRunReport
 from turngate.wire.orders import DryRunOrder

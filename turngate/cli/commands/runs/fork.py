@@ -13,8 +13,8 @@ from turngate.cli import terminal
 from turngate.cli.api_link import find_api
 from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, RunId, Url
-from turngate.cli.policy_files import checked_source, read_text
 from turngate.domain.errors import ConfigurationError
+from turngate.runtime.policy_files import checked_source, read_text
 from turngate.text.plain_text import plain_line
 from turngate.wire.orders import ForkOrder
 from turngate.wire.plans import ForkPlan, PastCall
