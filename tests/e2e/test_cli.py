@@ -364,7 +364,7 @@ TOOL = "@tool(ask=True)\nasync def {name}({parameters}) -> None: ...\n"
         ),
         (
             APP + AGENT.format(tools="").replace("model=", "policy=1, model="),
-            ["unexpected keyword", "broken.py, line 2"],
+            ["Agent() has no parameter 'policy'", "broken.py, line 2"],
         ),
     ],
     ids=["no module", "no app", "missing service", "duplicate tool", "an error in the app itself"],

@@ -49,11 +49,20 @@ def test_defaults_hold_where_a_case_says_nothing_else() -> None:
         ("cases: []", "f.yaml has no cases: write `cases:`"),
         ("- name: one", "f.yaml has no cases"),
         ("case: []\ncases:\n- {name: a, message: b}", "f.yaml, line 1: case: there is no such key"),
-        ("cases:\n- name: a\n  message: b\n  expct: {}", "f.yaml, line 4: cases[0].expct: Extra inputs"),
-        ("cases:\n- name: a\n  message: b\n  expect:\n    aks: 1", "f.yaml, line 5: cases[0].expect.aks: Extra"),
+        (
+            "cases:\n- name: a\n  message: b\n  expct: {}",
+            "f.yaml, line 4: cases[0].expct: there is no such key. Did you mean 'expect'?",
+        ),
+        (
+            "cases:\n- name: a\n  message: b\n  expect:\n    aks: 1",
+            "f.yaml, line 5: cases[0].expect.aks: there is no such key. Did you mean 'asks'?",
+        ),
         ("cases:\n- name: a", "f.yaml, line 2: cases[0]: give `message` or `messages`"),
         ("cases:\n- name: a\n  message: b\n- name: a\n  message: b", "f.yaml, line 4: cases[1].name: there is another"),
-        ("defaults:\n  timeout: 3\ncases:\n- {name: a, message: b}", "f.yaml, line 2: defaults.timeout: Extra"),
+        (
+            "defaults:\n  timeout: 3\ncases:\n- {name: a, message: b}",
+            "f.yaml, line 2: defaults.timeout: there is no such key. Did you mean 'timeout_seconds'?",
+        ),
         (
             "defaults:\n  approvers:\n  - do: edit\ncases:\n- name: a\n  message: b\n  approvers: [{do: approve}]",
             "f.yaml, line 3: defaults.approvers[0]: `do: edit` needs `args`",

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, get_args
 
 from turngate.domain.agents.app import Agent
-from turngate.domain.errors import ConfigurationError, TurngateError
 from turngate.domain.policy.policy import evaluate
 from turngate.domain.tools.tool import Tool, ToolKind
 from turngate.models.profiles import find_models_file, load_profiles
 from turngate.models.registry import Models, ModelSettings
-from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.policies.lint import doubts
+from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.settings import Settings
-
-
-def load_builders_app(target: str) -> LoadedApp:
-    """Return the app. Raises as :func:`turngate.runtime.app_loader.load_app` does.
-
-    Any other error that the app's module raises at import becomes a ConfigurationError with its file and line.
-    """
-    try:
-        return load_app(target)
-    except TurngateError:
-        raise
-    except SyntaxError as error:
-        raise ConfigurationError(f"{target} cannot be loaded: {error}") from error
-    except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        raise ConfigurationError(
-            f"{target} cannot be loaded: {type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
-        ) from error
-
 
 KIND_WORDS: Final[dict[ToolKind, str]] = {
     "local": "tools",
@@ -64,7 +44,16 @@ def tools_by_kind(agent: Agent) -> str:
 
 
 def warnings(app: LoadedApp) -> Iterator[str]:
-    """Yield what is allowed and may still be a mistake: tools that nothing runs, and tools that no model gets."""
+    """Yield what is allowed and may still be a mistake.
+
+    That is: tools that nothing runs, that no model gets or understands, and rules that do not do what they seem to say.
+    """
+    undescribed = {tool.name: tool for agent in app.agents.values() for tool in agent.toolkit if not tool.description}
+    for tool in undescribed.values():
+        yield (
+            f"tool {tool.name!r}{tool.where} has no description, so the model knows only its name and its arguments: write a "
+            "docstring that says what the tool does"
+        )
     for agent in app.agents.values():
         for tool in agent.toolkit:
             if tool.kind == "local" and tool.handler is None:
@@ -74,6 +63,8 @@ def warnings(app: LoadedApp) -> Iterator[str]:
                 )
             elif tool.kind == "provider" and (refused := _not_offered(app, agent, tool)):
                 yield refused
+    for doubt in doubts(app.policy, {name: list(agent.toolkit) for name, agent in app.agents.items()}):
+        yield f"rule {doubt.rule!r}: {doubt.message}"
 
 
 def _not_offered(app: LoadedApp, agent: Agent, tool: Tool) -> str | None:

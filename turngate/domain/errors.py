@@ -81,12 +81,15 @@ class MissingServicesError(ConfigurationError):
 
     code = "missing_services"
 
-    def __init__(self, missing: list[tuple[str, str]]) -> None:
-        lines = "; ".join(f"tool {tool!r} needs {service}" for tool, service in missing)
+    def __init__(self, missing: list[tuple[str, str, str]]) -> None:
+        """Take tools, the services that they lack, and where the tools are declared (empty: not known)."""
+        lines = "; ".join(
+            f"tool {tool!r} needs {service}{f' ({place})' if place else ''}" for tool, service, place in missing
+        )
         super().__init__(
             f"services are missing: {lines}. Register each with registry.register_value(Type, value) "
             "or registry.register_factory(Type, factory) and pass App(services=registry).",
-            missing=[{"tool": tool, "service": service} for tool, service in missing],
+            missing=[{"tool": tool, "service": service} for tool, service, _place in missing],
         )
 
 

@@ -28,6 +28,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.terms import Role
 from turngate.domain.requests import RequestKind, Resolution
 from turngate.domain.runs.outcomes import RunOutcome
+from turngate.domain.text.suggestions import did_you_mean, keys_at
 from turngate.evals.patterns import checked_pattern, checked_regex
 
 APPROVER: Final = "eval"
@@ -350,6 +351,9 @@ class _Problems:
             else:
                 shared = bool(place) and place[0] not in own and place[0] in defaults
             message = issue["msg"].removeprefix("Value error, ")
+            if issue["type"] == "extra_forbidden":
+                known = keys_at(Case, issue["loc"][:-1])
+                message = f"there is no such key.{did_you_mean(str(place[-1]), known)}"
             self.add((("defaults",) if shared else path) + place, message)
 
     def refuse(self) -> None:

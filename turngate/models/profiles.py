@@ -20,7 +20,8 @@ from turngate.domain.agents.model_profiles import (
 )
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.budgets import Price
-from turngate.domain.tools.failures import describe_validation
+from turngate.domain.text.suggestions import problems
+from turngate.domain.tools.failures import describe_issues
 
 FILE_NAME: Final = "models.toml"
 """The file's name if none is configured: in the data directory, or else next to the app."""
@@ -127,7 +128,7 @@ def _profile(name: str, table: Any, source: str) -> Profile:
     try:
         return _Table.model_validate({**plain, **prices}).profile(name)
     except ValidationError as error:
-        raise _wrong(source, name, describe_validation(error)) from None
+        raise _wrong(source, name, describe_issues(problems(error, _Table))) from None
     except ValueError as error:
         raise _wrong(source, name, str(error)) from None
 

@@ -14,6 +14,7 @@ from turngate.domain.policy.arguments import ORDERS, ArgumentMatcher
 from turngate.domain.policy.measures import bounds_of, measured
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.text.json_pointers import tokens_of
+from turngate.domain.text.suggestions import did_you_mean
 from turngate.domain.tools.tool import Tool
 from turngate.policies.explain import ORDER
 
@@ -200,7 +201,8 @@ def _unknown_tools(rule: Rule, names: Collection[str]) -> Iterator[str]:
     of = "no agent of the app" if rule.agents == ["*"] else f"no agent called {' or '.join(rule.agents)}"
     for pattern in rule.tools:
         if not any(fnmatchcase(name, pattern) for name in names):
-            yield f"{of} has a tool that fits {pattern!r}: they have {', '.join(sorted(names)) or 'none'}"
+            known = ", ".join(sorted(names)) or "none"
+            yield f"{of} has a tool that fits {pattern!r}: they have {known}.{did_you_mean(pattern, names)}"
 
 
 def _unknown_arguments(rule: Rule, matched: Mapping[str, Tool]) -> Iterator[str]:

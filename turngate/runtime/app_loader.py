@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,9 @@ import svcs
 
 from turngate.domain.agents.app import Agent, App
 from turngate.domain.errors import ConfigurationError, MissingServicesError
-from turngate.domain.policy.policy import Policy, parse_policy
+from turngate.domain.policy.policy import Policy
+from turngate.runtime.app_errors import load_error, module_error, shown_path
+from turngate.runtime.policy_files import read_policy
 from turngate.store import agents
 from turngate.store.database import Database
 from turngate.store.policy import policies
@@ -35,70 +38,89 @@ def load_app(target: str) -> LoadedApp:
     """Import ``module:attribute`` (the current directory comes first on the path, as for an ASGI server).
 
     Raises:
-        ConfigurationError: no such module or attribute, not an App, an unreadable policy, a tool whose types no model can
-            be shown; the message says the fix.
+        ConfigurationError: no such module or attribute, an error in the module, not an App, an unreadable policy, a tool whose
+            types no model can be shown; the message has the builder's own lines and the fix.
         MissingServicesError: names each tool and the service its registry lacks.
     """
     module_name, separator, attribute = target.partition(":")
-    if not separator or not module_name or not attribute:
-        raise ConfigurationError(f"{target!r} is not of the form module:attribute, such as my_app:app")
+    if not separator or not module_name or not attribute or "/" in target or module_name.endswith(".py"):
+        raise ConfigurationError(f"{target!r} is not of the form module:attribute, such as {_example(target)}")
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is not None and (module_name + ".").startswith(error.name + "."):
-            raise ConfigurationError(
-                f"there is no module {module_name!r} in {Path.cwd()} or on PYTHONPATH; "
-                "run the command from the directory that holds it, or make one with `turngate init DIR`"
-            ) from None
-        raise ConfigurationError(f"module {module_name!r} imports {error.name!r}, which is not installed") from error
+        raise module_error(target, module_name, error) from error
+    except (Exception, SystemExit) as error:
+        raise load_error(target, error) from error
     app = getattr(module, attribute, None)
     if app is None:
         apps = [name for name, value in vars(module).items() if isinstance(value, App)]
-        hint = f"; it has: {', '.join(apps)}" if apps else "; write `app = App(agents=[…])` in it"
+        hint = f"; its apps: {', '.join(apps)}" if apps else "; write `app = App(agents=[…])` in it"
         raise ConfigurationError(f"module {module_name!r} has no attribute {attribute!r}{hint}")
     if not isinstance(app, App):
-        raise ConfigurationError(f"{target!r} is a {type(app).__name__}, not a turngate.App")
+        raise ConfigurationError(f"{target!r} is {_described(app)}, not a turngate.App{_fix(app, attribute)}")
     base = Path(module.__file__).resolve().parent if module.__file__ else Path.cwd()
     return check_app(app, base=base)
 
 
+def _example(target: str) -> str:
+    """Return how a target that names a file would be written."""
+    path, _colon, attribute = target.partition(":")
+    module = path.removeprefix("./").removesuffix(".py").strip("/").replace("/", ".")
+    here = Path(*module.split(".")).with_suffix(".py") if module else None
+    return f"{module}:{attribute or 'app'}" if here is not None and here.is_file() else "my_app:app"
+
+
+def _described(value: object) -> str:
+    if inspect.isfunction(value):
+        return f"a function ({Path(value.__code__.co_filename).name}, line {value.__code__.co_firstlineno})"
+    if inspect.isclass(value):
+        return f"the class {value.__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def _fix(value: object, attribute: str) -> str:
+    if isinstance(value, Agent):
+        return f": write app = App(agents=[{attribute}])"
+    if callable(value):
+        return f": call it in the module, and name its result: app = {attribute}()"
+    return ": write app = App(agents=[…])"
+
+
 def check_app(app: App, *, base: Path) -> LoadedApp:
     """Return the app with its policy read, its services and its tools' schemas checked. Raises as :func:`load_app`."""
+    if app.services is not None and not isinstance(app.services, svcs.Registry):
+        raise ConfigurationError(
+            f"the app's services are a {type(app.services).__name__}, not a svcs.Registry: registry = svcs.Registry(), then "
+            "registry.register_value(Type, value), and App(services=registry)"
+        )
     services = app.services or svcs.Registry()
-    missing = [
-        (tool.name, getattr(service, "__name__", str(service)))
+    missing = {
+        (tool.name, getattr(service, "__name__", str(service)), str(tool.declared_at or ""))
         for agent in app.all_agents
         for tool in agent.toolkit
         for service in tool.services
         if service not in services
-    ]
+    }
     if missing:
-        raise MissingServicesError(sorted(set(missing)))
+        raise MissingServicesError(sorted(missing))
     for agent in app.all_agents:
         for tool in agent.toolkit:
             _ = tool.manifest  # a type without a JSON Schema would otherwise end the first run that offers it
+    policy, policy_file = Policy(), None
+    if isinstance(app.policy, Policy):
+        policy = app.policy
+    elif app.policy is not None:
+        policy, policy_file = read_policy(Path(shown_path(str(base / app.policy)))), (base / app.policy).resolve()
     return LoadedApp(
         app=app,
         agents={agent.name: agent for agent in app.all_agents},
-        policy=_policy(app, base),
-        policy_file=None if app.policy is None or isinstance(app.policy, Policy) else (base / app.policy).resolve(),
+        policy=policy,
+        policy_file=policy_file,
         services=services,
         base=base,
     )
-
-
-def _policy(app: App, base: Path) -> Policy:
-    if app.policy is None:
-        return Policy()
-    if isinstance(app.policy, Policy):
-        return app.policy
-    path = base / app.policy
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
-    return parse_policy(text, source=repr(str(path)))
 
 
 async def publish_agents(app: LoadedApp, database: Database, *, task_queue: str) -> None:

@@ -11,7 +11,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, parse_policy
 
 _POSITION: Final = re.compile(r"\(at line (\d+), column (\d+)\)")
-_RULE: Final = re.compile(r"\brule\.(\d+)\b")
+_RULE: Final = re.compile(r"\brule\.(\d+)\b(?:\.([A-Za-z_]\w*))?")
 _HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*rule[ \t]*\]\]", re.MULTILINE)
 
 
@@ -49,8 +49,25 @@ def _place(text: str, message: str) -> str:
     if at is not None:
         return f":{at.group(1)}:{at.group(2)}"
     rule = _RULE.search(message)
-    line = None if rule is None else _line_of_rule(text, int(rule.group(1)))
-    return "" if line is None else f":{line}"
+    if rule is None:
+        table = message.rpartition(": there is no such key")[0].rpartition(" ")[2]
+        line = next((at for at, each in enumerate(text.splitlines(), 1) if each.strip("[] \t").startswith(table)), None)
+        return f":{line}" if table and line else ""
+    line = _line_of_rule(text, int(rule.group(1)))
+    if line is None:
+        return ""
+    return f":{_line_of_key(text, line, rule.group(2)) or line}"
+
+
+def _line_of_key(text: str, header: int, key: str | None) -> int | None:
+    """Return the line of a rule's key, or of its table below; None: it is missing. ``header``: the line where the rule begins."""
+    for number, line in enumerate(text.splitlines()[header:], header + 1):
+        stripped = line.strip()
+        if _HEADER.match(line):
+            return None
+        if stripped.partition("=")[0].strip() == key or stripped.strip("[] ").partition(".")[2] == key:
+            return number
+    return None
 
 
 def _line_of_rule(text: str, place: int) -> int | None:

@@ -79,7 +79,7 @@ async def test_the_doctor_lists_agents_and_warns_without_failing(tmp_path: Path,
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "surveyed_app.py").write_text(
         "from turngate import Agent, App, Toolkit, declare_tool, sub_agent\n"
-        "tool = declare_tool(name='apart', description='', params=None, success=str)\n"
+        "tool = declare_tool(name='apart', description='Far.', params=None, success=str)\n"
         "helper = Agent(name='helper', instructions='', toolkit=Toolkit.of(tool), model='scripted:s')\n"
         "kit = Toolkit.of(sub_agent(helper))\n"
         "app = App(agents=[Agent(name='support', instructions='', toolkit=kit, model='scripted:s')])\n"

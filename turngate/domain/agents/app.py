@@ -24,7 +24,8 @@ from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import Policy
 from turngate.domain.requests import WhileRunning
 from turngate.domain.runs.budgets import EXTEND_BUDGET, Price, WhenUsedUp
-from turngate.domain.tools.declare import declaring_module
+from turngate.domain.text.suggestions import did_you_mean
+from turngate.domain.tools.declare import declaring_place
 from turngate.domain.tools.declared_parts import Handler
 from turngate.domain.tools.external import AGENT_PREFIX, is_external
 from turngate.domain.tools.external import MODEL as EXTERNAL_MODEL
@@ -107,7 +108,18 @@ class Agent:
     """The schema of the final answer. If the model's JSON doesn't fit, it is asked again. None: free text."""
 
     def __post_init__(self) -> None:
-        """Refuse a name that can't be used in a URL or a rule."""
+        """Refuse a name that can't be used in a URL or a rule, and values of other types than the fields have."""
+        _require_types(
+            f"agent {self.name!r}",
+            {
+                "name": (self.name, str, 'a text, such as "support"'),
+                "instructions": (self.instructions, str, "a text"),
+                "toolkit": (self.toolkit, Toolkit, "a Toolkit: toolkit=Toolkit.of(tool, …)"),
+                "model": (self.model, str, 'a text: "provider:name", or a profile\'s name'),
+                "limits": (self.limits, Limits, "Limits(steps=…, …)"),
+                "context": (self.context, Context | None, "Context(…), or None"),
+            },
+        )
         if not AGENT_NAME.fullmatch(self.name):
             raise ConfigurationError(
                 f"agent name {self.name!r} is not allowed: lower-case letters, digits, '_' and '-', at most 64"
@@ -118,7 +130,8 @@ class Agent:
             )
         if self.while_running not in get_args(WhileRunning):
             raise ConfigurationError(
-                f"agent {self.name!r}: while_running is one of {', '.join(get_args(WhileRunning))}, not {self.while_running!r}"
+                f"agent {self.name!r}: while_running is one of {', '.join(get_args(WhileRunning))}, not "
+                f"{self.while_running!r}.{did_you_mean(str(self.while_running), get_args(WhileRunning))}"
             )
         if self.output is not None and not (isinstance(self.output, type) and issubclass(self.output, BaseModel)):
             raise ConfigurationError(f"agent {self.name!r}: output is a pydantic model (a class), not {self.output!r}")
@@ -134,6 +147,13 @@ class Agent:
         manifests = [tool.manifest.digest for tool in self.toolkit]
         output = [json.dumps(self.output.model_json_schema(), sort_keys=True)] if self.output is not None else []
         return framed_sha256(self.name, self.instructions, self.model, *manifests, *output)[:12]
+
+
+def _require_types(what: str, wanted: Mapping[str, tuple[object, Any, str]]) -> None:
+    """Refuse a field of another type. ``wanted``: field → its value, its type, and what it takes, in words."""
+    for name, (value, expected, words) in wanted.items():
+        if not isinstance(value, expected):
+            raise ConfigurationError(f"{what}: {name} must be {words}, not of type {type(value).__name__}")
 
 
 class SubAgentTask(BaseModel):
@@ -181,7 +201,7 @@ def sub_agent(
         agent=agent_name,
         brings=brings,
         brief=brief or _brief,
-        declared_in=declaring_module(),
+        declared_at=declaring_place(),
     )
 
 
@@ -209,8 +229,7 @@ class App:
 
     def __post_init__(self) -> None:
         """Refuse an app without agents, with two of one name, or with a tool that names an agent there is not."""
-        if not self.agents:
-            raise ConfigurationError("an App needs at least one agent: App(agents=[Agent(name=…, …)])")
+        self._require_types()
         every = list({id(agent): agent for agent in self._reachable()}.values())
         names = [agent.name for agent in every]
         for name in names:
@@ -232,6 +251,17 @@ class App:
             if agent.limits.cost is not None:
                 self._require_prices(agent, named)
                 self._require_judges_price(agent)
+
+    def _require_types(self) -> None:
+        """Refuse values of other types than the fields have, and an app without agents."""
+        if isinstance(self.agents, Agent):
+            raise ConfigurationError("an App takes a list of agents: App(agents=[agent])")
+        for agent in self.agents:
+            if not isinstance(agent, Agent):
+                raise ConfigurationError(f"an App's agents are made with Agent(…), and {repr(agent)[:80]} is not")
+        if not self.agents:
+            raise ConfigurationError("an App needs at least one agent: App(agents=[Agent(name=…, …)])")
+        _require_types("the app", {"policy": (self.policy, Policy | str | Path | None, "a Policy or a file's path")})
 
     def _require_prices(self, limited: Agent, named: Mapping[str, Agent]) -> None:
         """Refuse a limit of cost on an agent where no one says what its model costs, or that of a sub-agent of it."""

@@ -27,7 +27,8 @@ from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.matchers import Matchers
 from turngate.domain.policy.terms import HIGH_RISK_GRACE_SECONDS, AskTerms, person_of
 from turngate.domain.policy.totals import Share, Total, grant_owner, rule_owner
-from turngate.domain.tools.failures import describe_validation
+from turngate.domain.text.suggestions import problems
+from turngate.domain.tools.failures import describe_issues
 from turngate.domain.tools.tool import Tool
 
 VerdictKind = Literal["allow", "ask", "deny"]
@@ -498,7 +499,10 @@ def parse_policy(text: str, *, source: str) -> Policy:
     try:
         return Policy.model_validate(tomllib.loads(text))
     except ValidationError as error:
-        raise ConfigurationError(f"policy {source}: {describe_validation(error)}") from None
+        described = describe_issues(problems(error, Policy)).removeprefix("arguments: ")
+        if described.startswith("rule: "):
+            described = "each rule is a table of its own, which begins with [[rule]]"
+        raise ConfigurationError(f"policy {source}: {described}") from None
     except (ValueError, RecursionError) as error:  # not TOML, a number of thousands of digits, brackets in brackets
         problem = "it nests too deep" if isinstance(error, RecursionError) else str(error)
         raise ConfigurationError(f"policy {source} is not TOML: {problem}") from None

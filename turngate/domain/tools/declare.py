@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
+from pydantic.errors import PydanticUserError
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.text.json_pointers import checked_pointer
@@ -29,7 +30,7 @@ from turngate.domain.tools.preview import Previewer
 from turngate.domain.tools.references import NAME
 from turngate.domain.tools.secrets import has_secrets
 from turngate.domain.tools.summary import check_template
-from turngate.domain.tools.tool import DEFAULT_TIMEOUT, Ask, Confiner, Effect, FailureMode, Summary, Tool
+from turngate.domain.tools.tool import DEFAULT_TIMEOUT, Ask, Confiner, Effect, FailureMode, Place, Summary, Tool
 
 Params = TypeVar("Params", bound=BaseModel)
 
@@ -169,12 +170,19 @@ def declare_tool(
                 f"tool {name!r}: {each!r} can't be a secret's name: letters, digits and _ . / -, at most 100"
             )
     held: _HeldOptions = options
+    try:
+        succeeds = TypeAdapter(success)
+    except PydanticUserError as error:
+        raise ConfigurationError(
+            f"tool {name!r} returns {getattr(success, '__name__', success)}, which pydantic can't write as JSON: return a "
+            "pydantic model, a dataclass, or plain values such as str, int, list and dict"
+        ) from error
     declared = Tool(
         name=name,
         description=description,
         kind="local",
         parameters=parameters,
-        success=TypeAdapter(success),
+        success=succeeds,
         success_schema=success_schema,
         failures=failures,
         probe=None if probe is None else probe_of(probe, name),
@@ -182,7 +190,7 @@ def declare_tool(
         origin=dict(origin or {}),
         secret=secret,
         references=names,
-        declared_in=declaring_module(),
+        declared_at=declaring_place(),
         **held,
     )
     if names and not has_secrets(declared.manifest.parameters):
@@ -227,7 +235,7 @@ def interaction_tool(
         effect="read",
         ask=True,
         timeout=timeout or DEFAULT_TIMEOUT,
-        declared_in=declaring_module(),
+        declared_at=declaring_place(),
     )
 
 
@@ -252,7 +260,7 @@ def control_call_tool(
         effect="idempotent",
         ask=ask,
         interpret=interpret,
-        declared_in=declaring_module(),
+        declared_at=declaring_place(),
     )
 
 
@@ -272,13 +280,15 @@ def provider_tool(*, name: str, description: str, provider: Mapping[str, dict[st
         effect="read",
         ask=False,
         provider=dict(provider),
-        declared_in=declaring_module(),
+        declared_at=declaring_place(),
     )
 
 
-def declaring_module() -> str:
-    """Return the module that declares a tool: the first frame outside the functions that declare one."""
+def declaring_place() -> Place | None:
+    """Return where a tool is declared: the first frame outside the functions that declare one."""
     frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("turngate.domain."):
         frame = frame.f_back
-    return "" if frame is None else str(frame.f_globals.get("__name__", ""))
+    if frame is None:
+        return None
+    return Place(str(frame.f_globals.get("__name__", "")), frame.f_code.co_filename, frame.f_lineno)

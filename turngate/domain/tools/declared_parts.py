@@ -34,7 +34,9 @@ def parameters_of(params: Any) -> Parameters:
 def handler_of(function: Handler, name: str) -> Injected:
     """Return a handler with what it asks for. ``name``: its tool's."""
     if not inspect.iscoroutinefunction(function):
-        raise ConfigurationError(f"tool {name!r}: its handler {function!r} must be an async function (`async def`)")
+        raise ConfigurationError(
+            f"tool {name!r}: its handler {getattr(function, '__name__', function)} must be an async function (`async def`)"
+        )
     handler = injected(function, what=f"tool {name!r}")
     if handler.key_name is not None:
         raise ConfigurationError(

@@ -13,13 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.text.suggestions import did_you_mean
 from turngate.domain.tools import references
 from turngate.domain.tools.control_calls import ControlCall
 from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
@@ -186,6 +188,17 @@ Ask = bool | AskPredicate | None
 DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
 
 
+class Place(NamedTuple):
+    """Where a tool is declared: the module's name, its file and the line, from 1."""
+
+    module: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}, line {self.line}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tool:
     """One declared capability.
@@ -233,17 +246,42 @@ class Tool:
     brief: Callable[[Any], str] | None = None
     provider: Mapping[str, dict[str, JsonValue]] = field(default_factory=dict)
     origin: Mapping[str, str] = field(default_factory=dict)
-    declared_in: str = ""
+    declared_at: Place | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a name no provider takes, and a timeout out of bounds."""
+        """Refuse a name no provider takes, and options of a wrong type or out of bounds."""
         if not NAME_PATTERN.fullmatch(self.name):
             raise ConfigurationError(
                 f"tool name {self.name!r} is not allowed: letters, digits, '_' and '-', beginning with a letter or '_', "
                 "at most 64"
             )
+        self._require_one_of("effect", get_args(Effect))
+        self._require_one_of("failure_mode", get_args(FailureMode))
+        if not isinstance(self.timeout, timedelta):
+            raise ConfigurationError(
+                f"tool {self.name!r}: timeout is a timedelta, such as timedelta(seconds=30), not {self.timeout!r}"
+            )
         if not timedelta(seconds=1) <= self.timeout <= timedelta(days=7):
-            raise ConfigurationError(f"a tool's timeout must be between 1 second and 7 days, not {self.timeout}")
+            raise ConfigurationError(
+                f"tool {self.name!r}: its timeout must be between 1 second and 7 days, not {self.timeout}"
+            )
+        if not (self.ask is None or isinstance(self.ask, bool) or callable(self.ask)):
+            raise ConfigurationError(
+                f"tool {self.name!r}: ask is True, False, or a function of the parameters that returns one of these, "
+                f"not {self.ask!r}"
+            )
+        for option in ("preview", "present", "confinement"):
+            value = getattr(self, option)
+            if not (value is None or callable(value)):
+                raise ConfigurationError(f"tool {self.name!r}: {option} is a function, not {value!r}")
+
+    def _require_one_of(self, option: str, allowed: tuple[str, ...]) -> None:
+        value = getattr(self, option)
+        if value not in allowed:
+            raise ConfigurationError(
+                f"tool {self.name!r}: {option} is one of {', '.join(allowed)}, not {value!r}."
+                f"{did_you_mean(str(value), allowed)}"
+            )
 
     @cached_property
     def manifest(self) -> ToolManifest:
@@ -255,9 +293,14 @@ class Tool:
             return self._described()
         except PydanticInvalidForJsonSchema as error:
             raise ConfigurationError(
-                f"tool {self.name!r} cannot be shown to a model: {error.message}. Give that type a schema: "
+                f"tool {self.name!r}{self.where} cannot be shown to a model: {error.message}. Give that type a schema: "
                 'Annotated[…, WithJsonSchema({"type": "string"})] (pydantic)'
             ) from error
+
+    @property
+    def where(self) -> str:
+        """File and line of its declaration, as errors add them after its name; empty: not known."""
+        return "" if self.declared_at is None else f" ({self.declared_at})"
 
     def _described(self) -> ToolManifest:
         parameters = self.parameters.json_schema()
@@ -266,8 +309,8 @@ class Tool:
             in_parameters, in_success = with_secrets(parameters, pointer), with_secrets(success, pointer)
             if in_parameters is None and in_success is None:
                 raise ConfigurationError(
-                    f"tool {self.name!r} has nothing at {pointer!r}, which its secret= names: write the JSON pointer of an "
-                    'argument or of a field of its success, such as "/token" or "/accounts/*/password"'
+                    f"tool {self.name!r}{self.where} has nothing at {pointer!r}, which its secret= names: write the JSON "
+                    'pointer of an argument or of a field of its success, such as "/token" or "/accounts/*/password"'
                 )
             parameters, success = in_parameters or parameters, in_success or success
         return ToolManifest(
@@ -298,7 +341,8 @@ class Tool:
     @property
     def source(self) -> str:
         """Where its handler is defined, or its declaration when the handler is elsewhere."""
-        return self.handler.source if self.handler is not None else self.declared_in
+        declared = "" if self.declared_at is None else self.declared_at.module
+        return self.handler.source if self.handler is not None else declared
 
     @property
     def services(self) -> tuple[type, ...]:

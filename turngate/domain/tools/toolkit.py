@@ -18,10 +18,17 @@ class Toolkit:
 
     _tools: Mapping[str, Tool]
 
+    def __post_init__(self) -> None:
+        """Refuse what is no mapping of tools."""
+        if not isinstance(self._tools, Mapping):
+            raise ConfigurationError("a toolkit is made with Toolkit.of(tool, …), not with Toolkit(…)")
+
     @staticmethod
     def of(*tools: Tool) -> Toolkit:
         """Return a toolkit of these tools; raises DuplicateToolNameError naming both sources."""
-        return Toolkit(_by_name((tool, tool.source) for tool in tools))
+        for tool in tools:
+            _require_tool(tool)
+        return Toolkit(_by_name((tool, tool.source + tool.where) for tool in tools))
 
     @staticmethod
     def from_list(tools: Sequence[Tool]) -> Toolkit:
@@ -31,8 +38,17 @@ class Toolkit:
     @staticmethod
     def compose(*kits: Toolkit) -> Toolkit:
         """Return one toolkit of several; raises DuplicateToolNameError naming both sources."""
+        for kit in kits:
+            if not isinstance(kit, Toolkit):
+                raise ConfigurationError(
+                    f"Toolkit.compose takes toolkits, not a {type(kit).__name__}: Toolkit.of(…) makes one of tools"
+                )
         return Toolkit(
-            _by_name((tool, f"{tool.source} in toolkit {place}") for place, kit in enumerate(kits, 1) for tool in kit)
+            _by_name(
+                (tool, f"{tool.source}{tool.where} in toolkit {place}")
+                for place, kit in enumerate(kits, 1)
+                for tool in kit
+            )
         )
 
     @staticmethod
@@ -94,6 +110,21 @@ class Toolkit:
 
     def __len__(self) -> int:
         return len(self._tools)
+
+
+def _require_tool(tool: object) -> None:
+    if isinstance(tool, Tool):
+        return
+    name = getattr(tool, "__name__", type(tool).__name__)
+    if isinstance(tool, Toolkit):
+        fix = "it takes tools; Toolkit.compose(kit, …) makes one toolkit of several"
+    elif isinstance(tool, list | tuple):
+        fix = "pass the tools one by one: Toolkit.of(first, second), or Toolkit.of(*tools)"
+    elif callable(tool):
+        fix = f'{name} is not declared as a tool: write @tool(effect="once") above it'
+    else:
+        fix = "a tool is what @tool or declare_tool returns"
+    raise ConfigurationError(f"Toolkit.of was called with a {type(tool).__name__}: {fix}")
 
 
 def _by_name(tools: Iterable[tuple[Tool, str]]) -> dict[str, Tool]:

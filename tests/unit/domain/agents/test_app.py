@@ -84,11 +84,12 @@ def test_a_limit_outside_its_range_is_refused(limits: dict[str, Any]) -> None:
 def test_errors_carry_a_code_a_fix_and_details() -> None:
     """Every deliberate error is a TurngateError with a stable code, a message that says the fix, and JSON details."""
     duplicate = DuplicateToolNameError("search", "a.search", "b.search")
-    missing = MissingServicesError([("refund", "Payments"), ("look", "Index")])
+    missing = MissingServicesError([("refund", "Payments", "shop.py, line 3"), ("look", "Index", "")])
     assert isinstance(duplicate, TurngateError)
     assert (duplicate.code, duplicate.details["sources"]) == ("duplicate_tool_name", ["a.search", "b.search"])
     assert missing.details["missing"][1] == {"tool": "look", "service": "Index"}
     assert "register_value" in str(missing)
+    assert "'refund' needs Payments (shop.py, line 3); tool 'look' needs Index. Register" in str(missing)
     assert TurngateError("x", code="special").error_code == "special"
     assert TurngateError("x").error_code == "error"
 

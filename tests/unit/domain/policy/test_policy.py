@@ -151,14 +151,18 @@ def test_a_policy_is_read_from_toml() -> None:
         pytest.param(
             GOOD.replace("deny", "never"), ["rule.0.verdict", "'allow', 'ask' or 'deny'"], id="unknown verdict"
         ),
-        pytest.param(GOOD + "tool = 1\n", ["rule.0.tool", "not permitted"], id="a misspelled key"),
-        pytest.param(GOOD + GOOD.replace("tools", "tooLs"), ["rule.1.tools", "required"], id="in the second rule"),
+        pytest.param(
+            GOOD + "tool = 1\n", ["rule.0.tool", "there is no such key. Did you mean 'tools'?"], id="a misspelled key"
+        ),
+        pytest.param(
+            GOOD + GOOD.replace("tools", "tooLs"), ["rule.1.tooLs", "Did you mean 'tools'?"], id="in the second rule"
+        ),
         pytest.param(GOOD.replace('["pay"]', "[]"), ["rule.0.tools", "at least 1"], id="a rule about no tool"),
         pytest.param(GOOD.replace('["pay"]', '"pay"'), ["rule.0.tools", "list"], id="a bare string of tools"),
         pytest.param(GOOD + "starter_may_decide = 0\n", ["rule.0.starter_may_decide", "boolean"], id="0 is not false"),
         pytest.param(GOOD + "fresh_for_seconds = '4h'\n", ["rule.0.fresh_for_seconds", "integer"], id="fresh for 4h"),
         pytest.param(GOOD + "expires_after_seconds = 0\n", ["rule.0.expires_after_seconds"], id="expires at once"),
-        pytest.param(GOOD.replace("[[rule]]", "[[rules]]"), ["rules", "not permitted"], id="a misspelled table"),
+        pytest.param(GOOD.replace("[[rule]]", "[[rules]]"), ["rules", "Did you mean 'rule'?"], id="a misspelled table"),
     ],
 )
 def test_an_error_names_the_file_and_the_place(text: str, says: list[str]) -> None:

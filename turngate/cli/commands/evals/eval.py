@@ -14,7 +14,6 @@ from typing import Annotated, Final, assert_never
 import typer
 
 from turngate.cli import terminal
-from turngate.cli.builders_app import load_builders_app
 from turngate.cli.errors import EXIT_CTRL_C, EXIT_WENT_WRONG
 from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.domain.errors import ConfigurationError
@@ -31,7 +30,7 @@ from turngate.evals import (
     run_cases,
 )
 from turngate.evals.report import Totals, totals
-from turngate.runtime.app_loader import LoadedApp
+from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.telemetry import configure_logging
 from turngate.text.plain_text import Piece, plain_line
@@ -64,7 +63,7 @@ def evaluate(settings: Settings, order: EvalOrder) -> None:
         _require_place(file)
     # The engine's log of each run is for servers. Here it would bury the progress.
     configure_logging("debug" if settings.log_level == "debug" else "error", settings.log_format)
-    app = load_builders_app(order.app)
+    app = load_app(order.app)
     report = asyncio.run(_run(settings, order, app, cases))
     if order.json_file == STDOUT:
         terminal.raw(report.as_json().removesuffix("\n"))

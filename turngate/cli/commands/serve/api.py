@@ -12,14 +12,13 @@ from approvals_api.settings import is_loopback
 from turngate.cli import stores, terminal
 from turngate.cli.api_server import listen
 from turngate.cli.api_settings import configured_channels
-from turngate.cli.builders_app import load_builders_app
 from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.options import ApiPort, DataDir
 from turngate.cli.parts.api import announced, serving_api
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there, find_address
-from turngate.runtime.app_loader import publish_agents
+from turngate.runtime.app_loader import load_app, publish_agents
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings
 
@@ -41,7 +40,7 @@ def api(
 
 def serve_api(settings: Settings, target: str | None) -> None:
     """Serve the API until SIGINT or SIGTERM. ``target``: an app to publish before a worker starts."""
-    loaded = None if target is None else load_builders_app(target)
+    loaded = None if target is None else load_app(target)
     channels = configured_channels(settings)
     listener = listen(settings.api_host, settings.api_port)
 

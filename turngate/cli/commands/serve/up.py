@@ -9,11 +9,11 @@ from pathlib import Path
 from approvals_api.settings import is_loopback
 from turngate.cli import builders_app, stack, stores, terminal
 from turngate.cli.api_server import listen
-from turngate.cli.builders_app import load_builders_app, require_model_names
+from turngate.cli.builders_app import require_model_names
 from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.options import DEFAULT_APP, AllowUnconfined, ApiPort, AppArgument, DataDir, TemporalPort, TemporalUi
 from turngate.cli.posix_signals import stop_on_posix_signals
-from turngate.runtime.app_loader import LoadedApp
+from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.settings import Settings, load_settings
 from turngate.text.plain_text import plain
 
@@ -44,7 +44,7 @@ def up(
 
 def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
     """Run everything until SIGINT or SIGTERM. The app and the port are checked before anything starts."""
-    loaded = load_builders_app(target)
+    loaded = load_app(target)
     require_model_names(settings, loaded)
     if settings.workspaces is None:
         settings = settings.model_copy(update={"workspaces": (Path.cwd(),)})

@@ -10,13 +10,14 @@ from typing import Annotated
 import typer
 
 from turngate.cli import stores, terminal
-from turngate.cli.builders_app import load_builders_app, require_model_names
+from turngate.cli.builders_app import require_model_names
 from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.options import DEFAULT_APP, AllowUnconfined, AppArgument, DataDir
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
 from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there
+from turngate.runtime.app_loader import load_app
 from turngate.runtime.settings import Settings
 from turngate.runtime.workflow_code import deployment
 
@@ -73,7 +74,7 @@ def worker(
 
 def serve_worker(settings: Settings, target: str) -> None:
     """Run a worker until SIGINT or SIGTERM."""
-    loaded = load_builders_app(target)
+    loaded = load_app(target)
     require_model_names(settings, loaded)
 
     async def serve() -> None:

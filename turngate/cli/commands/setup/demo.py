@@ -23,7 +23,6 @@ import typer
 from turngate.cli import stack, stores, terminal
 from turngate.cli.api_link import ApiLink, read_cli_token
 from turngate.cli.api_server import listen
-from turngate.cli.builders_app import load_builders_app
 from turngate.cli.default_app import AGENT_NAME
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.follow.request import StillOpen, answer_json
@@ -33,6 +32,7 @@ from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.client import SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.runtime import embedded_temporal
+from turngate.runtime.app_loader import load_app
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.telemetry import configure_logging
 from turngate.store.access import tokens
@@ -90,7 +90,7 @@ def _listener(settings: Settings, *, fixed: bool) -> tuple[socket.socket, Settin
 
 async def _play(settings: Settings, listener: socket.socket, project: DemoProject, decide: DemoDecision | None) -> int:
     with stop_on_posix_signals() as stop:
-        async with stack.whole_stack(settings, load_builders_app(DEFAULT_APP), listener) as running:
+        async with stack.whole_stack(settings, load_app(DEFAULT_APP), listener) as running:
             link = ApiLink(
                 url=settings.resolved_api_url, token=read_cli_token(settings.data_dir) or "", data_dir=settings.data_dir
             )

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from turngate.cli import builders_app, terminal
 from turngate.cli.api_server import listen
 from turngate.cli.api_settings import configured_channels, link_warning
-from turngate.cli.builders_app import build_models, load_builders_app, require_model_names
+from turngate.cli.builders_app import build_models, require_model_names
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DEFAULT_APP, ApiPort, AppArgument, DataDir
 from turngate.cli.parts.confinement import tool_confinement, unconfined_warning
@@ -26,7 +26,7 @@ from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, TurngateError, UnknownSchemaError
 from turngate.models.port import ModelRequest
 from turngate.runtime import signed_heads, temporal_client
-from turngate.runtime.app_loader import LoadedApp
+from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.embedded_temporal import temporal_binary
 from turngate.runtime.locations import RunningStack, open_to_others
 from turngate.runtime.settings import Settings, load_settings
@@ -79,7 +79,7 @@ async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIte
     yield _notifications(settings)
     app = None
     try:
-        app = load_builders_app(target)
+        app = load_app(target)
     except TurngateError as error:
         yield Finding("app", str(error), good=False)
     if app is None:

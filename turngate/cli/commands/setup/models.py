@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from turngate.cli import terminal
-from turngate.cli.builders_app import build_models, load_builders_app
+from turngate.cli.builders_app import build_models
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DEFAULT_APP, AppArgument, AsJson, DataDir
 from turngate.domain.agents.model_profiles import Profile, Profiles
@@ -19,7 +19,7 @@ from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import TurngateError
 from turngate.models.port import ModelRequest
 from turngate.models.registry import Models
-from turngate.runtime.app_loader import LoadedApp
+from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.settings import Settings, load_settings
 from turngate.text.plain_text import plain
 
@@ -128,7 +128,7 @@ def models(
 
 
 async def _survey(settings: Settings, target: str, *, probe: bool) -> list[Usable]:
-    app = load_builders_app(target)
+    app = load_app(target)
     return [each async for each in survey(settings, app, probe=probe)]
 
 

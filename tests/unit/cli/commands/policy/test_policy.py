@@ -87,13 +87,13 @@ def test_check_lists_rules_as_they_count_and_warns(here: Path) -> None:
     ("change", "place"),
     [
         (('verdict = "deny"', "verdict = deny"), "rules.toml:19:11: "),
-        (('verdict = "deny"', 'verdict = "dany"'), "rules.toml:17: rule.2.verdict"),
-        (('"/cents", op = "gt", value = 1000', '"cents", op = "gt", value = 1000'), "rules.toml:17: rule.2.args"),
+        (('verdict = "deny"', 'verdict = "dany"'), "rules.toml:19: rule.2.verdict"),
+        (('"/cents", op = "gt", value = 1000', '"cents", op = "gt", value = 1000'), "rules.toml:21: rule.2.args"),
         (('name = "never"', 'name = "look"'), "rules.toml: "),
     ],
 )
 def test_check_says_where_a_file_is_wrong(here: Path, change: tuple[str, str], place: str) -> None:
-    """File, line and column where TOML gives one; else the line where the rule begins; exit code 1."""
+    """File, line and column where TOML gives one; else the line of the key or its rule; exit code 1."""
     assert change[0] in RULES
     (here / "rules.toml").write_text(RULES.replace(*change), encoding="utf-8")
     assert f"error: {place}" in ran("check", "rules.toml", code=1).stderr
