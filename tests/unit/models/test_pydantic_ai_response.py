@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -24,6 +25,9 @@ from turngate.models import ModelRequest, Models
 from turngate.models.port import StreamingModel
 from turngate.models.pydantic_ai.response import call_input
 
+OPENAI = "openai:some-model"
+"""Through the adapter of its own, on a server like Groq's."""
+EVENT_STREAM = {"content-type": "text/event-stream"}
 BRIEF = ModelOptions(max_output_tokens=900)
 """With no bound, two of the clients stream what they were asked for in one."""
 LOOK = ToolManifest(name="look", description="Look.", kind="local", parameters={}, success={}, effect="read")
@@ -177,6 +181,56 @@ async def test_a_call_that_the_provider_could_not_read_is_the_models_mistake(
     unfit = await wired.resolve(GROQ).generate(request)
     assert (unfit.malformed, unfit.finish_reason) == ("", "tool_calls")
     assert unfit.message.calls == [ToolCallPart(tool_call_id="", tool_name="look", input='{"nom": "Zoë"}')]
+
+
+def in_groqs_stream(error: Any, *texts: str) -> bytes:
+    """Groq's stream of these texts that the error ends."""
+    head = {
+        "id": "chatcmpl-4f39",
+        "object": "chat.completion.chunk",
+        "created": 1771434740,
+        "model": "openai/gpt-oss-120b",
+    }
+    chunks = [{**head, "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]} for text in texts]
+    content = b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in chunks)
+    return content + f"event: error\ndata: {json.dumps(error)}\n\n".encode()
+
+
+@pytest.mark.parametrize("spec", [GROQ, OPENAI])
+@pytest.mark.parametrize("texts", [(), ("I ", "look.")])
+async def test_groqs_unread_call_is_the_models_mistake_in_a_stream_too(
+    wired: Models, provider: FakeProvider, spec: str, texts: tuple[str, ...]
+) -> None:
+    """It is not asked again: the model gets the error, with the text that it had written, or its call with the reason."""
+    model = wired.resolve(spec)
+    assert isinstance(model, StreamingModel)
+    request = ModelRequest([user_message("Go.")], [LOOK])
+    unread, unfit = recorded("groq-call-is-no-call.json"), recorded("groq-call-does-not-fit.json")
+    for failed, text in (("look(Zoë", "look(Zoë"), ("", "I look." if texts else "")):
+        error = {"error": {**unread["error"], "failed_generation": failed}}
+        provider.answer(in_groqs_stream(error, *texts), headers=EVENT_STREAM)
+        response = await model.stream(request, lambda _: None)
+        assert "tool_use_failed" in response.malformed
+        assert response.message.text == text
+    provider.answer(in_groqs_stream(unfit, *texts), headers=EVENT_STREAM)
+    response = await model.stream(request, lambda _: None)
+    assert (response.malformed, response.finish_reason) == ("", "tool_calls")
+    call = ToolCallPart(tool_call_id="", tool_name="look", input='{"nom": "Zoë"}')
+    assert (response.message.text, response.message.calls) == ("".join(texts), [call])
+    answer(provider, "groq-call-does-not-fit.json", status=400)
+    assert (await model.stream(request, lambda _: None)).message.calls == [call]
+    assert len(provider.requests) == 4
+
+
+async def test_another_error_in_groqs_stream_is_worth_another_request(wired: Models, provider: FakeProvider) -> None:
+    """It is the provider's, so the model does not see it."""
+    model = wired.resolve(GROQ)
+    assert isinstance(model, StreamingModel)
+    error = {"error": {"message": "over capacity", "type": "internal_server_error", "code": "internal"}}
+    provider.answer(in_groqs_stream(error, "I "), headers=EVENT_STREAM)
+    with pytest.raises(ModelError) as caught:
+        await model.stream(ModelRequest([user_message("Go.")], [LOOK]), lambda _: None)
+    assert caught.value.retryable
 
 
 async def test_a_paused_search_is_continued(wired: Models, provider: FakeProvider) -> None:

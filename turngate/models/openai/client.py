@@ -25,7 +25,7 @@ from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.models.openai.errors import Endpoint, error_in_body, error_of_status
 from turngate.models.openai.malformed import error_in, unread_output
 from turngate.models.openai.request import request_body
-from turngate.models.openai.response import Completion, model_response, parse_completion
+from turngate.models.openai.response import Completion, model_response, parse_completion, text_so_far
 from turngate.models.openai.stream import read_stream
 from turngate.models.port import ModelRequest, OnDelta
 
@@ -146,7 +146,8 @@ class OpenAICompatibleModel:
     def _answer(self, completion: Completion, request: ModelRequest) -> ModelResponse:
         if completion.any_error:
             # In the middle of a stream, a status can no longer say it.
-            if (unread := unread_output(completion.any_error, model=self.name)) is not None:
+            unread = unread_output(completion.any_error, model=self.name, text=text_so_far(completion))
+            if unread is not None:
                 return unread
             raise error_in_body(completion.any_error, self._endpoint())
         return model_response(completion, model=self.name, tools_offered=bool(request.tools))

@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
+from turngate.domain.conversation.messages import Message, ModelResponse, Part, TextPart, ToolCallPart
 
 FINISH_SIGNS: Final = ("malformed_function_call", "malformed_tool_call", "malformed_response", "unexpected_tool_call")
 """Gemini's finish reasons for a call that it could not parse or for a tool that it was not offered, in lower case.
@@ -53,11 +53,12 @@ def unread_finish(*reasons: JsonValue) -> str:
     return "" if sign is None else _unread(sign)
 
 
-def unread_output(error: JsonValue, *, model: str) -> ModelResponse | None:
+def unread_output(error: JsonValue, *, model: str, text: str = "") -> ModelResponse | None:
     """Return a response for a provider's error that says that the model's call could not be parsed; None for other errors.
 
     It is the model's mistake (I9): as an error it would end the run, or repeat the same request for minutes. ``error``: the
-    body's ``error``.
+    body's ``error``. ``text``: what the model wrote before it. If the provider quotes a readable call, which only does not
+    fit its tool, the response is that call: planning closes it with the reason.
     """
     if not isinstance(error, dict):
         return None
@@ -69,9 +70,31 @@ def unread_output(error: JsonValue, *, model: str) -> ModelResponse | None:
     else:
         return None
     generated = error.get("failed_generation")
-    text = (TextPart(text=generated),) if isinstance(generated, str) and generated else ()
-    answer = Message(role="assistant", parts=text)
-    return ModelResponse(message=answer, finish_reason="other", model=model, malformed=_unread(sign))
+    call = _quoted_call(generated)
+    if call is None and isinstance(generated, str):
+        text = generated or text
+    parts: list[Part] = [TextPart(text=text)] if text else []
+    if call is None:
+        answer = Message(role="assistant", parts=tuple(parts))
+        return ModelResponse(message=answer, finish_reason="other", model=model, malformed=_unread(sign))
+    answer = Message(role="assistant", parts=(*parts, call))
+    return ModelResponse(message=answer, finish_reason="tool_calls", model=model)
+
+
+def _quoted_call(generated: JsonValue) -> ToolCallPart | None:
+    """Return the call that Groq quotes if it read one, and the call does not fit its tool; else None."""
+    try:
+        call = json.loads(generated) if isinstance(generated, str) else None
+    except (ValueError, RecursionError):
+        return None
+    if (
+        not isinstance(call, dict)
+        or not isinstance(call.get("name"), str)
+        or not isinstance(call.get("arguments"), dict)
+    ):
+        return None
+    arguments = json.dumps(call["arguments"], ensure_ascii=False)
+    return ToolCallPart(tool_call_id="", tool_name=call["name"], input=arguments)
 
 
 def error_in(content: bytes) -> JsonValue:

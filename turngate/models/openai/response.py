@@ -131,6 +131,11 @@ def model_response(completion: Completion, *, model: str, tools_offered: bool = 
     )
 
 
+def text_so_far(completion: Completion) -> str:
+    """Return the text of an answer that an error broke off."""
+    return _message(completion.choices[0].message)[0].text if completion.choices else ""
+
+
 def _message(received: JsonValue) -> tuple[Message, bool, str]:
     """Return the message, whether it refuses, and why it is malformed ("" if it is not)."""
     if not isinstance(received, dict):

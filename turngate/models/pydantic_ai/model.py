@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from pydantic_ai import direct
+from pydantic_ai.exceptions import ModelAPIError
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.messages import ModelResponse as TheirResponse
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -21,11 +22,13 @@ from pydantic_ai.settings import ModelSettings
 
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
+from turngate.models.openai.malformed import unread_output
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.models.pydantic_ai.errors import ProviderEndpoint, model_error
 from turngate.models.pydantic_ai.parameters import request_parameters, settings
 from turngate.models.pydantic_ai.request import MessageMapper
 from turngate.models.pydantic_ai.response import DeltaReader, is_whole, model_response
+from turngate.models.pydantic_ai.stream_end import CURRENT, StreamEnd
 
 MAX_SEGMENTS: Final = 20
 """How often a response that its provider paused (Anthropic's ``pause_turn``, in its own search) is continued."""
@@ -85,10 +88,17 @@ class PydanticAIModel:
                 async for event in stream:
                     for delta in reader.read(event):
                         on_delta(delta)
+                        if delta.kind == "text":
+                            end.texts.append(delta.text)
             return stream.get()
 
-        # The clients limit the silence on the wire, where a provider that thinks for minutes sends its pings.
-        return await self._answer(request, ask, within=None)
+        end = StreamEnd()
+        token = CURRENT.set(end)
+        try:
+            # The clients limit the silence on the wire, where a provider that thinks for minutes sends its pings.
+            return await self._answer(request, ask, within=None, end=end)
+        finally:
+            CURRENT.reset(token)
 
     async def aclose(self) -> None:
         """Close the connections. Safe to repeat."""
@@ -103,7 +113,10 @@ class PydanticAIModel:
             model_request_parameters=exchange.parameters,
         )
 
-    async def _answer(self, request: ModelRequest, ask: _Ask, *, within: float | None) -> ModelResponse:
+    async def _answer(
+        self, request: ModelRequest, ask: _Ask, *, within: float | None, end: StreamEnd | None = None
+    ) -> ModelResponse:
+        """``end``: of the stream that ``ask`` reads; None: it does not stream."""
         try:
             exchange = self._exchange(request)
             if not self._is_entered:
@@ -111,7 +124,7 @@ class PydanticAIModel:
                 self._is_entered = True
                 await self._entered.enter_async_context(self._model)
             async with asyncio.timeout(within):
-                response = await self._whole(exchange, ask)
+                response = await self._whole(exchange, ask, end)
             return model_response(
                 response,
                 provider=self._endpoint.provider,
@@ -120,10 +133,20 @@ class PydanticAIModel:
                 structured=request.output is not None,
             )
         except Exception as error:  # noqa: BLE001 - clients raise errors of many kinds; the engine reads one
+            if (unread := self._unread(error, end)) is not None:
+                return unread
             # Not "from error": a client's error may quote its request with the key.
             raise model_error(error, self._endpoint) from None
 
-    async def _whole(self, exchange: _Exchange, ask: _Ask) -> TheirResponse:
+    def _unread(self, error: Exception, end: StreamEnd | None) -> ModelResponse | None:
+        """Return the response for a call that the provider could not read (I9), or None for any other failure."""
+        sent = error.body if isinstance(error, ModelAPIError) else None
+        sent = sent.get("error", sent) if isinstance(sent, dict) else None
+        if end is None:
+            return unread_output(sent, model=self.name)
+        return unread_output(end.error or sent, model=self.name, text="".join(end.texts))
+
+    async def _whole(self, exchange: _Exchange, ask: _Ask, end: StreamEnd | None) -> TheirResponse:
         response = await ask(exchange, 0)
         for _ in range(MAX_SEGMENTS):
             if response.state != "suspended":
@@ -134,7 +157,7 @@ class PydanticAIModel:
                 more, parts=[*response.parts, *more.parts], usage=response.usage + more.usage
             )
         # Also for a request that was not streamed: Anthropic's client streams a long answer anyway.
-        if not is_whole(response):
+        if not is_whole(response, self._endpoint.provider, end):
             problem = "broke off" if response.parts else "is empty"
             raise ModelError(f"the provider's answer {problem}", error_class="bad_response", retryable=True)
         return response

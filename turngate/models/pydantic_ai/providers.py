@@ -21,6 +21,7 @@ from pydantic_ai.providers import Provider, infer_provider_class
 from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.models.pydantic_ai.errors import ProviderEndpoint, secrets_in
 from turngate.models.pydantic_ai.model import PydanticAIModel
+from turngate.models.pydantic_ai.stream_end import watch_ends
 
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 KEY: Final[Mapping[str, str]] = {
@@ -45,7 +46,7 @@ def make(provider: str, name: str, *, timeout: float) -> PydanticAIModel:
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise ConfigurationError(f"{base_url_variable(provider)} must be a URL that begins with http:// or https://")
     try:
-        model = infer_model(spec, lambda inferred: _provider(inferred, base_url, timeout))
+        model = infer_model(spec, lambda inferred: _watched(_provider(inferred, base_url, timeout)))
         url = _without_credentials(model.base_url or base_url or "")
     except ImportError as error:
         package = PACKAGE_EXTRA.search(str(error))
@@ -81,6 +82,11 @@ def is_known(provider: str) -> bool:
 def base_url_variable(provider: str) -> str:
     """Return the name of the variable with a provider's address."""
     return f"TURNGATE_{provider.upper().replace('-', '_')}_BASE_URL"
+
+
+def _watched(provider: Provider[Any]) -> Provider[Any]:
+    watch_ends(provider.client)
+    return provider
 
 
 def _provider(name: str, base_url: str | None, timeout: float) -> Provider[Any]:

@@ -47,9 +47,12 @@ from turngate.domain.tools.results import MAX_DEPTH, is_deeper
 from turngate.models.openai.malformed import raw_call, unread_finish
 from turngate.models.openai.response import CALL_IS_MISSING
 from turngate.models.pydantic_ai.opaque import packed, packed_response
+from turngate.models.pydantic_ai.stream_end import StreamEnd
 
 SENDS_OBJECTS: Final = frozenset({"anthropic", "bedrock", "google", "google-cloud"})
 """The providers that send a call's input as an object if they do not stream."""
+NEVER_CUT: Final = frozenset({"xai", "openai-decisions", "google-decisions", "system-one", "typesafe"})
+"""Providers whose streams cannot end early without an error: those over gRPC, and answers that come in one piece anyway."""
 MADE_UP_ID: Final = "pyd_ai_"
 """How an id begins that pydantic-ai made up because there was none. It is random, so the engine creates its own."""
 NO_ID: Final = frozenset({"", "null"})
@@ -93,10 +96,16 @@ def model_response(
     )
 
 
-def is_whole(response: TheirResponse) -> bool:
-    """Whether a response is complete: every provider says at the end why it stopped."""
-    finished = response.finish_reason is not None or bool(_details(response).get("finish_reason"))
-    return response.state != "incomplete" and (finished or "block_reason" in _details(response))
+def is_whole(response: TheirResponse, provider: str, end: StreamEnd | None) -> bool:
+    """Whether a response is complete: every provider says at the end why it stopped. ``end``: of a stream; else None.
+
+    pydantic-ai makes up the reason if a stream of chat completions had none. Such a stream must have ended with ``[DONE]``
+    (Snowflake's Claude models give no reason).
+    """
+    details = _details(response)
+    is_over = end is None or end.is_done or provider in NEVER_CUT
+    finished = bool(details.get("finish_reason")) or (response.finish_reason is not None and is_over)
+    return response.state != "incomplete" and (finished or "block_reason" in details)
 
 
 class DeltaReader:
