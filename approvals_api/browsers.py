@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import IntegrityError
 
 from approvals_api.events.notifier import keep_notifying
+from approvals_api.policy.proposals import may_confirm
 from approvals_api.principal import Principal
 from approvals_api.requests.eligibility import starters, why_not
 from approvals_api.services import Services
@@ -35,13 +36,15 @@ from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import deliveries, events, push_subscriptions
 from turngate.store.events.push_subscriptions import MAX_PER_PERSON, Address, NewSubscription, PushSubscription
+from turngate.store.policy import policies
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.wire.notifications import BrowserView, PushFilter
 
 CHANNEL: Final = "web push"
 """Its name in the outbox and the log. A channel of the notifications file can't have a space in its name."""
-ANNOUNCED: Final = ("request.opened", "request.reminded", "request.escalated", "request.delegated")
+PROPOSED: Final = "policy.proposed"
+ANNOUNCED: Final = ("request.opened", "request.reminded", "request.escalated", "request.delegated", PROPOSED)
 WINDOW: Final = timedelta(seconds=10)
 MAX_ENDPOINT_CHARS: Final = 2_000
 MAX_KEY_CHARS: Final = 200
@@ -251,16 +254,25 @@ class BrowserSender:
 
 @dataclass(frozen=True)
 class _News:
-    """An item with its request, if that still waits for a person."""
+    """An item that still waits for a person, with its request; None: of the stored rules, which wait for an admin."""
 
     item: Item
-    request: Request
-    starters: Collection[str]
+    request: Request | None
+    starters: Collection[str] = ()
+
+    def is_for(self, person: Principal) -> bool:
+        """Tell whether this person may answer it."""
+        if self.request is None:
+            return may_confirm(person, self.item.proposed_by or "")
+        return person.may("requests:decide") and why_not(self.request, person, self.starters) is None
 
 
 async def _news(conn: Connection, items: Sequence[Item]) -> list[_News]:
     news = []
+    proposal = await policies.waiting_proposal(conn) if any(each.name == PROPOSED for each in items) else None
     for item in items:
+        if item.name == PROPOSED and proposal is not None and item.proposed_by == proposal.proposed_by:
+            news.append(_News(item, None))
         request = None if item.request_id is None else await requests.get(conn, item.request_id)
         if request is not None and request.status == "pending":
             news.append(_News(item, request, await starters(conn, request)))
@@ -290,8 +302,7 @@ def _part_of(to: PushSubscription, news: Sequence[_News], whole: Payload) -> Pay
         if chosen.wants(
             each.item.name, agent=each.item.agent, tool=each.item.tool, risk=each.item.risk, rule=each.item.rule
         )
-        and person.may("requests:decide")
-        and why_not(each.request, person, each.starters) is None
+        and each.is_for(person)
     ]
     return whole.model_copy(update={"items": tuple(items), "more": 0}) if items else None
 

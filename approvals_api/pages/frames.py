@@ -10,6 +10,7 @@ from fastapi import Request, Response
 from approvals_api.http import authentication
 from approvals_api.http.authentication import form_token, session_secret
 from approvals_api.pages.templating import Frame
+from approvals_api.policy.proposals import may_confirm
 from approvals_api.principal import Principal
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.terms import YEAR_SECONDS
@@ -53,6 +54,7 @@ async def frame_of(conn: Connection, request: Request, principal: Principal) -> 
         form_token="" if secret is None else form_token(secret),
         pending=around.pending,
         grants=around.grants,
+        to_confirm=int(around.rules_proposed_by is not None and may_confirm(principal, around.rules_proposed_by)),
         role=principal.role,
         last_seq=around.last_seq,
         compact=has_chosen(request, COMPACT),

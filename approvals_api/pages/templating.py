@@ -87,13 +87,15 @@ class Frame:
     """What every page shows around its content. ``last_seq``: the newest event that the content can include.
 
     ``operator`` None: no one is logged in, and the page has no navigation. ``grants``: the number of active ones.
-    ``compact``: the person chose dense pages. ``sound``: they chose to hear new requests.
+    ``to_confirm``: how many changes of the rules wait for this person, an admin. ``compact``: the person chose dense pages.
+    ``sound``: they chose to hear new requests.
     """
 
     operator: str | None = None
     form_token: str = ""
     pending: int = 0
     grants: int = 0
+    to_confirm: int = 0
     role: str = ""
     last_seq: int = 0
     compact: bool = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy.exc import IntegrityError
 
 from approvals_api.policy.rules import as_version, changed_meanwhile, detail, difference, parsed, policy_view, readable
@@ -41,7 +43,7 @@ async def confirm(services: Services, principal: Principal, number: int) -> Poli
             wanted = parsed(proposal.source, pointer="/proposal")
             await _end(conn, proposal, principal, outcome="confirmed")
             newest = await policies.newest(conn)
-            stored = await policies.append_version(conn, as_version(proposal))
+            stored = await policies.append_version(conn, replace(as_version(proposal), confirmed_by=principal.name))
             was = Policy() if newest is None else readable(newest)
             payload = {
                 "version": stored.version,
@@ -90,6 +92,11 @@ async def _end(conn: Connection, proposal: PolicyProposal, principal: Principal,
 def is_own(principal: Principal, proposed_by: str) -> bool:
     """Tell whether this person proposed it, in any spelling, with any terminal or token."""
     return name_key(person_of(principal.name)) == name_key(person_of(proposed_by))
+
+
+def may_confirm(principal: Principal, proposed_by: str) -> bool:
+    """Tell whether it waits for this person: another admin than its proposer."""
+    return principal.may("admin") and not principal.machine and not is_own(principal, proposed_by)
 
 
 def _check_second_person(principal: Principal, proposal: PolicyProposal) -> None:

@@ -288,6 +288,7 @@ def detail(stored: StoredPolicy, used: Mapping[str, int] | None = None) -> Polic
         changed_by=stored.changed_by,
         comment=stored.comment,
         created_at=stored.created_at,
+        confirmed_by=stored.confirmed_by,
         source=stored.source,
         rules=rule_views(in_order(("stored", policy)), used),
         problem=problem,

@@ -30,8 +30,10 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import deliveries, events, push_subscriptions
 from turngate.store.events.deliveries import Delivery
+from turngate.store.policy import policies
 
 PATH = "/api/v1/notifications/browsers"
+ANNOUNCED = {"request.opened", "policy.proposed"}
 
 
 @dataclass
@@ -61,7 +63,7 @@ class Office:
                 cursor = await deliveries.cursor(conn, browsers.CHANNEL)
                 newest = await events.last_seq(conn)
                 open_one = await deliveries.next_due(conn, browsers.CHANNEL)
-                relevant = [each.seq for each in await events.after(conn, 0) if each.type == "request.opened"]
+                relevant = [each.seq for each in await events.after(conn, 0) if each.type in ANNOUNCED]
             lags = cursor is None or (relevant and cursor.last_seq < relevant[-1])
             return not lags and open_one is None and newest > 0
 
@@ -133,6 +135,35 @@ async def test_a_browser_gets_a_request_that_its_person_may_decide(office: Offic
     assert {each["status"] for each in log} == {"delivered"}
     assert "Approval needed: refund (high risk) (for ann)" in [each["title"] for each in log]
     assert browser.path not in str(log)
+
+
+async def propose(database: Database, version: int, *, by: str) -> None:
+    """Propose stored rules, as the form of the policy page does with four eyes."""
+    new = policies.StoredPolicy(version=version, source="", digest="d", changed_by=by, comment="")
+    async with database.write() as conn:
+        await policies.propose(conn, new, why="it allows calls")
+        await events.append(conn, events.SYSTEM, [("policy.proposed", {"by": by, "proposal": 1})])
+
+
+async def test_other_admins_get_proposed_rules(office: Office) -> None:
+    """Not their proposer, no operator, no one who asks for some tools only; nothing is sent of rules that no longer wait."""
+    browser = await office.subscribe("bob", role="admin")
+    others = [await office.subscribe("ann", role="admin"), await office.subscribe("carl")]
+    others.append(await office.subscribe("dora", role="admin", tools=["pay"]))
+    await propose(office.desk.database, 1, by="ann")
+    await office.receiver.got(5)
+    await propose(office.desk.database, 7, by="ann")
+    await office.settled()
+    assert office.messages_to(browser) == [
+        {
+            "title": "Rules wait for a second admin",
+            "body": "ann",
+            "path": "/policy#proposal",
+            "tag": "policy.proposed",
+            "waiting": 0,
+        }
+    ]
+    assert [office.messages_to(each) for each in others] == [[], [], []]
 
 
 async def test_only_those_who_may_decide_get_it(office: Office) -> None:

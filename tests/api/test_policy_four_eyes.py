@@ -12,6 +12,7 @@ import httpx
 import pytest
 from support.api_server import serving, token_for
 from support.html_forms import PostedPage
+from support.html_text import ShownText
 from support.users import added
 from temporalio.client import Client
 from typer.testing import CliRunner
@@ -221,6 +222,41 @@ async def test_a_proposal_is_confirmed_on_the_page(database: Database, admin: Ad
     assert (await press(bob, "confirm")).status_code == 303
     assert await in_force(database) == (1, ALLOW)
     assert "They are not in force." not in (await bob.get("/policy")).text
+
+
+async def test_every_page_says_that_rules_wait(database: Database, admin: Admin) -> None:
+    """In the navigation of admins who can confirm them, not of their proposer or an operator; until they are answered."""
+    ann, bob = await admin("ann"), await admin("bob")
+    async with database.write() as conn:
+        secret = await sessions.begin(conn, "carl", role="operator")
+    badge = '1<span class="away"> to confirm</span>'
+    async with client_of(await application(database), cookies={SESSION_COOKIE: secret}) as carl:
+        await put(ann, ALLOW, 0)
+        for browser, there in ((ann, False), (bob, True), (carl, False)):
+            assert (badge in (await browser.get("/runs")).text) is there
+        assert await answer(bob, "confirm", 1) == (200, "")
+        assert badge not in (await bob.get("/runs")).text
+
+
+async def test_versions_name_who_confirmed_them(
+    database: Database, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the API, on the page and in the terminal; a version that took effect at once names no one."""
+    ann, bob = await admin("ann"), await admin("bob")
+    await put(ann, DENY, 0)
+    for number in (1, 2):  # one that bob refuses, and one that he confirms
+        await put(ann, DENY + ALLOW, 1)
+        assert await answer(bob, "refuse" if number == 1 else "confirm", number) == (200, "")
+    listed = (await bob.get("/api/v1/policy/versions")).json()["items"]
+    assert [(each["version"], each["confirmed_by"]) for each in listed] == [(2, "bob"), (1, None)]
+    assert (await bob.get("/api/v1/policy")).json()["stored"]["confirmed_by"] == "bob"
+    page = " ".join(ShownText((await bob.get("/policy")).text).text.split())
+    assert page.count("ann, confirmed by bob") == 2
+    monkeypatch.setenv("TURNGATE_TOKEN", await owner_token(database, "ann"))
+    async with serving(await application(database)) as url:
+        for command in ("show", "history"):
+            output = await asyncio.to_thread(CliRunner().invoke, cli, ["policy", command, "--url", url])
+            assert "ann, confirmed by bob" in output.output
 
 
 async def test_a_proposal_is_confirmed_in_a_terminal(

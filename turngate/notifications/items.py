@@ -29,7 +29,7 @@ class Item(BaseModel):
     ``agent``: after the agents above it, joined by ``/``. ``deciders``: who may decide, in words; ``not_by``: someone
     who may not, although those words would let them. ``decided_by``, ``status``: of a request that has ended.
     ``outcome``, ``error_class``, ``ended_by``: how a run ended (:mod:`turngate.domain.runs.outcomes`), never why in an author's
-    or a model's words.
+    or a model's words. ``proposed_by``: of stored rules that wait for a second admin.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -54,6 +54,7 @@ class Item(BaseModel):
     outcome: str | None = None
     error_class: str | None = None
     ended_by: str | None = None
+    proposed_by: str | None = None
 
 
 class Payload(BaseModel):
@@ -94,6 +95,8 @@ async def item_of(conn: Connection, event: Event) -> Item | None:
     if name.startswith("request."):
         request = await requests.get(conn, str(event.payload.get("request_id")))
         return None if request is None else _of_request(item, request, ended=name == "request.decided")
+    if name == "policy.proposed":
+        return item.model_copy(update={"proposed_by": _clipped(str(event.payload.get("by") or "")) or None})
     run = None if run_id is None else await runs.get(conn, run_id)
     if run is not None and run.is_dry:
         return None

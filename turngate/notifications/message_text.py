@@ -29,6 +29,7 @@ _HEADLINES: Final = {
     "run.completed": "Run completed",
     "run.failed": "Run failed",
     "run.interrupted": "Run interrupted",
+    "policy.proposed": "Rules wait for a second admin",
 }
 _OPENED: Final = {
     "approval": "Approval needed",
@@ -38,7 +39,7 @@ _OPENED: Final = {
 _SHOWN_CHARS: Final = 200
 _WAITING: Final = frozenset(
     {"request.opened", "request.reminded", "request.escalated", "request.delegated", "request.parked"}
-    | {"request.approved_once", "request.approval_withdrawn"}
+    | {"request.approved_once", "request.approval_withdrawn", "policy.proposed"}
 )
 
 
@@ -57,6 +58,8 @@ class Links:
         """Return the page of what the item is about."""
         if item.request_id is not None:
             return f"{self.base}/requests/{quote(item.request_id, safe='')}"
+        if item.name == "policy.proposed":
+            return f"{self.base}/policy#proposal"
         return self.inbox if item.run_id is None else f"{self.base}/runs/{quote(item.run_id, safe='')}"
 
     def of(self, payload: Payload) -> str:
@@ -117,6 +120,7 @@ def facts(item: Item) -> list[tuple[str, str]]:
         ("Expires", None if expires_at is None else instant(expires_at)),
         ("Decided by", item.decided_by),
         ("Outcome", _how_it_ended(item)),
+        ("Proposed by", item.proposed_by),
     ]
     return [(label, _marked(value)) for label, value in rows if value]
 

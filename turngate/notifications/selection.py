@@ -24,6 +24,7 @@ NOTIFIABLE: Final = (
     "run.completed",
     "run.failed",
     "run.interrupted",
+    "policy.proposed",
 )
 """Everything that can be sent outside. An event of any other type stays in the house, whatever the patterns say."""
 DEFAULT_EVENTS: Final = (
@@ -34,6 +35,7 @@ DEFAULT_EVENTS: Final = (
     "request.parked",
     "request.expired",
     "run.failed",
+    "policy.proposed",
 )
 _RISKS: Final[tuple[Risk, ...]] = ("low", "medium", "high")
 
@@ -51,7 +53,8 @@ def name_of(event_type: str, payload: dict[str, object]) -> str | None:
 class Selection:
     """What a channel wants: shell-style patterns, any of which may match; None: no such limit.
 
-    Something without a tool, a rule or a risk (a run) does not pass a limit on it: a user who sets one asks for calls.
+    Something without a tool, a rule or a risk (a run, proposed rules) does not pass a limit on it: a user who sets one asks for
+    calls.
     """
 
     events: Sequence[str] = DEFAULT_EVENTS

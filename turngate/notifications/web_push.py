@@ -148,22 +148,25 @@ async def post(push: Push, to: BrowserKeys, poster: Poster, authorization: str) 
 def message_of(payload: Payload, *, waiting: int) -> bytes:
     """Return what the service worker shows: titles and names, an address on this server, and how many requests wait.
 
-    Of a request: tool, agent and risk, with hidden characters marked. Never an argument or an agent's words.
+    Of a request: tool, agent and risk, with hidden characters marked. Never an argument or an agent's words. Of proposed
+    rules: by whom.
     """
     if payload.test:
         title, body = "Notifications are on", "This browser announces the requests that you may decide."
     elif payload.count == 1:
         item = payload.items[0]
-        title, body = message_text.item_title(item), dict(message_text.facts(item)).get("Agent", "")
+        facts = dict(message_text.facts(item))
+        title, body = message_text.item_title(item), facts.get("Agent") or facts.get("Proposed by", "")
     else:
-        title = f"{payload.count} requests wait for you"
+        are_requests = all(item.request_id is not None for item in payload.items)
+        title = f"{payload.count} {'requests' if are_requests else 'things'} wait for you"
         lines = [message_text.item_title(item) for item in payload.items[:LINES]]
         body = "\n".join([*lines, *(["…"] if payload.count > LINES else [])])
     message = {
         "title": title[:MAX_TITLE_CHARS],
         "body": body[:MAX_BODY_CHARS],
         "path": NEAR_HOME.of(payload),
-        "tag": payload.items[0].request_id if payload.count == 1 else "turngate",
+        "tag": payload.items[0].request_id or payload.items[0].name if payload.count == 1 else "turngate",
         "waiting": waiting,
     }
     return json.dumps(message, ensure_ascii=False).encode()

@@ -57,13 +57,22 @@ class FilePolicy(View):
 
 
 class PolicyVersion(View):
-    """One version of the stored rules. ``digest``: SHA-256 of its source."""
+    """One version of the stored rules. ``digest``: SHA-256 of its source.
+
+    ``confirmed_by``: the second admin; None: it took effect without one.
+    """
 
     version: int
     digest: str
     changed_by: str
     comment: str
     created_at: str
+    confirmed_by: str | None = None
+
+    @property
+    def by(self) -> str:
+        """Who changed the rules and who confirmed it. It contains people's names: escape it before you show it."""
+        return self.changed_by if self.confirmed_by is None else f"{self.changed_by}, confirmed by {self.confirmed_by}"
 
 
 class PolicyVersionDetail(PolicyVersion):

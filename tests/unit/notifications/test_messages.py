@@ -212,3 +212,17 @@ def test_a_mail_is_recognised_as_automatic():
     assert message["To"] == "ada@example.com, bob@example.com"
     assert message["Date"] == "Sun, 01 Mar 2026 12:00:00 +0000"
     assert message["Subject"] == "[Turngate] Test message"
+
+
+def test_proposed_rules_lead_to_the_policy_page() -> None:
+    """Each medium says by whom, as a text, and links to where they are confirmed."""
+    proposed = Item(seq=1, name="policy.proposed", at="2026-03-01T12:00:00+00:00", proposed_by="<!channel>\u202e")
+    payload = Payload(items=(proposed,))
+    assert message_text.title(payload) == "Rules wait for a second admin"
+    assert message_text.facts(proposed) == [("Proposed by", "<!channel>⟨U+202E⟩")]
+    page = "https://turngate.example/policy#proposal"
+    slack = "\n".join(slack_texts(slack_channel.message_of(payload, LINKS)))
+    assert f"<{page}|" in slack
+    assert "<!channel>" not in slack
+    assert webhook_channel.body_of(payload, LINKS, AT)["data"]["url"] == page
+    assert page in email_sender().message_of("ntf_1", payload, AT).get_content()

@@ -30,13 +30,28 @@ GLANCE: Final = (
 )
 """The columns of :func:`glance`. ``at``: the instant."""
 _GLANCE = select(*GLANCE)
+_CONFIRMED_BY = (
+    select(func.max(policy_proposals.c.ended_by))
+    .where(policy_proposals.c.version == policy_versions.c.version, policy_proposals.c.outcome == "confirmed")
+    .scalar_subquery()
+)
+_VERSIONS = select(policy_versions, _CONFIRMED_BY.label("confirmed_by"))
+_LAST_PROPOSAL = select(func.max(policy_proposals.c.number)).scalar_subquery()
+_IN_FORCE = select(func.coalesce(func.max(policy_versions.c.version), 0)).scalar_subquery()
+_WAITS = (
+    policy_proposals.c.number == _LAST_PROPOSAL,
+    policy_proposals.c.outcome.is_(None),
+    policy_proposals.c.version == _IN_FORCE + 1,
+)
+WAITING_FOR_ADMIN: Final = select(policy_proposals.c.proposed_by).where(*_WAITS)
+"""Who proposed the rules that wait; no row: none do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredPolicy:
     """One version of the stored rules. ``version``: from 1, no gaps. ``source``: TOML, as its author wrote it.
 
-    ``created_at``: set when it is stored.
+    ``created_at``: set when it is stored. ``confirmed_by``: the second admin; None: it took effect without one.
     """
 
     version: int
@@ -45,6 +60,7 @@ class StoredPolicy:
     changed_by: str
     comment: str
     created_at: str = ""
+    confirmed_by: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,21 +113,21 @@ async def glance(conn: Connection) -> tuple[int, bool]:
 
 async def get(conn: Connection, version: int) -> StoredPolicy | None:
     """Return one version, or None."""
-    query = select(policy_versions).where(policy_versions.c.version == version)
+    query = _VERSIONS.where(policy_versions.c.version == version)
     row = (await conn.execute(query)).mappings().one_or_none()
     return StoredPolicy(**row) if row else None
 
 
 async def newest(conn: Connection) -> StoredPolicy | None:
     """Return the version in force, or None while no rules were ever stored."""
-    query = select(policy_versions).order_by(policy_versions.c.version.desc()).limit(1)
+    query = _VERSIONS.order_by(policy_versions.c.version.desc()).limit(1)
     row = (await conn.execute(query)).mappings().one_or_none()
     return StoredPolicy(**row) if row else None
 
 
 async def versions(conn: Connection, *, limit: int, before: int | None = None) -> list[StoredPolicy]:
     """Return versions, newest first. ``before``: only older ones."""
-    query = select(policy_versions).order_by(policy_versions.c.version.desc()).limit(limit)
+    query = _VERSIONS.order_by(policy_versions.c.version.desc()).limit(limit)
     if before is not None:
         query = query.where(policy_versions.c.version < before)
     return [StoredPolicy(**row) for row in (await conn.execute(query)).mappings()]
@@ -120,7 +136,8 @@ async def versions(conn: Connection, *, limit: int, before: int | None = None) -
 async def append_version(conn: Connection, new: StoredPolicy) -> StoredPolicy:
     """Write the next version. Raises sqlalchemy's IntegrityError when someone else has written it first."""
     stored = replace(new, created_at=as_text(now()))
-    await conn.execute(insert(policy_versions).values(**vars(stored)))
+    columns = {name: value for name, value in vars(stored).items() if name in policy_versions.c}
+    await conn.execute(insert(policy_versions).values(**columns))
     return stored
 
 
@@ -146,14 +163,7 @@ async def propose(conn: Connection, new: StoredPolicy, *, why: str) -> PolicyPro
 
 async def waiting_proposal(conn: Connection) -> PolicyProposal | None:
     """Return the newest proposal, unless it has an outcome or its version was stored without it. None: no proposal waits."""
-    last = select(func.max(policy_proposals.c.number)).scalar_subquery()
-    in_force = select(func.coalesce(func.max(policy_versions.c.version), 0)).scalar_subquery()
-    query = select(policy_proposals).where(
-        policy_proposals.c.number == last,
-        policy_proposals.c.outcome.is_(None),
-        policy_proposals.c.version == in_force + 1,
-    )
-    row = (await conn.execute(query)).mappings().one_or_none()
+    row = (await conn.execute(select(policy_proposals).where(*_WAITS))).mappings().one_or_none()
     return PolicyProposal(**row) if row else None
 
 

@@ -304,7 +304,7 @@ def history(as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) 
         terminal.raw(json.dumps([each.model_dump(mode="json") for each in page.items]))
         return
     rows = [
-        (str(each.version), each.created_at, plain_line(each.changed_by, 60), plain_line(each.comment, 120))
+        (str(each.version), each.created_at, plain_line(each.by, 120), plain_line(each.comment, 120))
         for each in page.items
     ]
     terminal.table(("VERSION", "AT", "BY", "COMMENT"), rows)
@@ -427,9 +427,7 @@ def show_policy(policy: PolicyView) -> None:
     if stored is None:
         terminal.line(("stored rules", "bold"), "  none")
     else:
-        summary = (
-            f"  version {stored.version} by {_line(stored.changed_by)} at {stored.created_at}  {_line(stored.comment)}"
-        )
+        summary = f"  version {stored.version} by {_line(stored.by)} at {stored.created_at}  {_line(stored.comment)}"
         terminal.line(("stored rules", "bold"), summary.rstrip())
         if stored.problem:
             terminal.line(("  cannot be read, so every call needs approval: ", "bold red"), _line(stored.problem))
