@@ -35,7 +35,6 @@ from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.runs.groups import Group, Grouping, groups_of
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
 from turngate.store.requests import requests, saved_views
-from turngate.store.runs import calls
 from turngate.wire.agents import AgentView
 from turngate.wire.decisions import DecidedItem
 from turngate.wire.orders import BulkItem, BulkOrder
@@ -79,7 +78,7 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
     return await asyncio.to_thread(
         render,
         "inbox.html",
-        groups=await asyncio.to_thread(_shown_groups, page.items, filters.group),
+        groups=await _shown_groups(page.items, filters.group),
         frame=frame,
         every=TABS,
         filter=filters,
@@ -109,10 +108,10 @@ class ShownGroup:
     folded: Sequence[RequestItem] = ()
 
 
-def _shown_groups(items: list[RequestItem], by: Grouping | None) -> list[ShownGroup]:
+async def _shown_groups(items: list[RequestItem], by: Grouping | None) -> list[ShownGroup]:
     if by is None:
         return [ShownGroup(group=Group(items=items), unfolded=items)] if items else []
-    groups = groups_of(items, by)
+    groups = await asyncio.to_thread(groups_of, items, by)
     if by != "alike":
         return [ShownGroup(group=each, unfolded=each.items) for each in groups]
     return [_folded(each) for each in groups]
@@ -176,8 +175,8 @@ async def review_all(request: Request, services: ServicesDep, principal: Operato
     async with services.database.read() as conn:
         listed = await requests.page(conn, wanted, limit=MAX_ITEMS)
         if wanted.step is not None:  # in the order in which the model wants them
-            places = await calls.places_of(conn, [(each.run_id, each.tool_call_id) for each in listed])
-            listed.sort(key=lambda each: places[each.run_id, each.tool_call_id])
+            beside = await requests.beside(conn, [each.id for each in listed])
+            listed.sort(key=lambda each: beside[each.id].position or 0)
     return await _show(request, services, principal, {each.id: each.digest for each in listed})
 
 

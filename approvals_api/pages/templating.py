@@ -50,8 +50,18 @@ def visible(value: object) -> Markup:
 
 def visible_line(value: object) -> Markup:
     """Return :func:`visible` for one line: newlines and tabs are markers too, so nothing can start a line of its own."""
-    html = _safe_html(str(value)).replace("\n", _NEWLINE).replace("\t", _TAB)
+    text = str(value)
+    return _short_line(text) if len(text) <= SHORT_LINE_CHARS else _visible_line(text)
+
+
+def _visible_line(text: str) -> Markup:
+    html = _safe_html(text).replace("\n", _NEWLINE).replace("\t", _TAB)
     return Markup(f"<bdi>{html}</bdi>")  # noqa: S704 - as above, and the two markers are ours
+
+
+SHORT_LINE_CHARS = 100
+_short_line = lru_cache(maxsize=4_096)(_visible_line)
+"""A list says the same few names of tools, agents and people again and again."""
 
 
 def _safe_html(text: str) -> str:

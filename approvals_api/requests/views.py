@@ -14,7 +14,6 @@ from approvals_api.runs.masks import Masks
 from approvals_api.runs.step_views import in_part, presentation_of
 from approvals_api.runs.views import RUN_TEXTS, message_views, run_summary
 from turngate.domain.digest import derived_id
-from turngate.domain.origins.origin import Doubts
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.inbox import InboxFilter
@@ -23,12 +22,12 @@ from turngate.domain.tools.secrets import mask_json
 from turngate.domain.tools.summary import describe
 from turngate.store.database import Connection
 from turngate.store.requests import requests
-from turngate.store.requests.requests import Decision, ListedRequest, Request
+from turngate.store.requests.requests import Beside, Decision, ListedRequest, Request
 from turngate.store.runs import calls, executions, messages, runs, steps
 from turngate.store.runs.calls import Call
 from turngate.store.runs.messages import StoredMessage
 from turngate.wire.decisions import DecisionView
-from turngate.wire.requests import ApprovalView, EarlierApproval, LatestMessage, RequestDetail, RequestItem
+from turngate.wire.requests import ApprovalView, EarlierApproval, LatestMessage, RequestDetail, RequestItem, TaskView
 from turngate.wire.view import Page
 
 MAX_MESSAGE_CHARS: Final = 500
@@ -116,22 +115,30 @@ async def _described(conn: Connection, request: Request) -> RequestItem:
 async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> list[RequestItem]:
     """Return requests as the inbox shows them, with the tasks that lead to them."""
     tasks = await runs.tasks_of(conn, {each.run_id for each in listed if not is_external(each.agent)})
-    doubts = await requests.doubts_of(conn, [each.id for each in listed])
-    places = await calls.places_of(conn, [(each.run_id, each.tool_call_id) for each in listed])
-    items = [
-        RequestItem.model_validate(
-            {
-                **vars(each),
-                "input": each.shown_input if each.masked_input is not None else mask_json(each.input).text,
-                "step": places.get((each.run_id, each.tool_call_id), (None,))[0],
-                "doubts": doubts.get(each.id, Doubts()),
-                "tasks": [vars(task) for task in tasks.get(each.run_id, [])],
-            }
-        )
-        for each in listed
-    ]
+    beside = await requests.beside(conn, [each.id for each in listed])
     masks = await Masks.of_each(conn, {each.run_id for each in listed if each.masked_input is not None})
-    return [_without_secrets(each, masks.get(each.run_id, Masks())) for each in items]
+    views = {
+        run_id: [TaskView(agent=task.agent, task=masks.get(run_id, Masks()).text(task.task)) for task in of_run]
+        for run_id, of_run in tasks.items()
+    }
+    return [
+        _item(each, beside[each.id], views.get(each.run_id, []), masks.get(each.run_id, Masks())) for each in listed
+    ]
+
+
+def _item(request: ListedRequest, beside: Beside, tasks: list[TaskView], masks: Masks) -> RequestItem:
+    is_masked = request.masked_input is not None
+    return RequestItem.model_validate(
+        {
+            **vars(request),
+            "input": request.shown_input if is_masked else mask_json(request.input).text,
+            "reason": masks.text(request.reason),
+            "summary": masks.optional(request.summary),
+            "step": beside.step,
+            "doubts": beside.doubts,
+            "tasks": tasks,
+        }
+    )
 
 
 def _latest_message(run: runs.Run, path: Sequence[StoredMessage]) -> LatestMessage | None:
@@ -147,11 +154,6 @@ def _latest_message(run: runs.Run, path: Sequence[StoredMessage]) -> LatestMessa
             text = stored.message.text[:MAX_MESSAGE_CHARS]
             return LatestMessage(message_id=stored.id, text=text, created_at=stored.created_at)
     return None
-
-
-def _without_secrets(item: RequestItem, masks: Masks) -> RequestItem:
-    tasks = [masks.view(each, "task") for each in item.tasks]
-    return masks.view(item, "reason", "summary").model_copy(update={"tasks": tasks})
 
 
 def _judgement(call: Call | None, masks: Masks) -> Judgement | None:

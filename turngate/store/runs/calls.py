@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pydantic_core import PydanticSerializationError
-from sqlalchemy import Select, bindparam, func, insert, select, tuple_, update
+from sqlalchemy import Select, bindparam, func, insert, select, update
 
 from turngate.domain.digest import call_digest
 from turngate.domain.runs.budgets import AFTER_THE_STEP
@@ -147,13 +147,6 @@ async def get(conn: Connection, run_id: str, tool_call_id: str) -> Call | None:
     """Return one call, or None."""
     row = (await conn.execute(_BY_ID, {"run": run_id, "call": tool_call_id})).mappings().one_or_none()
     return Call(**row) if row else None
-
-
-async def places_of(conn: Connection, wanted: Collection[tuple[str, str]]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return the step of each of these calls (run and id) and its position there; none for a call that doesn't exist."""
-    key = calls.c.run_id, calls.c.tool_call_id
-    rows = await conn.execute(select(*key, calls.c.step, calls.c.position).where(tuple_(*key).in_(wanted)))
-    return {(row.run_id, row.tool_call_id): (row.step, row.position) for row in rows}
 
 
 async def of_step(conn: Connection, run_id: str, step: int) -> list[Call]:

@@ -16,6 +16,7 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events.events import Change
 from turngate.store.tables import conversations, runs
+from turngate.store.texts import among, listed
 from turngate.store.together import Together
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
@@ -185,7 +186,7 @@ def _tasks_query() -> Select[Any]:
     """Build the walk from runs up to those that people started, the topmost first."""
     own = select(
         runs.c.id.label("below"), runs.c.id, runs.c.parent_run_id, runs.c.agent, runs.c.task, literal(0).label("level")
-    ).where(runs.c.id.in_(bindparam("run_ids", expanding=True)))
+    ).where(runs.c.id.in_(among("run_ids")))
     chain = own.cte("chain", recursive=True)
     above = runs.alias("above")
     up = (
@@ -205,7 +206,7 @@ async def tasks_of(conn: Connection, run_ids: Iterable[str]) -> dict[str, list[R
     """Return by run what it and the runs above it are to do, the topmost first, in one query."""
     tasks: dict[str, list[RunTask]] = {run_id: [] for run_id in run_ids}
     if tasks:
-        for row in await conn.execute(_TASKS, {"run_ids": sorted(tasks)}):
+        for row in await conn.execute(_TASKS, {"run_ids": listed(tasks)}):
             tasks[row.below].append(RunTask(agent=row.agent, task=row.task))
     return tasks
 
@@ -213,7 +214,7 @@ async def tasks_of(conn: Connection, run_ids: Iterable[str]) -> dict[str, list[R
 async def lines_of(conn: Connection, run_ids: Iterable[str]) -> dict[str, set[str]]:
     """Return by run its own id and those of the runs above it, in one query."""
     lines: dict[str, set[str]] = {run_id: {run_id} for run_id in run_ids}
-    for row in await conn.execute(_TASKS, {"run_ids": sorted(lines)}):
+    for row in await conn.execute(_TASKS, {"run_ids": listed(lines)}):
         lines[row.below].add(row.id)
     return lines
 
