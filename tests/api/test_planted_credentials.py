@@ -102,7 +102,7 @@ class Careless:
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
         self.seen.append(request)
-        step = len(self.seen)
+        step = 1 + sum(each.role == "assistant" for each in request.messages)  # of a request that is sent again, too
         known = " ".join(each.text for each in DECLARED) if step > 1 else ""
         words = f"{(WORDS, known, LAST)[step - 1]} {SENTINEL}. "
         for at in range(0, len(words), 11):
