@@ -149,7 +149,7 @@ async def _put_run(put: Put, filling: Filling, run: str) -> None:
     await put(
         tables.runs, id=f"run_{run}", conversation_id=f"conv_{run}", status=RUNS[run], input_message_id=first,
         head_message_id=head, ended_at=None if RUNS[run] == "running" else THEN,
-        forked_from_run_id="run_completed" if run == "failed" else None,
+        forked_from_run_id="run_completed" if run == "failed" else None, is_retry=False,
         replay_of_run_id="run_completed" if run == "replay" else None, **links,
         **({"agent": filling.outside, "path": ""} if run == "outside" else {}),
     )  # fmt: skip
