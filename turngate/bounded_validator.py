@@ -14,6 +14,7 @@ Must not open a connection: a ``$ref`` is resolved within the schema only.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -28,6 +29,7 @@ from jsonschema.exceptions import FormatError, ValidationError
 from jsonschema.validators import extend, validator_for
 from jsonschema_specifications import REGISTRY as META_SCHEMAS
 from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 MAX_STEPS: Final = 100_000
 """A keyword on a value is a step of some 5 µs: half a second. A list of 30,000 objects with two fields each passes."""
@@ -39,6 +41,9 @@ MAX_PATTERN_CHARS: Final = 1_000
 MAX_PATTERN_SIZE: Final = 2_000
 """Instructions of the compiled pattern. ``[a-z]{1,200}`` has 400."""
 MAX_FORMAT_CHARS: Final = 2_000
+MAX_MISMATCHES: Final = 10
+MAX_WANTED_CHARS: Final = 100
+"""Of the part of a schema that a value does not fit, as it is quoted."""
 _CHARS_TIMES_SIZE_PER_STEP: Final = 2_000  # RE2 takes 3.5 ns at worst for an instruction on a character
 _SQUARE_PER_STEP: Final = 100  # a comparison of two members takes 50 ns
 _REFERENCE_CHARS_PER_STEP: Final = 50
@@ -171,6 +176,40 @@ class BoundedValidator:
         """
         budget = _Budget(MAX_STEPS, time.monotonic() + MAX_SECONDS)
         return _within_budget(budget, lambda: list(islice(self._validator.iter_errors(value), limit)))
+
+    def mismatches(self, value: Any) -> list[tuple[list[int | str], str]]:
+        """Return ``(path, words)`` for each place where the value does not fit, at most ten; the words quote no value.
+
+        A check that was stopped is a mismatch too. Raises UnreadableSchemaError, also for a reference to nothing.
+        """
+        try:
+            errors = self.errors(value, MAX_MISMATCHES)
+        except TooCostlyError as error:
+            return [([], str(error))]
+        except RecursionError:
+            return [([], "nested too deep to be checked")]
+        except Unresolvable as error:
+            raise UnreadableSchemaError(str(error)) from None
+        return [(list(error.absolute_path), _words(error)) for error in errors]
+
+
+def _words(error: ValidationError) -> str:
+    """Return what is wrong in words from the schema alone: the value may be a secret."""
+    if (
+        error.validator in ("anyOf", "oneOf")
+        and error.context
+        and all(each.validator == "type" for each in error.context)
+    ):
+        return f"Input should be of JSON type {' or '.join(_types(each) for each in error.context)}"
+    if error.validator == "type":
+        return f"Input should be of JSON type {_types(error)}"
+    wanted = json.dumps(error.validator_value, ensure_ascii=False)
+    return f"Input does not fit the schema's {error.validator}: {wanted[:MAX_WANTED_CHARS]}"
+
+
+def _types(error: ValidationError) -> str:
+    wanted: Any = error.validator_value
+    return wanted if isinstance(wanted, str) else " or ".join(str(each) for each in wanted)
 
 
 def _within_budget(budget: _Budget, check: Callable[[], list[ValidationError]]) -> list[ValidationError]:

@@ -24,7 +24,7 @@ def problems_of(value: Any, schema: dict[str, Any], *, under: str) -> list[Probl
     fetched on its word (the default registry of jsonschema would). A check that takes too long is a problem too.
     """
     try:
-        mismatches = BoundedValidator(schema, checks_formats=False).errors(value, MAX_ERRORS)
+        mismatches = BoundedValidator(schema).errors(value, MAX_ERRORS)
         specific = [inner for error in mismatches for inner in _most_specific(error)]
         errors = sorted(specific, key=lambda error: list(map(str, error.absolute_path)))
     except Unresolvable as error:

@@ -188,7 +188,7 @@ async def test_i7_arguments_are_decoded_once(run: Call) -> None:
         return params
 
     take.__annotations__.update(params=Transforming, **{"return": Transforming})
-    result = await run(tool_for(take), '{"number": "21", "url": "https://example.com"}')
+    result = await run(tool_for(take), '{"number": 21, "url": "https://example.com"}')
     assert got == [42]
     assert result == Ok(value={"number": 42, "url": "https://example.com/"})
 

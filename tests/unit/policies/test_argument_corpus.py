@@ -184,7 +184,7 @@ def test_there_are_enough_arguments() -> None:
 class Writing(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
 
-    path: str = Field(alias="file")
+    path: str = Field(default="x", alias="file")
 
 
 PATHS = [

@@ -1,17 +1,30 @@
-"""What a tool's arguments look like and how they are decoded: from the model's raw JSON, exactly once (I7)."""
+"""What a tool's arguments look like and how they are decoded: from the model's raw JSON, exactly once (I7).
+
+Arguments fit a tool's JSON Schema or they are refused: the model is shown that schema, and an operator's edit is checked
+against it. So pydantic's conversions (``true`` or ``"1"`` for an integer) never apply (ADR 0045).
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic.errors import PydanticInvalidForJsonSchema
 
 from turngate.domain.text.json_text import MAX_ARGUMENT_CHARS
-from turngate.domain.tools.failures import InputProblem, InvalidToolInput, describe_validation
+from turngate.domain.tools.failures import InputProblem, InvalidToolInput, describe_issues, describe_validation
 
+if TYPE_CHECKING:
+    from turngate.bounded_validator import BoundedValidator
+
+REMEMBERED_TEXTS = 64
+"""Arguments whose check is remembered: one call is decoded several times, to judge, to show and to run it."""
+REMEMBERED_CHARS = 10_000
+"""Of one of these texts; a longer one is checked each time."""
 NO_PROPERTIES: dict[str, JsonValue] = {"type": "object", "properties": {}}
 
 
@@ -51,10 +64,10 @@ class ModelParameters:
         return self.model.model_json_schema()
 
     def decode(self, raw_input: str) -> BaseModel:
-        """Return the model, validated straight from the JSON text."""
+        """Return the model, validated straight from the JSON text, which also fits the schema."""
         text = object_text(raw_input)
         try:
-            return self.model.model_validate_json(text)
+            decoded = self.model.model_validate_json(text)
         except ValidationError as error:
             # JSON by Python's reading only: half a surrogate pair, as an escape or as a character.
             unread = any(
@@ -62,6 +75,33 @@ class ModelParameters:
             )
             problem: InputProblem = "malformed_json" if unread else "wrong_shape"
             raise InvalidToolInput(describe_validation(error), problem) from None
+        complaint = self._complaint(text) if len(text) <= REMEMBERED_CHARS else self._checked(text)
+        if complaint:
+            raise InvalidToolInput(complaint)
+        return decoded
+
+    @cached_property
+    def _complaint(self) -> Callable[[str], str]:
+        """Return what :meth:`_checked` does, and remember it."""
+        return lru_cache(REMEMBERED_TEXTS)(self._checked)
+
+    def _checked(self, text: str) -> str:
+        """Return where the JSON text does not fit the schema, in words that quote no value; empty: it fits.
+
+        Empty also for a schema that can't be checked, such as one with a pattern that only Python reads: pydantic decides alone.
+        """
+        from turngate.bounded_validator import UnreadableSchemaError  # noqa: PLC0415 - slow to import
+
+        try:
+            return describe_issues(self._validator.mismatches(json.loads(text)))
+        except (UnreadableSchemaError, PydanticInvalidForJsonSchema):
+            return ""
+
+    @cached_property
+    def _validator(self) -> BoundedValidator:
+        from turngate.bounded_validator import BoundedValidator  # noqa: PLC0415 - the same
+
+        return BoundedValidator(self.json_schema())
 
 
 @dataclass(frozen=True)
