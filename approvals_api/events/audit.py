@@ -9,6 +9,7 @@ from turngate.domain.errors import InvalidInputError, NotFoundError
 from turngate.store import evidence
 from turngate.store.database import Database
 from turngate.store.events import audit, events
+from turngate.store.events.events import Event
 from turngate.store.sequences import MAX_NUMBER
 from turngate.wire.events import AuditFilter, AuditItem, ChainState
 from turngate.wire.view import Page
@@ -33,21 +34,23 @@ async def page(
     async with database.read() as conn:
         people = principal.may("admin")
         page_of_events = await audit.page(conn, wanted, limit=limit, before=before, people=people)
-    items = [
-        AuditItem(
-            seq=event.seq,
-            run_id=event.run_id,
-            run_seq=event.run_seq,
-            type=event.type,
-            actor=audit.actor_of(event),
-            payload=event.payload,
-            created_at=event.created_at,
-            hash=event.hash,
-        )
-        for event in page_of_events.events
-    ]
+    items = [item_of(event) for event in page_of_events.events]
     return Page(
         items=items, next_cursor=None if page_of_events.next_before is None else str(page_of_events.next_before)
+    )
+
+
+def item_of(event: Event) -> AuditItem:
+    """Return an event as the log shows it."""
+    return AuditItem(
+        seq=event.seq,
+        run_id=event.run_id,
+        run_seq=event.run_seq,
+        type=event.type,
+        actor=audit.actor_of(event),
+        payload=event.payload,
+        created_at=event.created_at,
+        hash=event.hash,
     )
 
 

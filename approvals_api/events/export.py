@@ -45,12 +45,12 @@ async def _lines(
     database: Database, principal: Principal, wanted: AuditFilter, kind: Kind, page: Page[AuditItem]
 ) -> AsyncIterator[str]:
     if kind == "csv":
-        yield _csv(COLUMNS)
+        yield csv_header()
     count = 0
     while True:
         async with database.read() as conn:
             sentences = await sentences_of(conn, page.items)
-        yield "".join(_csv(_cells(each)) if kind == "csv" else _json(_members(each)) for each in sentences)
+        yield csv_lines(sentences) if kind == "csv" else "".join(_json(_members(each)) for each in sentences)
         count += len(sentences)
         if page.next_cursor is None:
             return
@@ -59,6 +59,16 @@ async def _lines(
             yield _csv([str(cut.get(each, "")) for each in COLUMNS]) if kind == "csv" else _json(cut)
             return
         page = await audit.page(database, principal, wanted, limit=READ_AT_ONCE, cursor=page.next_cursor)
+
+
+def csv_header() -> str:
+    """Return the first line of a file in CSV."""
+    return _csv(COLUMNS)
+
+
+def csv_lines(sentences: Sequence[Sentence]) -> str:
+    """Return events as lines of CSV."""
+    return "".join(_csv(_cells(each)) for each in sentences)
 
 
 def _members(sentence: Sentence) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """``turngate audit``: export the event log, verify the store or an export, make keys that sign. No server is needed.
 
-An export is JSON lines. First a header; then one line per event with all that its hash is made over, ``payload`` as the exact
-text; then one line per chain with its length and newest hash; then one line with the number of events and chains. So a file
-that was cut off anywhere is detected.
+An export is JSON lines, or CSV for spreadsheets. JSON lines begin with a header; then comes one line per event with all that
+its hash is made over, ``payload`` as the exact text; then one line per chain with its length and newest hash; then one line
+with the number of events and chains. So a file that was cut off anywhere is detected.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from approvals_api.events.audit import item_of
+from approvals_api.events.export import csv_header, csv_lines
+from approvals_api.events.story import sentences_of
 from turngate.cli import stores, terminal
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DataDir
@@ -37,10 +41,18 @@ from turngate.store.events import audit, events
 from turngate.text.plain_text import plain
 
 STREAM: Final = "-"
+CSV_AT_ONCE: Final = 500
 NOTE_EACH: Final = 50_000
 """A line of progress goes to stderr after so many events."""
 
 app = typer.Typer(no_args_is_help=True, help="The audit log: export it, and verify that no one has changed it.")
+
+
+class ExportFormat(StrEnum):
+    """``--format``."""
+
+    JSONL = "jsonl"
+    CSV = "csv"
 
 
 @app.command()
@@ -58,14 +70,24 @@ def export(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="The file to write; - is stdout.")
     ] = STREAM,
+    export_format: Annotated[
+        ExportFormat,
+        typer.Option(
+            "--format", help="jsonl: what `turngate audit verify` checks. csv: for spreadsheets, with sentences."
+        ),
+    ] = ExportFormat.JSONL,
     data_dir: DataDir = None,
 ) -> None:
-    """Write the audit log as JSON lines, with everything that its hashes are made over.
+    """Write the audit log as JSON lines, with everything that its hashes are made over, or as CSV.
 
     Reads the store directly; other processes may keep running. A file is complete, or not there.
     """
     settings = load_settings(data_dir=data_dir)
     with _open_output(output) as write:
+        if export_format is ExportFormat.CSV:
+            count = asyncio.run(_export_csv(settings, since, run, write))
+            terminal.note(f"exported {count:,} event(s)")
+            return
         events, chains = asyncio.run(_export(settings, since, run, write))
     terminal.note(f"exported {events:,} event(s) of {chains:,} chain(s)")
 
@@ -176,6 +198,38 @@ async def _export(
             chains += 1
         write(end_line(events=counted, chains=chains))
     return counted, chains
+
+
+async def _export_csv(settings: Settings, since: str | None, run: str | None, write: Callable[[str], object]) -> int:
+    """Write events as the page's file in CSV has them, but oldest first and without a limit. Returns how many."""
+    counted = 0
+    batch: list[ChainedEvent] = []
+    async with stores.opened_store(settings) as database, database.read() as conn:
+
+        async def write_batch() -> None:
+            write(csv_lines(await sentences_of(conn, [item_of(_as_event(each)) for each in batch])))
+            batch.clear()
+
+        if run is not None and await events.chain_head(conn, run) is None:
+            raise NotFoundError(f"there is no run {run!r}: `turngate runs` lists them")
+        write(csv_header())
+        async for event in audit.every(conn, since=await _first_seq(conn, since), run_id=run):
+            batch.append(event)
+            counted += 1
+            _note_progress(counted)
+            if len(batch) == CSV_AT_ONCE:
+                await write_batch()
+        await write_batch()
+    return counted
+
+
+def _as_event(event: ChainedEvent) -> events.Event:
+    """Return an event with its payload read; one that was changed into something else is empty."""
+    try:
+        payload = json.loads(event.payload)
+    except (ValueError, RecursionError):
+        payload = {}
+    return events.Event(**{**vars(event), "payload": payload if isinstance(payload, dict) else {}})
 
 
 async def _heads(conn: Connection, first: int, run: str | None) -> AsyncIterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -82,6 +84,18 @@ def test_an_export_is_the_whole_log_and_holds_without_the_store(store: Path, tmp
     for source, stdin in ((str(file), None), ("-", file.read_text())):
         _, notes = turngate("verify", source, stdin=stdin)
         assert "the log is intact: 14 event(s) in 4 chain(s)" in notes
+
+
+def test_an_export_for_spreadsheets_says_what_happened(store: Path) -> None:
+    """One line an event, oldest first, with a sentence; a run's alone; no cell is a formula."""
+    rows = list(csv.DictReader(io.StringIO(turngate("export", "--format", "csv", store=store)[0])))
+    assert [row["seq"] for row in rows] == [str(number) for number in range(1, 15)]
+    assert (rows[0]["run"], rows[0]["type"], rows[0]["actor"]) == ("run_a", "thing.happened", "ann")
+    added = next(row for row in rows if row["type"] == "user.added")
+    assert added["what"] == "ann added the user"
+    own = list(csv.DictReader(io.StringIO(turngate("export", "--format", "csv", "--run", "run_b", store=store)[0])))
+    assert [row["seq"] for row in own] == [row["seq"] for row in rows if row["run"] == "run_b"]
+    assert "there is no run" in turngate("export", "--format", "csv", "--run", "no", store=store, code=1)[1]
 
 
 def test_heads_are_printed_to_be_noted_elsewhere(store: Path, tmp_path: Path) -> None:
