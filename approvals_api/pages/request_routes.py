@@ -34,6 +34,7 @@ from approvals_api.requests.views import request_detail
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError, TurngateError, UnavailableError
 from turngate.domain.policy.grants import WantedGrant
+from turngate.domain.policy.terms import same_person
 from turngate.domain.requests import RequestStatus, Verb
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.text.changes import changes
@@ -355,6 +356,7 @@ def draw_request(
         lasts=LASTS,
         windows=WINDOWS,
         claimed=detail.claimed_by if is_later(detail.claimed_until, frame.now) else None,
+        same_person=same_person,
         place=way.place,
         next_pending=way.following,
         decided=way.decided,

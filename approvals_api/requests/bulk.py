@@ -78,7 +78,7 @@ def why_left_out(request: Request, principal: Principal) -> str | None:
     if "approve" not in request.ask_terms.verbs(request.kind):
         return "its rule lets no one approve it as it is"
     lease = live_lease(request)
-    return None if lease is None or lease.claimed_by == principal.name else f"{lease.claimed_by} has claimed it"
+    return None if lease is None or lease.is_of(principal.name) else f"{lease.claimed_by} has claimed it"
 
 
 async def _decide(

@@ -15,7 +15,7 @@ from turngate.store.requests.requests import Request
 def refuse_if_claimed(request: Request, principal: Principal) -> None:
     """Raise ConflictError (code ``claimed``) while someone else holds a claim."""
     lease = claims.live_lease(request)
-    if lease is not None and lease.claimed_by != principal.name:
+    if lease is not None and not lease.is_of(principal.name):
         raise _claimed(lease)
 
 

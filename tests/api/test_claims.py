@@ -51,6 +51,29 @@ async def test_a_claim_keeps_others_off_until_it_is_released(desk: Desk) -> None
     assert (await bob.post(f"{address}/decisions", json=decision)).json()["status"] == "approved"
 
 
+async def test_a_persons_terminal_and_page_hold_one_claim(desk: Desk) -> None:
+    """What Ann claims on the page is hers in her terminal: she renews it, finds it, decides and gives it back there."""
+    run = await desk.run()
+    address = await desk.put(run)
+    ann, bob, terminal = await desk.person("ann"), await desk.person("bob"), await desk.terminal("ann")
+    await ann.post(f"{address}/claim", json={"seconds": 30})
+    renewed = (await terminal.post(f"{address}/claim", json={"seconds": 600})).json()
+    assert renewed["claimed_by"] == "ann"
+    assert [(kind, each["by"]) for kind, each in await desk.events() if "claim" in kind] == [("request.claimed", "ann")]
+    for who in (ann, terminal):
+        mine = (await who.get("/api/v1/requests", params={"claimed": "me"})).json()["items"]
+        assert [each["id"] for each in mine] == ["rq"]
+    assert (await bob.get("/api/v1/requests", params={"claimed": "me"})).json()["items"] == []
+    assert (await terminal.delete(f"{address}/claim")).status_code == 204
+    await terminal.post(f"{address}/claim")
+    assert "You have claimed this" in (await ann.get("/requests/rq")).text
+    assert "Take over" in (await bob.get("/requests/rq")).text
+    bulk = {"decision": "approve", "items": [{"request_id": "rq", "digest": "d"}]}
+    assert (await bob.post("/api/v1/requests/decisions", json=bulk)).json()["items"][0]["problem"]["code"] == "claimed"
+    decided = await ann.post(f"{address}/decisions", json={"decision": "approve", "digest": "d"})
+    assert decided.json()["status"] == "approved"
+
+
 async def test_a_claim_is_taken_over_on_purpose_or_by_an_admin(desk: Desk) -> None:
     """An operator has to say so; an admin need not, and may release anyone's. The log names the previous holder."""
     address = await desk.put(await desk.run())

@@ -58,6 +58,16 @@ def person_of(name: str) -> str:
     return name.removeprefix(OWNERS_PREFIX)
 
 
+def same_person(one: str, other: str) -> bool:
+    """Tell whether two names are of one person."""
+    return person_of(one) == person_of(other)
+
+
+def names_of(person: str) -> tuple[str, str]:
+    """Return the names under which a person acts."""
+    return person_of(person), f"{OWNERS_PREFIX}{person_of(person)}"
+
+
 class AskTerms(BaseModel):
     """How a call that is asked for is to be decided.
 

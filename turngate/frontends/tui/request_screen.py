@@ -17,6 +17,7 @@ from textual.widgets import Static
 
 from turngate.client.requests import Where
 from turngate.domain.errors import NotFoundError, TurngateError, UnavailableError
+from turngate.domain.policy.terms import same_person
 from turngate.domain.requests import Verb
 from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.frontends.tui.answers import AnswerDialogs, answer_of
@@ -414,7 +415,7 @@ class RequestScreen(LiveScreen):
         holder = holder_of(request)
         if holder is None:
             self.run_worker(self._claim())
-        elif holder == self.session.me:
+        elif same_person(holder, self.session.me):
             self.run_worker(self._claim(give_back=True))
         else:
             hint = f"{plain_line(holder, 60)} has claimed it: press c again to take it over."

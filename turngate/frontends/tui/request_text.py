@@ -12,6 +12,7 @@ from typing import Final
 from rich.text import Text
 
 from turngate.domain.conversation.messages import Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from turngate.domain.policy.terms import same_person
 from turngate.domain.tools.results import Failure
 from turngate.frontends.tui.session import Session
 from turngate.frontends.tui.texts import (
@@ -75,7 +76,8 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
     if item.quorum > 1:
         facts.insert(0, f"{item.approvals} of {item.quorum} approvals")
     if item.claimed_by and item.claimed_until and until(item.claimed_until) != "now":
-        facts.insert(0, "claimed by you" if item.claimed_by == me else f"claimed by {plain_line(item.claimed_by, 30)}")
+        own = same_person(item.claimed_by, me)
+        facts.insert(0, "claimed by you" if own else f"claimed by {plain_line(item.claimed_by, 30)}")
     if item.parked_at:
         facts.append("parked")
     elif item.expires_at:
@@ -362,8 +364,9 @@ def state_text(request: RequestDetail, others: Sequence[Viewer], session: Sessio
     holder = holder_of(request)
     if holder is not None and request.claimed_until:
         ends = f"; it ends {until(request.claimed_until)}"
-        who = "You have claimed this" if holder == session.me else f"{plain_line(holder, NAME_CHARS)} has claimed this"
-        keys = "c gives it back" if holder == session.me else "c c takes it over"
+        own = same_person(holder, session.me)
+        who = "You have claimed this" if own else f"{plain_line(holder, NAME_CHARS)} has claimed this"
+        keys = "c gives it back" if own else "c c takes it over"
         lines.append(at("", (who, "bold"), f"{ends}  ", (keys, "dim")))
     if others:
         names = ", ".join(plain_line(each.name, NAME_CHARS) for each in others)

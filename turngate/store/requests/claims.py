@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from sqlalchemy import bindparam, select, update
 
+from turngate.domain.policy.terms import same_person
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
@@ -38,6 +39,10 @@ class Lease:
     claimed_by: str
     claimed_until: str
 
+    def is_of(self, name: str) -> bool:
+        """Tell whether a person holds it, in a terminal or elsewhere."""
+        return same_person(self.claimed_by, name)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Claimed:
@@ -61,16 +66,17 @@ def live_lease(request: Request) -> Lease | None:
 async def claim(conn: Connection, request_id: str, *, by: str, seconds: int, take_over: bool) -> Claimed:
     """Claim a pending request, or renew one's own claim, in the caller's write transaction; with its event.
 
-    A renewal never shortens a lease. ``take_over``: also when someone else's lease is live. Raises LookupError when there
-    is no such request.
+    A renewal never shortens a lease, and stays under the name that claimed. ``take_over``: also when someone else's lease is
+    live. Raises LookupError when there is no such request.
     """
     request = await _locked(conn, request_id)
     current = live_lease(request)
     if request.status != "pending":
         return Claimed(lease=None, how=None)
-    if current is not None and current.claimed_by != by and not take_over:
+    if current is not None and not current.is_of(by) and not take_over:
         return Claimed(lease=current, how=None)
-    own = current if current is not None and current.claimed_by == by else None
+    own = current if current is not None and current.is_of(by) else None
+    by = own.claimed_by if own else by
     until = max(as_text(now() + timedelta(seconds=seconds)), own.claimed_until if own else "")
     await conn.execute(_SET, {"request": request_id, "who": by, "til": until})
     payload = {"request_id": request_id, "by": by, "until": until}
@@ -95,7 +101,7 @@ async def release(conn: Connection, request_id: str, *, by: str, anyones: bool) 
     current = live_lease(request)
     if current is None:
         return None
-    if current.claimed_by != by and not anyones:
+    if not current.is_of(by) and not anyones:
         return current
     await conn.execute(_SET, {"request": request_id, "who": None, "til": None})
     payload = {"request_id": request_id, "by": by, "claimed_by": current.claimed_by}

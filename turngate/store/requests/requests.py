@@ -32,7 +32,7 @@ from sqlalchemy import (
 from turngate.domain.digest import derived_id
 from turngate.domain.origins.origin import Doubts, Origins
 from turngate.domain.policy.policy import Risk
-from turngate.domain.policy.terms import AskTerms
+from turngate.domain.policy.terms import AskTerms, names_of
 from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.inbox import UNCLAIMED, InboxFilter, urgent_at
 from turngate.domain.tools.preview import Preview, PreviewKind
@@ -174,7 +174,7 @@ def _claimed(name: str) -> ColumnElement[bool]:
     at: BindParameter[str] = bindparam("at")
     if name == UNCLAIMED:
         return or_(requests.c.claimed_until.is_(None), requests.c.claimed_until <= at)
-    return (requests.c.claimed_by == name) & (requests.c.claimed_until > at)
+    return requests.c.claimed_by.in_(names_of(name)) & (requests.c.claimed_until > at)
 
 
 PENDING = InboxFilter()
