@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from turngate.cli import stores, terminal
 from turngate.cli.api_settings import configured_channels
+from turngate.cli.dev.workshop import Workshop
 from turngate.cli.parts.api import announced, serving_api
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.temporal import embedded_temporal
@@ -39,9 +40,11 @@ class Stack:
 
 @asynccontextmanager
 async def whole_stack(
-    settings: Settings, app: LoadedApp, listener: socket.socket, *, temporal_ui: bool = False
+    settings: Settings, app: LoadedApp | Workshop, listener: socket.socket, *, temporal_ui: bool = False
 ) -> AsyncIterator[Stack]:
     """Run everything: embedded Temporal (unless TEMPORAL_ADDRESS is set), store, worker and API on ``listener``.
+
+    ``app``: loaded into this process, or by a workshop, whose worker is a process of its own.
 
     Raises ConfigurationError or UnavailableError, with the fix, when a part cannot start. The parts before it are stopped.
     """
@@ -65,8 +68,14 @@ async def whole_stack(
             settings.model_copy(update={"temporal_address": temporal_address}), terminal.note
         )
         await stores.ensure_cli_token(database, settings.data_dir)
-        worker = await running.enter_async_context(serving_worker(settings, app, client, database))
-        api = await running.enter_async_context(serving_api(settings, client, database, listener, channels, eager=True))
+        if isinstance(app, Workshop):
+            worker = await running.enter_async_context(app.serving(temporal_address))
+        else:
+            worker = await running.enter_async_context(serving_worker(settings, app, client, database))
+        eager = isinstance(app, LoadedApp)  # a start goes straight to a worker of this process
+        api = await running.enter_async_context(
+            serving_api(settings, client, database, listener, channels, eager=eager)
+        )
         await running.enter_async_context(announced(settings, temporal_address))
         yield Stack(
             settings=settings,

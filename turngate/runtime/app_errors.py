@@ -106,15 +106,16 @@ def _own_lines(error: BaseException) -> list[Line]:
     lines = []
     frames = traceback.extract_tb(error.__traceback__)
     for frame in frames:
-        if _is_own(frame.filename) and frame.lineno is not None:
+        if is_own(frame.filename) and frame.lineno is not None:
             number = frame.lineno
-            if frame is frames[-1] or not any(_is_own(each.filename) for each in frames[frames.index(frame) + 1 :]):
+            if frame is frames[-1] or not any(is_own(each.filename) for each in frames[frames.index(frame) + 1 :]):
                 number = _line_of_keyword(frame, error) or number
             lines.append(Line(frame.filename, number, "" if frame.name == "<module>" else frame.name))
     return lines
 
 
-def _is_own(file: str) -> bool:
+def is_own(file: str) -> bool:
+    """Tell whether a module's file is the builder's: neither a library's, nor Turngate's."""
     return not file.startswith("<") and not str(Path(file).resolve()).startswith(OURS)
 
 
@@ -192,7 +193,7 @@ def _undefined(error: NameError) -> str:
 
 def _defined_later(name: str, error: NameError) -> int | None:
     """Return the line where the module itself defines the name, after the line that uses it; None: it does not."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
     if not frames:
         return None
     lines = []

@@ -4,6 +4,11 @@ from turngate.cli.lazy import CommandGroup
 
 app = CommandGroup(__name__, panel="Serve")
 app.add("up", "up:up", "Run everything on this machine: Temporal, the store, a worker, the API and the pages.")
+app.add(
+    "dev",
+    "dev:dev",
+    "Run everything, as `turngate up` does, and load the app again whenever one of its files changes.",
+)
 app.add("worker", "worker:worker", "Run a worker, which calls models and runs tools. Start as many as you like.")
 app.add("api", "api:api", "Serve the API and the operators' pages, without a worker.")
 app.add("temporal", "temporal:temporal", "Run the embedded Temporal alone, for a worker and an API on this machine.")

@@ -1,0 +1,115 @@
+"""The worker of ``turngate dev``: a process that loads the app once. A changed app gets a new process.
+
+Run as ``python -m turngate.cli.dev.worker_process DESCRIPTOR APP``. The descriptor is one end of a socket pair with the process
+that started it. The first line that goes through it says whether the app could be loaded, and from which files. When the other
+end is gone, this process stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import socket
+import sys
+import traceback
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from turngate.cli import builders_app, stores, terminal
+from turngate.cli.builders_app import require_model_names
+from turngate.cli.parts.stop import until_stopped
+from turngate.cli.parts.worker import serving_worker
+from turngate.cli.posix_signals import stop_on_posix_signals
+from turngate.cli.temporal_link import connect_when_there
+from turngate.domain.errors import TurngateError
+from turngate.models.profiles import find_models_file
+from turngate.runtime.app_errors import is_own
+from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.telemetry import configure_logging
+from turngate.text.plain_text import plain
+
+SCRIPTED: Final = "scripted:"
+MOST_LINE_BYTES: Final = 8 * 1024 * 1024
+"""Of one line through the socket."""
+
+
+def main() -> None:
+    """Load the app, say so, and run its worker until the other end or a signal ends it."""
+    terminal.prepare_streams()
+    channel, target = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
+    os.set_inheritable(channel.fileno(), False)  # no process that a tool starts gets it
+    settings = load_settings()  # as the process that started this one has read them
+    configure_logging(settings.log_level, settings.log_format)
+    try:
+        app = load_app(target)
+        require_model_names(settings, app)
+    except TurngateError as error:
+        cause = error.__cause__
+        frames = traceback.extract_tb(None if cause is None else cause.__traceback__)
+        files = [frame.filename for frame in frames] + _files_beside(target)
+        _send(channel, {"error": error.message, "files": _own(files)})
+        os._exit(2)
+    asyncio.run(_serve(settings, app, channel))
+    os._exit(0)  # the SDK's threads may not outlive the interpreter; see turngate.cli.main
+
+
+async def _serve(settings: Settings, app: LoadedApp, channel: socket.socket) -> None:
+    reader, writer = await asyncio.open_connection(sock=channel, limit=MOST_LINE_BYTES)
+    with stop_on_posix_signals() as stop:
+        async with AsyncExitStack() as parts:
+            database = await parts.enter_async_context(stores.opened_store(settings))
+            client = await connect_when_there(settings, terminal.note)
+            task = await parts.enter_async_context(serving_worker(settings, app, client, database))
+            agents = [f"{what} {plain(line)}" for what, line in builders_app.agent_lines(app)]
+            writer.write(_line({"agents": agents, "files": _own(_files_of(app, settings))}))
+            ended = asyncio.create_task(_until_end(reader, stop.requested))
+            stop.running()
+            await until_stopped(stop.requested, [task])
+            ended.cancel()
+
+
+async def _until_end(reader: asyncio.StreamReader, stop: asyncio.Event) -> None:
+    """Stop with the process that started this one, also when it was killed."""
+    while await reader.readline():
+        pass
+    stop.set()
+
+
+def _send(channel: socket.socket, message: dict[str, Any]) -> None:
+    channel.sendall(_line(message))
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+def _files_beside(target: str) -> list[str]:
+    """Return the files that decide whether an app loads, where none was loaded: its module, and TOML files beside that."""
+    try:
+        spec = importlib.util.find_spec(target.partition(":")[0])
+    except (ImportError, ValueError, AttributeError):
+        spec = None
+    module = [] if spec is None or spec.origin is None else [spec.origin]
+    return module + [str(path) for path in Path.cwd().glob("*.toml")]
+
+
+def _files_of(app: LoadedApp, settings: Settings) -> list[str]:
+    """Return what a loaded app reads besides its modules: its policy, its scripts and the profiles of its models."""
+    specs = [spec for agent in app.agents.values() for spec in (agent.model, *agent.fallback)]
+    scripts = [app.base / spec.removeprefix(SCRIPTED) for spec in specs if spec.startswith(SCRIPTED)]
+    profiles = find_models_file(settings.models_file, settings.data_dir, app.base)
+    return [str(path) for path in (*scripts, app.policy_file, profiles) if path is not None]
+
+
+def _own(files: list[str]) -> list[str]:
+    """Return these files, and those of the modules that are loaded, without libraries'."""
+    modules = [str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())]
+    return sorted({str(Path(file).resolve()) for file in (*files, *modules) if file and is_own(file)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""The process beside the worker of ``turngate dev``: watches the app's files, and starts a new worker when one changes.
+
+The app is never loaded in this process, which serves the API and the pages. So a changed module is a fresh one, and an error in
+it leaves the worker that runs as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from turngate.cli import terminal
+from turngate.cli.dev.worker_process import MOST_LINE_BYTES
+from turngate.cli.parts.worker import WORKER_STOP_SECONDS
+from turngate.runtime.settings import Settings, environment_names
+from turngate.text.plain_text import plain
+
+LOOK_SECONDS: Final = 0.3
+"""Between two looks at the files' times. Two looks that are alike end a change, as editors write more than once."""
+MOST_FILES: Final = 5_000
+STOP_SECONDS: Final = WORKER_STOP_SECONDS + 4
+WORKER: Final = "turngate.cli.dev.worker_process"
+
+Times = dict[str, tuple[int, int] | None]
+"""File → when it was changed (ns) and its size; None: it is not there."""
+
+
+def times_of(files: Iterable[str]) -> Times:
+    """Return when each of these files was changed last."""
+    times: Times = {}
+    for file in sorted(files)[:MOST_FILES]:
+        try:
+            status = os.stat(file)  # noqa: PTH116 - one system call, hundreds of times a minute
+        except OSError:
+            times[file] = None
+        else:
+            times[file] = (status.st_mtime_ns, status.st_size)
+    return times
+
+
+@dataclass
+class RunningWorker:
+    """A worker that has loaded the app. ``agents``: a line about each."""
+
+    process: asyncio.subprocess.Process
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    agents: list[str]
+
+    async def stop(self) -> None:
+        """Let running tools finish for some seconds, then end the process. Safe to repeat."""
+        self.writer.close()
+        if self.process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.process.wait()
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
+
+
+@dataclass
+class Workshop:
+    """The worker of an app under development. ``error``: why the app as it is now can't be loaded; empty: it runs.
+
+    ``files``: what the app was loaded from, or what failed to load.
+    """
+
+    target: str
+    settings: Settings
+    temporal_address: str = ""
+    worker: RunningWorker | None = None
+    error: str = ""
+    files: set[str] = field(default_factory=set)
+
+    async def load(self) -> bool:
+        """Load the app in a new process, which takes over if that works; else the former one runs on. Return whether it works."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", WORKER, str(theirs.fileno()), self.target,
+                env=self._environment(), pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C is for the process that stops the parts in order
+            )  # fmt: skip
+        reader, writer = await asyncio.open_connection(sock=ours, limit=MOST_LINE_BYTES)
+        line = await reader.readline()
+        message: dict[str, Any] = {"error": f"the worker of {self.target} ended while it started; the log says why"}
+        if line:
+            message = json.loads(line)
+        self.files |= set(message.get("files", ()))
+        if "error" in message:
+            writer.close()
+            await process.wait()
+            self.error = message["error"]
+            return False
+        former, self.error = self.worker, ""
+        self.worker, self.files = RunningWorker(process, reader, writer, message["agents"]), set(message["files"])
+        if former is not None:
+            await former.stop()
+        return True
+
+    def _environment(self) -> dict[str, str]:
+        """Return the worker's environment: this process's, with what its command line says."""
+        settings = self.settings
+        values = {
+            "data_dir": str(settings.data_dir),
+            "temporal_address": self.temporal_address,
+            "workspaces": os.pathsep.join(map(str, settings.workspaces or ())),
+            "allow_unconfined": "true" if settings.allow_unconfined else "",
+        }
+        named = {environment_names(name)[0]: value for name, value in values.items() if value}
+        # Two changes in one second may leave a compiled module that is of the first.
+        return {**os.environ, **named, "PYTHONDONTWRITEBYTECODE": "1"}
+
+    @asynccontextmanager
+    async def serving(self, temporal_address: str) -> AsyncIterator[asyncio.Task[None]]:
+        """Start the worker, and keep it up to date. Yields the task that does so."""
+        self.temporal_address = temporal_address
+        if not await self.load():
+            self._tell("fix it; the worker starts as soon as a file has changed")
+        task = asyncio.create_task(self._keep_loaded(times_of(self.files)), name="worker")
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if self.worker is not None:
+                await self.worker.stop()
+
+    async def _keep_loaded(self, seen: Times) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._note_end()
+            now = await asyncio.to_thread(times_of, self.files | set(seen))
+            changed = sorted(file for file, time in now.items() if file in seen and time != seen[file])
+            if not changed:
+                seen = now
+                continue
+            now = await self._settled(now)
+            names = ", ".join(plain(Path(file).name) for file in changed)
+            if await self.load():
+                agents = "; ".join(self.worker.agents) if self.worker else ""
+                terminal.note(("reloaded", "bold green"), f" after a change of {names}: {agents}")
+            else:
+                self._tell("the former version runs on; fix it, and it is loaded again")
+            seen = {file: now.get(file, time) for file, time in times_of(self.files).items()}
+
+    async def _settled(self, now: Times) -> Times:
+        """Return the files' times once two looks are alike."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            again = await asyncio.to_thread(times_of, list(now))
+            if again == now:
+                return again
+            now = again
+
+    def _note_end(self) -> None:
+        """Say once that the worker ended by itself. The next change starts another one."""
+        worker = self.worker
+        if worker is not None and worker.process.returncode is not None:
+            self.error = (
+                f"the worker ended by itself, with exit code {worker.process.returncode}; the log above says why"
+            )
+            self.worker = None
+            self._tell("its runs wait; the worker starts again as soon as a file has changed")
+
+    def _tell(self, meanwhile: str) -> None:
+        terminal.error(plain(self.error))
+        terminal.note((meanwhile, "yellow"))
