@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -42,10 +42,14 @@ def build_engine(
     streaming: bool = True,
     grace: bool = True,
     workspaces: Workspaces | None = None,
+    build: str | None = None,
 ) -> Engine:
-    """Return what this app's activities use. ``workspaces``: where runs may work; None: in no directory."""
+    """Return what this app's activities use. ``workspaces``: where runs may work; None: in no directory.
+
+    ``build``: the worker's; None: it has none.
+    """
     profiles = profiles or Profiles()
-    return Engine(
+    engine = Engine(
         database=database,
         agents=app.agents,
         policy=app.policy,
@@ -61,6 +65,7 @@ def build_engine(
         grace=grace,
         workspaces=workspaces or Workspaces(),
     )
+    return engine if build is None else replace(engine, build=build)
 
 
 @dataclass(frozen=True, kw_only=True)

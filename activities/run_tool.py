@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,12 @@ from temporalio.exceptions import ApplicationError
 from activities.call_model import CallModel
 from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
 from activities.engine.engine import Engine
+from activities.engine.error_log import Where, quoted, report
 from activities.engine.heartbeats import heartbeating
 from activities.engine.lost_workers import judging
 from activities.execution.checks import redeem
 from activities.execution.door import Door
-from activities.execution.executor import execute
+from activities.execution.executor import Reporter, execute
 from activities.execution.lost_calls import waiting_resolution
 from activities.execution.preflight import Inspection, inspect
 from activities.execution.progress import reporting
@@ -90,7 +91,7 @@ class RunTool:
 
     async def _settle(self, order: RunToolInput) -> RunToolResult | StepStart:
         """Bring the call to its result, or to what it has to wait for; a StepStart: its step is closed, too."""
-        with _bugs_end_the_run():
+        async with _bugs_end_the_run(self._engine, order):
             redemption = await self._redeem(order)
         match redemption:
             case Settled(finishes, raises):
@@ -175,10 +176,14 @@ class RunTool:
         )
         try:
             raw_input = redeemed.tool.manifest.with_values(redeemed.raw_input, redeemed.secrets)
-            return await execute(redeemed.tool, raw_input, ctx, self._engine.services)
+            return await execute(redeemed.tool, raw_input, ctx, self._engine.services, self._crashes(redeemed))
         except asyncio.CancelledError:
             ctx.cancelled.set()
             raise
+
+    def _crashes(self, redeemed: Redeemed) -> Reporter:
+        """Return where the crashes of the call's handler are reported."""
+        return partial(report, self._engine, where=_place_of(redeemed))
 
     async def _call_result(self, redeemed: Redeemed, result: Ok | Failure) -> CallResult:
         """Return a handler's result as it is to be stored."""
@@ -242,6 +247,11 @@ class RunTool:
         async with self._engine.database.write() as conn:
             await events.append(conn, call.run_id, [("execution.late", end_payload(call, result.for_model))])
         return "late"
+
+
+def _place_of(redeemed: Redeemed) -> Where:
+    call = redeemed.call
+    return Where(run_id=call.run_id, step=call.step, tool_call_id=call.tool_call_id, attempt=redeemed.attempt)
 
 
 def without_resolved(result: Ok | Failure, redeemed: Redeemed) -> Ok | Failure:
@@ -310,8 +320,9 @@ async def after_tool(engine: Engine, redeemed: Redeemed, result: Ok | Failure) -
     for hook in agent.hooks:
         try:
             await await_author(hook.after_tool(scope, hooked, result), seconds=HOOK_SECONDS)
-        except Exception:
-            log.exception("after_tool hook failed", hook=type(hook).__name__, tool=call.tool_name, run_id=run.id)
+        except Exception as error:  # noqa: BLE001 - reported, with its traceback
+            names = {"hook": type(hook).__name__, "tool": call.tool_name}
+            await report(engine, "after_tool hook failed", error, _place_of(redeemed), **names)
 
 
 def _fail_run(why: str) -> None:
@@ -320,8 +331,8 @@ def _fail_run(why: str) -> None:
         raise ApplicationError(why, "tool_raised", type=contract.ERROR_TOOL_RAISED, non_retryable=True)
 
 
-@contextmanager
-def _bugs_end_the_run() -> Iterator[None]:
+@asynccontextmanager
+async def _bugs_end_the_run(engine: Engine, order: RunToolInput) -> AsyncIterator[None]:
     """Retry an unexpected error of redemption a few times, then fail the run with its text.
 
     A store that is away is waited for as long as it takes; a bug would be retried for a week in silence.
@@ -332,5 +343,7 @@ def _bugs_end_the_run() -> Iterator[None]:
         raise
     except Exception as error:
         last = activity.info().attempt >= MAX_BUG_ATTEMPTS
-        why = f"{type(error).__name__}: {error}"
+        where = Where(run_id=order.run_id, tool_call_id=order.call)
+        error_id = await report(engine, "a call could not be redeemed", error, where)
+        why = quoted(f"{type(error).__name__}: {error}", error_id)
         raise ApplicationError(why, "bug", type=contract.ERROR_CONFIGURATION, non_retryable=last) from error

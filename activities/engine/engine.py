@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
@@ -79,6 +82,10 @@ class Engine:
     """Where runs may work."""
     secrets: SecretResolver | None = None
     """What references to secrets are resolved by."""
+    worker: str = field(default_factory=lambda: f"{os.getpid()}@{socket.gethostname()}")
+    """The process, as Temporal's SDK names it, too."""
+    build: str = field(default_factory=lambda: f"turngate-{version('turngate')}")
+    """The build of the app, where the worker has one; else Turngate's release."""
     built_in: Toolkit = field(default_factory=Toolkit.of)
     """The engine's own tools, found by every agent under their names unless it declares one of the same name."""
 

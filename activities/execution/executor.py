@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 import svcs
@@ -28,8 +28,22 @@ from turngate.store.storable import storable
 log = structlog.get_logger(__name__)
 
 
-async def execute(tool: Tool, raw_input: str, ctx: ToolContext, services: svcs.Registry) -> Ok | Failure:
-    """Run the tool's handler once, inside its middleware, and return its result.
+class Reporter(Protocol):
+    """Where crashes are reported: ``(what happened, the error, what it is about)``."""
+
+    async def __call__(self, says: str, error: BaseException, **names: str) -> object:
+        """Report a crash. The model gets none of it: an error's text may hold secrets."""
+
+
+async def only_log(says: str, error: BaseException, **names: str) -> None:
+    """Log a crash with its traceback."""
+    log.error(says, exc_info=error, **names)
+
+
+async def execute(
+    tool: Tool, raw_input: str, ctx: ToolContext, services: svcs.Registry, report: Reporter = only_log
+) -> Ok | Failure:
+    """Run the tool's handler once, inside its middleware, and return its result. ``report``: gets its crash.
 
     Whether a declared failure also fails the run (``failure_mode="raise"``) is up to the activity.
 
@@ -47,15 +61,15 @@ async def execute(tool: Tool, raw_input: str, ctx: ToolContext, services: svcs.R
         async with svcs.Container(services) as container, limit:
             value = await in_own_task(_invoke(tool, params, ctx, container))
     except tool.failures as declared:
-        return _declared_failure(tool, declared)
+        return await _declared_failure(tool, declared, report)
     except BaseException as crash:  # a crash of one tool is a result the model reads, never a failed run (I9)
         if is_from_outside(crash):
             raise
-        return _crash_failure(tool, crash, timed_out=limit.expired())
+        return await _crash_failure(tool, crash, report, timed_out=limit.expired())
     try:
         return Ok(value=as_object(encode_success(tool, value)))
-    except Exception:  # noqa: BLE001 - the same: the author's bug
-        return _unshowable(tool)
+    except Exception as misfit:  # noqa: BLE001 - the same: the author's bug
+        return await _unshowable(tool, misfit, report)
 
 
 async def _invoke(tool: Tool, params: Any, ctx: ToolContext, container: svcs.Container) -> Any:
@@ -80,11 +94,11 @@ async def _invoke(tool: Tool, params: Any, ctx: ToolContext, container: svcs.Con
     return await proceed()
 
 
-def _declared_failure(tool: Tool, declared: Exception) -> Failure:
+async def _declared_failure(tool: Tool, declared: Exception, report: Reporter) -> Failure:
     assert isinstance(declared, ToolFailure)  # noqa: S101 - `failures` holds nothing else
     fields = json_of(declared.fields)
     if is_deeper(fields, MAX_DEPTH):
-        return _unshowable(tool)
+        return await _unshowable(tool, declared, report)
     reason = fields.get("reason") or fields.get("message")
     text = reason if isinstance(reason, str) else json.dumps(fields, ensure_ascii=False)
     # A subclass that was not declared gets the name of the class that was: the model knows no other, and a class that no one
@@ -94,7 +108,7 @@ def _declared_failure(tool: Tool, declared: Exception) -> Failure:
     return Failure(kind=kind, reason=text, fields=fields)
 
 
-def _crash_failure(tool: Tool, crash: BaseException, *, timed_out: bool) -> Failure:
+async def _crash_failure(tool: Tool, crash: BaseException, report: Reporter, *, timed_out: bool) -> Failure:
     if timed_out:  # whatever it raised while it was being stopped
         seconds = int(tool.timeout.total_seconds())
         return Failure(kind="timeout", reason=f"{tool.name!r} did not finish within {seconds} s and was stopped.")
@@ -103,19 +117,14 @@ def _crash_failure(tool: Tool, crash: BaseException, *, timed_out: bool) -> Fail
         return Failure(kind="cancelled", reason=f"{tool.name!r} cancelled itself before it had a result.")
     if isinstance(crash, NoWorkspaceError):  # ours, so its words hold no secret, and say the fix
         return Failure(kind="execution_error", reason=f"{tool.name!r} did not run: {crash.message}")
-    return _crashed(tool)
-
-
-def _crashed(tool: Tool) -> Failure:
-    """Log the traceback for the operator; the model gets no message, which may hold secrets."""
-    log.exception("tool crashed", tool=tool.name)  # noqa: LOG004 - its callers are except blocks
+    await report("tool crashed", crash, tool=tool.name)
     return Failure(
         kind="execution_error", reason=f"{tool.name!r} crashed. This was logged; its arguments may be at fault."
     )
 
 
-def _unshowable(tool: Tool) -> Failure:
-    log.exception("tool returned what does not fit its declared success type", tool=tool.name)  # noqa: LOG004 - as above
+async def _unshowable(tool: Tool, misfit: Exception, report: Reporter) -> Failure:
+    await report("tool returned what does not fit its declared success type", misfit, tool=tool.name)
     return Failure(
         kind="execution_error",
         reason=f"{tool.name!r} ran to its end, but what it returned does not fit its declared type and cannot be shown. "

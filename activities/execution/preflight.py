@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Literal
 
-import structlog
 import svcs
 
 from activities.engine import author_code
 from activities.engine.author_code import MOST_HANDLERS_OVERDUE, await_author, call_injected, in_own_thread
 from activities.engine.engine import Engine
+from activities.engine.error_log import Where, report
 from activities.engine.preconditions import idempotency_key, precondition, precondition_or_failure
 from activities.execution.executor import encode_success
 from activities.planning.requests import take_preview, take_summary
@@ -30,8 +30,6 @@ from turngate.domain.tools.results import Failure
 from turngate.domain.tools.secrets import MIN_CHARS
 from turngate.domain.tools.tool import Tool
 from turngate.store.runs import calls, runs
-
-log = structlog.get_logger(__name__)
 
 Purpose = Literal["start", "question", "lost"]
 
@@ -92,8 +90,9 @@ async def _resolve(engine: Engine, inspection: Inspection) -> dict[str, str] | F
         if name in tool.references and engine.secrets is not None:
             try:
                 value = await await_author(_value_of(engine.secrets, name), seconds=author_code.AUTHOR_SECONDS)
-            except Exception:
-                log.exception("a secret could not be resolved", tool=tool.name, name=name, run_id=inspection.run.id)
+            except Exception as error:  # noqa: BLE001 - reported, with its traceback
+                names = {"tool": tool.name, "secret_name": name}
+                await report(engine, "a secret could not be resolved", error, _place_of(inspection), **names)
                 return _not_run(f'the secret "{name}" could not be read. This was logged.')
         if not isinstance(value, str):
             return results.unknown_secret(tool.name, name, tool.references)
@@ -119,7 +118,7 @@ async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
         return Findings(probed=await _probe(engine, inspection))
     run, call, tool = inspection.run, inspection.call, inspection.tool
     params = tool.decode(call.running_input)  # redemption has decoded it before: it fits
-    refusal = await _ask_hooks(inspection, params)
+    refusal = await _ask_hooks(engine, inspection, params)
     if refusal is not None:
         return Findings(refusal=refusal, precondition=inspection.approved_with)
     if inspection.purpose == "question":
@@ -133,8 +132,8 @@ async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
     try:
         approved = params if inspection.approved_input is None else tool.decode(inspection.approved_input)
         current = await precondition(engine, tool, approved, run, call.tool_call_id)
-    except Exception as error:
-        log.exception("precondition failed", tool=tool.name, run_id=run.id)
+    except Exception as error:  # noqa: BLE001 - reported, with its traceback
+        await report(engine, "precondition failed", error, _place_of(inspection), tool=tool.name)
         return Findings(refusal=_not_run(f"its precondition could not be checked again ({type(error).__name__})."))
     if current == inspection.approved_with:
         return Findings(precondition=current)
@@ -145,7 +144,7 @@ async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
     return Findings(precondition=current, preview=preview, summary=summary, changed=True)
 
 
-async def _ask_hooks(inspection: Inspection, params: Any) -> Failure | None:
+async def _ask_hooks(engine: Engine, inspection: Inspection, params: Any) -> Failure | None:
     """Ask the before-hooks in order. The first refusal counts, and a hook that fails refuses (I2)."""
     run, call = inspection.run, inspection.call
     scope = RunScope(run_id=run.id, agent=inspection.agent.name, step=call.step)
@@ -156,8 +155,9 @@ async def _ask_hooks(inspection: Inspection, params: Any) -> Failure | None:
         name = f"{type(hook).__name__}.before_tool"
         try:
             answer = await await_author(hook.before_tool(scope, hooked), seconds=author_code.AUTHOR_SECONDS)
-        except Exception as error:
-            log.exception("before_tool hook failed", hook=type(hook).__name__, tool=call.tool_name, run_id=run.id)
+        except Exception as error:  # noqa: BLE001 - reported, with its traceback
+            names = {"hook": type(hook).__name__, "tool": call.tool_name}
+            await report(engine, "before_tool hook failed", error, _place_of(inspection), **names)
             return _not_run(f"{name} failed ({type(error).__name__}). This was logged.")
         if isinstance(answer, Deny):
             return results.forbidden_by_hook(answer.reason)
@@ -180,10 +180,15 @@ async def _probe(engine: Engine, inspection: Inspection) -> ProbeAnswer:
             answer = await await_author(answering, seconds=author_code.AUTHOR_SECONDS)
         if isinstance(answer, Happened):
             return Happened(encode_success(tool, answer.result))
-    except Exception:
-        log.exception("probe failed", tool=tool.name, run_id=run.id)
+    except Exception as error:  # noqa: BLE001 - reported, with its traceback
+        await report(engine, "probe failed", error, _place_of(inspection), tool=tool.name)
         return None
     return answer if isinstance(answer, DidNotHappen) else None
+
+
+def _place_of(inspection: Inspection) -> Where:
+    call = inspection.call
+    return Where(run_id=call.run_id, step=call.step, tool_call_id=call.tool_call_id)
 
 
 def _not_run(why: str) -> Failure:

@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.engine.author_code import await_author
 from activities.engine.engine import Engine
+from activities.engine.error_log import Where, quoted, report
 from activities.engine.rules import RulesInForce
 from activities.engine.run_step import RunStep
 from activities.model.compaction import Compactor
@@ -40,7 +41,7 @@ LONGEST_WAIT_SECONDS = 60
 """Before a failed request is sent again, where the provider did not say when."""
 TRANSFORM_SECONDS = 300.0
 """Of one hook; it may ask the model for a summary."""
-MAX_REASON_CHARS = 500
+MAX_REASON_CHARS = 16_000
 ADAPTER_BUGS = (TypeError, AttributeError, NameError, ImportError, NotImplementedError, AssertionError)
 """Raised by an adapter's own code, whatever the provider answers: the same request fails again."""
 
@@ -93,9 +94,11 @@ class ModelCall:
                 break
             except (ConfigurationError, ModelError) as error:
                 failure = _with_time_left(step, attempt, error)
-                run = await self._router.fall_back(step, spec, failure)
+                where = Where(run_id=step.run.id, step=step.number, attempt=attempt.number)
+                error_id = await report(self._engine, "model failed", error, where, model=spec)
+                run = await self._router.fall_back(step, spec, failure, error_id)
                 if run is None:
-                    raise await self._report(step, attempt, failure) from error
+                    raise await self._failure(step, attempt, failure, error_id) from None
                 step = step.of(run)
         taken = {call.tool_call_id for message in history.messages for call in message.calls}
         if not history.whole and answer.message.calls:
@@ -154,30 +157,29 @@ class ModelCall:
             offered.append(reader.manifest)
         return offered
 
-    async def _report(
-        self, step: RunStep, attempt: Attempt, error: ModelError | ConfigurationError
+    async def _failure(
+        self, step: RunStep, attempt: Attempt, error: ModelError | ConfigurationError, error_id: str
     ) -> ApplicationError:
         """Write for watchers that the model failed, and return what tells Temporal whether and when to retry."""
+        message = quoted(error.message, error_id)
         if isinstance(error, ConfigurationError):
-            return ApplicationError(
-                error.message, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True
-            )
+            return ApplicationError(message, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True)
         # Temporal's own bounds cover waiting and working together; only we know that all of it was waiting.
         tried_for = now() - attempt.since
         retries = error.retryable and tried_for < step.agent.limits.model_retry
         if not retries:
-            return ApplicationError(error.message, error.error_class, type=contract.ERROR_MODEL, non_retryable=True)
+            return ApplicationError(message, error.error_class, type=contract.ERROR_MODEL, non_retryable=True)
         # Ours, not the retry policy's: its interval is for lost workers, who are replaced sooner than a provider recovers.
         wait = float(min(LONGEST_WAIT_SECONDS, 2 ** min(attempt.number - 1, 10)))
         if error.retry_after_seconds is not None:
             wait = error.retry_after_seconds
         payload: dict[str, object] = {"step": step.number, "attempt": attempt.number, "error_class": error.error_class}
-        payload |= {"message": error.message, "retry_in_seconds": wait}
+        payload |= {"message": message, "retry_in_seconds": wait, "error_id": error_id}
         async with self._engine.database.write() as conn:
             if self.live.was_shown(step.run.id, step.number):
                 payload["shown"] = True
             await events.append(conn, step.run.id, [("model.retrying", payload)])
-        return failed_request(ModelFailure(message=error.message, error_class=error.error_class, wait_seconds=wait))
+        return failed_request(ModelFailure(message=message, error_class=error.error_class, wait_seconds=wait))
 
 
 def failed_request(failure: ModelFailure) -> ApplicationError:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import structlog
-
 from activities.engine.author_code import await_author
 from activities.engine.costs import lacks_price
 from activities.engine.engine import Engine, resolved
+from activities.engine.error_log import Where, quoted, report
 from activities.engine.run_step import RunStep
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.model_profiles import MAX_SPEC_CHARS, Profiles, falls_back
@@ -20,8 +19,6 @@ from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.models.port import LanguageModel
 from turngate.store.events import events
 from turngate.store.runs import runs, steps
-
-log = structlog.get_logger(__name__)
 
 CHOICE_SECONDS = 10.0
 """Of one hook; every step waits for it."""
@@ -51,8 +48,9 @@ class ModelRouter:
             try:
                 choice = await await_author(hook.model_for_step(step.scope, spec), seconds=CHOICE_SECONDS)
                 spec = _spec(choice) or spec
-            except Exception:
-                log.exception("model_for_step hook failed", hook=type(hook).__name__, run_id=run.id)
+            except Exception as error:  # noqa: BLE001 - reported, with its traceback
+                where = Where(run_id=run.id, step=step.number)
+                await report(self._engine, "model_for_step hook failed", error, where, hook=type(hook).__name__)
         return spec
 
     async def resolve(self, agent: Agent, spec: str) -> LanguageModel:
@@ -68,11 +66,13 @@ class ModelRouter:
             )
         return await resolved(self._engine.models, spec)
 
-    async def fall_back(self, step: RunStep, spec: str, error: ModelError | ConfigurationError) -> runs.Run | None:
+    async def fall_back(
+        self, step: RunStep, spec: str, error: ModelError | ConfigurationError, error_id: str
+    ) -> runs.Run | None:
         """Let the next model of the configured list take over, and return the run with it.
 
-        None: another model would not help, the list is at its end, or the run has ended. A model that was switched to
-        meanwhile stays.
+        ``error_id``: under which the error is stored. None: another model would not help, the list is at its end, or the run
+        has ended. A model that was switched to meanwhile stays.
         """
         run = step.run
         if not falls_back(error):
@@ -85,7 +85,7 @@ class ModelRouter:
         async with self._engine.database.write() as conn:
             if await runs.fall_back(conn, run, model=to, instead_of=before or spec):
                 payload = {"step": step.number, "from": spec, "to": to}
-                payload |= {"error_class": error_class, "message": error.message}
+                payload |= {"error_class": error_class, "message": quoted(error.message, error_id)}
                 await events.append(conn, run.id, [("run.model_fell_back", payload)])
                 return replace(run, model=to, fell_back_from=before or spec)
             now = await runs.get(conn, run.id)

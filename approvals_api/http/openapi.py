@@ -39,6 +39,7 @@ TAGS: Final = (
     ("runs", "Runs, and the results of their tool calls."),
     ("schedules", "Runs that the clock starts."),
     ("conversations", "The messages of a conversation."),
+    ("errors", "What crashed or failed in runs, with its text and traceback."),
     ("external calls", "Calls that another program runs itself once they are allowed: ask, start, report."),
     ("events", "Live events: server-sent events, resumed by `Last-Event-ID`."),
     ("requests", "The operators' inbox, and decisions."),

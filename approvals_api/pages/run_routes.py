@@ -28,7 +28,7 @@ from approvals_api.runs import retry, send_message, start
 from approvals_api.runs import views as run_views
 from approvals_api.runs.compare import compare
 from approvals_api.runs.control import interrupt, pause, resume
-from approvals_api.runs.explain import explained_end
+from approvals_api.runs.explain import errors_of_run, explained_end
 from approvals_api.runs.family import Member, family_of
 from approvals_api.runs.results import StoredResult, whole_result
 from approvals_api.runs.switch_model import offered_models, switch_model
@@ -38,6 +38,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
 from turngate.store.live import progress
+from turngate.wire.explanation import ErrorView
 from turngate.wire.orders import MessageOrder, StartOrder
 from turngate.wire.problems import status_of
 from turngate.wire.runs import RunDetail, RunSummary
@@ -184,7 +185,12 @@ async def _show_run(
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         run = await run_views.run_detail(conn, run_id)
-        explanation = await explained_end(services, conn, run) if run.status == "failed" else None
+        explanation = None
+        if run.status == "failed":
+            explanation = await explained_end(services, conn, principal, run)
+            run_errors = explanation.errors
+        else:
+            run_errors = await errors_of_run(conn, principal, run_id)
         lines = await progress.newest_of_executing(conn, run_id, limit=PROGRESS_LINES)
         around = await context_of(conn, run)
         family = await family_of(conn, run_id)
@@ -198,6 +204,7 @@ async def _show_run(
         status=HTTPStatus.OK if error is None else status_of(error),
         run=run,
         explanation=explanation,
+        run_errors=run_errors,
         progress=lines,
         models=models,
         around=around,
@@ -207,7 +214,7 @@ async def _show_run(
         key=key_of(typed, error),
         family=family,
         family_tree=family_tree,
-        state=_run_state(run, around, family),
+        state=_run_state(run, around, family, run_errors),
     )
 
 
@@ -217,7 +224,7 @@ def _draw_run(recorded: RecordedRun | None, **context: Any) -> HTMLResponse:
     return render("run.html", picture=picture, **context)
 
 
-def _run_state(run: RunDetail, around: RunContext, family: Sequence[Member]) -> str:
+def _run_state(run: RunDetail, around: RunContext, family: Sequence[Member], run_errors: Sequence[ErrorView]) -> str:
     """Return a text that differs whenever the page would."""
     calls = [
         f"{call.tool_call_id} {call.execution} {call.attempts} {call.settled_at} {[each.status for each in call.requests]}"
@@ -228,7 +235,8 @@ def _run_state(run: RunDetail, around: RunContext, family: Sequence[Member]) -> 
     facts = run.status, run.paused_at or "", run.agent, run.model, run.model_chosen_by or "", run.fell_back_from or ""
     closed = [f"{step.closed_at} {step.nudge is None}" for step in run.steps]
     forks = [f"{each.run.id} {each.run.status}" for each in family]
-    return framed_sha256(*facts, *closed, *calls, *waiting, *forks, around.state)[:16]
+    failed = [each.id for each in run_errors]
+    return framed_sha256(*facts, *closed, *calls, *waiting, *forks, *failed, around.state)[:16]
 
 
 def _list_state(items: list[RunSummary]) -> str:

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote
 
+from approvals_api.principal import Principal
 from approvals_api.runs import views as run_views
+from approvals_api.runs.masks import Masks
 from approvals_api.runs.remedies import Remedies, for_stall
 from approvals_api.runs.stalled import find_stall
 from approvals_api.runs.switch_model import fallbacks_of
 from approvals_api.services import Services
+from turngate.domain.errors import NotFoundError
 from turngate.domain.runs.failure_classes import FailureClass, Meaning, broke_off_at, meaning_of
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.tools.results import Failure
@@ -21,25 +24,30 @@ from turngate.store.clock import now
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.requests import requests
-from turngate.store.runs import steps
+from turngate.store.runs import errors, steps
+from turngate.store.runs.errors import StoredError
 from turngate.wire.calls import CallView
-from turngate.wire.explanation import Explanation, ModelAttempt, NextAction, WaitReason
+from turngate.wire.explanation import ErrorView, Explanation, ModelAttempt, NextAction, WaitReason
 from turngate.wire.runs import RunDetail, RunSummary, StepView
 
 ATTEMPTS_SHOWN: Final = 10
 PENDING_SHOWN: Final = 128
+ERRORS_OF_RUN: Final = 10
+"""The newest ones, on a run's page and in its explanation."""
+DETAILS: Final = ("message", "traceback", "worker", "build")
 CLOSED_BY_THE_END: Final = frozenset({"cancelled", "interrupted"})
 """Kinds of failure of calls that the run's own end closed."""
 
 
-async def explain(services: Services, run_id: str) -> Explanation:
+async def explain(services: Services, reader: Principal, run_id: str) -> Explanation:
     """Return the explanation of a run; raises NotFoundError. If Temporal is away, that is part of it, no error."""
     async with services.database.read() as conn:
         run = await run_views.run_detail(conn, run_id)
         if run.ended_at is not None:
-            return await explained_end(services, conn, run)
+            return await explained_end(services, conn, reader, run)
         attempts = await _attempts(conn, run)
         fallbacks = await fallbacks_of(conn, run_id)
+        run_errors = await errors_of_run(conn, reader, run_id)
         pending = await requests.page(conn, InboxFilter(run_id=run_id), limit=PENDING_SHOWN)
     # Not within the transaction: this may wait for a server that is away.
     look = await services.gateway.look(run_id)
@@ -47,14 +55,14 @@ async def explain(services: Services, run_id: str) -> Explanation:
         async with services.database.read() as conn:  # it may have ended between the two reads
             run = await run_views.run_detail(conn, run_id)
             if run.ended_at is not None:
-                return await explained_end(services, conn, run)
+                return await explained_end(services, conn, reader, run)
     newest = run.steps[-1].calls if run.steps else []
     waits_for = find_stall(run, newest, {each.tool_call_id: each for each in pending}, look, now=now())
     explained = _live(run, waits_for, attempts, services.settings.temporal_pages)
-    return explained.model_copy(update={"model_fallbacks": fallbacks})
+    return explained.model_copy(update={"model_fallbacks": fallbacks, "errors": run_errors})
 
 
-async def explained_end(services: Services, conn: Connection, run: RunDetail) -> Explanation:
+async def explained_end(services: Services, conn: Connection, reader: Principal, run: RunDetail) -> Explanation:
     """Return the explanation of a run that has ended, whose calls and steps were read on the same connection."""
     page = _page(run, services.settings.temporal_pages)
     remedies = Remedies(run=run, temporal_url=page, temporal=services.gateway.place)
@@ -81,6 +89,7 @@ async def explained_end(services: Services, conn: Connection, run: RunDetail) ->
         temporal_url=page,
         actions=actions,
         model_fallbacks=await fallbacks_of(conn, run.id),
+        errors=await errors_of_run(conn, reader, run.id),
     )
 
 
@@ -150,3 +159,44 @@ def _page(run: RunDetail, temporal_pages: str | None) -> str | None:
 
 def _summary(run: RunDetail) -> RunSummary:
     return RunSummary.model_validate(run)
+
+
+# Errors. A traceback says what the builder's code and a provider say to each other, so it is for those who decide requests,
+# never for what starts runs (I13). Secrets are masked as everywhere.
+
+
+def may_read_details(reader: Principal) -> bool:
+    """Tell whether a reader sees what an error says: one that decides requests. What starts runs never does (I10)."""
+    return reader.may("requests:decide")
+
+
+async def errors_of_run(conn: Connection, reader: Principal, run_id: str) -> list[ErrorView]:
+    """Return the newest errors of a run, oldest first."""
+    stored = await errors.newest(conn, run_id=run_id, limit=ERRORS_OF_RUN)
+    return await _views(conn, reader, stored[::-1])
+
+
+async def newest_errors(services: Services, reader: Principal, *, run_id: str | None, limit: int) -> list[ErrorView]:
+    """Return the newest errors, the newest first. ``run_id`` None: of every run. Raises ForbiddenError."""
+    reader.require("requests:decide")
+    async with services.database.read() as conn:
+        return await _views(conn, reader, await errors.newest(conn, run_id=run_id, limit=limit))
+
+
+async def error_by_id(services: Services, reader: Principal, typed: str) -> ErrorView:
+    """Return the error of an id as a person types it. Raises NotFoundError, ForbiddenError."""
+    reader.require("requests:decide")
+    error_id = errors.read_id(typed)
+    async with services.database.read() as conn:
+        stored = None if error_id is None else await errors.get(conn, error_id)
+        if stored is None:
+            raise NotFoundError(f"there is no error {typed!r}: an error's id is like err-4k7mp-2xq9t")
+        return (await _views(conn, reader, [stored]))[0]
+
+
+async def _views(conn: Connection, reader: Principal, stored: Sequence[StoredError]) -> list[ErrorView]:
+    views = [ErrorView.model_validate(each) for each in stored]
+    if not may_read_details(reader):
+        return [each.model_copy(update=dict.fromkeys(DETAILS)) for each in views]
+    masks = await Masks.of_each(conn, {each.run_id for each in views})
+    return [masks.get(each.run_id, Masks()).view(each, "message", "traceback") for each in views]

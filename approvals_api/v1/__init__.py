@@ -20,6 +20,7 @@ from approvals_api.v1 import (
 routers = (
     runs.router,
     runs.conversations,
+    runs.errors,
     forks.router,
     external_calls.router,
     schedules.router,

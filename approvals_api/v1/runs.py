@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Path, Query, Response
 
-from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.http.dependencies import OperatorDep, RunReaderDep, ServicesDep, StarterDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
@@ -17,6 +17,7 @@ from approvals_api.runs import send_message as message_operations
 from approvals_api.runs import views as run_views
 from approvals_api.runs.compare import compare
 from approvals_api.runs.control import interrupt, pause, resume
+from approvals_api.runs.explain import error_by_id, newest_errors
 from approvals_api.runs.ownership import starter_filter
 from approvals_api.runs.results import whole_result
 from approvals_api.runs.switch_model import switch_model
@@ -27,7 +28,7 @@ from approvals_api.validation.text import STORABLE
 from turngate.domain.requests import RunStatus
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
-from turngate.wire.explanation import Explanation, StuckRun
+from turngate.wire.explanation import ErrorView, Explanation, StuckRun
 from turngate.wire.runs import MessageView, RunDetail, RunSummary
 from turngate.wire.view import Page
 
@@ -35,6 +36,9 @@ router = api_router("runs")
 
 
 conversations = api_router("conversations")
+
+
+errors = api_router("errors")
 
 
 @router.post("/runs", status_code=HTTPStatus.CREATED, responses=STARTED)
@@ -230,12 +234,12 @@ StillFor = Annotated[
 
 
 @router.get("/runs/{run_id}/explanation")
-async def explain_run(run_id: RunId, services: ServicesDep, _principal: RunReaderDep) -> Explanation:
+async def explain_run(run_id: RunId, services: ServicesDep, principal: RunReaderDep) -> Explanation:
     """Explain a run: why it failed, or what it waits for.
 
     With the calls, decisions and attempts around that point, and what to do next.
     """
-    return await explain.explain(services, run_id)
+    return await explain.explain(services, principal, run_id)
 
 
 @router.get("/stuck-runs")
@@ -270,3 +274,29 @@ async def get_result(
     async with services.database.read() as conn:
         stored = await whole_result(conn, run_id, tool_call_id)
     return Response(stored.document.encode(errors="replace"), media_type="application/json")
+
+
+@errors.get("/errors")
+async def list_errors(
+    services: ServicesDep,
+    principal: OperatorDep,
+    run_id: Annotated[
+        str | None, Query(description="Only errors of this run.", max_length=255, pattern=STORABLE)
+    ] = None,
+    limit: Limit = 50,
+) -> Page[ErrorView]:
+    """List the newest errors of runs.
+
+    Crashes of tools and hooks, and requests that a model or its provider failed, newest first, with text and traceback.
+    """
+    return Page(items=await newest_errors(services, principal, run_id=run_id, limit=limit))
+
+
+@errors.get("/errors/{error_id}")
+async def get_error(
+    error_id: Annotated[str, Path(description="Its id, such as `err-4k7mp-2xq9t`.", max_length=255, pattern=STORABLE)],
+    services: ServicesDep,
+    principal: OperatorDep,
+) -> ErrorView:
+    """Show an error of a run by its id."""
+    return await error_by_id(services, principal, error_id)

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy import update
 from support.api_server import Api, api_on, token_for
-from support.engine import Cast, Stack, call, says, stack, until
+from support.engine import Cast, Stack, call, person, says, stack, until
 from temporalio.client import Client
 from typer.testing import CliRunner
 
@@ -417,7 +417,7 @@ async def test_a_run_that_ends_meanwhile_is_not_lost(idle: Api, client: Client) 
     for each in (first, second):
         await client.get_workflow_handle(each["id"]).terminate()
         await started_long_ago(idle, each["id"])
-    assert (await explain.explain(services, first["id"])).cause == "It was interrupted."
+    assert (await explain.explain(services, person("ada"), first["id"])).cause == "It was interrupted."
     page = await stalled.stuck_page(services, limit=50, before=None, still_for=timedelta(0))
     assert page.items == []
 

@@ -157,6 +157,8 @@ async def _put_run(put: Put, filling: Filling, run: str) -> None:
     if run == "running":
         await put(tables.queued_messages, id="running_user", run_id="run_running", taken_at=THEN)
         await put(tables.queued_messages, id="msg_waits", run_id="run_running", while_running="queue", taken_at=None)
+    call_id = "call_ok" if run == "completed" else None
+    await put(tables.errors, id=f"err-{run}"[:16], run_id=f"run_{run}", step=1, attempt=2, tool_call_id=call_id)
     if run in {"running", "completed", "replay"}:
         await _put_calls(put, filling, f"run_{run}")
 

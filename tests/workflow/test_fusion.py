@@ -390,7 +390,7 @@ async def test_a_run_says_that_it_waits_for_the_model(client: Client, sqlite: Da
     async with stack(client, sqlite, bench.pay, model=model) as engine:
         run = await approved(engine)
         await asyncio.wait_for(model.request_came.wait(), 60)
-        [wait] = (await explain.explain(engine.services, run.id)).waits_for
+        [wait] = (await explain.explain(engine.services, PERSON, run.id)).waits_for
         async with sqlite.read() as conn:
             settled = await calls.get(conn, run.id, "p")
         assert settled is not None

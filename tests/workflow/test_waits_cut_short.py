@@ -44,7 +44,7 @@ async def test_a_switch_cuts_the_wait_for_a_retry(client: Client, sqlite: Databa
     async with stack(client, sqlite, bench.look, model=models) as engine:
         run = await engine.start()
         await waits_for_its_next_attempt(client, run.id)
-        [wait] = (await explain.explain(engine.services, run.id)).waits_for
+        [wait] = (await explain.explain(engine.services, person("ada"), run.id)).waits_for
         assert (wait.kind, wait.since) == ("model_retrying", None)
         assert wait.until is not None
         assert "attempt 2 next: slow down" in wait.says

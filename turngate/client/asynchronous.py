@@ -65,6 +65,8 @@ class TurngateClient:
     iter_runs = awaited_each(runs.list_runs)
     get_run = awaited(runs.get_run)
     explain_run = awaited(runs.explain_run)
+    list_errors = awaited(runs.list_errors)
+    get_error = awaited(runs.get_error)
     compare_runs = awaited(runs.compare_runs)
     list_stuck_runs = awaited(runs.list_stuck_runs)
     iter_stuck_runs = awaited_each(runs.list_stuck_runs)

@@ -10,7 +10,7 @@ from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
 from turngate.wire.agents import AgentView, ModelChoice
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
-from turngate.wire.explanation import Explanation, StuckRun
+from turngate.wire.explanation import ErrorView, Explanation, StuckRun
 from turngate.wire.orders import DryRunOrder, ForkOrder, MessageOrder, OverridesOrder, StartOrder
 from turngate.wire.plans import ForkPlan
 from turngate.wire.runs import MessageView, RunDetail, RunSummary
@@ -68,6 +68,16 @@ def get_run(run_id: str) -> Call[RunDetail]:
 def explain_run(run_id: str) -> Call[Explanation]:
     """Return why a run failed or what a live one waits for, and what to do about it. Raises NotFoundError."""
     return get(f"/runs/{segment(run_id)}/explanation", model(Explanation))
+
+
+def list_errors(*, run_id: str | None = None, limit: int = 50) -> Call[Page[ErrorView]]:
+    """Return the newest errors of runs, with text and traceback, newest first. ``run_id``: only of this run."""
+    return get("/errors", model(Page[ErrorView]), run_id=run_id, limit=limit)
+
+
+def get_error(error_id: str) -> Call[ErrorView]:
+    """Return an error of a run by its id, such as ``err-4k7mp-2xq9t``. Raises NotFoundError."""
+    return get(f"/errors/{segment(error_id)}", model(ErrorView))
 
 
 def compare_runs(run_id: str, other_id: str) -> Call[Comparison]:

@@ -57,6 +57,8 @@ class SyncTurngateClient:
     iter_runs = blocking_each(runs.list_runs)
     get_run = blocking(runs.get_run)
     explain_run = blocking(runs.explain_run)
+    list_errors = blocking(runs.list_errors)
+    get_error = blocking(runs.get_error)
     compare_runs = blocking(runs.compare_runs)
     list_stuck_runs = blocking(runs.list_stuck_runs)
     iter_stuck_runs = blocking_each(runs.list_stuck_runs)

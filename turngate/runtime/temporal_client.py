@@ -9,22 +9,62 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter
+from temporalio.exceptions import ApplicationError
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.domain.text.bounds import head, tail
 from turngate.runtime.settings import Settings
+from turngate.store.storable import storable
 
 CONNECT_SECONDS: Final = 5.0
+MOST_FAILURE_BYTES: Final = 3_500
+MOST_MESSAGE_BYTES: Final = 2_200
+
+
+class BoundedFailures(DefaultFailureConverter):
+    """Keeps failures small enough for Temporal, which puts "Failure exceeds size limit." in place of one of more than 4 KiB.
+
+    A long text is cut at a number of bytes, the causes are dropped, and of the stack the innermost frames are kept.
+    """
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """Write the failure of an exception; see the base class."""
+        try:
+            super().to_failure(exception, payload_converter, failure)
+        except UnicodeEncodeError:  # half a surrogate pair, which a provider or a tool may send
+            super().to_failure(_without_halves(exception), payload_converter, failure)
+        if failure.ByteSize() <= MOST_FAILURE_BYTES:
+            return
+        failure.ClearField("cause")
+        failure.message = head(failure.message, MOST_MESSAGE_BYTES)
+        stack = failure.stack_trace
+        failure.stack_trace = ""
+        failure.stack_trace = tail(stack, max(3, MOST_FAILURE_BYTES - failure.ByteSize()))
+
+
+def _without_halves(exception: BaseException) -> ApplicationError:
+    """Return an error of the same kind that protobuf can encode."""
+    if not isinstance(exception, ApplicationError):
+        return ApplicationError(storable(str(exception)), type=type(exception).__name__)
+    return ApplicationError(
+        storable(exception.message),
+        *exception.details,
+        type=exception.type,
+        non_retryable=exception.non_retryable,
+        next_retry_delay=exception.next_retry_delay,
+    ).with_traceback(exception.__traceback__)
 
 
 def data_converter() -> DataConverter:
     """Return the converter of payloads: pydantic's JSON. All code that reads or writes a run must use it."""
-    return replace(pydantic_data_converter)
+    return replace(pydantic_data_converter, failure_converter_class=BoundedFailures)
 
 
 @cache

@@ -55,7 +55,10 @@ class StuckRun(View):
 
 
 class ModelAttempt(View):
-    """A failed attempt to get a response, followed by another. ``retry_in_seconds``: None: as Temporal's retry policy says."""
+    """A failed attempt to get a response, followed by another. ``retry_in_seconds``: None: as Temporal's retry policy says.
+
+    ``error_id``: under which its whole text is stored.
+    """
 
     step: int
     attempt: int
@@ -63,6 +66,7 @@ class ModelAttempt(View):
     message: str
     retry_in_seconds: float | None
     at: str
+    error_id: str | None = None
 
 
 class ModelFallback(View):
@@ -74,6 +78,27 @@ class ModelFallback(View):
     error_class: str
     message: str
     at: str
+
+
+class ErrorView(View):
+    """An error of a run. ``says``: what failed, in a few words; ``about``: which tool, model or hook. ``attempt``: from 1.
+
+    ``step``, ``tool_call_id``: where it happened; None: not known. ``message``: the error's own text; ``traceback``: "" if it
+    is no crash. ``worker``, ``build``: the process it happened in. These four are None for who may not decide requests.
+    """
+
+    id: str
+    run_id: str
+    step: int | None
+    tool_call_id: str | None
+    attempt: int
+    says: str
+    about: str
+    message: str | None
+    traceback: str | None
+    worker: str | None
+    build: str | None
+    created_at: str
 
 
 class NextAction(View):
@@ -91,6 +116,7 @@ class Explanation(View):
     where the run ended or is now, from 1; None: before its first step. ``steps``: the step before that one, then that step if
     it has a response. ``model_attempts``: the newest failed attempts that were followed by another, oldest first.
     ``model_fallbacks``: changes to a fallback model, oldest first.
+    ``errors``: the newest errors of the run, oldest first.
     ``waits_for``: why a live run waits; the first reason is why it is stalled. ``temporal_url``: the workflow's page, if its
     address is known. ``actions``: the likeliest first.
     """
@@ -105,3 +131,4 @@ class Explanation(View):
     temporal_url: str | None
     actions: list[NextAction]
     model_fallbacks: list[ModelFallback] = Field(default_factory=list)
+    errors: list[ErrorView] = Field(default_factory=list)

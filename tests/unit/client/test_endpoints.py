@@ -65,6 +65,8 @@ CALLS: dict[str, Call[Any]] = {
     "list_runs": runs.list_runs(status="failed", cursor="c"),
     "get_run": runs.get_run("r"),
     "explain_run": runs.explain_run("r"),
+    "list_errors": runs.list_errors(run_id="r"),
+    "get_error": runs.get_error("e"),
     "compare_runs": runs.compare_runs("r", "o"),
     "list_stuck_runs": runs.list_stuck_runs(still_for_seconds=5, cursor="c"),
     "send_message": runs.send_message("r", "t", while_running="inject"),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from temporalio.api.failure.v1 import Failure
+from temporalio.exceptions import ApplicationError
 
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.runtime import embedded_temporal
@@ -33,6 +35,38 @@ async def test_converter_writes_pydantic():
     [payload] = await data_converter().encode([value])
     assert payload.metadata["encoding"] == b"json/plain"
     assert await data_converter().decode([payload], [Stamped]) == [value]
+
+
+def fail(error: ApplicationError, cause: ValueError) -> None:
+    raise error from cause
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "汉" * 50_000, "🔥" * 5_000, "a\ud800" * 9_000])
+def test_a_failure_stays_below_the_size_at_which_temporal_replaces_it(text: str):
+    """Its beginning, its class and whether it is retried remain; a cause as long as it is left out. 4 KiB is the limit."""
+    converter = data_converter()
+    failure = Failure()
+    cause = ValueError(text)
+    try:
+        fail(ApplicationError(text, "server_error", type="model_error", non_retryable=True), cause)
+    except ApplicationError as error:
+        converter.failure_converter.to_failure(error, converter.payload_converter, failure)
+    assert failure.ByteSize() <= 3_600
+    assert failure.message.startswith(text[:1])
+    assert len(failure.message.encode()) > 2_000
+    assert "in fail" in failure.stack_trace
+    assert failure.application_failure_info.type == "model_error"
+
+
+def test_a_short_failure_keeps_its_cause():
+    """Only one that would be too long is cut."""
+    converter = data_converter()
+    failure = Failure()
+    try:
+        fail(ApplicationError("short"), ValueError("because"))
+    except ApplicationError as error:
+        converter.failure_converter.to_failure(error, converter.payload_converter, failure)
+    assert (failure.message, failure.cause.message) == ("short", "because")
 
 
 async def test_a_closed_port():

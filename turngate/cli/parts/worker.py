@@ -56,7 +56,13 @@ async def serving_worker(
     for warning in builders_app.warnings(app):
         logger.warning("%s", warning)
     engine = build_engine(
-        app, database, models, models.profiles, streaming=settings.streaming, workspaces=workspaces_of(settings)
+        app,
+        database,
+        models,
+        models.profiles,
+        streaming=settings.streaming,
+        workspaces=workspaces_of(settings),
+        build=None if deployment is None else deployment.version.build_id,
     )
     options = WorkerOptions(
         tool_calls_at_once=settings.tool_calls_at_once,

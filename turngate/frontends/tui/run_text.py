@@ -256,6 +256,10 @@ def explanation_text(explanation: Explanation) -> Folded:
     for each in explanation.model_fallbacks:
         took = f"{plain_line(each.model, 80)} took over from {plain_line(each.instead_of, 80)}"
         lines.append(at("  ", (f"step {each.step} ", "dim"), f"{took}: {plain_line(each.message, 300)}"))
+    for error in explanation.errors:
+        lines.append(at("  ", (f"{error.id} ", "bold"), plain_line(f"{error.says} {error.about}", 200)))
+        if error.message is not None:
+            lines.extend(lines_of(error.message, "  │ "))
     if explanation.actions:
         lines.extend([at(""), at("", ("WHAT TO DO", "bold"))])
     for action in explanation.actions:

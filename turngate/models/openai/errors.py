@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from turngate.domain.errors import ModelError, ModelErrorClass
 
-MAX_REASON_CHARS: Final = 500
+MAX_REASON_CHARS: Final = 16_000
+"""Of a provider's own words. They are stored whole; where they are quoted, a beginning of them is enough."""
 MAX_RETRY_AFTER_SECONDS: Final = 86_400.0
 
 STATUS_OF_CODE: Final[Mapping[str, int]] = {
@@ -60,7 +61,7 @@ class Endpoint:
         return f"Endpoint(url={self.url!r}, model={self.model!r})"
 
     def redact(self, text: str) -> str:
-        """Return the text without the key or anything that looks like one, clipped to 500 characters."""
+        """Return the text without the key or anything that looks like one, clipped to 16,000 characters."""
         if self.secret:
             text = text.replace(self.secret, "***")
         return LOOKS_LIKE_A_KEY.sub("***", text)[:MAX_REASON_CHARS]

@@ -76,7 +76,7 @@ class ProviderEndpoint:
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     def redact(self, text: str) -> str:
-        """Return the text on one line without any key, clipped to 500 characters."""
+        """Return the text on one line without any key, clipped to 16,000 characters."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return LOOKS_LIKE_A_KEY.sub("***", " ".join(text.split()))[:MAX_REASON_CHARS]

@@ -110,3 +110,23 @@ deltas = Table(
     Column("created_at", StorableText, nullable=False),
     Index("ix_deltas_run_id", "run_id", "step", "n"),
 )
+
+# What crashed or failed in runs. No hot path writes here.
+errors = Table(
+    "errors",
+    metadata,
+    Column("id", StorableString(16), primary_key=True),
+    Column("run_id", StorableString(64), nullable=False),
+    Column("step", Integer),
+    Column("tool_call_id", StorableString(255)),
+    Column("attempt", Integer, nullable=False),
+    Column("says", StorableText, nullable=False),
+    Column("about", StorableText, nullable=False),
+    Column("message", StorableText, nullable=False),
+    Column("traceback", StorableText, nullable=False),
+    Column("worker", StorableText, nullable=False),
+    Column("build", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+    Index("ix_errors_run_id", "run_id", "created_at", "id"),
+    Index("ix_errors_created_at", "created_at", "id"),
+)

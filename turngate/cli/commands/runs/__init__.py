@@ -12,6 +12,9 @@ app.add("resume", "control:resume", "Resume a run that is on hold.")
 app.add("interrupt", "control:interrupt", "Stop a run: its running tools are cancelled and its open requests close.")
 app.add("model", "control:model", "Switch a live run to another model.")
 app.add("explain", "explain:explain", "Say why a run failed or what it waits for, and what to do next.")
+app.add(
+    "logs", "logs:logs", "Print an error with its traceback, worker and build, by the id that a log line or page shows."
+)
 app.add("result", "result:result", "Print the whole result of a call, also when the model got only a part of it.")
 app.add(
     "compare", "compare:compare", "Compare two runs, such as a run and its fork: what they share and where they differ."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import typer
@@ -15,7 +15,7 @@ from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text
 from turngate.text.plain_text import Piece, indented, plain_line
 from turngate.wire.calls import CallRequest, CallView
-from turngate.wire.explanation import Explanation, NextAction, WaitReason
+from turngate.wire.explanation import ErrorView, Explanation, NextAction, WaitReason
 from turngate.wire.runs import RunSummary, StepView
 
 COMMAND_MARGIN: Final = "      "
@@ -61,7 +61,8 @@ def _show(explanation: Explanation, link: ApiLink, commands: Any) -> None:  # ty
         text = f"{fallback.model} instead of {fallback.instead_of} since {_at(fallback.at)}, {fallback.error_class}: "
         terminal.line(("  model ", "dim"), plain_line(f"{text}{fallback.message}", 500))
     for step in explanation.steps:
-        _show_step(step)
+        _show_step(step, explanation.errors)
+    show_errors(explanation.errors, link)
     _show_links(explanation, link)
     if explanation.actions:
         terminal.line("")
@@ -91,7 +92,28 @@ def _timings(run: RunSummary, waits_for: list[WaitReason]) -> Iterator[tuple[str
             yield "until", _at(each.until)
 
 
-def _show_step(step: StepView) -> None:
+def show_errors(errors: Sequence[ErrorView], link: ApiLink) -> None:
+    """Print errors with their whole text, and how to see their tracebacks."""
+    for error in errors:
+        terminal.line("")
+        terminal.line((error.id, "bold"), f"  {error_line(error)}", (f"  {_at(error.created_at)}", "dim"))
+        if error.message is None:
+            terminal.line("  only people who may decide requests see its text")
+            continue
+        terminal.line(indented(error.message, AGENT_MARGIN))
+        if error.traceback:
+            terminal.line(("  traceback ", "dim"), (f"turngate logs{link.options} {error.id}", "cyan"))
+
+
+def error_line(error: ErrorView) -> str:
+    """Return on one line what failed, and where."""
+    about = f" {plain_line(error.about, 100)}" if error.about else ""
+    step = f", step {error.step}" if error.step else ""
+    attempt = f", attempt {error.attempt}" if error.attempt > 1 else ""
+    return f"{plain_line(error.says, 100)}{about}{step}{attempt}"
+
+
+def _show_step(step: StepView, errors: Sequence[ErrorView]) -> None:
     closed = "open" if step.closed_at is None else f"closed after {_took(step.created_at, step.closed_at)}"
     terminal.line("")
     terminal.line((f"step {step.step}", "bold"), (f"  answered {_at(step.created_at)}, {closed}", "dim"))
@@ -101,6 +123,9 @@ def _show_step(step: StepView) -> None:
         terminal.line("  ", (plain_line(call.tool_name, 64), "bold"), (f"  {call.tool_call_id}", "dim"))
         for label, text in _of_call(call):
             terminal.line((f"    {label} ", "dim"), text)
+        for error in errors:
+            if error.tool_call_id == call.tool_call_id:
+                terminal.line(("    error ", "dim"), error.id)
 
 
 def _of_call(call: CallView) -> Iterator[tuple[str, Piece]]:

@@ -1,0 +1,107 @@
+"""Errors of what runs for an agent: each is logged and stored with its whole text and traceback, under an id.
+
+The id is in the log line, in ``turngate explain`` and on the run's page; ``turngate logs ID`` prints the rest. A model never
+reads any of it. What Temporal carries is a beginning of the text: it cuts failures of more than 4 KiB.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from activities.engine.engine import Engine
+from turngate.domain.errors import TurngateError
+from turngate.domain.text.bounds import ends, head, size
+from turngate.runtime.telemetry import redact_text
+from turngate.store.clock import as_text, now
+from turngate.store.runs import errors
+from turngate.store.storable import storable
+
+MOST_BYTES: Final = 64 * 1024
+"""Of an error's text, and of its traceback."""
+HEAD_BYTES: Final = 2_000
+"""Of an error's text where it is quoted: in a run's reason, an event, a failure that Temporal carries."""
+
+LOGGED_BYTES: Final = 500
+"""Of the text of an error that has no traceback, in its log line."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Where an error happened. ``attempt``: of the call or the request to the model, from 1."""
+
+    run_id: str
+    step: int | None = None
+    tool_call_id: str | None = None
+    attempt: int = 1
+
+
+async def report(engine: Engine, says: str, error: BaseException, where: Where, **names: str) -> str:
+    """Log and store an error, and return its id: the same one for the same error at the same place.
+
+    Args:
+        engine: whose worker this is.
+        says: what failed, such as ``tool crashed``.
+        error: with its traceback.
+        where: the run and what of it.
+        names: what it is about, for the log line: ``tool="pay"``. The first one is stored.
+
+    A store that is away is no reason to fail: then only the log has the error.
+    """
+    message, trace = _message(error), _traceback(error)
+    about = next(iter(names.values()), "")
+    place = (where.run_id, str(where.step), where.tool_call_id or "", str(where.attempt))
+    stored = errors.StoredError(
+        id=errors.error_id(*place, says, about, message),
+        says=says,
+        about=about,
+        message=message,
+        traceback=trace,
+        worker=engine.worker,
+        build=engine.build,
+        created_at=as_text(now()),
+        **vars(where),
+    )
+    call = {} if where.tool_call_id is None else {"call": where.tool_call_id}
+    where_and_what = {"error": stored.id, "run_id": where.run_id, **call, **names}
+    if trace:
+        log.error(says, **where_and_what, exc_info=error)
+    else:
+        log.warning(says, **where_and_what, why=head(message, LOGGED_BYTES))
+    try:
+        async with engine.database.write() as conn:
+            await errors.keep(conn, stored)
+    except Exception as away:  # noqa: BLE001 - whatever it is: the log has the error
+        log.warning("an error could not be stored", error=stored.id, why=str(away))
+    return stored.id
+
+
+def quoted(message: str, error_id: str) -> str:
+    """Return an error's text where it is quoted: all of a short one, else its beginning and where the rest is."""
+    message = storable(message)
+    if size(message) <= HEAD_BYTES:
+        return message
+    return f"{head(message, HEAD_BYTES)} (all of it: turngate logs {error_id})"
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, TurngateError):
+        return _clean(error.message)
+    return _clean("".join(traceback.format_exception_only(error)).strip())
+
+
+def _traceback(error: BaseException) -> str:
+    """Return the traceback; empty for an error that we raised ourselves, not because of another one."""
+    if isinstance(error, TurngateError) and error.__cause__ is None:
+        return ""
+    return _clean("".join(traceback.format_exception(error)))
+
+
+def _clean(text: str) -> str:
+    """Return a text without secrets, within the bound. It is cut before, too: no size of it may block the worker (I14)."""
+    return ends(redact_text(ends(text, 2 * MOST_BYTES)), MOST_BYTES)
