@@ -17,12 +17,12 @@ from approvals_api.pages import (
     fork_routes,
     grant_routes,
     inbox_routes,
-    notification_routes,
     request_routes,
     run_routes,
 )
 from approvals_api.pages.policy import policy_routes, rule_routes
 from approvals_api.pages.schedules import schedule_routes
+from approvals_api.pages.system import notification_routes
 from approvals_api.pages.templating import Frame, render
 
 routers = (

@@ -1,0 +1,1 @@
+"""Pages about the installation itself: its notifications, its health."""
