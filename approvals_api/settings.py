@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final
 
 from turngate.domain.policy.terms import Role
@@ -98,6 +99,8 @@ class ApiSettings:
     ``approval_pace``: calls that one person may approve within ten seconds (:mod:`approvals_api.pace`); 0: any number.
     ``offer_rule_after``: approved calls like one, from which on a rule is offered; 0: never.
     ``policy_four_eyes``: whether stored rules that may loosen wait for a second admin.
+    ``deployment_name``: under which Temporal groups the workers' builds. ``disk``: the directory of the store; None: it is on
+    a server of its own.
     """
 
     host: str = "127.0.0.1"
@@ -115,6 +118,8 @@ class ApiSettings:
     approval_pace: int = 0
     offer_rule_after: int = 10
     policy_four_eyes: bool = False
+    deployment_name: str = "turngate"
+    disk: Path | None = None
     workspaces: Workspaces = field(default_factory=Workspaces)
 
     @property

@@ -10,6 +10,7 @@ import logging
 import shlex
 import time
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import timedelta
 
 from temporalio.client import Client, RPCError
@@ -19,6 +20,7 @@ from approvals_api.gateway.calls import reported, start_turn
 from approvals_api.gateway.expedite import expedite_model
 from approvals_api.gateway.recovery import WorkflowRecovery
 from approvals_api.gateway.schedules import TemporalSchedules
+from approvals_api.gateway.task_queues import Build, QueueLook, known_builds, look_at_queue, oldest_activity
 from approvals_api.gateway.workflow_status import WorkflowLook, look_at
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput
@@ -27,6 +29,8 @@ from turngate.domain.errors import ConflictError, GoneError, TurngateError
 logger = logging.getLogger(__name__)
 
 RPC_WAIT = timedelta(seconds=3)
+LOOK_WAIT = timedelta(seconds=2)
+BUILDS_LOOKED_AT = 20
 READY_WAIT = timedelta(seconds=1)
 HEALTH_ATTEMPTS = 3
 HEALTH_PAUSE_SECONDS = 0.2
@@ -120,6 +124,20 @@ class Gateway:
     async def look(self, run_id: str) -> WorkflowLook:
         """Return what Temporal says of the run's workflow now; never raises for a server that is away."""
         return await look_at(self._client, run_id)
+
+    async def look_at_queue(self, task_queue: str) -> QueueLook:
+        """Return who polls the task queue, and how long its oldest task waits. Raises UnavailableError."""
+        with _reported():
+            look, activity = await asyncio.gather(
+                look_at_queue(self._client, task_queue, wait=LOOK_WAIT),
+                oldest_activity(self._client, task_queue, wait=LOOK_WAIT),
+            )
+        return replace(look, waiting=max(look.waiting, activity))
+
+    async def look_at_builds(self, deployment_name: str) -> list[Build]:
+        """Return the newest builds of the workers, newest first. Raises UnavailableError."""
+        with _reported():
+            return await known_builds(self._client, deployment_name, limit=BUILDS_LOOKED_AT, wait=LOOK_WAIT)
 
     async def expedite_model(self, run_id: str) -> bool:
         """Send a model request that waits for its next attempt now; never raises. True: it waited."""

@@ -1,10 +1,11 @@
-"""Who polls a task queue: workers, by their build, and the build that gets new runs there.
+"""Who polls a task queue: workers, by their build; the build that gets new runs there; and the builds there are.
 
 https://docs.temporal.io/production-deployment/worker-deployments/worker-versioning
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -12,9 +13,19 @@ from typing import Final
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions
 from temporalio.api.enums.v1 import TaskQueueType, WorkerVersioningMode
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
+    DescribeTaskQueueResponse,
+    DescribeWorkerDeploymentRequest,
+)
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
+from turngate.domain import contract
+
+OPEN_WORKFLOWS: Final = (
+    f"WorkflowType IN ('{contract.AGENT_TURN}', '{contract.SCHEDULED_START}') AND ExecutionStatus = 'Running'"
+)
 POLL_LASTS: Final = timedelta(seconds=70)
 """A worker's poll is held for up to a minute; the server remembers a poller for five, also one that was killed."""
 
@@ -36,11 +47,13 @@ class Poller:
 class QueueLook:
     """A task queue at one moment. ``pollers``: for workflow tasks, in the last five minutes, the newest poll first.
 
-    ``current_build``: new runs go to its workers; None: to workers without a build.
+    ``current_build``: new runs go to its workers; None: to workers without a build. ``waiting``: how long the oldest task
+    waits for a worker, of those for workers without a build.
     """
 
     pollers: tuple[Poller, ...]
     current_build: str | None
+    waiting: timedelta = timedelta()
 
     def builds(self, now: datetime) -> set[str | None]:
         """Return the builds whose workers may be there; None stands for workers without one."""
@@ -49,12 +62,7 @@ class QueueLook:
 
 async def look_at_queue(client: Client, task_queue: str, *, wait: timedelta) -> QueueLook:
     """Return who polls the task queue for workflow tasks. Raises the SDK's errors when Temporal is away."""
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=task_queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    answer = await client.workflow_service.describe_task_queue(request, timeout=wait)
+    answer = await _describe(client, task_queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, wait)
     pollers = [
         Poller(
             identity=each.identity,
@@ -66,9 +74,58 @@ async def look_at_queue(client: Client, task_queue: str, *, wait: timedelta) -> 
     return QueueLook(
         pollers=tuple(sorted(pollers, key=lambda each: each.polled_at, reverse=True)),
         current_build=answer.versioning_info.current_deployment_version.build_id or None,
+        waiting=answer.stats.approximate_backlog_age.ToTimedelta(),
     )
+
+
+async def oldest_activity(client: Client, task_queue: str, *, wait: timedelta) -> timedelta:
+    """Return how long the oldest model request or tool call in the queue waits for a worker. Raises as above."""
+    answer = await _describe(client, task_queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, wait)
+    return answer.stats.approximate_backlog_age.ToTimedelta()
+
+
+async def _describe(
+    client: Client, task_queue: str, kind: TaskQueueType.ValueType, wait: timedelta
+) -> DescribeTaskQueueResponse:
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=task_queue), task_queue_type=kind, report_stats=True
+    )
+    return await client.workflow_service.describe_task_queue(request, timeout=wait)
 
 
 def _build_of(options: WorkerDeploymentOptions) -> str | None:
     versioned = options.worker_versioning_mode == WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
     return options.build_id if versioned else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """One build. ``open_runs``: how many of its runs have not ended. Temporal counts with a second's delay."""
+
+    build_id: str
+    current: bool
+    open_runs: int
+
+
+async def known_builds(client: Client, deployment_name: str, *, limit: int, wait: timedelta) -> list[Build]:
+    """Return the newest builds that workers have started with, newest first. Raises the SDK's errors."""
+    request = DescribeWorkerDeploymentRequest(namespace=client.namespace, deployment_name=deployment_name)
+    try:
+        answer = await client.workflow_service.describe_worker_deployment(request, timeout=wait)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return []
+        raise
+    deployment = answer.worker_deployment_info
+    current = deployment.routing_config.current_deployment_version.build_id
+    newest = sorted(deployment.version_summaries, key=lambda each: each.create_time.ToNanoseconds(), reverse=True)
+    names = [each.deployment_version.build_id for each in newest[:limit]]
+
+    async def count(build_id: str) -> int:
+        query = f"{OPEN_WORKFLOWS} AND TemporalWorkerDeploymentVersion = '{deployment_name}:{build_id}'"
+        return (await client.count_workflows(query, rpc_timeout=wait)).count
+
+    counts = await asyncio.gather(*(count(each) for each in names))
+    return [
+        Build(build_id=name, current=name == current, open_runs=many) for name, many in zip(names, counts, strict=True)
+    ]

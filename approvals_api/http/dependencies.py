@@ -17,7 +17,7 @@ from approvals_api.http.rate_limits import RateLimits
 from approvals_api.principal import Principal
 from approvals_api.runs import ownership
 from approvals_api.services import Services
-from turngate.domain.errors import ForbiddenError
+from turngate.domain.errors import ForbiddenError, UnavailableError
 from turngate.store.access.access import Scope
 from turngate.store.runs import runs
 
@@ -26,6 +26,7 @@ __all__ = [
     "AnyoneDep",
     "OperatorDep",
     "ReaderDep",
+    "ReaderUnlessAwayDep",
     "RunReaderDep",
     "Services",
     "ServicesDep",
@@ -95,7 +96,19 @@ async def _require_own_names(services: Services, principal: Principal, request: 
             await ownership.require_named_run(conn, principal, request.query_params.get("run_id"))
 
 
-ReaderDep = Annotated[Principal, Depends(_holder_of("requests:read", "requests:decide"))]
+_reader = _holder_of("requests:read", "requests:decide")
+
+
+async def _reader_unless_away(request: Request, services: ServicesDep) -> Principal | None:
+    """Return the reader; None while the store, which knows them, is away."""
+    try:
+        return await _reader(request, services)
+    except UnavailableError:
+        return None
+
+
+ReaderDep = Annotated[Principal, Depends(_reader)]
+ReaderUnlessAwayDep = Annotated[Principal | None, Depends(_reader_unless_away)]
 RunReaderDep = Annotated[Principal, Depends(_holder_of("requests:read", "requests:decide", "runs:write", "runs:all"))]
 OperatorDep = Annotated[Principal, Depends(_holder_of("requests:decide"))]
 StarterDep = Annotated[Principal, Depends(_holder_of("runs:write"))]

@@ -22,7 +22,7 @@ from approvals_api.pages import (
 )
 from approvals_api.pages.policy import policy_routes, rule_routes
 from approvals_api.pages.schedules import schedule_routes
-from approvals_api.pages.system import notification_routes
+from approvals_api.pages.system import health_routes, notification_routes
 from approvals_api.pages.templating import Frame, render
 
 routers = (
@@ -39,6 +39,7 @@ routers = (
     schedule_routes.router,
     conversation_routes.router,
     notification_routes.router,
+    health_routes.router,
     audit_routes.router,
 )
 

@@ -9,6 +9,7 @@ from approvals_api.v1 import (
     external_calls,
     forks,
     grants,
+    health,
     notifications,
     people,
     policy,
@@ -32,4 +33,5 @@ routers = (
     audit.router,
     policy.router,
     grants.router,
+    health.router,
 )

@@ -58,6 +58,7 @@ STATES: dict[str, PageState] = {
     "inbox without hits": PageState("/?search=no-such-words", empty=True),
     "inbox with a filter": PageState("/?risk=high&status=rejected", empty=True),
     "inbox of no status": PageState("/?status=expired", empty=True),
+    "health": PageState("/health"),
     "runs": PageState("/runs"),
     "runs empty": PageState("/runs", empty=True),
     "runs of no status": PageState("/runs?status=failed", empty=True),

@@ -33,6 +33,8 @@ def api_settings(
         approval_pace=0 if settings.rate_limits is False else settings.approval_pace,
         offer_rule_after=settings.offer_rule_after,
         policy_four_eyes=settings.policy_four_eyes,
+        deployment_name=settings.deployment_name,
+        disk=next((file.parent for file in settings.database_files), None),
         workspaces=workspaces or Workspaces(),
     )
 

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -49,7 +50,7 @@ class Database:
         self.url = url
         sqlite = make_url(url).get_backend_name() == "sqlite"
         self._backend: _Backend = Sqlite(url) if sqlite else _postgresql(url)
-        self._needs_migration_lock = not sqlite
+        self._is_server = not sqlite
 
     def read(self) -> AbstractAsyncContextManager[Connection]:
         """Open one consistent view for reading. Raises UnavailableError when the database is away."""
@@ -79,6 +80,14 @@ class Database:
         async with self._backend.commits(ring):
             yield
 
+    async def server_time(self) -> datetime | None:
+        """Return what the database server's clock says; None for a file on this machine, which has no clock of its own."""
+        if not self._is_server:
+            return None
+        async with self.glance() as connection:
+            at: datetime = (await connection.execute(sqlalchemy.select(sqlalchemy.func.clock_timestamp()))).scalar_one()
+        return at
+
     async def close(self) -> None:
         """Close every connection."""
         await self._backend.close()
@@ -89,7 +98,7 @@ class Database:
         Raises UnknownSchemaError, and changes nothing, when the database has a revision that this version doesn't know.
         """
         async with self.write() as connection:
-            if self._needs_migration_lock:
+            if self._is_server:
                 await connection.execute(sqlalchemy.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
             await connection.run_sync(schema.upgrade)
 

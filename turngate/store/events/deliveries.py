@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-from sqlalchemy import bindparam, insert, literal, select, tuple_, update
+from sqlalchemy import bindparam, case, func, insert, literal, select, tuple_, update
 
 from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.store.clock import as_text
@@ -79,6 +79,20 @@ class AttemptEnd:
     answer: str
     milliseconds: int
     at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backlog:
+    """What a channel has not delivered. ``retried``: open deliveries that were tried in vain. ``failed``: given up.
+
+    ``oldest_at``: since when its oldest open delivery is there. ``due_since``: when the first is, or was, to be sent.
+    """
+
+    channel: str
+    retried: int
+    failed: int
+    oldest_at: str | None
+    due_since: str | None
 
 
 def new_id() -> str:
@@ -221,6 +235,29 @@ async def fail_forgotten(conn: Connection, channels: Sequence[str], *, before: d
         .values(status="failed", ended_at=as_text(at))
     )
     return (await conn.execute(query)).rowcount
+
+
+async def backlogs(conn: Connection, *, failed_since: datetime) -> list[Backlog]:
+    """Return what each channel has not delivered, by the channel's name; those that have nothing are left out.
+
+    ``failed_since``: earlier failures don't count.
+    """
+    is_open = deliveries.c.status.in_(OPEN)
+    has_failed = (deliveries.c.status == "failed") & (deliveries.c.created_at >= as_text(failed_since))
+    is_retried = is_open & (deliveries.c.attempts > 0)
+    query = (
+        select(
+            deliveries.c.channel,
+            func.sum(case((is_retried, 1), else_=0)).label("retried"),
+            func.sum(case((is_open, 0), else_=1)).label("failed"),
+            func.min(case((is_open, deliveries.c.created_at))).label("oldest_at"),
+            func.min(case((is_open, deliveries.c.next_attempt_at))).label("due_since"),
+        )
+        .where(is_open | has_failed)
+        .group_by(deliveries.c.channel)
+        .order_by(deliveries.c.channel)
+    )
+    return [Backlog(**row) for row in (await conn.execute(query)).mappings()]
 
 
 async def get(conn: Connection, delivery_id: str) -> Delivery | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, literal, select, tuple_, update
+from sqlalchemy import Select, bindparam, func, literal, select, tuple_, update
 
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.domain.runs.budgets import EXTENSIONS, Extension
@@ -278,6 +278,12 @@ async def with_unseen_orders(conn: Connection) -> list[str]:
     """Return the ids of the live runs whose workflow does not know of the newest order, oldest run first."""
     unseen = runs.c.status == "running", runs.c.control_seen < runs.c.control
     return list((await conn.execute(select(runs.c.id).where(*unseen).order_by(runs.c.created_at))).scalars())
+
+
+async def count_live(conn: Connection) -> int:
+    """Return how many runs have not ended."""
+    query = select(func.count()).select_from(runs).where(runs.c.status == "running")
+    return int((await conn.execute(query)).scalar_one())
 
 
 async def starters_in(conn: Connection, conversation_id: str) -> frozenset[str]:

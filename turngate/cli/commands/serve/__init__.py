@@ -9,6 +9,11 @@ app.add(
     "dev:dev",
     "Run everything, as `turngate up` does, and load the app again whenever one of its files changes.",
 )
+app.add(
+    "status",
+    "status:status",
+    "Say what is wrong: workers, builds, runs that wait, Temporal, the store, notifications, disk and clocks.",
+)
 app.add("worker", "worker:worker", "Run a worker, which calls models and runs tools. Start as many as you like.")
 app.add("api", "api:api", "Serve the API and the operators' pages, without a worker.")
 app.add("temporal", "temporal:temporal", "Run the embedded Temporal alone, for a worker and an API on this machine.")

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from datetime import timedelta
 from typing import Annotated, Final
 
 import typer
 from temporalio.api.workflowservice.v1 import (
-    DescribeWorkerDeploymentRequest,
     SetWorkerDeploymentCurrentVersionRequest,
 )
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from approvals_api.gateway.task_queues import Build, known_builds
 from turngate.cli import terminal
-from turngate.cli.commands.serve.replay_check import OPEN
 from turngate.cli.options import DataDir
 from turngate.cli.temporal_link import find_address
 from turngate.domain.errors import ConfigurationError, ConflictError, NotFoundError, TurngateError, UnavailableError
@@ -28,37 +27,16 @@ from turngate.runtime.temporal_client import connect
 
 WAIT_SECONDS: Final = 15.0
 PAUSE_SECONDS: Final = 0.1
+ASK_WAIT: Final = timedelta(seconds=10)
+BUILDS_LISTED: Final = 100
 NOT_YET: Final = frozenset({RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Build:
-    """One build. ``open_runs``: how many of its runs have not ended. Temporal counts with a second's delay."""
-
-    build_id: str
-    current: bool
-    open_runs: int
 
 
 async def known(client: Client, deployment_name: str) -> list[Build]:
     """Return the builds that workers have started with, newest first. Raises UnavailableError."""
-    request = DescribeWorkerDeploymentRequest(namespace=client.namespace, deployment_name=deployment_name)
     try:
-        deployment = (await client.workflow_service.describe_worker_deployment(request)).worker_deployment_info
-        current = deployment.routing_config.current_deployment_version.build_id
-        return [
-            Build(
-                build_id=each.deployment_version.build_id,
-                current=each.deployment_version.build_id == current,
-                open_runs=await _open_runs(client, deployment_name, each.deployment_version.build_id),
-            )
-            for each in sorted(
-                deployment.version_summaries, key=lambda each: each.create_time.ToNanoseconds(), reverse=True
-            )
-        ]
+        return await known_builds(client, deployment_name, limit=BUILDS_LISTED, wait=ASK_WAIT)
     except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return []
         raise UnavailableError(f"Temporal cannot list the builds: {error.message}") from error
 
 
@@ -99,11 +77,6 @@ async def make_current(
             await asyncio.sleep(PAUSE_SECONDS)
         else:
             return
-
-
-async def _open_runs(client: Client, deployment_name: str, build_id: str) -> int:
-    query = f"{OPEN} AND TemporalWorkerDeploymentVersion = '{deployment_name}:{build_id}'"
-    return (await client.count_workflows(query)).count
 
 
 def _refused(error: RPCError, build_id: str | None) -> TurngateError:

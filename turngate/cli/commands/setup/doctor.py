@@ -8,16 +8,21 @@ import subprocess
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import httpx
 import typer
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
+from temporalio.client import Client
 
+from approvals_api import health
+from approvals_api.events.feed import EventFeed
+from approvals_api.gateway.client import Gateway
+from approvals_api.services import Services
 from turngate.cli import builders_app, terminal
 from turngate.cli.api_server import listen
-from turngate.cli.api_settings import configured_channels, link_warning
+from turngate.cli.api_settings import api_settings, configured_channels, link_warning
 from turngate.cli.builders_app import build_models, require_model_names
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DEFAULT_APP, ApiPort, AppArgument, DataDir
@@ -36,8 +41,12 @@ from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.text.plain_text import plain
 from turngate.toolkits.private_files import PrivateFiles
+from turngate.wire.health import CheckName, HealthCheck
 
 ANSWER_SECONDS = 3.0
+CHECKED_HERE: Final = frozenset({"store", "temporal"})
+"""Checks of health that the doctor makes itself, with more to say about the settings."""
+NOWHERE: Final = "127.0.0.1:1"
 
 
 @dataclass(frozen=True)
@@ -72,11 +81,17 @@ async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIte
     yield _data_dir(settings)
     yield await asyncio.to_thread(_confinement, settings)
     yield await asyncio.to_thread(_workspaces, settings)
-    yield await _database(settings)
+    database = await _database(settings)
+    yield database
     yield await _signed_log(settings)
-    yield await _temporal(settings)
+    temporal, client = await _temporal(settings)
+    yield temporal
     yield await _api_port(settings)
-    yield _notifications(settings)
+    notifications = _notifications(settings)
+    yield notifications
+    if database.good and notifications.good:
+        async for finding in _health(settings, client):
+            yield finding
     app = None
     try:
         app = load_app(target)
@@ -211,20 +226,54 @@ async def _signed_log(settings: Settings) -> Finding:
     return Finding(what, text)
 
 
+async def _health(settings: Settings, client: Client | None) -> AsyncIterator[Finding]:
+    """Yield what `turngate status` and the page Health say, without the API; nothing before the first start.
+
+    ``client`` None: Temporal is away.
+    """
+    if settings.database_url is None and not _embedded_database(settings).exists():
+        return
+    away: tuple[CheckName, ...] = () if client is not None else ("temporal",)
+    database = Database(settings.resolved_database_url)
+    try:
+        services = Services(
+            database=database,
+            gateway=Gateway(client or await Client.connect(NOWHERE, lazy=True)),
+            feed=EventFeed(database),
+            settings=api_settings(settings, configured_channels(settings)),
+        )
+        for check in (await health.examine(services, away=away)).checks:
+            if check.name not in CHECKED_HERE and (check.name != "notifications" or check.state != "ok"):
+                yield _finding(check)
+    except ConfigurationError as error:
+        yield Finding("settings", error.message, good=False)
+    finally:
+        await database.close()
+
+
+def _finding(check: HealthCheck) -> Finding:
+    what = check.name.replace("_", " ")
+    command = f" `{check.command}`" if check.command else ""
+    return Finding(
+        what, f"{check.says} {check.fix}{command}".rstrip(), good=check.state != "wrong", warns=check.state == "warning"
+    )
+
+
 def _embedded_database(settings: Settings) -> Path:
     return Path(make_url(settings.resolved_database_url).database or "")
 
 
-async def _temporal(settings: Settings) -> Finding:
+async def _temporal(settings: Settings) -> tuple[Finding, Client | None]:
+    """Return the finding, and a client if Temporal answers."""
     note = RunningStack.read(settings.data_dir)
     address = settings.temporal_address or (note.temporal_address if note else None)
     if address is None:
-        return Finding("Temporal", "none runs from this data directory; `turngate up` starts one")
+        return Finding("Temporal", "none runs from this data directory; `turngate up` starts one"), None
     try:
-        await temporal_client.connect(settings, address)
+        client = await temporal_client.connect(settings, address)
     except TurngateError as error:
-        return Finding("Temporal", str(error), good=False)
-    return Finding("Temporal", f"answers at {address}, namespace {settings.temporal_namespace}")
+        return Finding("Temporal", str(error), good=False), None
+    return Finding("Temporal", f"answers at {address}, namespace {settings.temporal_namespace}"), client
 
 
 async def _api_port(settings: Settings) -> Finding:
