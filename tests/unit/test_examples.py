@@ -46,7 +46,7 @@ async def test_announce(client: Client, sqlite: Database, tmp_path: Path, monkey
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("example", ["refunds", "research"])
+@pytest.mark.parametrize("example", ["refunds", "research", "payments"])
 async def test_an_examples_own_tests_pass(example: str, tmp_path: Path) -> None:
     """An example's tests run as its reader would run them, in the example's directory."""
     # In a process of its own: the reader's pytest has none of this project's options, fixtures or paths.
