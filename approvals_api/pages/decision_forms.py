@@ -40,7 +40,7 @@ LOOK: Final = "look"
 """The name of the button that shows what an edit would change, and sends nothing."""
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 _UNCHANGED: Final = "Nothing was changed. Change something, or approve the call as it is."
-_BOTH_REASONS: Final = "You typed a reason and chose another one. Clear the text, or choose “(none)”."
+BOTH_REASONS: Final = "You typed a reason and chose another one. Clear the text, or choose “(none)”."
 _BOTH: Final = "You pressed a suggested answer and typed another one. Clear the text, or press “Send the answer”."
 
 
@@ -220,7 +220,7 @@ def _words(action: Literal["reject", "respond"], typed: Mapping[str, str]) -> _R
     message = typed.get(control, "").replace("\r\n", "\n").strip()
     recent = typed.get("reject-recent", "").strip() if action == "reject" else ""
     if recent and message:
-        return action, None, message, None, {control: _BOTH_REASONS}
+        return action, None, message, None, {control: BOTH_REASONS}
     message = message or recent
     missing = action == "respond" and not message
     return (

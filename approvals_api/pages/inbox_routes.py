@@ -17,7 +17,7 @@ from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
 from approvals_api.pace import word_for
 from approvals_api.pages.call_view import ROOM_OF_SEVERAL, Room, ShownCall, show_call
-from approvals_api.pages.decision_forms import look_of
+from approvals_api.pages.decision_forms import BOTH_REASONS, look_of
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.list_place import GROUPED, PARAMETER, place_in, place_of
 from approvals_api.pages.templating import render
@@ -27,6 +27,7 @@ from approvals_api.requests import bulk
 from approvals_api.requests import saved_views as saved_view_operations
 from approvals_api.requests.backlog import reason_of_grant, waiting_for_grant, waiting_for_rule
 from approvals_api.requests.bulk import MAX_ITEMS
+from approvals_api.requests.precedents import reasons_of_tools
 from approvals_api.requests.views import request_items, request_page
 from approvals_api.runs import views as run_views
 from approvals_api.services import Services
@@ -287,6 +288,7 @@ async def _show(
             if each in stored and stored[each].status == "pending" and stored[each].digest == digest
         ]
         items = await request_items(conn, fresh)
+        reasons = await reasons_of_tools(conn, principal, {each.tool_name for each in fresh})
     picked = await asyncio.to_thread(_all_picked, items, fresh, principal)
     return await asyncio.to_thread(
         render,
@@ -299,6 +301,7 @@ async def _show(
         place=place_of(request),
         message=message,
         because=because,
+        reasons=reasons,
         problem="" if error is None else error.message,
         wait=0 if error is None else error.details.get("retry_after_seconds", 0),
         word=word_for(_tools_of(picked)) if error is not None and error.error_code == "confirm_needed" else "",
@@ -314,7 +317,10 @@ async def _reason(
     Raises InvalidInputError where the rule doesn't cover one of them any more.
     """
     if typed.get("action") == "reject":
-        return typed.get("message", "").replace("\r\n", "\n").strip()
+        message, recent = typed.get("message", "").replace("\r\n", "\n").strip(), typed.get("reject-recent", "").strip()
+        if message and recent:
+            raise InvalidInputError(BOTH_REASONS)
+        return message or recent
     if typed.get("grant"):
         return reason_of_grant(typed["grant"])  # each decision checks that the grant covers its call
     if not typed.get("rule"):

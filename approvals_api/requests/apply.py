@@ -105,7 +105,7 @@ async def _input_before(conn: Connection, request: Request) -> str | None:
 
 def _asked_again(request: Request, by: str) -> Request:
     """Return a request like one whose approval was taken back: pending, opened now, with as much time."""
-    at, expires_at, words = now(), None, f"{by} took an approval of this call back."
+    at, expires_at, words = now(), None, f"{by}{requests.TOOK_BACK}"
     if request.expires_at is not None:
         expires_at = at + (from_text(request.expires_at) - from_text(request.created_at))
     parks = request.parked_at is not None and expires_at is None

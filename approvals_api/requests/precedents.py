@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from approvals_api.principal import Principal
@@ -22,7 +22,7 @@ from turngate.domain.text.hidden_text import has_hidden
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.requests import precedents
-from turngate.store.requests.precedents import Case
+from turngate.store.requests.precedents import Case, Reason
 from turngate.store.runs import calls, executions
 from turngate.store.runs.executions import SIBLING_CHARS, Sibling
 from turngate.wire.precedents import CallState, DifferenceView, PrecedentCase, PrecedentView, SiblingView
@@ -53,13 +53,18 @@ async def with_precedents(conn: Connection, principal: Principal, detail: Reques
     masks = await Masks.of(conn, [detail.run_id])
     is_compared = detail.kind == "approval" and not only_own(principal)
     precedent = await precedent_of(conn, detail.id, detail.tool_name, detail.input) if is_compared else None
-    if precedent is not None and detail.status == "pending":
-        reasons = await _recent_reasons(conn, principal, detail.tool_name)
-        precedent = precedent.model_copy(update={"reasons": reasons})
+    reasons: list[str] = []
+    if "reject" in detail.allowed_verbs and not only_own(principal):
+        if is_compared:
+            stored = await precedents.reasons(conn, detail.tool_name)
+        else:
+            stored = await precedents.latest_reasons(conn, [detail.tool_name])
+        reasons = await _different(conn, principal, stored)
     return detail.model_copy(
         update={
             "siblings": [await _masked(conn, detail.run_id, _sibling(each), masks) for each in siblings],
             "precedent": precedent,
+            "reject_reasons": reasons,
         }
     )
 
@@ -89,12 +94,16 @@ async def precedent_of(conn: Connection, request_id: str, tool_name: str, raw_in
     )
 
 
-async def _recent_reasons(conn: Connection, principal: Principal, tool_name: str) -> list[str]:
-    """Return reasons with which calls of this tool were rejected lately: the principal's own first, then those of others.
+async def reasons_of_tools(conn: Connection, principal: Principal, tool_names: Collection[str]) -> list[str]:
+    """Return reasons with which calls of these tools were rejected lately, by as many statements for many tools as for one."""
+    return await _different(conn, principal, await precedents.latest_reasons(conn, tool_names))
+
+
+async def _different(conn: Connection, principal: Principal, stored: Sequence[Reason]) -> list[str]:
+    """Return reasons, the principal's own first, then those of others.
 
     Each once, whatever its capitals and spaces. None of them says a secret or hides a character.
     """
-    stored = await precedents.reasons(conn, tool_name)
     masks = await Masks.of(conn, {each.run_id for each in stored})
     different: dict[str, str] = {}
     for each in sorted(stored, key=lambda each: each.decided_by != principal.name):

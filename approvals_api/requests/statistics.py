@@ -23,16 +23,17 @@ PERIODS: Final = (600, 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400, 365 * 
 """Lengths of a period in seconds: the shortest that makes at most :data:`MOST_PERIODS` is taken."""
 WAITS: Final = (5, 15, 60, 300, 1_800, 7_200, 86_400)
 """Borders between times to answer, in seconds."""
-Answer = Literal["approve", "edit", "reject", "respond", "unanswered"]
-ANSWERS: Final[tuple[Answer, ...]] = ("approve", "edit", "reject", "respond", "unanswered")
+Answer = Literal["approve", "edit", "taken_back", "reject", "respond", "unanswered"]
+ANSWERS: Final[tuple[Answer, ...]] = ("approve", "edit", "taken_back", "reject", "respond", "unanswered")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
     """How the approvals of one tool under one rule ended.
 
-    ``approved``: without edits. ``answered``: by hand. ``unanswered``: no one decided. ``median_seconds``: from the request to
-    the decision; None: no one decided any. ``median_looked_seconds``: how long they were looked at before they were decided;
+    ``approved``: without edits. ``taken_back``: approved, and taken back before the call started.
+    ``answered``: by hand. ``unanswered``: no one decided. ``median_seconds``: from the request to the decision;
+    None: no one decided any. ``median_looked_seconds``: how long they were looked at before they were decided;
     None: of none it is known. ``regrets``: approved calls that failed or ended unknown.
     """
 
@@ -40,6 +41,7 @@ class Statistics:
     rule: str
     approved: int
     edited: int
+    taken_back: int
     rejected: int
     answered: int
     unanswered: int
@@ -50,7 +52,7 @@ class Statistics:
     @property
     def count(self) -> int:
         """How many requests ended."""
-        return self.approved + self.edited + self.rejected + self.answered + self.unanswered
+        return self.approved + self.edited + self.taken_back + self.rejected + self.answered + self.unanswered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,21 +97,26 @@ def _by_tool_and_rule(newest: Sequence[EndedApproval]) -> list[Statistics]:
 
 
 def _statistics(tool_name: str, rule: str, ended: Sequence[EndedApproval]) -> Statistics:
-    verbs = [each.verb for each in ended]
+    answers = list(map(_answer, ended))
     waits = _waits(ended)
     looks = [each.looked_ms / 1000 for each in ended if each.looked_ms is not None]
     return Statistics(
         tool_name=tool_name,
         rule=rule,
-        approved=verbs.count("approve"),
-        edited=verbs.count("edit"),
-        rejected=verbs.count("reject"),
-        answered=verbs.count("respond"),
-        unanswered=verbs.count(None),
+        approved=answers.count("approve"),
+        taken_back=answers.count("taken_back"),
+        edited=answers.count("edit"),
+        rejected=answers.count("reject"),
+        answered=answers.count("respond"),
+        unanswered=answers.count("unanswered"),
         median_seconds=median(waits) if waits else None,
         median_looked_seconds=median(looks) if looks else None,
         regrets=sum(each.verb in {"approve", "edit"} and each.execution in {"failed", "unknown"} for each in ended),
     )
+
+
+def _answer(ended: EndedApproval) -> Answer:
+    return "taken_back" if ended.taken_back else ended.verb or "unanswered"
 
 
 def periods_of(ended: Sequence[EndedApproval]) -> list[Period]:
@@ -122,7 +129,7 @@ def periods_of(ended: Sequence[EndedApproval]) -> list[Period]:
     begin = first // length
     counts = [dict.fromkeys(ANSWERS, 0) for _ in range(begin, last // length + 1)]
     for each, instant in zip(ended, asked_at, strict=True):
-        counts[int(instant) // length - begin][each.verb or "unanswered"] += 1
+        counts[int(instant) // length - begin][_answer(each)] += 1
     return [
         Period(begin=datetime.fromtimestamp((begin + n) * length, UTC), seconds=length, counts=each)
         for n, each in enumerate(counts)

@@ -7,7 +7,9 @@ from typing import Any
 from support.api_server import POLICY, TOOLS, Api, TextScript, api_on
 from support.changed_rows import changed
 from support.engine import Script, call, person, says, stack, until
+from support.html_forms import PostedPage
 from support.planted_precedents import caught_up
+from support.store_app import desk_on
 from support.tools import Bench
 from temporalio.client import Client
 
@@ -121,14 +123,38 @@ async def test_a_request_offers_recent_reasons_to_reject(client: Client, sqlite:
                 await rejected(api, await api.gated("pay 2"), message, by=person("bob"))
             own = await rejected(api, await api.gated("pay 3"), "Ask the customer first.")
             await rejected(api, secret, "It says s3cr3t.")
-            offered = (await api.gated("pay 4"))["precedent"]["reasons"]
+            offered = (await api.gated("pay 4"))["reject_reasons"]
             for each in range(6):
                 await rejected(api, await api.gated("pay 5"), f"No {each}.")
-            many = (await api.gated("pay 6"))["precedent"]["reasons"]
-            ended = (await api.operator.get(f"/api/v1/requests/{own['id']}")).json()["precedent"]
+            many = (await api.gated("pay 6"))["reject_reasons"]
+            ended = (await api.operator.get(f"/api/v1/requests/{own['id']}")).json()
         assert offered == ["Ask the customer first.", "Too early.", "none", "WRONG account."]
         assert many == [f"No {each}." for each in (5, 4, 3, 2, 1, 0)]
-        assert ended["reasons"] == []
+        assert ended["reject_reasons"] == []
+
+
+async def test_questions_and_several_requests_offer_recent_reasons(database: Database) -> None:
+    """Of the same tools, without waiting for precedents; a reason that is chosen is not one that is typed."""
+    async with desk_on(database) as desk:
+        run = await desk.run()
+        for number, (kind, tool_name) in enumerate([("question", "ask"), ("approval", "pay"), ("approval", "ship")]):
+            address = await desk.put(run, f"rq_{number}", kind=kind, tool_name=tool_name)
+            ann = await desk.person(f"ann{number}")
+            answer = {"decision": "reject", "digest": "d", "message": f"Not {tool_name}."}
+            assert (await ann.post(f"{address}/decisions", json=answer)).status_code == 200
+        again = await desk.put(run, "rq_again", kind="question", tool_name="ask")
+        assert (await ann.get(again)).json()["reject_reasons"] == ["Not ask."]
+        await desk.put(run, "rq_pay", tool_name="pay")
+        await desk.put(run, "rq_ask", kind="question", tool_name="ask")
+        page = (await ann.get("/requests/bulk?kind=approval")).text
+        assert ("Not pay." in page, "Not ask." in page, "Not ship." in page) == (True, False, False)
+        form = next(each for each in PostedPage(page).forms if "key" in each.sent)
+        chosen = {**form.sent, "action": "reject", "reject-recent": "Not pay."}
+        refused = await ann.post("/requests/bulk/decide", data={**chosen, "message": "Other words."})
+        assert "You typed a reason and chose another one" in refused.text
+        await ann.post("/requests/bulk/decide", data=chosen)
+        decided = (await ann.get("/api/v1/requests/rq_pay")).json()["decision"]
+        assert (decided["verb"], decided["message"]) == ("reject", "Not pay.")
 
 
 async def rejected(api: Api, request: dict[str, Any], message: str, *, by: Principal | None = None) -> dict[str, Any]:

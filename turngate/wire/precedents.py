@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from pydantic import Field
-
 from turngate.domain.requests import ExecutionState, Verb
 from turngate.wire.view import View
 
@@ -99,8 +97,7 @@ class PrecedentView(View):
     ``approved`` (``edited`` of them with edits), ``rejected``, ``answered``: of the newest 1,000 decisions on this tool.
     ``last_rejection``: the newest of these rejections. ``waiting_alike``: other requests that wait and ask for the same call,
     up to 1,000. ``nearest``: up to three, the most alike first. ``ran``, ``failed``, ``unknown``: of the newest 50 calls of this
-    tool that people approved. ``reasons``: with which people rejected calls of this tool lately, at most six, the reader's own
-    first; empty if the request has ended.
+    tool that people approved.
     """
 
     approved: int
@@ -113,7 +110,6 @@ class PrecedentView(View):
     ran: int
     failed: int
     unknown: int
-    reasons: list[str] = Field(default_factory=list)
 
     @property
     def decisions(self) -> str:

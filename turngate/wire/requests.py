@@ -140,7 +140,8 @@ class RequestDetail(RequestItem):
     what yes, no and silence lead to; None: it has ended.
     ``latest_message``: a person's newest one to the run before this call; None: its task is the newest.
     ``siblings``: the other calls of its step, at most 64. ``precedent``: what people decided about calls like it; None: it is
-    no approval, or a token that may read only its own runs reads it.
+    no approval, or a token that may read only its own runs reads it. ``reject_reasons``: with which people lately rejected calls
+    or questions of this tool, at most six, the reader's own first; none once it ended.
     """
 
     manifest: ToolManifest
@@ -171,6 +172,7 @@ class RequestDetail(RequestItem):
     judged: Judgement | None = None
     siblings: list[SiblingView] = Field(default_factory=list)
     precedent: PrecedentView | None = None
+    reject_reasons: list[str] = Field(default_factory=list)
     run: RunSummary
     messages: list[MessageView]
 

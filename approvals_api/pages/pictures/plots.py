@@ -21,6 +21,7 @@ MOST_LABELS: Final = 6
 ANSWER_WORDS: Final[dict[Answer, str]] = {
     "approve": "approved as asked",
     "edit": "approved with edits",
+    "taken_back": "taken back",
     "reject": "rejected",
     "respond": "answered by hand",
     "unanswered": "unanswered",

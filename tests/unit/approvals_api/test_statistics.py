@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -63,6 +63,27 @@ async def test_decisions_are_counted_per_tool_and_rule(database: Database) -> No
     assert four_eyes.median_looked_seconds is None
     assert (four_eyes.rule, four_eyes.count, four_eyes.answered, four_eyes.regrets) == ("four-eyes", 1, 1, 0)
     assert not {each.name for each in fields(Statistics)} & {"decided_by", "operator", "name"}
+
+
+async def test_an_approval_that_was_taken_back_is_no_approval(database: Database) -> None:
+    """It is counted on its own; one that no longer counted for another reason stays an approval."""
+    async with database.write() as conn:
+        run = await live_run(conn, "run_1")
+        for request_id, reason in (
+            ("a", f"ann{requests.TOOK_BACK} default"),
+            ("b", "its precondition changed"),
+            ("c", ""),
+        ):
+            await end(conn, run, request_id, "approve", after=10)
+            first = await requests.get(conn, request_id)
+            assert first is not None
+            if reason:
+                again = replace(request_row(run, requests.again_id(first)), reason=reason)
+                await requests.insert_all(conn, [replace(again, tool_call_id=first.tool_call_id)])
+        decisions = await how_people_decide(conn)
+    (row,) = decisions.rows
+    assert (row.count, row.approved, row.taken_back) == (3, 2, 1)
+    assert [each.counts["taken_back"] for each in decisions.periods] == [1]
 
 
 async def test_only_the_newest_approvals_count(database: Database) -> None:

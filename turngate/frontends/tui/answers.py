@@ -93,7 +93,7 @@ def answer_of(request: RequestDetail, what: str) -> WordsAnswer | FormAnswer:
             lead = "Why? The agent reads it."
             if request.kind == "question":
                 lead = f"You do not answer. {lead}"
-            recent = tuple(request.precedent.reasons) if request.precedent else ()
+            recent = tuple(request.reject_reasons)
             return WordsAnswer(what=what, verb="reject", title=f"Reject {name}", lead=lead, recent=recent)
         case "happened":
             return FormAnswer(

@@ -77,6 +77,11 @@ _LIKE = select(
 )
 _COUNTED = _newest(COUNTED, precedents.c.verb, precedents.c.seq).subquery("counted")
 _DECIDED_LAST = _newest(COUNTED, precedents.c.seq, precedents.c.verb, precedents.c.request_id).subquery("decided_last")
+_IS_SHORT = (
+    requests.c.masked_input.is_(None),
+    decisions.c.message != literal_column("''"),
+    func.length(decisions.c.message) <= literal_column(str(MAX_REASON_CHARS)),
+)
 _REASONS = (
     select(decisions.c.message, decisions.c.decided_by, requests.c.run_id)
     .select_from(_DECIDED_LAST)
@@ -84,11 +89,29 @@ _REASONS = (
     .join(decisions, decisions.c.id == requests.c.decision_id)
     .where(
         _DECIDED_LAST.c.verb == literal_column("'reject'"),
-        requests.c.masked_input.is_(None),
-        decisions.c.message != literal_column("''"),
-        func.length(decisions.c.message) <= literal_column(str(MAX_REASON_CHARS)),
+        *_IS_SHORT,
     )
     .order_by(_DECIDED_LAST.c.seq.desc())
+    .limit(literal_column(str(REASONS_READ)))
+)
+_ENDED_LAST = (
+    select(requests.c.id, requests.c.status, requests.c.tool_name, requests.c.decided_at)
+    .where(requests.c.status != literal_column("'pending'"), requests.c.decided_at.is_not(None))
+    .order_by(requests.c.decided_at.desc(), requests.c.id.desc())
+    .limit(literal_column(str(COUNTED)))
+    .subquery("ended_last")
+)
+_LATEST_REASONS = (
+    select(decisions.c.message, decisions.c.decided_by, requests.c.run_id)
+    .select_from(_ENDED_LAST)
+    .join(requests, requests.c.id == _ENDED_LAST.c.id)
+    .join(decisions, decisions.c.id == requests.c.decision_id)
+    .where(
+        _ENDED_LAST.c.status == literal_column("'rejected'"),
+        _ENDED_LAST.c.tool_name.in_(bindparam("tools", expanding=True)),
+        *_IS_SHORT,
+    )
+    .order_by(_ENDED_LAST.c.decided_at.desc(), _ENDED_LAST.c.id.desc())
     .limit(literal_column(str(REASONS_READ)))
 )
 _APPROVED = (
@@ -325,6 +348,12 @@ async def summary(conn: Connection, tool_name: str, repeat_key: str, *, besides:
 async def reasons(conn: Connection, tool_name: str) -> list[Reason]:
     """Return why people rejected calls of a tool lately, the newest first. None of calls with secrets, and none that is long."""
     return [Reason(**row) for row in (await conn.execute(_REASONS, {"tool": tool_name})).mappings()]
+
+
+async def latest_reasons(conn: Connection, tool_names: Collection[str]) -> list[Reason]:
+    """Return as :func:`reasons` does, for several tools and for questions, too: of the requests of all tools that ended last."""
+    rows = await conn.execute(_LATEST_REASONS, {"tools": sorted(tool_names)})
+    return [Reason(**row) for row in rows.mappings()]
 
 
 async def cases(conn: Connection, seqs: Sequence[int]) -> dict[int, Case]:

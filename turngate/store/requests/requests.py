@@ -196,6 +196,9 @@ _WITH_DECISION = (
 )
 _NEWEST_ENDED = (
     select(
+        requests.c.id,
+        requests.c.run_id,
+        requests.c.tool_call_id,
         requests.c.tool_name,
         requests.c.rule,
         requests.c.created_at,
@@ -398,7 +401,8 @@ class Decision:
 class EndedApproval:
     """How an approval ended. ``verb``: None: no one decided it. ``execution``: of its call; None: it was not started.
 
-    ``looked_ms``: how long it was looked at before it was decided; None: not known.
+    ``looked_ms``: how long it was looked at before it was decided; None: not known. ``taken_back``: the approval was taken
+    back before the call started.
     """
 
     tool_name: str
@@ -408,6 +412,7 @@ class EndedApproval:
     verb: Verb | None
     execution: ExecutionState | None
     looked_ms: int | None = None
+    taken_back: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -457,7 +462,15 @@ def start_of(terms: AskTerms, approved_at: datetime) -> str | None:
 
 def again_id(replaced: Request) -> str:
     """Return the id of the request that replaces this one, if one does."""
-    return derived_id("rq", replaced.run_id, replaced.tool_call_id, "again", replaced.id)
+    return _id_after(replaced.run_id, replaced.tool_call_id, replaced.id)
+
+
+def _id_after(run_id: str, tool_call_id: str, replaced_id: str) -> str:
+    return derived_id("rq", run_id, tool_call_id, "again", replaced_id)
+
+
+TOOK_BACK: Final = " took an approval of this call back."
+"""After the person's name, how the reason of a request begins that replaces one whose approval was taken back."""
 
 
 async def insert_all(conn: Connection, opened: Sequence[Request]) -> None:
@@ -552,8 +565,15 @@ async def count(conn: Connection, wanted: InboxFilter = PENDING) -> int:
 
 async def newest_ended(conn: Connection, *, limit: int) -> list[EndedApproval]:
     """Return the approvals that ended last, the newest first, with how their calls ended."""
-    rows = await conn.execute(_NEWEST_ENDED, {"most": limit})
-    return [EndedApproval(**row) for row in rows.mappings()]
+    rows = (await conn.execute(_NEWEST_ENDED, {"most": limit})).mappings().all()
+    again_ids = [_id_after(row["run_id"], row["tool_call_id"], row["id"]) for row in rows]
+    about = select(requests.c.id).where(requests.c.id.in_(again_ids), requests.c.reason.contains(TOOK_BACK))
+    taken_back = set((await conn.execute(about)).scalars())
+    names = [each.name for each in fields(EndedApproval) if each.name != "taken_back"]
+    return [
+        EndedApproval(**{name: row[name] for name in names}, taken_back=again_id in taken_back)
+        for row, again_id in zip(rows, again_ids, strict=True)
+    ]
 
 
 async def ended_in_live_runs(conn: Connection) -> list[str]:
