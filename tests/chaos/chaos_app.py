@@ -16,12 +16,14 @@ from pathlib import Path
 import instants
 from pydantic import BaseModel
 
-from turngate import Agent, App, Limits, ToolContext, Toolkit, sub_agent, tool
+from turngate import Agent, App, Limits, Policy, Rule, ToolContext, Toolkit, sub_agent, tool
 from turngate.domain.contract import RunLimits
 
 LEDGER = "CHAOS_LEDGER"
 LOOK_AGAIN_SECONDS = 0.05
 EXPIRY_SECONDS = 5
+GRACE_SECONDS = 2
+"""Of a transfer: until then, its approval can be taken back."""
 STEPS_PER_EXECUTION = 2
 """Each workflow continues as new after so many steps."""
 
@@ -52,6 +54,12 @@ async def pay(params: Order, ctx: ToolContext) -> dict[str, str]:
     return await start("pay", params, ctx)
 
 
+@tool(effect="once", ask=True)
+async def transfer(params: Order, ctx: ToolContext) -> dict[str, str]:
+    """Transfer what an order costs, after a grace."""
+    return await start("transfer", params, ctx)
+
+
 @tool(effect="once", ask=False)
 async def post(params: Order, ctx: ToolContext) -> dict[str, str]:
     """Post an order; no one is asked."""
@@ -80,7 +88,8 @@ if instants.DIRECTORY in os.environ:  # a process of a chaos run, not its harnes
     Limits.for_run = _for_run  # type: ignore[method-assign]
 
 SCRIPT = "scripted:clerk.yaml"
-TOOLS = Toolkit.of(pay, post, reserve, look)
+TOOLS = Toolkit.of(pay, transfer, post, reserve, look)
+CAREFUL = Rule(name="careful", verdict="ask", tools=["transfer"], grace_seconds=GRACE_SECONDS)
 helper = Agent(name="helper", instructions="Help.", toolkit=Toolkit.of(pay), model="scripted:helper.yaml")
 clerk = Agent(
     name="clerk",
@@ -95,4 +104,4 @@ hasty = Agent(
     model=SCRIPT,
     limits=Limits(request_expiry=timedelta(seconds=EXPIRY_SECONDS)),
 )
-app = App(agents=[clerk, hasty])
+app = App(agents=[clerk, hasty], policy=Policy(rule=[CAREFUL]))

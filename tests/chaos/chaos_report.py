@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from itertools import pairwise
 from typing import Final
 
@@ -103,6 +104,8 @@ def _facts(evidence: Evidence) -> Iterable[str]:
     requests = [request for recorded in evidence.runs.values() for request in recorded.requests]
     approvals = Counter(request.status for request in requests if request.kind == "approval")
     yield f"- approvals asked for: {_counts(approvals)}"
+    regrets = Counter("in time" if each.http == HTTPStatus.OK else each.code for each in evidence.taken_back)
+    yield f"- approvals taken back during their grace: {_counts(regrets) or 'none'}"
     yield f"- answers to decisions: {_counts(Counter(f'{answer.http:d} {answer.code}'.strip() for answer in evidence.answers))}"
     unknown = [request for request in requests if request.kind == "outcome"]
     resolutions = Counter(

@@ -20,7 +20,7 @@ from turngate.domain.digest import call_digest
 from turngate.domain.requests import STATUS_OF_VERB
 from turngate.domain.tools.results import REFUSALS, Failure, Ok
 from turngate.store.clock import from_text
-from turngate.store.requests.requests import Request
+from turngate.store.requests.requests import Request, again_id
 from turngate.store.runs.calls import Call
 
 Kind = Literal["lost", "twice", "unapproved", "decision", "forged", "conversation", "workflow", "record"]
@@ -29,7 +29,7 @@ Kind = Literal["lost", "twice", "unapproved", "decision", "forged", "conversatio
 ``forged``: a message that someone forged counted.
 ``conversation``: not reconciled. ``workflow``: Temporal says otherwise than the store. ``record``: the store against itself."""
 CLOSED: Final = {"completed": "COMPLETED", "interrupted": "COMPLETED", "failed": "FAILED"}
-ONCE: Final = frozenset({"pay", "post"})
+ONCE: Final = frozenset({"pay", "transfer", "post"})
 FORGED_NAMES: Final = ("the-ceo", "the-cfo")
 """In whose names :mod:`forger` sends decisions and orders to Temporal."""
 FORGED_ID: Final = "forged-"
@@ -140,6 +140,7 @@ def effects_are_approved(evidence: Evidence) -> Iterator[Violation]:
             request
             for request in recorded.requests
             if (request.tool_call_id, request.kind, request.status) == (call_id, "approval", "approved")
+            and not _is_taken_back(recorded, request)
         ]
         if call.disposition == "run":
             yield from _matches(of, lines, call, allowed=call.digest, executed=executed, manifests=evidence.manifests)
@@ -155,6 +156,42 @@ def effects_are_approved(evidence: Evidence) -> Iterator[Violation]:
             decided_at = from_text(approved.decided_at or "").timestamp()
             if min(line.at for line in lines) < decided_at - CLOCK_SECONDS:
                 yield Violation("unapproved", of, "its handler was started before it was approved")
+
+
+def grace_is_kept(evidence: Evidence) -> Iterator[Violation]:
+    """No call starts before the grace of its approval ends, and an approval that was taken back starts nothing (ADR 0041)."""
+    by_call = _by_call(evidence.ledger)
+    for run_id, recorded in evidence.runs.items():
+        redeemed = {each.decision_id for each in recorded.executions}
+        for request in recorded.requests:
+            of, starts_at = f"{run_id}/{request.tool_call_id}", request.starts_at
+            if starts_at is None:
+                continue
+            if _is_taken_back(recorded, request) and request.decision_id in redeemed:
+                yield Violation("unapproved", of, "its approval was taken back, and redeemed")
+            earliest = from_text(starts_at).timestamp() - CLOCK_SECONDS
+            early = [line for line in by_call.get((run_id, request.tool_call_id), []) if line.at < earliest]
+            if early:
+                yield Violation("unapproved", of, "its handler was started before the grace of its approval ended")
+
+
+def regrets_match(evidence: Evidence) -> Iterator[Violation]:
+    """What operators were answered when they took an approval back matches the record."""
+    by_id = {each.id: (recorded, each) for recorded in evidence.runs.values() for each in recorded.requests}
+    for sent in evidence.taken_back:
+        recorded, request = by_id.get(sent.request_id, (None, None))
+        if sent.http not in {200, 409, 410}:
+            yield Violation("decision", sent.request_id, f"taking its approval back was answered {sent.http}")
+        elif recorded is None or request is None:
+            yield Violation("decision", sent.request_id, "its approval was taken back, and it is gone")
+        elif sent.http == 200 and not _is_taken_back(recorded, request):
+            yield Violation(
+                "decision", sent.request_id, "its approval was taken back, and nothing asks about the call again"
+            )
+        elif sent.code == "already_started" and _is_taken_back(recorded, request):
+            yield Violation(
+                "decision", sent.request_id, "it was too late to take its approval back, and it is taken back"
+            )
 
 
 def answers_match_decisions(evidence: Evidence) -> Iterator[Violation]:
@@ -271,11 +308,16 @@ def workflows_agree(evidence: Evidence) -> Iterator[Violation]:
         )
         if workflow.replay_error:
             yield Violation("workflow", run_id, f"its history does not replay: {workflow.replay_error}")
+        # The end of a grace leads to the door, which sees what was decided since: no signal has to come any more.
+        regretted = {each.tool_call_id for each in recorded.requests if _is_taken_back(recorded, each)}
         # Of an interrupted run's decisions some may never have had to arrive; a run may learn of one by an expiry's timer, too.
         decided = {
             each.id
             for each in recorded.requests
-            if each.decision_id is not None and each.expires_at is None and not _seen_without_signal(recorded, each)
+            if each.decision_id is not None
+            and each.expires_at is None
+            and not _seen_without_signal(recorded, each)
+            and each.tool_call_id not in regretted
         }
         for missing in decided - workflow.received if recorded.run.status == "completed" else ():
             yield Violation("workflow", missing, "it is decided, and its run never got a signal")
@@ -286,6 +328,8 @@ CHECKS: Final[tuple[Callable[[Evidence], Iterator[Violation]], ...]] = (
     calls_have_results,
     once_started_once,
     effects_are_approved,
+    grace_is_kept,
+    regrets_match,
     answers_match_decisions,
     nothing_forged_counts,
     redeemed_once,
@@ -299,6 +343,11 @@ def _by_call(ledger: list[Start]) -> dict[tuple[str, str], list[Start]]:
     for line in ledger:
         by_call[line.of].append(line)
     return by_call
+
+
+def _is_taken_back(recorded: Recorded, request: Request) -> bool:
+    """Tell whether an approval no longer counts because another request asks about its call."""
+    return request.status == "approved" and any(each.id == again_id(request) for each in recorded.requests)
 
 
 def _outcome(recorded: Recorded, request: Request) -> str | None:

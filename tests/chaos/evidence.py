@@ -61,6 +61,16 @@ class Answered:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TakenBack:
+    """One answer to an approval being taken back. ``http``: 200, 409 or 410."""
+
+    request_id: str
+    by: str
+    http: int
+    code: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Planned:
     """What a run was to do. ``calls``: how many its script makes; None: it is not followed to its last step."""
 
@@ -113,6 +123,7 @@ class Evidence:
     ledger: list[Start]
     answers: list[Answered]
     manifests: dict[str, str]
+    taken_back: list[TakenBack] = field(default_factory=list)
 
 
 def read_ledger(file: Path) -> list[Start]:
@@ -135,7 +146,13 @@ def text_of(arguments: dict[str, Any]) -> str:
 
 
 async def gather(
-    database: Database, client: Client, *, planned: Sequence[Planned], ledger: Path, answers: Iterable[Answered]
+    database: Database,
+    client: Client,
+    *,
+    planned: Sequence[Planned],
+    ledger: Path,
+    answers: Iterable[Answered],
+    taken_back: Iterable[TakenBack],
 ) -> Evidence:
     """Read everything, once all runs are over."""
     recorded_runs: dict[str, Recorded] = {}
@@ -154,6 +171,7 @@ async def gather(
         workflows=known,
         ledger=read_ledger(ledger),
         answers=list(answers),
+        taken_back=list(taken_back),
         manifests={tool.name: tool.manifest.digest for tool in chaos_app.TOOLS},
     )
 

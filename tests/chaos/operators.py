@@ -1,14 +1,15 @@
-"""The operators of a chaos run: they approve, edit and reject, send twice, contradict each other, and come too late."""
+"""The operators of a chaos run: they approve, edit and reject, send twice, contradict each other, come too late, and regret."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
+from collections import Counter
 from typing import Final
 
-from chaos_app import EXPIRY_SECONDS
-from evidence import text_of
+from chaos_app import EXPIRY_SECONDS, GRACE_SECONDS
+from evidence import Answered, text_of
 from scene import OPERATORS, Scene
 
 from turngate.domain.requests import Resolution, Verb
@@ -20,6 +21,9 @@ MANNERS: Final = {"approve": 58, "edit": 12, "reject": 10, "conflict": 20}
 SENT_TWICE: Final = 0.3
 COMES_LATE: Final = 0.25
 LETS_EXPIRE: Final = 0.4
+REGRETS: Final = 0.5
+"""Takes an approval of a transfer back, during its grace or just after."""
+HESITATES_SECONDS: Final = GRACE_SECONDS * 1.3
 
 
 class Operators:
@@ -29,6 +33,7 @@ class Operators:
         self._on = on
         self._seed = seed
         self._taken: set[str] = set()
+        self._times: Counter[tuple[str, str]] = Counter()
 
     async def work(self) -> None:
         """Look at the inbox again and again; each request is answered on its own, so in any order."""
@@ -41,7 +46,9 @@ class Operators:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _answer(self, request: RequestItem) -> None:
-        fate = random.Random(f"{self._seed}-{request.kind}-{request.input}-{len(self._on.starts_of(request))}")  # noqa: S311
+        call = request.run_id, request.tool_call_id
+        self._times[call] += 1  # who took an approval back thinks otherwise the next time
+        fate = random.Random(f"{self._seed}-{request.kind}-{request.input}-{self._times[call]}")  # noqa: S311
         await asyncio.sleep(fate.uniform(0.0, THINK_SECONDS))
         if request.kind == "outcome":
             await self._say_what_happened(request, fate)
@@ -69,18 +76,22 @@ class Operators:
             copies = fate.randint(2, 3) if fate.random() < SENT_TWICE else 1
             sending += [self._send(request, verb, by) for _ in range(copies)]
         fate.shuffle(sending)
-        await asyncio.gather(*sending)
+        answers = await asyncio.gather(*sending)
+        approved = [each.by for each in answers if each.status == "approved"]
+        if approved and request.tool_name == "transfer" and fate.random() < REGRETS:
+            await asyncio.sleep(fate.uniform(0.0, HESITATES_SECONDS))
+            await self._on.take_back(request, by=approved[0])
         if fate.random() < COMES_LATE:
             await asyncio.sleep(fate.uniform(0.0, THINK_SECONDS))
             late: Verb = "reject" if "reject" not in verbs else "approve"
             await self._on.decide(request, late, by=other, key=f"late-{request.id}")
 
-    async def _send(self, request: RequestItem, verb: Verb, by: str) -> None:
+    async def _send(self, request: RequestItem, verb: Verb, by: str) -> Answered:
         args = None
         if verb == "edit":
             edited = json.loads(request.input)
             args = text_of({**edited, "amount": edited["amount"] + 1_000})
-        await self._on.decide(request, verb, by=by, args=args, key=f"{by}-{verb}-{request.id}")
+        return await self._on.decide(request, verb, by=by, args=args, key=f"{by}-{verb}-{request.id}")
 
     async def _say_what_happened(self, request: RequestItem, fate: random.Random) -> None:
         """Look at the world (the ledger), and say so, mostly."""

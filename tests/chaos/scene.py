@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import chaos_app
 import instants
 from checker import violations
-from evidence import Answered, Evidence, Planned, Start, gather, read_ledger
+from evidence import Answered, Evidence, Planned, Start, TakenBack, gather, read_ledger
 from processes import DEADLINE_SECONDS, PAUSE_SECONDS, Processes, running, until
 from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client
@@ -46,13 +46,15 @@ def order(tool: str, name: str, **details: Any) -> dict[str, Any]:
 class Scene:
     """One data directory with its processes, and clients that try again while the API or Temporal is away.
 
-    ``planned``: the runs that were started. ``answers``: the answer to each decision that was sent.
+    ``planned``: the runs that were started. ``answers``: the answer to each decision that was sent. ``taken_back``: and to
+    each approval that was taken back.
     """
 
     def __init__(self, processes: Processes, ledger: Path, database_url: str) -> None:
         self.processes = processes
         self.planned: list[Planned] = []
         self.answers: list[Answered] = []
+        self.taken_back: list[TakenBack] = []
         self.away = 0
         """How often the API could not be asked, or said that Temporal or the store was away."""
         self._ledger = ledger
@@ -178,6 +180,19 @@ class Scene:
         self.answers.append(Answered(**sent, **answer))
         return self.answers[-1]
 
+    async def take_back(self, request: RequestItem, *, by: str) -> None:
+        """Take an approval back, again and again until the API does, or says that it is too late."""
+        sent = {"request_id": request.id, "by": by}
+        try:
+            await self.insist(lambda client: client.withdraw_approval(request.id), by)
+        except ConflictError as late:
+            answer = TakenBack(**sent, http=HTTPStatus.CONFLICT, code=late.error_code)
+        except GoneError as late:
+            answer = TakenBack(**sent, http=HTTPStatus.GONE, code=late.error_code)
+        else:
+            answer = TakenBack(**sent, http=HTTPStatus.OK)
+        self.taken_back.append(answer)
+
     async def approve(self, run_id: str) -> Answered:
         return await self.decide(await self.request(run_id), "approve")
 
@@ -267,7 +282,14 @@ class Scene:
         client = await self.temporal()
         database = Database(self._database_url)
         try:
-            return await gather(database, client, planned=self.planned, ledger=self._ledger, answers=self.answers)
+            return await gather(
+                database,
+                client,
+                planned=self.planned,
+                ledger=self._ledger,
+                answers=self.answers,
+                taken_back=self.taken_back,
+            )
         finally:
             await database.close()
 

@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 import chaos_app
 import pytest
 from checker import Kind, violations
-from evidence import Answered, Evidence, Planned, Recorded, Start, Workflow, text_of
+from evidence import Answered, Evidence, Planned, Recorded, Start, TakenBack, Workflow, text_of
 
 from turngate.domain.conversation.messages import Message, TextPart, ToolCallPart, ToolResultPart, user_message
 from turngate.domain.digest import call_digest
+from turngate.domain.policy.terms import AskTerms
 from turngate.domain.tools import results
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok, rejected
 from turngate.store.clock import as_text, from_text
 from turngate.store.events.events import Event
-from turngate.store.requests.requests import Decision, Request
+from turngate.store.requests.requests import Decision, Request, again_id
 from turngate.store.runs.calls import Call
 from turngate.store.runs.executions import Execution
 from turngate.store.runs.runs import Run
@@ -27,7 +28,10 @@ Row = TypeVar("Row")
 RUN = "run_1"
 NOON = "2026-01-02T12:00:00.000000+00:00"
 MANIFESTS = {tool.name: tool.manifest.digest for tool in chaos_app.TOOLS}
-TOOL = {"paid": "pay", "edited": "pay", "refused": "pay", "posted": "post", "lost": "pay"}
+TOOL = {
+    "paid": "pay", "edited": "pay", "refused": "pay", "posted": "post", "lost": "pay", "regretted": "transfer"
+}  # fmt: skip
+GRACE_SECONDS = 2
 DONE = Ok(value={"done": "it"})
 RESULTS = dict.fromkeys(TOOL, DONE) | {"refused": rejected("ann", "no")}
 
@@ -66,7 +70,7 @@ def start(call: str, amount: int = 1, *, at: float = 5.0) -> Start:
     )
 
 
-def request(call: str, verb: str, status: str, kind: str = "approval") -> Request:
+def request(call: str, verb: str, status: str, kind: str = "approval", grace: int = 0) -> Request:
     name = f"rq-{call}-{kind}"
     return row(
         Request,
@@ -80,18 +84,22 @@ def request(call: str, verb: str, status: str, kind: str = "approval") -> Reques
         decision_id=f"d-{name}",
         decided_by="ann",
         decided_at=NOON,
+        terms=AskTerms(grace_seconds=grace).model_dump_json(),
     )
 
 
 def whole() -> Evidence:
-    """A run with a call that was approved, one edited, one rejected, one ungated, and one lost and sent again."""
+    """A run with a call that was approved, one edited, one rejected, one ungated, one lost and sent again, one regretted."""
     requests = [
         request("paid", "approve", "approved"),
         request("edited", "edit", "approved"),
         request("refused", "reject", "rejected"),
         request("lost", "approve", "approved"),
         request("lost", "respond", "responded", "outcome"),
+        request("regretted", "approve", "approved", grace=GRACE_SECONDS),
     ]
+    again = replace(requests[-1], id=again_id(requests[-1]), decision_id="d-again")
+    requests.append(again)
     edit = row(Decision, id="d-rq-edited-approval", digest=digest("edited", arguments("edited", 9)), verb="edit")
     resolution = row(Decision, id="d-rq-lost-outcome", outcome="did_not_happen", verb="respond")
     calls = [
@@ -120,7 +128,13 @@ def whole() -> Evidence:
         Message(role="tool", parts=tuple(result_parts)),
         Message(role="assistant", parts=(TextPart(text="Done."),)),
     ]
-    ran = {"paid": "d-rq-paid-approval", "edited": edit.id, "posted": None, "lost": resolution.id}
+    ran = {
+        "paid": "d-rq-paid-approval",
+        "edited": edit.id,
+        "posted": None,
+        "lost": resolution.id,
+        "regretted": "d-again",
+    }
     executed = [
         row(
             Execution,
@@ -160,9 +174,20 @@ def whole() -> Evidence:
         planned=[Planned(run_id=RUN, name="one", calls=len(TOOL))],
         runs={RUN: recorded},
         workflows={RUN: Workflow(status="COMPLETED", received={each.id for each in requests})},
-        ledger=[start("paid"), start("edited", 9), start("posted"), start("lost"), start("lost", at=6.0)],
+        ledger=[
+            start("paid"),
+            start("edited", 9),
+            start("posted"),
+            start("lost"),
+            start("lost", at=6.0),
+            start("regretted"),
+        ],
         answers=[*answers, lost],
         manifests=MANIFESTS,
+        taken_back=[
+            TakenBack(request_id=requests[-2].id, by="ann", http=200),
+            TakenBack(request_id=again.id, by="ann", http=409, code="already_started"),
+        ],
     )
 
 
@@ -308,6 +333,19 @@ DEFECTS: dict[str, tuple[Kind, Callable[[Evidence], None]]] = {
     ),
     "another digest in the execution": ("unapproved", lambda of: change(of.runs[RUN].executions, 0, digest="other")),
     "an effect before its approval": ("unapproved", saw(at=from_text(NOON).timestamp() - 1)),
+    "a start during the grace": ("unapproved", lambda of: change(of.ledger, -1, at=start("regretted", at=1.0).at)),
+    "an approval redeemed that was taken back": (
+        "unapproved",
+        lambda of: change(of.runs[RUN].executions, -1, decision_id="d-rq-regretted-approval"),
+    ),
+    "a start after its approval was taken back": ("unapproved", of_request(-1, status="rejected", verb="reject")),
+    "an approval taken back, and not asked about again": ("decision", lambda of: of.runs[RUN].requests.pop()),
+    "an approval of no one taken back": ("decision", lambda of: change(of.taken_back, 0, request_id="rq-unknown")),
+    "an approval taken back too late that is taken back": (
+        "decision",
+        lambda of: change(of.taken_back, 0, http=409, code="already_started"),
+    ),
+    "taking back answered otherwise": ("decision", lambda of: change(of.taken_back, 1, http=500)),
     "a start that the log does not have": ("unapproved", lambda of: of.runs[RUN].events.pop(0)),
     "an execution that is not on record": ("unapproved", lambda of: of.runs[RUN].executions.pop(0)),
     "another call's decision redeemed": (
