@@ -128,7 +128,7 @@ class Filling:
     def origins(self) -> Origins:
         place = Place(kind="result", tool=self.text, at=self.text, agent=self.text, message_id=self.text)
         origin = Origin(at="/text", part=self.text, places=(place,), doubt="contradicts", instead=self.text)
-        return Origins(items=(origin,))
+        return Origins(items=(origin,) * 8)  # more than are in sight
 
     def terms(self, **more: Any) -> str:
         rung = Rung(after_seconds=60, do="escalate", people=[self.text])

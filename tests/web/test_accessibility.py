@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
+from playwright.async_api import expect
 from support.browser_pages import browse
 from support.planted_pages import STATES, pages_of
 from support.planted_text import Filling
@@ -69,6 +70,32 @@ async def test_axe_reports_no_serious_violation(pages, name):
         part = "#decision" if name in ONLY_THE_DECISION else "html"
         assert await grave_violations(page, options, part) == [], look
         assert await page.evaluate(WIDER) <= 0, look
+    assert pages.noted == []
+
+
+UNFOLDED = {
+    "the limits of a grant": ("approval with limits of a grant", "#grant .limit"),
+    "the pattern of a grant": ("approval with a grant to review", "#grant #pattern"),
+    "the places of a value": ("approval", "details.origins[open] .origin a"),
+    "the forks of a run": ("run failed", "#family-table table a"),
+}
+"""What a person unfolds → its page, and what is in sight then."""
+EVERY_LOOK = [(width, scheme) for width in (1280, 320) for scheme in ("light", "dark")]
+
+
+@pytest.mark.parametrize("name", UNFOLDED)
+async def test_axe_reports_nothing_of_what_a_person_unfolds(pages, name):
+    """With a grant active, in every colour and width: a grant's form, the places of a value, the forks of a run."""
+    state, inside = UNFOLDED[name]
+    page = await pages.go(state)
+    await expect(page.locator(".standing")).to_be_visible()
+    await expect(page.locator(inside).first).to_be_visible()
+    await page.evaluate(AXE_SCRIPT)
+    for width, scheme in EVERY_LOOK:
+        await page.set_viewport_size({"width": width, "height": 900})
+        await page.emulate_media(color_scheme=scheme)
+        assert await grave_violations(page, ALL_RULES) == [], (width, scheme)
+        assert await page.evaluate(WIDER) <= 0, (width, scheme)
     assert pages.noted == []
 
 
