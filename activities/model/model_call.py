@@ -205,7 +205,7 @@ def _with_time_left(
 ) -> ModelError | ConfigurationError:
     """Return the error; no longer retryable if the provider asks to come back too late, so that a fallback may answer.
 
-    An unattended run that has waited for as long as ``model_retry`` asks its fallback, too.
+    A run that has waited for as long as ``model_retry`` asks its fallback, too, if its agent's limits say so.
     """
     if isinstance(error, ConfigurationError) or not error.retryable:
         return error
@@ -213,7 +213,7 @@ def _with_time_left(
     why = ""
     if error.retry_after_seconds is not None and error.retry_after_seconds > left:
         why = f"It asks to come back in {span(error.retry_after_seconds)}; model_retry allows {span(left)} more"
-    elif not left and not step.run.attended:
+    elif not left and step.agent.limits.falls_back_after_retry(attended=step.run.attended):
         why = "It failed for as long as model_retry allows"
     if not why:
         return error

@@ -178,16 +178,29 @@ async def test_what_does_not_pass_in_time_falls_back_or_ends_the_run(
         assert "model.retrying" not in [each.type for each in await engine.events(ended)]
 
 
-@pytest.mark.parametrize("unattended", [True, False])
+@pytest.mark.parametrize(
+    ("setting", "unattended", "falls_back"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"fallback_after_retry": "always"}, False, True),
+        ({"fallback_after_retry": "never"}, True, False),
+    ],
+)
 async def test_an_outage_without_end_is_answered_by_the_fallback_of_an_unattended_run(
-    client: Client, sqlite: Database, bench: Bench, unattended: bool
+    client: Client, sqlite: Database, bench: Bench, setting: dict[str, Any], unattended: bool, falls_back: bool
 ) -> None:
-    """A run that no one watches asks its fallback before it is given up; an attended one fails for its person to see."""
-    limits = Limits(model_retry=timedelta(seconds=0.1))
+    """A run that no one watches asks its fallback before it is given up; an attended one fails for its person to see.
+
+    The agent's limits may say otherwise for either.
+    """
+    limits = Limits(model_retry=timedelta(seconds=0.1), **setting)
     models = {"test": ListModel(broken("unreachable", retryable=True)), "b": ListModel(says("Done."))}
     async with routed(client, sqlite, bench, **models, fallback=["scripted:b"], limits=limits) as engine:
         ended = await engine.ended(await engine.start(**({"unattended": "rules"} if unattended else {})))
-        assert (ended.status, requests_to(engine, "b")) == (("completed", 1) if unattended else ("failed", 0))
+        assert (ended.status, requests_to(engine, "b")) == (("completed", 1) if falls_back else ("failed", 0))
+        fallen = [("scripted:test", "scripted:b", "unreachable")] if falls_back else []
+        assert await fell(engine, ended) == fallen
 
 
 async def test_whatever_an_adapter_raises_is_reported_and_tried_again_as_its_class_says(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
@@ -43,6 +43,10 @@ RESERVED_TOOLS = (EXTEND_BUDGET, ANSWER_TOOL)
 AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
+FallbackAfterRetry = Literal["unattended", "always", "never"]
+"""``unattended``: a run that is attended fails instead, so that its person may decide."""
+
+
 class Limits(BaseModel):
     """What one run may use. Carried into the workflow's input, so a change reaches the next run, not a live one."""
 
@@ -67,11 +71,17 @@ class Limits(BaseModel):
     no_progress: NoProgress | None = NoProgress()
     """When a run that makes the same calls with the same results is nudged, and then ended; None: never."""
     model_retry: timedelta = Field(default=timedelta(minutes=10), gt=timedelta(0))
-    """How long a model that is unreachable or overloaded is tried again before the run fails."""
+    """How long a model that is unreachable or overloaded is tried again before a fallback is asked, or the run fails."""
+    fallback_after_retry: FallbackAfterRetry = "unattended"
+    """Which runs ask a fallback after that; the others fail. In any run, a fallback answers for a model that can't be used."""
     request_expiry: timedelta | None = None
     """How long a request waits for an answer before it expires (which refuses); None waits forever."""
     result_chars: int = Field(default=50_000, ge=1_000, le=10_000_000)
     """Characters of one tool result that the model is shown; a longer one is stored whole and shown head and tail."""
+
+    def falls_back_after_retry(self, *, attended: bool) -> bool:
+        """Tell whether a run asks a fallback once its model was away for as long as ``model_retry``."""
+        return self.fallback_after_retry == "always" or (self.fallback_after_retry == "unattended" and not attended)
 
     def for_run(self) -> RunLimits:
         """Return the limits as a run's workflow carries them."""

@@ -72,6 +72,7 @@ def test_the_version_changes_when_the_agent_does() -> None:
         {"concurrency": 65},
         {"malformed_in_a_row": 0},
         {"model_retry": timedelta(0)},
+        {"fallback_after_retry": "attended"},
         {"step": 3},
     ],
 )
