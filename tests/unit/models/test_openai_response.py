@@ -105,12 +105,19 @@ def test_reasoning_is_shown_and_sent_back_once(key):
 
 
 def test_content_blocks_are_read_and_go_back_as_they_came():
-    """Mistral's reasoning models answer in blocks."""
-    blocks = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "42"}]
+    """Mistral's reasoning models answer in blocks; people see the thinking, too."""
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}, {"type": "image"}]}
+    blocks = [thinking, {"type": "text", "text": "42"}]
     body = completion()
     body["choices"][0]["message"]["content"] = blocks
     assert read(body).message.text == "42"
+    assert [(part.type, getattr(part, "text", "")) for part in read(body).message.parts] == [
+        ("reasoning", "hm"),
+        ("text", "42"),
+    ]
     assert round_trip(body)["content"] == blocks
+    blocks[0]["thinking"] = "hm"
+    assert read(body).message.parts[0] == ReasoningPart(text="hm")
 
 
 def test_a_refusal_is_readable_and_goes_back_as_one():
@@ -126,6 +133,15 @@ def test_cached_tokens_are_counted_apart() -> None:
     usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 80}}
     counted = Usage(input_tokens=100, output_tokens=5, cache_read_tokens=80)
     assert read({**completion("x"), "usage": usage}).usage == counted
+
+
+def test_groqs_own_field_counts_if_there_is_no_usage():
+    """Groq's servers have sent the counts there alone; ``usage`` takes precedence."""
+    counts = {"prompt_tokens": 5, "completion_tokens": 3}
+    body = {**completion("x"), "usage": None, "x_groq": {"id": "req_1", "usage": counts}}
+    assert read(body).usage == Usage(input_tokens=5, output_tokens=3)
+    assert read({**body, "usage": {"prompt_tokens": 7}}).usage == Usage(input_tokens=7)
+    assert read({**body, "x_groq": "junk"}).usage == Usage()
 
 
 @pytest.mark.parametrize("usage", [None, "many", {"prompt_tokens": None}, {"prompt_tokens": -1}])
@@ -256,7 +272,7 @@ def test_a_text_about_calls_is_an_answer():
     [
         {"finish_reason": "malformed_function_call"},
         {"finish_reason": "MALFORMED_FUNCTION_CALL"},
-        {"finish_reason": "function_call_filter: UNEXPECTED_TOOL_CALL"},
+        {"finish_reason": "function_call_filter: MALFORMED_FUNCTION_CALL"},
         {"finish_reason": "error", "native_finish_reason": "MALFORMED_FUNCTION_CALL"},
     ],
 )
@@ -267,6 +283,24 @@ def test_i9_a_provider_that_could_not_read_the_call_says_so_by_its_reason(choice
     response = read(body)
     assert "could not read the tool call" in response.malformed
     assert response.message.text == "I call."
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"finish_reason": "function_call_filter: UNEXPECTED_TOOL_CALL"},
+        {"finish_reason": "error", "native_finish_reason": "UNEXPECTED_TOOL_CALL"},
+    ],
+)
+def test_i9_a_call_of_a_tool_that_was_not_offered_is_a_call(choice):
+    """I9: it is whole, so planning closes it by its name; without a call to read, the response is malformed."""
+    message = {"content": "I call.", "tool_calls": [tool_call("lok", "{}")]}
+    response = read({"choices": [{"message": message, **choice}]}, tools_offered=True)
+    assert (response.malformed, response.finish_reason) == ("", "tool_calls")
+    assert [call.tool_name for call in response.message.calls] == ["lok"]
+    assert "unexpected_tool_call" in read({"choices": [{"message": {"content": None}, **choice}]}).malformed
+    broken = {"content": 7, "tool_calls": [tool_call("lok", "{}")]}
+    assert "content is neither" in read({"choices": [{"message": broken, **choice}]}).malformed
 
 
 @pytest.mark.parametrize("reason", [7, {"x": 1}, ["stop"], True])

@@ -19,6 +19,7 @@ from turngate.domain.conversation.messages import (
     ReasoningPart,
     TextPart,
     ToolCallPart,
+    Usage,
     user_message,
 )
 from turngate.domain.errors import ModelError
@@ -228,7 +229,15 @@ async def test_blocks_of_content_are_joined() -> None:
     body["choices"][0]["message"]["content"] = blocks
     whole = model_response(parse_completion(json.dumps(body).encode()), model="m")
     assert response.message == whole.message
-    assert as_watched(deltas) == [("text", "", "42")]
+    assert as_watched(deltas) == [("reasoning", "", "hm"), ("text", "", "42")]
+
+
+async def test_groqs_own_field_counts_in_a_stream() -> None:
+    """Its last chunk has the counts there, beside an empty or no ``usage``."""
+    counts = {"id": "req_1", "usage": {"prompt_tokens": 5, "completion_tokens": 3}}
+    last = json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "x_groq": counts})
+    response, _ = await streamed([chunk({"content": "Hi"}), f"data: {last}\n\n".encode(), STREAM_END])
+    assert response.usage == Usage(input_tokens=5, output_tokens=3)
 
 
 async def test_halves_of_a_character_are_shown_together() -> None:

@@ -183,6 +183,29 @@ async def test_a_call_that_the_provider_could_not_read_is_the_models_mistake(
     assert unfit.message.calls == [ToolCallPart(tool_call_id="", tool_name="look", input='{"nom": "Zoë"}')]
 
 
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_i9_a_call_of_a_tool_that_gemini_was_not_offered_is_a_call(
+    wired: Models, provider: FakeProvider, *, streamed: bool
+) -> None:
+    """I9: ``UNEXPECTED_TOOL_CALL`` comes with the call, which planning closes by its name. A malformed call stays malformed."""
+    body = recorded("google-signed-calls.json")
+    candidate = body["candidates"][0]
+    candidate["content"]["parts"] = [{"functionCall": {"name": "lok", "args": {"name": "Zoë"}}}]
+    model, request = wired.resolve(GOOGLE), ModelRequest([user_message("Go.")], [LOOK], options=BRIEF)
+    assert isinstance(model, StreamingModel)
+    for reason, names in (("UNEXPECTED_TOOL_CALL", ["lok"]), ("MALFORMED_FUNCTION_CALL", [])):
+        candidate["finishReason"] = reason
+        if streamed:
+            provider.answer(f"data: {json.dumps(body)}\n\n".encode(), headers=EVENT_STREAM)
+            response = await model.stream(request, lambda _: None)
+        else:
+            provider.answer(body)
+            response = await model.generate(request)
+        calls = [] if response.malformed else response.message.calls
+        assert [call.tool_name for call in calls] == names
+        assert response.finish_reason == ("tool_calls" if names else "other")
+
+
 def in_groqs_stream(error: Any, *texts: str) -> bytes:
     """Groq's stream of these texts that the error ends."""
     head = {

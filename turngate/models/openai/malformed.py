@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from pydantic import JsonValue
 
 from turngate.domain.conversation.messages import Message, ModelResponse, Part, TextPart, ToolCallPart
 
-FINISH_SIGNS: Final = ("malformed_function_call", "malformed_tool_call", "malformed_response", "unexpected_tool_call")
+UNEXPECTED: Final = "unexpected_tool_call"
+FINISH_SIGNS: Final = ("malformed_function_call", "malformed_tool_call", "malformed_response", UNEXPECTED)
 """Gemini's finish reasons for a call that it could not parse or for a tool that it was not offered, in lower case.
 
 They come alone, after a prefix (``function_call_filter: MALFORMED_FUNCTION_CALL``), or as the ``native_finish_reason``
@@ -48,9 +50,21 @@ def raw_call(text: str) -> str:
 
 def unread_finish(*reasons: JsonValue) -> str:
     """Return what is wrong if one of the finish reasons says that the call could not be parsed; else ""."""
-    texts = [reason.lower() for reason in reasons if isinstance(reason, str)]
-    sign = next((sign for sign in FINISH_SIGNS if any(sign in text for text in texts)), None)
+    sign = _sign_in(reasons)
     return "" if sign is None else _unread(sign)
+
+
+def is_unexpected(*reasons: JsonValue) -> bool:
+    """Whether a finish reason says that the call is of a tool that was not offered.
+
+    The call itself is whole. Planning closes it, and the model learns which tools it has.
+    """
+    return _sign_in(reasons) == UNEXPECTED
+
+
+def _sign_in(reasons: Sequence[JsonValue]) -> str | None:
+    texts = [reason.lower() for reason in reasons if isinstance(reason, str)]
+    return next((sign for sign in FINISH_SIGNS if any(sign in text for text in texts)), None)
 
 
 def unread_output(error: JsonValue, *, model: str, text: str = "") -> ModelResponse | None:

@@ -31,7 +31,7 @@ from turngate.domain.conversation.messages import (
 )
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.results import MAX_DEPTH, is_deeper
-from turngate.models.openai.malformed import raw_call, unread_finish
+from turngate.models.openai.malformed import is_unexpected, raw_call, unread_finish
 from turngate.models.openai.request import PROVIDER
 
 FINISH_REASONS: Final[dict[JsonValue, FinishReason]] = {
@@ -58,6 +58,11 @@ class _Choice(BaseModel):
     error: JsonValue = None
 
     @property
+    def has_unexpected_call(self) -> bool:
+        """Whether a finish reason says that the call is of a tool that was not offered."""
+        return is_unexpected(self.finish_reason, self.native_finish_reason)
+
+    @property
     def unread_call(self) -> str:
         """What is wrong if a finish reason says that the provider could not read its model's call; else empty."""
         return unread_finish(self.finish_reason, self.native_finish_reason)
@@ -69,6 +74,12 @@ class Completion(BaseModel):
     choices: list[_Choice] = Field(default_factory=list)
     usage: JsonValue = None
     error: JsonValue = None
+    x_groq: JsonValue = None
+
+    @property
+    def any_usage(self) -> JsonValue:
+        """Return the counts; Groq may have them in a field of its own."""
+        return self.usage or usage_of_groq(self.x_groq)
 
     @property
     def any_error(self) -> JsonValue:
@@ -115,20 +126,30 @@ def model_response(completion: Completion, *, model: str, tools_offered: bool = 
         raise _bad_response("the provider's answer has no choices")
     choice = completion.choices[0]
     message, refused, malformed = _message(choice.message)
+    finish = _finish(choice, message, refused=refused)
+    if not (message.calls and choice.has_unexpected_call):
+        malformed = malformed or choice.unread_call
+    if not malformed and tools_offered and not message.calls:
+        malformed = raw_call(message.text) or (CALL_IS_MISSING if finish == "tool_calls" else "")
+    return ModelResponse(
+        message=message, finish_reason=finish, usage=_usage(completion.any_usage), model=model, malformed=malformed
+    )
+
+
+def _finish(choice: _Choice, message: Message, *, refused: bool) -> FinishReason:
     reason = choice.finish_reason
     finish: FinishReason = "other"
     if isinstance(reason, str) or reason is None:
         finish = FINISH_REASONS.get(reason, "other")
-    if finish == "stop" and message.calls:
-        finish = "tool_calls"  # Ollama and some gateways say "stop" although they call
-    elif finish == "stop" and refused:
-        finish = "refusal"
-    malformed = malformed or choice.unread_call
-    if not malformed and tools_offered and not message.calls:
-        malformed = raw_call(message.text) or (CALL_IS_MISSING if finish == "tool_calls" else "")
-    return ModelResponse(
-        message=message, finish_reason=finish, usage=_usage(completion.usage), model=model, malformed=malformed
-    )
+    # Ollama and some gateways say "stop" although they call.
+    if message.calls and (finish == "stop" or choice.has_unexpected_call):
+        return "tool_calls"
+    return "refusal" if finish == "stop" and refused else finish
+
+
+def usage_of_groq(x_groq: JsonValue) -> JsonValue:
+    """Return the counts in Groq's own field, or None."""
+    return x_groq.get("usage") if isinstance(x_groq, dict) else None
 
 
 def text_so_far(completion: Completion) -> str:
@@ -152,12 +173,16 @@ def _message(received: JsonValue) -> tuple[Message, bool, str]:
         calls, wrong = [], wrong or "its tool_calls are not a list"
     opaque = _without(received, READ_OF_MESSAGE)
     opaque = {key: value for key, value in opaque.items() if value or key not in SAYS_NOTHING}
-    reasoning = opaque.get("reasoning_content") or opaque.get("reasoning")
-    parts = [*_words(reasoning, text, refusal), *map(_call, calls)]
+    parts = [*_words(_reasoning(opaque, blocks), text, refusal), *map(_call, calls)]
     if blocks is not None:
         opaque["content"] = blocks
     message = Message(role="assistant", parts=tuple(parts), provider_options=_options(opaque))
     return message, bool(refusal), wrong
+
+
+def _reasoning(opaque: dict[str, JsonValue], blocks: list[JsonValue] | None) -> JsonValue:
+    named = opaque.get("reasoning_content") or opaque.get("reasoning")
+    return named or "".join(map(thinking_in, blocks or []))
 
 
 def _words(reasoning: JsonValue, text: str, refusal: str) -> Iterator[Part]:
@@ -187,6 +212,15 @@ def _content(content: JsonValue) -> tuple[str, list[JsonValue] | None, str]:
     if len(blocks) < len(content):
         return text, None, "its content holds a block that is not an object"
     return text, content, ""
+
+
+def thinking_in(block: JsonValue) -> str:
+    """Return the text of a block of thinking, which is a text or a list of texts' blocks; "" for another block."""
+    thinking = block.get("thinking") if isinstance(block, dict) and block.get("type") == "thinking" else None
+    if isinstance(thinking, str):
+        return thinking
+    inner = thinking if isinstance(thinking, list) else []
+    return "".join(text for each in inner if isinstance(each, dict) and isinstance(text := each.get("text"), str))
 
 
 def _call(received: JsonValue) -> ToolCallPart:

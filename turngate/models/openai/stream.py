@@ -19,7 +19,7 @@ from pydantic import JsonValue, ValidationError
 
 from turngate.domain.conversation.messages import Delta, DeltaKind
 from turngate.domain.errors import ModelError
-from turngate.models.openai.response import Completion
+from turngate.models.openai.response import Completion, thinking_in, usage_of_groq
 from turngate.models.port import OnDelta
 
 # The pieces of a streamed chat completion, joined to the message that the server would have sent whole. Pure.
@@ -119,6 +119,8 @@ class Pieces:
             self._blocks = [{"type": "text", "text": before}] if before else []
         _extend(self._blocks, value, TEXT_OF_BLOCK)
         for block in value:
+            if thinking := thinking_in(block):
+                yield Piece("reasoning", "reasoning", thinking)
             text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
             if isinstance(text, str) and text:
                 yield Piece("text", "content", text)
@@ -362,7 +364,7 @@ class StreamedCompletion:
         # Some servers name the event instead of wrapping the error.
         if error := chunk.get("error") or (chunk if event == ERROR_EVENT else None):
             self._error = error
-        self._usage = chunk.get("usage") or self._usage
+        self._usage = chunk.get("usage") or usage_of_groq(chunk.get("x_groq")) or self._usage
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             return

@@ -44,7 +44,7 @@ from turngate.domain.conversation.messages import (
 )
 from turngate.domain.text.json_text import without_repeats
 from turngate.domain.tools.results import MAX_DEPTH, is_deeper
-from turngate.models.openai.malformed import raw_call, unread_finish
+from turngate.models.openai.malformed import is_unexpected, raw_call, unread_finish
 from turngate.models.openai.response import CALL_IS_MISSING
 from turngate.models.pydantic_ai.opaque import packed, packed_response
 from turngate.models.pydantic_ai.stream_end import StreamEnd
@@ -81,19 +81,25 @@ def model_response(
     message = Message(role="assistant", parts=parts, provider_options=packed_response(provider, response))
     answered = structured and any(_is_answer(part) for part in response.parts)
     finish = _finish(response, native, has_calls=bool(message.calls), answered=answered)
-    malformed = wrong or unread_finish(native)
+    malformed = wrong or _unread(response, native, has_calls=bool(message.calls))
     if not malformed and response.finish_reason == "error":
-        finish = "other"
-        if native is None and message.calls:
-            # Groq's "the call does not fit its schema" comes with the call, which planning closes with the reason.
-            finish = "tool_calls"
-        elif native is None:
-            malformed = UNREAD_BY_GROQ
+        # Groq's "the call does not fit its schema" comes with the call, which planning closes with the reason. So does
+        # Gemini's for a tool that it was not offered.
+        finish = "tool_calls" if message.calls and (native is None or is_unexpected(native)) else "other"
     if not malformed and tools_offered and not message.calls:
         malformed = raw_call(message.text) or (CALL_IS_MISSING if finish == "tool_calls" else "")
     return ModelResponse(
         message=message, finish_reason=finish, usage=_usage(response), model=model, malformed=malformed
     )
+
+
+def _unread(response: TheirResponse, native: str | None, *, has_calls: bool) -> str:
+    """Return what is wrong if the provider could not read the model's call; else ""."""
+    if has_calls and (native is None or is_unexpected(native)):
+        return ""
+    if native is None and response.finish_reason == "error":
+        return UNREAD_BY_GROQ
+    return unread_finish(native)
 
 
 def is_whole(response: TheirResponse, provider: str, end: StreamEnd | None) -> bool:
