@@ -317,7 +317,7 @@ async def _reason(
     Raises InvalidInputError where the rule doesn't cover one of them any more.
     """
     if typed.get("action") == "reject":
-        message, recent = typed.get("message", "").replace("\r\n", "\n").strip(), typed.get("reject-recent", "").strip()
+        message, recent = typed.get("message", "").replace("\r\n", "\n").strip(), typed.get("recent", "").strip()
         if message and recent:
             raise InvalidInputError(BOTH_REASONS)
         return message or recent

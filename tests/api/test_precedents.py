@@ -149,10 +149,11 @@ async def test_questions_and_several_requests_offer_recent_reasons(database: Dat
         page = (await ann.get("/requests/bulk?kind=approval")).text
         assert ("Not pay." in page, "Not ask." in page, "Not ship." in page) == (True, False, False)
         form = next(each for each in PostedPage(page).forms if "key" in each.sent)
-        chosen = {**form.sent, "action": "reject", "reject-recent": "Not pay."}
+        chosen = {**form.sent, "action": "reject", "recent": "Not pay."}
         refused = await ann.post("/requests/bulk/decide", data={**chosen, "message": "Other words."})
         assert "You typed a reason and chose another one" in refused.text
-        await ann.post("/requests/bulk/decide", data=chosen)
+        assert "recent" in form.sent
+        assert "1 of 1 decided" in (await ann.post("/requests/bulk/decide", data=chosen)).text
         decided = (await ann.get("/api/v1/requests/rq_pay")).json()["decision"]
         assert (decided["verb"], decided["message"]) == ("reject", "Not pay.")
 
