@@ -126,7 +126,7 @@ class Filling:
 
     @property
     def origins(self) -> Origins:
-        place = Place(kind="result", tool=self.text, at=self.text, agent=self.text, message_id=self.text)
+        place = Place(kind="result", tool=self.text, at=self.text, agent=self.text, message_id="msg_1")
         origin = Origin(at="/text", part=self.text, places=(place,), doubt="contradicts", instead=self.text)
         return Origins(items=(origin,) * 8)  # more than are in sight
 
