@@ -33,6 +33,7 @@ from turngate.wire.health import CheckName, HealthCheck, HealthState, HealthView
 
 CHECK_SECONDS: Final = 3.0
 """How long one check may take. Most run at the same time."""
+TEMPORAL_ANSWERS_IN: Final = timedelta(seconds=2.5)
 RUNS_LOOKED_AT: Final = 100
 QUEUES_LOOKED_AT: Final = 20
 NAMES_SHOWN: Final = 5
@@ -154,7 +155,7 @@ async def _store(services: Services) -> list[HealthCheck]:
 
 
 async def _temporal(services: Services) -> list[HealthCheck]:
-    if await services.gateway.ready():
+    if await services.gateway.ready(TEMPORAL_ANSWERS_IN):
         return [HealthCheck(name="temporal", state="ok", says="Temporal answers.")]
     says = "Temporal does not answer: people can decide, but no run starts or continues."
     fix = "Start Temporal, or check TEMPORAL_ADDRESS. Every run continues by itself when it is back."

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.terminal_process import Background, InTerminal, turngate
+from support.terminal_process import DEADLINE_SECONDS, Background, InTerminal, turngate
 
 from turngate.cli.api_server import listen
 from turngate.runtime import embedded_temporal
@@ -35,6 +35,15 @@ class Started:
 
     def turngate(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return turngate(*arguments, cwd=self.directory)
+
+    def until_says(self, words: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command until it ends well and says this: a check on a busy machine may take too long for it."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            done = self.turngate(*arguments)
+            if done.returncode == 0 and words in done.stdout:
+                return done
+            assert time.monotonic() < deadline, done.stdout
 
     def pending(self, run_id: str) -> str:
         """The run's open request; `turngate run` prints its address once it is there."""
@@ -82,6 +91,41 @@ def test_init_leaves_a_directory_with_something_in_it_alone(started: Started) ->
     again = turngate("init", str(started.directory), cwd=started.directory)
     assert again.returncode == 2
     assert "is not an empty directory" in again.stderr
+
+
+@pytest.mark.parametrize("command", ["up", "worker"])
+def test_a_directory_with_an_app_is_never_served_a_shell_agent(started: Started, command: str) -> None:
+    """Without an app's name nothing starts, and the command to type is there."""
+    refused = started.turngate(command)
+    assert refused.returncode == 2
+    assert f"`turngate {command} my_app:app`" in refused.stderr
+
+
+# Health
+
+
+def test_status_finds_the_stack_of_its_directory_and_says_how_it_is(started: Started) -> None:
+    """Whatever port it is on; for a person, and as JSON for a program."""
+    assert "Temporal answers." in started.until_says("worker polls for tasks", "status").stdout
+    health = json.loads(started.turngate("status", "--json").stdout)
+    assert "store" in {each["name"] for each in health["checks"]}
+
+
+def test_status_fails_where_nothing_runs(tmp_path: Path) -> None:
+    """A monitor sees it by the exit code, and a person what to start."""
+    url = f"http://127.0.0.1:{embedded_temporal.choose_port()}"
+    failed = turngate("status", "--url", url, cwd=tmp_path, TURNGATE_TOKEN="t")
+    assert failed.returncode == 1
+    assert "no Turngate answers at" in failed.stdout
+    assert "turngate doctor" in failed.stdout
+
+
+def test_doctor_looks_at_what_is_there(started: Started) -> None:
+    """The app of the directory and the agents that run, with the health of the stack; no demo."""
+    looked = started.until_says("worker polls for tasks", "doctor")
+    assert "my_app:app is in this directory" in looked.stdout
+    assert "agent: support (scripted:script.yaml), published" in looked.stdout
+    assert "coder" not in looked.stdout
 
 
 # Runs and requests

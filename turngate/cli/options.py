@@ -22,6 +22,14 @@ AppArgument = Annotated[
         help="Your app as MODULE:NAME, such as my_app:app. Without it: the built-in coding agent, named coder.",
     ),
 ]
+AppHere = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="APP",
+        show_default=False,
+        help="Your app as MODULE:NAME, such as my_app:app. Without it, where no app is: the built-in coding agent, named coder.",
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(

@@ -9,9 +9,10 @@ from pathlib import Path
 from approvals_api.settings import is_loopback
 from turngate.cli import builders_app, stack, stores, terminal
 from turngate.cli.api_server import listen
+from turngate.cli.app_choice import require_app
 from turngate.cli.builders_app import require_model_names
 from turngate.cli.commands.serve.settings import server_settings
-from turngate.cli.options import DEFAULT_APP, AllowUnconfined, ApiPort, AppArgument, DataDir, TemporalPort, TemporalUi
+from turngate.cli.options import DEFAULT_APP, AllowUnconfined, ApiPort, AppHere, DataDir, TemporalPort, TemporalUi
 from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.settings import Settings, load_settings
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def up(
-    app: AppArgument = DEFAULT_APP,
+    app: AppHere = None,
     port: ApiPort = None,
     data_dir: DataDir = None,
     temporal_port: TemporalPort = None,
@@ -37,7 +38,7 @@ def up(
         server_settings(
             api_port=port, data_dir=data_dir, temporal_port=temporal_port, allow_unconfined=allow_unconfined or None
         ),
-        app,
+        require_app(app, "turngate up"),
         temporal_ui=temporal_ui,
     )
 
@@ -81,6 +82,11 @@ async def _greet(running: stack.Stack, app: LoadedApp, *, built_in: bool) -> Non
     terminal.line("  Data      ", str(settings.data_dir))
     terminal.line("")
     terminal.line(f'Start a run from another terminal:  turngate run{here}{workspace} "what to do"')
+    if built_in:
+        terminal.line(
+            ("No app is named, so this is the built-in agent coder:", "yellow"),
+            " it edits files and runs commands, each with your approval. For your own app: turngate up MODULE:NAME",
+        )
     if built_in and settings.model is None:
         terminal.line(
             ("No model is set, so the agent coder plays the script of `turngate demo`.", "yellow"),

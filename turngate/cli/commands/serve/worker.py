@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 
 from turngate.cli import stores, terminal
+from turngate.cli.app_choice import require_app
 from turngate.cli.builders_app import require_model_names
 from turngate.cli.commands.serve.settings import server_settings
-from turngate.cli.options import DEFAULT_APP, AllowUnconfined, AppArgument, DataDir
+from turngate.cli.options import AllowUnconfined, AppHere, DataDir
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
 from turngate.cli.posix_signals import stop_on_posix_signals
@@ -23,7 +24,7 @@ from turngate.runtime.workflow_code import deployment
 
 
 def worker(
-    app: AppArgument = DEFAULT_APP,
+    app: AppHere = None,
     build_id: Annotated[
         str | None,
         typer.Option(
@@ -68,7 +69,8 @@ def worker(
     """
     options = {"tool_calls_at_once": tools, "model_requests_at_once": models, "health_file": health}
     serve_worker(
-        server_settings(data_dir=data_dir, build_id=build_id, allow_unconfined=allow_unconfined or None, **options), app
+        server_settings(data_dir=data_dir, build_id=build_id, allow_unconfined=allow_unconfined or None, **options),
+        require_app(app, "turngate worker"),
     )
 
 

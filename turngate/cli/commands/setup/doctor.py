@@ -23,9 +23,10 @@ from approvals_api.services import Services
 from turngate.cli import builders_app, terminal
 from turngate.cli.api_server import listen
 from turngate.cli.api_settings import api_settings, configured_channels, link_warning
+from turngate.cli.app_choice import APPS_NAMED, apps_here
 from turngate.cli.builders_app import build_models, require_model_names
 from turngate.cli.errors import EXIT_WENT_WRONG
-from turngate.cli.options import DEFAULT_APP, ApiPort, AppArgument, DataDir
+from turngate.cli.options import DEFAULT_APP, ApiPort, DataDir
 from turngate.cli.parts.confinement import tool_confinement, unconfined_warning
 from turngate.domain.conversation.messages import user_message
 from turngate.domain.errors import ConfigurationError, TurngateError, UnknownSchemaError
@@ -36,13 +37,19 @@ from turngate.runtime.embedded_temporal import temporal_binary
 from turngate.runtime.locations import RunningStack, open_to_others
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.workspaces import Workspaces
-from turngate.store import schema
+from turngate.store import agents, schema
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.text.plain_text import plain
 from turngate.toolkits.private_files import PrivateFiles
 from turngate.wire.health import CheckName, HealthCheck
 
+DoctorsApp = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="APP", show_default=False, help="Your app as MODULE:NAME, to check it, its agents and their models."
+    ),
+]
 ANSWER_SECONDS = 3.0
 CHECKED_HERE: Final = frozenset({"store", "temporal"})
 """Checks of health that the doctor makes itself, with more to say about the settings."""
@@ -66,7 +73,9 @@ class Finding:
     warns: bool = False
 
 
-async def examine(settings: Settings, target: str, *, probe: bool, show: Callable[[Finding], None]) -> list[Finding]:
+async def examine(
+    settings: Settings, target: str | None, *, probe: bool, show: Callable[[Finding], None]
+) -> list[Finding]:
     """Run every check, call ``show`` with each finding, and return all of them. It only creates the data directory."""
     findings = []
     async for finding in _findings(settings, target, probe=probe):
@@ -75,13 +84,13 @@ async def examine(settings: Settings, target: str, *, probe: bool, show: Callabl
     return findings
 
 
-async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIterator[Finding]:
+async def _findings(settings: Settings, target: str | None, *, probe: bool) -> AsyncIterator[Finding]:
     yield Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     yield await _temporal_program(settings)
     yield _data_dir(settings)
     yield await asyncio.to_thread(_confinement, settings)
     yield await asyncio.to_thread(_workspaces, settings)
-    database = await _database(settings)
+    database, has_store = await _database(settings)
     yield database
     yield await _signed_log(settings)
     temporal, client = await _temporal(settings)
@@ -89,9 +98,20 @@ async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIte
     yield await _api_port(settings)
     notifications = _notifications(settings)
     yield notifications
-    if database.good and notifications.good:
+    if has_store and notifications.good:
         async for finding in _health(settings, client):
             yield finding
+    if target is None:
+        there = await _what_is_there(settings, has_store=has_store)
+        for finding in there:
+            yield finding
+        if there and not probe and settings.model is None:
+            return
+    async for finding in _app(settings, target or DEFAULT_APP, probe=probe):
+        yield finding
+
+
+async def _app(settings: Settings, target: str, *, probe: bool) -> AsyncIterator[Finding]:
     app = None
     try:
         app = load_app(target)
@@ -106,6 +126,26 @@ async def _findings(settings: Settings, target: str, *, probe: bool) -> AsyncIte
         yield Finding("warning", warning, warns=True)
     async for finding in _models(settings, app, probe=probe):
         yield finding
+
+
+async def _what_is_there(settings: Settings, *, has_store: bool) -> list[Finding]:
+    """Return the directory's apps, which are not imported unasked, and the agents that workers have published."""
+    findings = [
+        Finding("app", f"{each} is in this directory. To check it too: `turngate doctor {each}`")
+        for each in apps_here()[:APPS_NAMED]
+    ]
+    if has_store:
+        database = Database(settings.resolved_database_url)
+        try:
+            async with database.read() as conn:
+                published = await agents.every(conn)
+        finally:
+            await database.close()
+        findings += [
+            Finding("agent", f"{each.name} ({each.model}), published {terminal.minute(each.published_at)} UTC")
+            for each in published
+        ]
+    return findings
 
 
 async def _temporal_program(settings: Settings) -> Finding:
@@ -172,10 +212,11 @@ def _workspaces(settings: Settings) -> Finding:
     return Finding(what, f"{text}. Not in each itself: {'; '.join(whys)}" if whys else text, warns=bool(whys))
 
 
-async def _database(settings: Settings) -> Finding:
+async def _database(settings: Settings) -> tuple[Finding, bool]:
+    """Return the finding, and whether the store can be read: it is there, and its schema is the newest."""
     what = "database"
     if settings.database_url is None and not _embedded_database(settings).exists():
-        return Finding(what, "not there yet; the first `turngate up` creates it")
+        return Finding(what, "not there yet; the first `turngate up` creates it"), False
     try:
         database = Database(settings.resolved_database_url)
         try:
@@ -183,15 +224,17 @@ async def _database(settings: Settings) -> Finding:
         finally:
             await database.close()
     except UnknownSchemaError as error:
-        return Finding(what, str(error), good=False)
+        return Finding(what, str(error), good=False), False
     except (TurngateError, SQLAlchemyError) as error:
-        return Finding(what, f"{error}. Check TURNGATE_DATABASE_URL, and that the database server runs", good=False)
+        text = f"{error}. Check TURNGATE_DATABASE_URL, and that the database server runs"
+        return Finding(what, text, good=False), False
     newest = schema.newest_revision()
     if revision == newest:
-        return Finding(what, f"answers; its schema is at {revision}")
+        return Finding(what, f"answers; its schema is at {revision}"), True
     if settings.database_url is None:
-        return Finding(what, f"its schema is at {revision or 'nothing'}; the next start upgrades it to {newest}")
-    return Finding(what, f"its schema is at {revision or 'nothing'}, not {newest}: run `turngate migrate`", good=False)
+        return Finding(what, f"its schema is at {revision or 'nothing'}; the next start upgrades it to {newest}"), False
+    text = f"its schema is at {revision or 'nothing'}, not {newest}: run `turngate migrate`"
+    return Finding(what, text, good=False), False
 
 
 async def _signed_log(settings: Settings) -> Finding:
@@ -227,12 +270,7 @@ async def _signed_log(settings: Settings) -> Finding:
 
 
 async def _health(settings: Settings, client: Client | None) -> AsyncIterator[Finding]:
-    """Yield what `turngate status` and the page Health say, without the API; nothing before the first start.
-
-    ``client`` None: Temporal is away.
-    """
-    if settings.database_url is None and not _embedded_database(settings).exists():
-        return
+    """Yield what `turngate status` and the page Health say, without the API. ``client`` None: Temporal is away."""
     away: tuple[CheckName, ...] = () if client is not None else ("temporal",)
     database = Database(settings.resolved_database_url)
     try:
@@ -332,7 +370,7 @@ async def _models(settings: Settings, app: LoadedApp, *, probe: bool) -> AsyncIt
 
 
 def doctor(
-    app: AppArgument = DEFAULT_APP,
+    app: DoctorsApp = None,
     port: ApiPort = None,
     data_dir: DataDir = None,
     probe: Annotated[

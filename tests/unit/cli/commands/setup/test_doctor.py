@@ -3,11 +3,14 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
+from approvals_api import health
+from turngate import Agent, App, Toolkit
 from turngate.cli.api_server import listen
 from turngate.cli.commands.setup.doctor import Finding, examine
 from turngate.cli.options import DEFAULT_APP
 from turngate.runtime import embedded_temporal
 from turngate.runtime.settings import load_settings
+from turngate.store import agents
 from turngate.store.database import Database
 
 
@@ -108,3 +111,36 @@ async def test_a_model_without_its_key_is_found(tmp_path: Path, monkeypatch):
         "app = App(agents=[Agent(name='a', instructions='', toolkit=Toolkit.of(), model='openai:gpt-5')])\n"
     )
     assert "TURNGATE_OPENAI_API_KEY" in (await bad("keyless_app:app", data_dir=tmp_path))["model"]
+
+
+async def test_without_an_app_it_looks_at_what_is_there(tmp_path: Path, monkeypatch):
+    """The directory's app is named and not imported, and the agents in the store are listed: the demo is not what runs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.py").write_text("from turngate import App\nraise RuntimeError\napp = App(agents=[])\n")
+    settings = load_settings(api_port=embedded_temporal.choose_port(), data_dir=tmp_path / "data")
+    database = Database(f"sqlite:///{tmp_path}/data/turngate.db")
+    settings.ensure_data_dir()
+    await database.migrate()
+    app = App(agents=[Agent(name="clerk", instructions="", toolkit=Toolkit.of(), model="scripted:x")])
+    async with database.write() as conn:
+        await agents.publish(conn, app, task_queue="q")
+    await database.close()
+    findings = await examine(settings, None, probe=False, show=lambda _: None)
+    assert all(finding.good for finding in findings)
+    texts = {finding.what: finding.text for finding in findings}
+    assert texts["app"] == "shop:app is in this directory. To check it too: `turngate doctor shop:app`"
+    assert texts["agent"].startswith("clerk (scripted:x), published 20")
+    assert not any("coder" in finding.text for finding in findings)
+    assert {"disk", "clock"} <= texts.keys()
+
+
+async def test_what_health_finds_is_in_the_doctors_list(tmp_path: Path, monkeypatch):
+    """The same line with the same fix as `turngate status` has, without an API."""
+    monkeypatch.setattr(health, "LITTLE_ROOM", 2**70)
+    monkeypatch.setattr(health, "NO_ROOM", 2**70)
+    database = Database(f"sqlite:///{tmp_path}/turngate.db")
+    await database.migrate()
+    await database.close()
+    text = (await bad(data_dir=tmp_path))["disk"]
+    assert "Make room: when the disk is full, nothing can be decided" in text
+    assert text.endswith("`df -h`")
