@@ -98,9 +98,7 @@ def covers(grant: Grant, request: Request) -> bool:
     """Tell whether a grant covers a request's call, with the arguments that it has now."""
     if not grant.covers(run_id=request.run_id, agent=request.agent) or ungrantable(request) is not None:
         return False
-    if grant.pattern.within and _may_have_secrets(
-        request
-    ):  # which calls are within limits would tell what the secrets are
+    if _limits_tell_secrets(grant.pattern, request):
         return False
     return grant.pattern.fits_text(request.tool_name, request.input)
 
@@ -268,7 +266,7 @@ async def preview(services: Services, request_id: str, options: PatternOptions) 
         problem = _limit_problem(request, pattern)
     counts: dict[GrantScope, int] = {"run": 0, "agent": 0, "everyone": 0}
     looked_at = 0
-    if pattern is not None and not (pattern.within and _may_have_secrets(request)):
+    if pattern is not None and not _limits_tell_secrets(pattern, request):
         async for call in recorded_calls.newest(services.database, limit=MAX_CALLS, tool=request.tool_name):
             looked_at += 1
             if not pattern.fits_text(call.tool, call.input):
@@ -286,7 +284,10 @@ async def preview(services: Services, request_id: str, options: PatternOptions) 
     )
 
 
-def _may_have_secrets(request: Request) -> bool:
+def _limits_tell_secrets(pattern: GrantPattern, request: Request) -> bool:
+    """Tell whether the calls within the limits of a pattern, or their number, could tell what the tool's secrets are."""
+    if not pattern.within:
+        return False
     try:
         return ToolManifest.model_validate_json(request.manifest).has_secrets
     except ValidationError:

@@ -9,9 +9,11 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
+from support.engine import until
 from support.event_guards import take_guards_away
 
 from turngate.domain.runs.event_chain import chain_hash
+from turngate.store.access.users import lock_identities
 from turngate.store.clock import now
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
@@ -48,6 +50,31 @@ async def test_numbers_have_no_gaps(database: Database, new_run) -> None:
         (4, one.id, 3, "d"),
     ]
     assert rows[0].payload == {"kind": "a", "é": 1.0}
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+async def test_a_login_and_another_event_of_the_system_do_not_deadlock(database: Database) -> None:
+    """The login holds the counter and appends while the other one waits; both are stored. SQLite has one writer."""
+    backend = asyncio.get_running_loop().create_future()
+
+    async def append_another() -> None:
+        async with database.write() as conn:
+            backend.set_result((await conn.execute(text("SELECT pg_backend_pid()"))).scalar_one())
+            await events.append(conn, events.SYSTEM, [("notification.retried", {})])
+
+    async def waits() -> bool:
+        lock = text("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = :backend")
+        async with database.glance() as conn:
+            return bool((await conn.execute(lock, {"backend": await backend})).scalar_one())
+
+    async with database.write() as conn:
+        await lock_identities(conn)
+        appending = asyncio.create_task(append_another())
+        await until(waits, "another event that waits for the login")
+        await events.append(conn, events.SYSTEM, [("session.opened", {})])
+    await appending
+    async with database.read() as conn:
+        assert [each.type for each in await events.after(conn, 0)] == ["session.opened", "notification.retried"]
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)

@@ -98,7 +98,7 @@ async def lock_identities(conn: Connection) -> None:
     """Wait until no other transaction changes names, links or sessions; what is read afterwards does not change.
 
     Every function that changes those calls it first. It takes the lock that every appended event takes, and such a
-    transaction ends with an event anyway. Taken first, it also prevents a deadlock of two such transactions on PostgreSQL.
+    transaction ends with an event anyway.
     """
     await sequences.take(conn, Numbered.EVENTS, 0)
 
