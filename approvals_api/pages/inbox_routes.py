@@ -22,6 +22,7 @@ from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.list_place import GROUPED, PARAMETER, place_in, place_of
 from approvals_api.pages.templating import render
 from approvals_api.paging import decode_cursor
+from approvals_api.policy.offers import offers_of
 from approvals_api.principal import Principal
 from approvals_api.requests import bulk
 from approvals_api.requests import saved_views as saved_view_operations
@@ -35,6 +36,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, TurngateError
 from turngate.domain.runs.groups import Group, Grouping, groups_of
 from turngate.domain.runs.inbox import InboxFilter, InboxStatus
+from turngate.policies.offers import Offer
 from turngate.store.requests import requests, saved_views
 from turngate.wire.agents import AgentView
 from turngate.wire.decisions import DecidedItem
@@ -76,10 +78,12 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
         count = frame.pending if wanted.in_groups(None) == InboxFilter() else await requests.count(conn, wanted)
         agents = await run_views.agent_list(conn)
         views = await saved_views.of_person(conn, principal.name)
+    groups = await _shown_groups(page.items, filters.group)
     return await asyncio.to_thread(
         render,
         "inbox.html",
-        groups=await _shown_groups(page.items, filters.group),
+        groups=groups,
+        offers=await _offers(services, principal, groups, filters.group),
         frame=frame,
         every=TABS,
         filter=filters,
@@ -116,6 +120,17 @@ async def _shown_groups(items: list[RequestItem], by: Grouping | None) -> list[S
     if by != "alike":
         return [ShownGroup(group=each, unfolded=each.items) for each in groups]
     return [_folded(each) for each in groups]
+
+
+async def _offers(
+    services: Services, principal: Principal, groups: Sequence[ShownGroup], by: Grouping | None
+) -> dict[str, Offer]:
+    """Return what is offered an admin above groups of alike calls, by the last request of each, which differs in nothing."""
+    if by != "alike" or principal.role != "admin":
+        return {}
+    asking = [each.group.items[-1] for each in groups if each.group.items[-1].status == "pending"]
+    async with services.database.read() as conn:
+        return await offers_of(conn, asking, least=services.settings.offer_rule_after)
 
 
 def _folded(group: Group[RequestItem]) -> ShownGroup:

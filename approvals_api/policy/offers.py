@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from approvals_api.policy.grants import ungrantable
@@ -11,15 +12,17 @@ from approvals_api.services import Services
 from turngate.domain.errors import NotFoundError
 from turngate.domain.policy.policy import Rule
 from turngate.domain.tools.secrets import has_marks, mask_json
+from turngate.domain.tools.tool import ProcessConfinement
 from turngate.policies.offers import DecidedCall, Offer, narrowest_rule
 from turngate.policies.rule_text import rule_text
 from turngate.policies.rule_words import in_a_sentence
 from turngate.store.database import Connection
 from turngate.store.policy import policies
 from turngate.store.requests import precedents, requests
+from turngate.store.requests.precedents import DecidedInput
 from turngate.store.requests.requests import Request
 from turngate.wire.policy import RuleOffer
-from turngate.wire.requests import RequestDetail
+from turngate.wire.requests import RequestDetail, RequestItem
 
 COMPARED: Final = 200
 """Of a tool's decided calls, the newest."""
@@ -35,27 +38,51 @@ async def offer_of(conn: Connection, request: Request | RequestDetail, *, least:
     ``least``: approved calls that it takes; 0: nothing is ever offered. Never for a call of high risk or of several
     approvals, one that an ask rule wants a person to see, or one with a secret. At most one statement.
     """
-    raw_input = request.input
-    if (
-        not least
-        or request.rule not in ANSWERED_BY_A_RULE
-        or ungrantable(request) is not None
-        or len(raw_input) > MAX_CHARS
-    ):
+    has_secret = isinstance(request, Request) and request.masked_input is not None
+    if has_secret or ungrantable(request) is not None or not _may_offer(request, least):
         return None
-    has_secret = has_marks(mask_json(raw_input).text) or (
-        isinstance(request, Request) and request.masked_input is not None
-    )
-    if has_secret:
-        return None
+    decided = await precedents.newest_of_tool(conn, request.tool_name, limit=COMPARED, max_chars=MAX_CHARS)
+    return await asyncio.to_thread(_offer, request, decided, least)
+
+
+async def offers_of(conn: Connection, listed: Sequence[RequestItem], *, least: int) -> dict[str, Offer]:
+    """Return request → the rule to offer with it, as :func:`offer_of` does, for the first few that may have one.
+
+    One statement, if there are any; at most :data:`MOST_TOOLS` requests.
+    """
+    may = [each for each in listed if each.kind == "approval" and each.risk != "high" and each.quorum == 1]
+    candidates = {each.id: each for each in may if _may_offer(each, least)}
+    if not candidates:
+        return {}
+    tools = {request_id: each.tool_name for request_id, each in candidates.items()}
+    decided = await precedents.newest_of_tools(conn, tools, limit=COMPARED, max_chars=MAX_CHARS)
+    offers: dict[str, Offer] = {}
+    for request_id, of_tool in decided.items():
+        confined = of_tool.confinement
+        if of_tool.has_secret or (confined and ProcessConfinement.model_validate_json(confined).always_asks):
+            continue
+        offer = await asyncio.to_thread(_offer, candidates[request_id], of_tool.decided, least)
+        if offer is not None:
+            offers[request_id] = offer
+    return offers
+
+
+def _may_offer(request: Request | RequestItem, least: int) -> bool:
+    """Tell whether a rule may be offered as far as a list says; one with a secret has a mark there."""
+    if not least or request.rule not in ANSWERED_BY_A_RULE or len(request.input) > MAX_CHARS:
+        return False
+    return not has_marks(mask_json(request.input).text)
+
+
+def _offer(request: Request | RequestItem, newest: Sequence[DecidedInput], least: int) -> Offer | None:
     decided = [
         DecidedCall(input=each.input if len(each.input) <= MAX_CHARS else None, verb=each.verb)
-        for each in await precedents.newest_of_tool(conn, request.tool_name, limit=COMPARED, max_chars=MAX_CHARS)
+        for each in newest
         if each.agent == request.agent
     ]
     if sum(each.verb == "approve" for each in decided) < least:
         return None
-    return await asyncio.to_thread(narrowest_rule, request.tool_name, request.agent, raw_input, decided, least=least)
+    return narrowest_rule(request.tool_name, request.agent, request.input, decided, least=least)
 
 
 async def rule_offer(services: Services, principal: Principal, request_id: str) -> RuleOffer:

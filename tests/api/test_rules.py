@@ -25,6 +25,7 @@ from approvals_api.settings import ApiSettings
 from turngate.cli.main import app as cli
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import STATUS_OF_VERB, Verb
+from turngate.domain.tools.tool import ProcessConfinement
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import tables
 from turngate.store.access import sessions
@@ -309,8 +310,11 @@ async def test_after_ten_alike_approvals_an_admin_is_offered_a_rule(
     assert filled == ["pay as approved", "pay", "/cents", "5", "agent"]
     await admin.post("/api/v1/policy/rules", json={"rule": offered["toml"], "mode": "shadow"})
     assert 'name = "pay as approved 2"' in (await offer(admin, waiting)).json()["toml"]
+    link = f'People approved 10 calls like these. <a href="/policy/rule?request={waiting}">'
+    assert (link in (await admin.get("/?group=alike")).text, link in (await admin.get("/")).text) == (True, False)
     async with database.write() as conn:
         admin.cookies.update({SESSION_COOKIE: await sessions.begin(conn, "ann", role="operator")})
+    assert "calls like these" not in (await admin.get("/?group=alike")).text
     page = (await admin.get(f"/requests/{waiting}")).text
     assert "An admin can make a rule of it" in page
     assert "/policy/rule" not in page
@@ -319,7 +323,9 @@ async def test_after_ten_alike_approvals_an_admin_is_offered_a_rule(
     assert "An admin can make a rule of it" not in (await admin.get(f"/requests/{waiting}")).text
 
 
+UNCONFINED = ProcessConfinement(text="It runs unconfined.", confined=False).model_dump_json()
 NEVER = {
+    "unconfined": {"confinement": UNCONFINED},
     "of high risk": {"risk": "high"},
     "by a rule": {"rule": "watched"},
     "at a protected place": {"rule": "protected"},
@@ -337,9 +343,11 @@ async def test_a_rule_is_never_offered_for_such_a_request(
     await plant(database, *[(5, "approve")] * 10, (5, None))
     await add_precedents(database, "pay", dict.fromkeys(range(10), "approve"))
     assert (await offer(admin, "rq_pay_10")).status_code == 200
+    assert "calls like these" in (await admin.get("/?group=alike")).text
     async with database.write() as conn:
         await conn.execute(update(tables.requests).where(tables.requests.c.id == "rq_pay_10").values(**case))
     assert (await offer(admin, "rq_pay_10")).json()["code"] == "no_offer"
+    assert "calls like these" not in (await admin.get("/?group=alike")).text
 
 
 async def test_a_new_rule_does_not_take_the_place_of_another(admin: httpx.AsyncClient) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -300,6 +300,37 @@ _OF_TOOL_DECIDED = (
 )
 
 
+MOST_TOOLS: Final = 8
+"""Whose decided calls are read together."""
+
+
+def _of_tool_about(place: int) -> Select[Any]:
+    """Return a query as the one of a tool's decided calls, with how the processes of a request's call are confined."""
+    asking = requests.alias(f"asking_{place}")
+    about = asking.c.id == bindparam(f"request_{place}")
+    confinement = select(asking.c.confinement).where(about).scalar_subquery()
+    masked = select(asking.c.masked_input).where(about).scalar_subquery()
+    newest = (
+        select(precedents.c.seq, precedents.c.verb, precedents.c.request_id)
+        .where(precedents.c.tool_name == bindparam(f"tool_{place}"))
+        .order_by(precedents.c.seq.desc())
+        .limit(bindparam("most"))
+        .subquery(f"newest_{place}")
+    )
+    return select(
+        literal_column(str(place)).label("place"),
+        newest.c.seq,
+        newest.c.verb,
+        requests.c.agent,
+        func.substr(func.coalesce(requests.c.masked_input, requests.c.input), 1, bindparam("chars")).label("input"),
+        confinement.label("confinement"),
+        masked.is_not(None).label("has_secret"),
+    ).join_from(newest, requests, newest.c.request_id == requests.c.id)
+
+
+_OF_TOOLS_DECIDED = union_all(*map(_of_tool_about, range(MOST_TOOLS)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class DecidedInput:
     """A decided call of a tool. ``input``: its arguments as people see them, the first characters."""
@@ -313,6 +344,36 @@ async def newest_of_tool(conn: Connection, tool_name: str, *, limit: int, max_ch
     """Return what people decided about the newest calls of a tool, newest first. Of longer arguments one character more."""
     rows = await conn.execute(_OF_TOOL_DECIDED, {"tool": tool_name, "most": limit, "chars": max_chars + 1})
     return [DecidedInput(verb=row.verb, agent=row.agent, input=row.input) for row in rows]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecidedLike:
+    """What people decided about a tool that a request is about. ``confinement``: JSON of how the request's processes are.
+
+    ``has_secret``: the request has one.
+    """
+
+    confinement: str | None
+    has_secret: bool
+    decided: list[DecidedInput]
+
+
+async def newest_of_tools(
+    conn: Connection, tools: Mapping[str, str], *, limit: int, max_chars: int
+) -> dict[str, DecidedLike]:
+    """Return as :func:`newest_of_tool` does, for several requests. ``tools``: request → tool; the first :data:`MOST_TOOLS`."""
+    wanted = list(tools.items())[:MOST_TOOLS]
+    values: dict[str, str | int] = {"most": limit, "chars": max_chars + 1}
+    for place in range(MOST_TOOLS):
+        request_id, tool = wanted[place] if place < len(wanted) else ("", "")
+        values |= {f"request_{place}": request_id, f"tool_{place}": tool}
+    by_request: dict[str, DecidedLike] = {}
+    rows = (await conn.execute(_OF_TOOLS_DECIDED, values)).all()
+    for row in sorted(rows, key=lambda row: -row.seq):
+        about = DecidedLike(confinement=row.confinement, has_secret=bool(row.has_secret), decided=[])
+        of_tool = by_request.setdefault(wanted[row.place][0], about)
+        of_tool.decided.append(DecidedInput(verb=row.verb, agent=row.agent, input=row.input))
+    return by_request
 
 
 async def like(conn: Connection, tool_name: str, features: Sequence[int]) -> list[int]:
