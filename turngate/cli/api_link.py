@@ -12,7 +12,7 @@ from typing import Final
 from turngate.client import Retries, SyncTurngateClient
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.locations import RunningStack
-from turngate.runtime.settings import load_settings
+from turngate.runtime.settings import load_stack_settings
 
 TOKEN_VARIABLE: Final = "TURNGATE_TOKEN"  # noqa: S105 - a variable's name
 TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
@@ -52,14 +52,21 @@ class ApiLink:
 def find_api(data_dir: Path | None = None, url: str | None = None) -> ApiLink:
     """Find the API: by ``url`` or TURNGATE_API_URL, else by the data directory of a stack on this machine.
 
-    The token is TURNGATE_TOKEN, else the one that the stack left in its data directory.
+    The token is TURNGATE_TOKEN, else the one that the stack left in its data directory. That one is only sent to the stack
+    itself or to an address that the user names: what listens on the usual port may be anyone's.
 
-    Raises ConfigurationError when there is no token.
+    Raises ConfigurationError when there is no token, or no stack that it is for.
     """
-    settings = load_settings(data_dir=data_dir, api_url=url)
+    settings = load_stack_settings(data_dir=data_dir, api_url=url)
     note = RunningStack.read(settings.data_dir)
     address = settings.resolved_api_url if settings.api_url or note is None else note.api_url
-    token = os.environ.get(TOKEN_VARIABLE, "").strip() or read_cli_token(settings.data_dir)
+    named, left = os.environ.get(TOKEN_VARIABLE, "").strip(), read_cli_token(settings.data_dir)
+    if not named and left is not None and note is None and settings.api_url is None:
+        raise ConfigurationError(
+            f"no Turngate runs from {settings.data_dir} now: start it again with `turngate up`, or say where another one is "
+            "with --data-dir or --url"
+        )
+    token = named or left
     if token is None and note is None and settings.api_url is None:
         raise ConfigurationError(
             f"no Turngate has run from {settings.data_dir}: start one with `turngate up`, run this command in the "

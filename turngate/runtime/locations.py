@@ -12,6 +12,9 @@
 
 Only its owner may enter the directory and read these files, whatever their modes were before.
 
+A stack that runs from another data directory than its project's own is found by a link in a directory beside the data
+directories: it leads to the data directory and holds nothing else.
+
 Must not import Temporal, the store or settings.
 """
 
@@ -24,6 +27,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -66,9 +70,18 @@ def default_data_dir() -> Path:
 
     Raises ConfigurationError as :func:`state_home`.
     """
-    project = Path.cwd().resolve()
+    return state_home() / "turngate" / "data" / _name_of(Path.cwd())
+
+
+def stack_links() -> Path:
+    """Return the directory of the links to data directories. Raises ConfigurationError as :func:`state_home`."""
+    return state_home() / "turngate" / "stacks"
+
+
+def _name_of(directory: Path) -> str:
+    project = directory.resolve()
     name = "".join(each if each.isascii() and each.isalnum() else "-" for each in project.name)[:40] or "root"
-    return state_home() / "turngate" / "data" / f"{name}-{hashlib.sha256(os.fsencode(project)).hexdigest()[:12]}"
+    return f"{name}-{hashlib.sha256(os.fsencode(project)).hexdigest()[:12]}"
 
 
 def require_no_former_data_dir(data_dir: Path) -> None:
@@ -190,6 +203,46 @@ def process_birth(pid: int) -> str | None:
     # The second field is the program's name, which may itself hold spaces and brackets.
     state, *rest = stat.rpartition(")")[2].split()
     return None if state in {"Z", "X"} else rest[18]
+
+
+@contextmanager
+def linked_from_here(data_dir: Path) -> Iterator[None]:
+    """Let commands in the current directory find the stack of another data directory, until the block ends.
+
+    Nothing is done for the directory's own data directory. A link that can't be made is only missed by people: they name the
+    data directory.
+    """
+    link = None
+    with suppress(OSError, ConfigurationError):
+        if data_dir != default_data_dir():
+            folder = stack_links()
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            link = folder / _name_of(Path.cwd())
+            fresh = folder / f".{link.name}.{os.getpid()}"
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(data_dir)
+            fresh.replace(link)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            if link is not None and link.readlink() == data_dir:
+                link.unlink()
+
+
+def data_dir_of_stack() -> Path:
+    """Return the data directory of the stack that runs for the current directory; if none runs, the directory's own.
+
+    Raises ConfigurationError as :func:`state_home`.
+    """
+    own = default_data_dir()
+    if RunningStack.read(own) is not None:
+        return own
+    try:
+        other = (stack_links() / _name_of(Path.cwd())).readlink()
+    except OSError:
+        return own
+    return own if RunningStack.read(other) is None else other
 
 
 class RunningStack(BaseModel):

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from turngate.domain.errors import ConfigurationError
-from turngate.runtime.locations import default_data_dir, ensure_data_dir, require_no_former_data_dir
+from turngate.runtime.locations import data_dir_of_stack, default_data_dir, ensure_data_dir, require_no_former_data_dir
 from turngate.runtime.secret_files import secrets_from_files
 
 ENV_PREFIX: Final = "TURNGATE_"
@@ -301,6 +301,17 @@ def load_settings(**overrides: Any) -> Settings:
     if "data_dir" not in settings.model_fields_set:
         require_no_former_data_dir(settings.data_dir)
     return settings
+
+
+def load_stack_settings(**overrides: Any) -> Settings:
+    """Build settings for a command that uses a stack, as :func:`load_settings`.
+
+    Unless a data directory is named, it is that of the stack that runs for the current directory.
+    """
+    settings = load_settings(**overrides)
+    if "data_dir" in settings.model_fields_set:
+        return settings
+    return settings.model_copy(update={"data_dir": data_dir_of_stack()})
 
 
 def environment_names(field: str) -> tuple[str, ...]:

@@ -4,13 +4,24 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from turngate.domain.errors import ConfigurationError
-from turngate.runtime.locations import RunningStack, create_closed, ensure_data_dir, open_to_others, process_birth
-from turngate.runtime.settings import load_settings
+from turngate.runtime.locations import (
+    RunningStack,
+    create_closed,
+    data_dir_of_stack,
+    default_data_dir,
+    ensure_data_dir,
+    linked_from_here,
+    open_to_others,
+    process_birth,
+    stack_links,
+)
+from turngate.runtime.settings import load_settings, load_stack_settings
 
 
 @pytest.fixture
@@ -168,3 +179,69 @@ def test_remove_leaves_a_newer_note(tmp_path: Path):
     new.write(tmp_path)
     old.remove(tmp_path)
     assert RunningStack.read(tmp_path) == new
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of a project, and a state directory beside it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("TURNGATE_DATA_DIR", raising=False)
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    return project
+
+
+def running(data_dir: Path) -> RunningStack:
+    """Note this very process as the stack of a data directory."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    note = RunningStack(temporal_address="127.0.0.1:1", api_url="http://127.0.0.1:2")
+    note.write(data_dir)
+    return note
+
+
+def test_a_stack_with_another_data_directory_is_found_while_it_runs(here: Path, tmp_path: Path):
+    """By a link that leads there and holds nothing, and that only its owner can reach."""
+    own, other = default_data_dir(), tmp_path / "elsewhere"
+    running(other)
+    assert data_dir_of_stack() == own
+    with linked_from_here(other):
+        assert data_dir_of_stack() == other
+        assert load_stack_settings().data_dir == other
+        assert load_stack_settings(data_dir=tmp_path).data_dir == tmp_path
+        assert load_settings().data_dir == own
+        assert stat.S_IMODE(stack_links().stat().st_mode) == 0o700
+        assert [each.is_symlink() for each in stack_links().iterdir()] == [True]
+    assert data_dir_of_stack() == own
+    assert list(stack_links().iterdir()) == []
+
+
+def test_the_directorys_own_stack_comes_first_and_one_that_is_gone_never(here: Path, tmp_path: Path):
+    """A link that a killed stack left leads nowhere."""
+    own, other = default_data_dir(), tmp_path / "elsewhere"
+    note = running(other)
+    with linked_from_here(other):
+        own_note = running(own)
+        assert data_dir_of_stack() == own
+        own_note.remove(own)
+        note.remove(other)
+        assert data_dir_of_stack() == own
+
+
+def test_two_stacks_of_one_directory_do_not_take_each_others_link(here: Path, tmp_path: Path):
+    """The newest is found; the end of the first leaves it."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    for each in (first, second):
+        running(each)
+    with ExitStack() as of_second:
+        with linked_from_here(first):
+            of_second.enter_context(linked_from_here(second))
+        assert data_dir_of_stack() == second
+
+
+def test_a_link_that_cannot_be_made_stops_nothing(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A user without a home directory, or a state directory that is none."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with linked_from_here(tmp_path / "elsewhere"):
+        assert data_dir_of_stack() == default_data_dir()

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from temporalio.client import Client
 
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
+from approvals_api.settings import is_loopback
 from turngate.cli.api_server import ApiServer
 from turngate.cli.api_settings import api_settings
 from turngate.cli.parts.confinement import workspaces_of
 from turngate.notifications.configuration import Channel
-from turngate.runtime.locations import RunningStack
+from turngate.runtime.locations import RunningStack, linked_from_here
 from turngate.runtime.settings import Settings
 from turngate.store.database import Database
 
@@ -58,7 +59,9 @@ async def announced(settings: Settings, temporal_address: str) -> AsyncIterator[
     """Write the note by which commands and other processes find this stack, and remove it when the stack ends."""
     note = RunningStack(temporal_address=temporal_address, api_url=settings.resolved_api_url)
     note.write(settings.data_dir)
+    found_here = linked_from_here(settings.data_dir) if is_loopback(settings.api_host) else nullcontext()
     try:
-        yield note
+        with found_here:
+            yield note
     finally:
         note.remove(settings.data_dir)

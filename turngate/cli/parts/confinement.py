@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
+from turngate.domain.errors import ConfigurationError
+from turngate.runtime.locations import stack_links
 from turngate.runtime.settings import Settings
 from turngate.runtime.workspaces import Workspaces
 from turngate.toolkits.confinement import machine
@@ -15,7 +18,9 @@ logger = logging.getLogger(__name__)
 
 def workspaces_of(settings: Settings) -> Workspaces:
     """Return where runs may work, and keep Turngate's own files from this process's file tools."""
-    PRIVATE_FILES.add(directories=[settings.data_dir], databases=settings.database_files, files=signing_files(settings))
+    PRIVATE_FILES.add(
+        directories=own_directories(settings), databases=settings.database_files, files=signing_files(settings)
+    )
     return Workspaces(roots=settings.workspaces or ())
 
 
@@ -34,11 +39,24 @@ def confine_tools(settings: Settings) -> None:
 def tool_confinement(settings: Settings) -> machine.Confinement:
     """Find out how this machine confines tools' processes, as the settings want it."""
     return machine.find(
-        hidden=[settings.data_dir, *signing_files(settings), *settings.database_files],
+        hidden=[*own_directories(settings), *signing_files(settings), *settings.database_files],
         readable=settings.tool_paths,
         tool_user=settings.tool_user,
         allow_unconfined=settings.allow_unconfined,
     )
+
+
+def own_directories(settings: Settings) -> list[Path]:
+    """Return the data directory, and that of the links by which commands find a stack: no tool may read or change these.
+
+    The second is created, because what is not there can't be hidden; where that fails, a tool can't create it either.
+    """
+    directories = [settings.data_dir]
+    with suppress(OSError, ConfigurationError):
+        links = stack_links()
+        links.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directories.append(links)
+    return directories
 
 
 def unconfined_warning(confinement: machine.Confinement) -> str:

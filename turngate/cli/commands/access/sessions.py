@@ -14,7 +14,7 @@ from turngate.cli.terminal import minute
 from turngate.domain.errors import ConfigurationError, NotFoundError
 from turngate.domain.policy.terms import Role
 from turngate.runtime.locations import RunningStack
-from turngate.runtime.settings import load_settings
+from turngate.runtime.settings import load_stack_settings
 from turngate.store.access import sessions
 from turngate.store.access.sessions import Session
 from turngate.text.plain_text import plain_line
@@ -33,7 +33,7 @@ def login_link(
     data_dir: DataDir = None,
 ) -> None:
     """Print a link that logs one browser in, once, within 24 hours."""
-    settings = load_settings(data_dir=data_dir)
+    settings = load_stack_settings(data_dir=data_dir)
     note = RunningStack.read(settings.data_dir)
     url = settings.resolved_api_url if settings.api_url or note is None else note.api_url
 
@@ -50,7 +50,7 @@ def login_link(
 @app.command("list")
 def session_list(data_dir: DataDir = None) -> None:
     """List who is logged in: id, name, role, how, since when, last seen, browser."""
-    settings = load_settings(data_dir=data_dir)
+    settings = load_stack_settings(data_dir=data_dir)
 
     async def read() -> list[Session]:
         async with stores.opened_store(settings) as database, database.read() as conn:
@@ -82,7 +82,7 @@ def session_revoke(
     """Log a person out at once: one session, or all of them."""
     if (session is None) == (user is None):
         raise ConfigurationError("say which sessions: the id of one, or --user NAME for all of a person")
-    settings = load_settings(data_dir=data_dir)
+    settings = load_stack_settings(data_dir=data_dir)
 
     async def change() -> int:
         async with stores.opened_store(settings) as database, database.write() as conn:

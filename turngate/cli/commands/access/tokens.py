@@ -16,7 +16,7 @@ from turngate.cli.options import DataDir
 from turngate.cli.terminal import minute
 from turngate.domain.errors import NotFoundError
 from turngate.domain.identity import Scope, TokenBounds
-from turngate.runtime.settings import load_settings
+from turngate.runtime.settings import load_stack_settings
 from turngate.store.access import tokens
 from turngate.store.access.tokens import Token
 from turngate.store.clock import now
@@ -91,7 +91,7 @@ def token_add(
 
     Programs send it as `Authorization: Bearer TOKEN`. Turngate's own commands read it from TURNGATE_TOKEN.
     """
-    settings = load_settings(data_dir=data_dir)
+    settings = load_stack_settings(data_dir=data_dir)
     chosen = {choice.value for choice in scope}
     granted = frozenset(each for each in get_args(Scope) if each in chosen)
     bounds = TokenBounds(
@@ -122,7 +122,7 @@ def token_add(
 @app.command("list")
 def token_list(data_dir: DataDir = None) -> None:
     """List the valid tokens: id, name, scopes, user, made, last used, valid until, bounds. Never a secret."""
-    settings = load_settings(data_dir=data_dir)
+    settings = load_stack_settings(data_dir=data_dir)
 
     async def read() -> list[Token]:
         async with stores.opened_store(settings) as database, database.read() as conn:
@@ -158,7 +158,7 @@ def token_revoke(
     data_dir: DataDir = None,
 ) -> None:
     """Revoke tokens; they stop working at once."""
-    settings = load_settings(data_dir=data_dir)
+    settings = load_stack_settings(data_dir=data_dir)
 
     async def change() -> int:
         async with stores.opened_store(settings) as database, database.write() as conn:

@@ -16,7 +16,7 @@ from turngate.cli.options import DataDir
 from turngate.cli.terminal import minute
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.identity import checked_password
-from turngate.runtime.settings import load_settings
+from turngate.runtime.settings import load_stack_settings
 from turngate.store.access import users
 from turngate.store.access.passwords import hash_password
 from turngate.store.access.users import User
@@ -134,7 +134,7 @@ def _set_disabled(data_dir: Path | None, name: str, *, disabled: bool) -> None:
 
 
 def _in_store(data_dir: Path | None, change: Callable[[Connection, str], Awaitable[Result]]) -> Result:
-    settings = load_settings(data_dir=data_dir)
+    settings = load_stack_settings(data_dir=data_dir)
 
     async def run() -> Result:
         async with stores.opened_store(settings) as database, database.write() as conn:

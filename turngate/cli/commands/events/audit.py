@@ -32,7 +32,7 @@ from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent, ChainHead
 from turngate.domain.text.json_text import without_repeats
 from turngate.runtime import signed_heads
 from turngate.runtime.locations import write_atomically
-from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.runtime.signed_heads import HeadsCheck, SignedHeadsError
 from turngate.store import evidence
 from turngate.store.clock import as_text
@@ -82,7 +82,7 @@ def export(
 
     Reads the store directly; other processes may keep running. A file is complete, or not there.
     """
-    settings = load_settings(data_dir=data_dir)
+    settings = load_stack_settings(data_dir=data_dir)
     with _open_output(output) as write:
         if export_format is ExportFormat.CSV:
             count = asyncio.run(_export_csv(settings, since, run, write))
@@ -134,7 +134,7 @@ def verify(
         if file is not None:
             checked = _check_file(file, signed)
         else:
-            checked = asyncio.run(_check_store(load_settings(data_dir=data_dir), signed))
+            checked = asyncio.run(_check_store(load_stack_settings(data_dir=data_dir), signed))
     if checked.broken is not None:
         terminal.error(plain(f"the log was changed or is damaged. {checked.broken}"))
         raise typer.Exit(EXIT_WENT_WRONG)
@@ -296,7 +296,7 @@ def _opened_heads(
     """Open files of signed heads, to be read while the log is."""
     trusted = [key for text in keys or () for key in signed_heads.public_keys(text)]
     if names and not trusted:
-        own = load_settings(data_dir=data_dir).audit_key_file
+        own = load_stack_settings(data_dir=data_dir).audit_key_file
         if own is None:
             raise ConfigurationError("--against needs --key: the public key that the file begins with")
         trusted = [signed_heads.public_text(key) for key in signed_heads.read_keys(own)]

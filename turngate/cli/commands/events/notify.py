@@ -22,7 +22,7 @@ from turngate.domain.runs.deliveries import DeliveryStatus
 from turngate.notifications.configuration import Channel, named_channel
 from turngate.notifications.send_delivery import send_test
 from turngate.notifications.send_results import Delivered, SendResult
-from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.store.events.deliveries import Delivery
 from turngate.text.plain_text import plain_line
 from turngate.wire.notifications import DeliveryView
@@ -49,7 +49,7 @@ def check(
     ] = None,
 ) -> None:
     """Read a notifications file with the secrets it names, and print who gets which messages. Sends nothing."""
-    settings = load_settings()
+    settings = load_stack_settings()
     for channel in _channels(settings, file):
         terminal.line((channel.name, "bold"), f" ({channel.kind}): {_selection_words(channel)}")
     warning = link_warning(settings)
@@ -63,7 +63,7 @@ def try_channel(
     data_dir: DataDir = None,
 ) -> None:
     """Send one test message to a channel and print the answer. The delivery log shows it too."""
-    settings = load_settings(data_dir=data_dir)
+    settings = load_stack_settings(data_dir=data_dir)
     delivery, result = asyncio.run(_send_test(settings, named_channel(_channels(settings, None), channel)))
     if not isinstance(result, Delivered):
         terminal.error(f"{channel} refused {delivery.id}: {plain_line(result.answer)}")
@@ -80,7 +80,7 @@ def log(
     data_dir: DataDir = None,
 ) -> None:
     """List deliveries, newest first: status, attempts, and the receiver's last answer."""
-    deliveries = asyncio.run(_read(load_settings(data_dir=data_dir), channel, status, limit))
+    deliveries = asyncio.run(_read(load_stack_settings(data_dir=data_dir), channel, status, limit))
     if as_json:
         terminal.raw("[" + ",\n ".join(each.model_dump_json() for each in deliveries) + "]")
         return
@@ -108,7 +108,7 @@ def retry(
     data_dir: DataDir = None,
 ) -> None:
     """Send a failed or waiting delivery again. A running API does that within seconds."""
-    settings = load_settings(data_dir=data_dir)
+    settings = load_stack_settings(data_dir=data_dir)
     asyncio.run(_send_again(settings, delivery))
     terminal.line(f"{delivery} is due now; `turngate notify log` shows the result")
 

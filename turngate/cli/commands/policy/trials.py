@@ -28,7 +28,7 @@ from turngate.policies.facts import DISTRUSTED, lies_in, without_permissions
 from turngate.policies.judge_reports import JudgeReport, decided
 from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.policy_files import read_text
-from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.store.clock import as_text
 from turngate.store.policy import grants, judgements, policies, recorded_calls
 from turngate.store.requests.requests import Request
@@ -83,7 +83,7 @@ async def backtested(policy: Policy, trial: Trial) -> Report:
     app = None if trial.app_name is None else load_app(trial.app_name)
     report = Report(examples_kept=trial.examples)
     granted: dict[str, Grant | None] = {}
-    async with stores.opened_store(load_settings(data_dir=trial.data_dir)) as database:
+    async with stores.opened_store(load_stack_settings(data_dir=trial.data_dir)) as database:
         async with database.read() as conn:
             known = {
                 (agent, tool.name): tool
@@ -153,7 +153,7 @@ async def recorded(trial: Trial) -> JudgeReport:
     """Return the judge's answers to the newest calls when they were made, and people's decisions."""
     report = JudgeReport(examples_kept=trial.examples)
     begun = None if trial.since is None else as_text(trial.since)
-    async with stores.opened_store(load_settings(data_dir=trial.data_dir)) as database:
+    async with stores.opened_store(load_stack_settings(data_dir=trial.data_dir)) as database:
         async for call in judgements.newest(database, limit=trial.limit, since=begun):
             named = call.request_id or call.tool_call_id
             report.add(call.judgement, decided(call.status, call.verb), run_id=call.run_id, named=named)
@@ -167,7 +167,7 @@ async def ask_now(model: str, trial: Trial) -> JudgeReport:
         ConfigurationError: no criteria, no such model, or more than 50 calls without ``yes``.
     """
     judge, base = _judge(model, trial)
-    settings = load_settings(data_dir=trial.data_dir)
+    settings = load_stack_settings(data_dir=trial.data_dir)
     begun = None if trial.since is None else as_text(trial.since)
     async with stores.opened_store(settings) as database:
         limit = min(trial.limit, ASKED_AT_MOST)

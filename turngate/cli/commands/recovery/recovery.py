@@ -27,7 +27,7 @@ from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir
 from turngate.cli.stores import acting_as, opened_store
 from turngate.cli.temporal_link import connect_when_there
-from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.text.plain_text import plain_line
 
 NOTE_EACH: Final = 500
@@ -69,7 +69,7 @@ def recover(
     Exit code: 0, or 1 when a run could not be recovered.
     """
     listing = dry_run or not (run_ids or all_runs)
-    reports = asyncio.run(_recover(load_settings(data_dir=data_dir), run_ids or None, listing, quiet=as_json))
+    reports = asyncio.run(_recover(load_stack_settings(data_dir=data_dir), run_ids or None, listing, quiet=as_json))
     done = sum(each.outcome in {"recovered", "would_recover"} for each in reports)
     if as_json:
         terminal.raw(json.dumps([asdict(each) for each in reports]))
@@ -93,7 +93,7 @@ def reconcile(
 
     Exit code: 0, or 1 when something differs (with --fix: and could not be fixed).
     """
-    findings = asyncio.run(_reconcile(load_settings(data_dir=data_dir), fix=fix, quiet=as_json))
+    findings = asyncio.run(_reconcile(load_stack_settings(data_dir=data_dir), fix=fix, quiet=as_json))
     open_count = sum(not each.fixed for each in findings)
     if as_json:
         terminal.raw(json.dumps([_document(each) for each in findings]))

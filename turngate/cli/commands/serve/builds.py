@@ -22,7 +22,7 @@ from turngate.cli import terminal
 from turngate.cli.options import DataDir
 from turngate.cli.temporal_link import find_address
 from turngate.domain.errors import ConfigurationError, ConflictError, NotFoundError, TurngateError, UnavailableError
-from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.runtime.temporal_client import connect
 
 WAIT_SECONDS: Final = 15.0
@@ -116,7 +116,7 @@ def builds(
     """
     if unset_current and set_current is not None:
         raise ConfigurationError("choose either --set-current BUILD or --unset-current")
-    asyncio.run(list_builds(load_settings(data_dir=data_dir), set_current, unset=unset_current))
+    asyncio.run(list_builds(load_stack_settings(data_dir=data_dir), set_current, unset=unset_current))
 
 
 async def list_builds(settings: Settings, chosen: str | None, *, unset: bool = False) -> None:

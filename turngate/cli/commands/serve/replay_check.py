@@ -29,7 +29,7 @@ from turngate.cli.options import AsJson, DataDir
 from turngate.cli.temporal_link import find_address
 from turngate.domain.contract import AGENT_TURN, SCHEDULED_START, AgentTurnInput, ScheduledStartInput
 from turngate.domain.errors import InvalidInputError, NotFoundError, UnavailableError
-from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.runtime.temporal_client import connect
 from turngate.runtime.workflow_code import build_replayer
 from workflows.agent_turn import AgentTurn
@@ -333,7 +333,7 @@ def replay_check(
     Exit code: 0 this release can continue all of the runs · 1 it cannot continue some (each is listed), or Temporal is away.
     """
     replay_and_report(
-        load_settings(data_dir=data_dir),
+        load_stack_settings(data_dir=data_dir),
         HistoryChoice(run_ids=run_ids or [], files=files or [], every=status is WhichRuns.ALL, limit=limit),
         save=save,
         as_json=as_json,

@@ -35,7 +35,7 @@ from turngate.runtime import signed_heads, temporal_client
 from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.embedded_temporal import temporal_binary
 from turngate.runtime.locations import RunningStack, open_to_others
-from turngate.runtime.settings import Settings, load_settings
+from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.runtime.workspaces import Workspaces
 from turngate.store import agents, schema
 from turngate.store.database import Database
@@ -385,7 +385,7 @@ def doctor(
     Exit code: 0 when everything is in order, 1 when something is wrong.
     """
     try:
-        settings = load_settings(api_port=port, data_dir=data_dir)
+        settings = load_stack_settings(api_port=port, data_dir=data_dir)
     except ConfigurationError as error:
         _show(Finding("settings", str(error), good=False))
         raise typer.Exit(EXIT_WENT_WRONG) from None
