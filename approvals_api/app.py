@@ -26,6 +26,7 @@ from approvals_api.http.problems import RenderPage, install_problems, problem_re
 from approvals_api.http.rate_limits import RateLimits
 from approvals_api.pace import Pace
 from approvals_api.pages import STATIC_DIR
+from approvals_api.pages.policy import playground_routes
 from approvals_api.pages.routes import render_error
 from approvals_api.pages.routes import routers as page_routers
 from approvals_api.recovery.redelivery import keep_redelivering
@@ -37,6 +38,7 @@ from approvals_api.settings import ApiSettings, OidcSettings
 from turngate.domain.errors import UnavailableError
 from turngate.runtime.loop_watch import LoopWatch
 from turngate.store.database import Database
+from turngate.wire.playground import Playground
 
 if TYPE_CHECKING:
     from approvals_api.access.oidc import OidcProvider
@@ -50,10 +52,18 @@ SWEEP_RETRY_SECONDS: Final = 5.0
 health = api_router("health", prefix="")
 
 
-def create_app(*, database: Database, gateway: Gateway, settings: ApiSettings) -> FastAPI:
-    """Return the app. The caller opens and closes database and Temporal client; the app's lifespan runs the rest."""
+def create_app(
+    *, database: Database, gateway: Gateway, settings: ApiSettings, playground: Playground | None = None
+) -> FastAPI:
+    """Return the app. The caller opens and closes database and Temporal client; the app's lifespan runs the rest.
+
+    ``playground``: of ``turngate dev``; None: there is no such page.
+    """
     app = create_api_app(database=database, gateway=gateway, settings=settings, render_page=render_error)
     app.router.routes.extend(route for router in page_routers for route in router.routes)
+    if playground is not None:
+        app.state.playground = playground
+        app.router.routes.extend(playground_routes.router.routes)
     app.mount("/static", StaticFiles(directory=STATIC_DIR), name="static")
     return app
 

@@ -59,6 +59,7 @@ async def frame_of(conn: Connection, request: Request, principal: Principal) -> 
         last_seq=around.last_seq,
         compact=has_chosen(request, COMPACT),
         sound=has_chosen(request, SOUND),
+        playground=hasattr(request.app.state, "playground"),
     )
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from markupsafe import Markup
 
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
@@ -22,7 +24,7 @@ from approvals_api.pages.frames import OPENS_NEXT, frame_of, has_chosen, typed_o
 from approvals_api.pages.grant_form import LASTS, WINDOWS, grant_form
 from approvals_api.pages.list_place import FIRST_PAGE, PARAMETER, ListPlace, place_of
 from approvals_api.pages.result_text import what_changed
-from approvals_api.pages.templating import Frame, is_later, render
+from approvals_api.pages.templating import Frame, is_later, render, render_block
 from approvals_api.policy.offers import offer_of
 from approvals_api.principal import Principal
 from approvals_api.requests import decide as decide_request
@@ -52,6 +54,8 @@ from turngate.wire.requests import CommentView, RequestDetail, RevealedSecret
 
 router = APIRouter(include_in_schema=False)
 
+Drawn = TypeVar("Drawn")
+
 RECENT_MESSAGES: Final = 40
 """A conversation may be days long; the page shows its end, and all of it on demand."""
 
@@ -77,6 +81,8 @@ class Around:
 
 
 ALONE: Final = Around()
+TRIED: Final = Around(barred="Nothing can be decided here: the call was only tried.", may_decide=False)
+"""Around what a call in the playground would ask."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,6 +326,17 @@ def draw_request(
     way: Way = NO_WAY,
 ) -> HTMLResponse:
     """Return the request page. Pure but for the id of the next decision."""
+    return _draw(render, frame, detail, attempt, around, way)
+
+
+def draw_request_body(frame: Frame, detail: RequestDetail) -> Markup:
+    """Return what the request page has below its title, for a page that shows what people would see."""
+    return _draw(partial(render_block, block="request_body"), frame, detail, Attempt(), TRIED, NO_WAY)
+
+
+def _draw(
+    draw: Callable[..., Drawn], frame: Frame, detail: RequestDetail, attempt: Attempt, around: Around, way: Way
+) -> Drawn:
     runs = detail.status == "pending" and detail.kind != "question"
     # What was typed is in forms that only the whole call has.
     room = Room() if way.whole or attempt.typed else Room(ROOM)
@@ -334,7 +351,7 @@ def draw_request(
     drawn = decision_forms.forms_of(detail, attempt.typed)
     changed = what_changed(detail.earlier.precondition if detail.earlier else None, detail.precondition)
     edited = decision_forms.args_of_edit(detail, drawn, attempt.typed)
-    return render(
+    return draw(
         "request.html",
         frame=frame,
         status=attempt.status,

@@ -98,7 +98,7 @@ class Frame:
 
     ``operator`` None: no one is logged in, and the page has no navigation. ``grants``: the number of active ones.
     ``to_confirm``: how many changes of the rules wait for this person, an admin. ``compact``: the person chose dense pages.
-    ``sound``: they chose to hear new requests.
+    ``sound``: they chose to hear new requests. ``playground``: ``turngate dev`` serves this page.
     """
 
     operator: str | None = None
@@ -110,6 +110,7 @@ class Frame:
     last_seq: int = 0
     compact: bool = False
     sound: bool = False
+    playground: bool = False
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
@@ -117,6 +118,16 @@ def render(template: str, *, frame: Frame, status: int = 200, **context: Any) ->
     """Return a page. Every value of an agent or tool in ``context`` must pass the ``visible`` or ``line`` filter."""
     html = _environment().get_template(template).render(frame=frame, **context)
     return HTMLResponse(html, status_code=status)
+
+
+def render_block(template: str, block: str, **context: Any) -> Markup:
+    """Return one block of a page, with the context that the page has; its values are escaped as there."""
+    page = _environment().get_template(template)
+    blank = page.new_context(context)
+    # What the template imports and sets at its top is part of the context of its blocks.
+    for _piece in page.root_render_func(blank):
+        break
+    return Markup("".join(page.blocks[block](blank)))  # noqa: S704 - the block has escaped its values
 
 
 def ago(instant: str, now: datetime) -> Markup:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +15,19 @@ from support.hostile_texts import MARK
 from support.html_forms import PostedPage
 from support.planted_rows import OPERATOR, plant
 from support.planted_text import Filling
+from support.playground import refund
 from temporalio.client import Client
 
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.http.authentication import SESSION_COOKIE
+from approvals_api.requests.views import request_detail
 from approvals_api.settings import ApiSettings
+from turngate.domain.tools.tool import ToolManifest
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import sessions
 from turngate.store.database import Database
+from turngate.wire.playground import Trial, TrialOrder
 
 ADDRESS = "http://127.0.0.1"
 
@@ -32,7 +37,7 @@ class PageState:
     """A page and how to request it.
 
     ``action``: submit the page's form with this action and ``changes`` (control → text), and use the response. ``to``: send
-    ``changes`` to this address instead, with the page's form token.
+    ``changes`` to this address instead, with the page's form token. ``dev``: as `turngate dev` serves it.
     """
 
     path: str
@@ -41,6 +46,7 @@ class PageState:
     changes: Mapping[str, str] = field(default_factory=dict)
     logged_in: bool = True
     empty: bool = False
+    dev: bool = False
 
 
 IN_ADDRESS = f"{MARK}<b>\u202e\x1b[31m\r\n javascript:owned() \u0430"
@@ -50,6 +56,8 @@ RULE = {
     "rule-verdict": "allow",
     "rule-tools": "refund",
 }
+
+TRIED = {"agent": "support", "tool": "refund", "action": "json", "json": MARK, "task": MARK}
 
 STATES: dict[str, PageState] = {
     "inbox": PageState("/"),
@@ -165,11 +173,29 @@ STATES: dict[str, PageState] = {
     "bulk": PageState(
         "/", to="/requests/bulk", changes={f"pick-rq_{each}": "d1" for each in ("diff", "command", "raw")}
     ),
+    "playground": PageState("/playground?agent=support&tool=refund", dev=True),
+    "playground with a call": PageState("/playground", to="/playground", changes=TRIED, dev=True),
     "login": PageState("/login", logged_in=False),
     "login by link": PageState("/login?link=secret", logged_in=False),
     "not found": PageState(f"/requests/{quote(IN_ADDRESS)}"),
     "invalid": PageState(f"/?status={quote(IN_ADDRESS)}"),
 }
+
+
+class PlantedPlayground:
+    """An app in which every text is the same: its error, its tools, and what it says of a call."""
+
+    def __init__(self, database: Database, text: str) -> None:
+        self._database, self._text = database, text
+        manifest = refund.manifest.model_copy(update={"description": text})
+        self.error = text
+        self.tools: Mapping[str, Sequence[ToolManifest]] = {"support": [manifest], text: [manifest]}
+
+    async def try_call(self, _order: TrialOrder) -> Trial:
+        async with self._database.read() as conn:
+            request = await request_detail(conn, "rq_approval")
+        text, failure = self._text, json.dumps({"kind": "denied", "reason": self._text})
+        return Trial(answer="ask", rule=text, reason=text, risk="high", failure=failure, judged=True, request=request)
 
 
 @dataclass
@@ -179,10 +205,12 @@ class Pages:
     database: Database
     client: httpx.AsyncClient
     empty: httpx.AsyncClient
+    dev: httpx.AsyncClient
 
     async def html(self, state: PageState) -> str:
         """Return the page of a state, after submitting its form if it has one."""
         client = self.empty if state.empty else self.client
+        client = self.dev if state.dev else client
         headers = {} if state.logged_in else {"Cookie": ""}
         answer = await client.get(state.path, headers=headers)
         if state.action is not None:
@@ -206,8 +234,13 @@ async def pages_of(filling: Filling, template: Path, folder: Path) -> AsyncItera
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
     async with filled.write() as conn:
         await plant(conn, filling)
-    async with _client(filled, nowhere) as client, _client(empty, nowhere) as without:
-        yield Pages(filled, client, without)
+    playground = PlantedPlayground(filled, filling.text)
+    async with (
+        _client(filled, nowhere) as client,
+        _client(empty, nowhere) as without,
+        _client(filled, nowhere, playground) as dev,
+    ):
+        yield Pages(filled, client, without, dev)
     await filled.close()
     await empty.close()
 
@@ -218,10 +251,12 @@ def _copies(template: Path, folder: Path) -> list[Path]:
 
 
 @asynccontextmanager
-async def _client(database: Database, nowhere: Client) -> AsyncIterator[httpx.AsyncClient]:
+async def _client(
+    database: Database, nowhere: Client, playground: PlantedPlayground | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
     async with database.write() as conn:
         secret = await sessions.begin(conn, OPERATOR, role="admin")
-    app = create_app(database=database, gateway=Gateway(nowhere), settings=ApiSettings())
+    app = create_app(database=database, gateway=Gateway(nowhere), settings=ApiSettings(), playground=playground)
     headers = {
         "Accept": "text/html",
         "Origin": ADDRESS,

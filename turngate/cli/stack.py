@@ -72,9 +72,10 @@ async def whole_stack(
             worker = await running.enter_async_context(app.serving(temporal_address))
         else:
             worker = await running.enter_async_context(serving_worker(settings, app, client, database))
-        eager = isinstance(app, LoadedApp)  # a start goes straight to a worker of this process
+        playground = app if isinstance(app, Workshop) else None
+        eager = playground is None  # a start goes straight to a worker of this process
         api = await running.enter_async_context(
-            serving_api(settings, client, database, listener, channels, eager=eager)
+            serving_api(settings, client, database, listener, channels, eager=eager, playground=playground)
         )
         await running.enter_async_context(announced(settings, temporal_address))
         yield Stack(

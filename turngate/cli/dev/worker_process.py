@@ -18,8 +18,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
+
+from activities.engine.engine import Engine
 from turngate.cli import builders_app, stores, terminal
-from turngate.cli.builders_app import require_model_names
+from turngate.cli.builders_app import build_models, require_model_names
+from turngate.cli.dev.trials import try_call
+from turngate.cli.parts.confinement import workspaces_of
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
 from turngate.cli.posix_signals import stop_on_posix_signals
@@ -31,7 +36,10 @@ from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.telemetry import configure_logging
 from turngate.text.plain_text import plain
+from turngate.wire.playground import Trial, TrialOrder
+from worker import build_engine
 
+log = structlog.get_logger(__name__)
 SCRIPTED: Final = "scripted:"
 MOST_LINE_BYTES: Final = 8 * 1024 * 1024
 """Of one line through the socket."""
@@ -65,17 +73,32 @@ async def _serve(settings: Settings, app: LoadedApp, channel: socket.socket) -> 
             client = await connect_when_there(settings, terminal.note)
             task = await parts.enter_async_context(serving_worker(settings, app, client, database))
             agents = [f"{what} {plain(line)}" for what, line in builders_app.agent_lines(app)]
-            writer.write(_line({"agents": agents, "files": _own(_files_of(app, settings))}))
-            ended = asyncio.create_task(_until_end(reader, stop.requested))
+            tools = {
+                name: [tool.manifest.without_examples.model_dump(mode="json") for tool in agent.toolkit]
+                for name, agent in app.agents.items()
+            }
+            writer.write(_line({"agents": agents, "tools": tools, "files": _own(_files_of(app, settings))}))
+            models = build_models(settings, script_base=app.base)
+            parts.push_async_callback(models.aclose)
+            engine = build_engine(app, database, models, models.profiles, workspaces=workspaces_of(settings))
+            ended = asyncio.create_task(_answer_until_end(engine, reader, writer, stop.requested))
             stop.running()
             await until_stopped(stop.requested, [task])
             ended.cancel()
 
 
-async def _until_end(reader: asyncio.StreamReader, stop: asyncio.Event) -> None:
-    """Stop with the process that started this one, also when it was killed."""
-    while await reader.readline():
-        pass
+async def _answer_until_end(
+    engine: Engine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stop: asyncio.Event
+) -> None:
+    """Try the calls that come, and stop with the process that sends them, also when it was killed."""
+    while line := await reader.readline():
+        try:
+            trial = await try_call(engine, TrialOrder.model_validate_json(line))
+        except Exception as error:
+            log.exception("a call could not be tried")
+            trial = Trial(problem=f"it could not be tried: {type(error).__name__}: {error}")
+        writer.write(trial.model_dump_json().encode() + b"\n")
+        await writer.drain()
     stop.set()
 
 

@@ -12,22 +12,28 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from turngate.cli import terminal
 from turngate.cli.dev.worker_process import MOST_LINE_BYTES
 from turngate.cli.parts.worker import WORKER_STOP_SECONDS
+from turngate.domain.tools.tool import ToolManifest
 from turngate.runtime.settings import Settings, environment_names
 from turngate.text.plain_text import plain
+from turngate.wire.playground import Trial, TrialOrder
 
 LOOK_SECONDS: Final = 0.3
 """Between two looks at the files' times. Two looks that are alike end a change, as editors write more than once."""
 MOST_FILES: Final = 5_000
 STOP_SECONDS: Final = WORKER_STOP_SECONDS + 4
+TRIAL_SECONDS: Final = 60.0
+_TOOLS: Final = TypeAdapter(dict[str, list[ToolManifest]])
 WORKER: Final = "turngate.cli.dev.worker_process"
 
 Times = dict[str, tuple[int, int] | None]
@@ -75,7 +81,7 @@ class RunningWorker:
 class Workshop:
     """The worker of an app under development. ``error``: why the app as it is now can't be loaded; empty: it runs.
 
-    ``files``: what the app was loaded from, or what failed to load.
+    ``files``: what the app was loaded from, or what failed to load. ``tools``: agent → its tools, of the worker that runs.
     """
 
     target: str
@@ -84,6 +90,24 @@ class Workshop:
     worker: RunningWorker | None = None
     error: str = ""
     files: set[str] = field(default_factory=set)
+    tools: Mapping[str, Sequence[ToolManifest]] = field(default_factory=dict)
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def try_call(self, order: TrialOrder) -> Trial:
+        """Let the worker say what would happen to a call; see :mod:`turngate.cli.dev.trials`."""
+        async with self._one_at_a_time:
+            worker = self.worker
+            if worker is None:
+                return Trial(problem="the worker doesn't run: fix the app first")
+            try:
+                async with asyncio.timeout(TRIAL_SECONDS):
+                    worker.writer.write(order.model_dump_json().encode() + b"\n")
+                    line = await worker.reader.readline()
+                return Trial.model_validate_json(line)
+            except (TimeoutError, OSError, ValueError):
+                # What it may still answer must not be taken for the answer to the next question.
+                await worker.stop()
+                return Trial(problem="the worker gave no answer, and was stopped; its log says why")
 
     async def load(self) -> bool:
         """Load the app in a new process, which takes over if that works; else the former one runs on. Return whether it works."""
@@ -107,8 +131,10 @@ class Workshop:
             return False
         former, self.error = self.worker, ""
         self.worker, self.files = RunningWorker(process, reader, writer, message["agents"]), set(message["files"])
+        self.tools = _TOOLS.validate_python(message["tools"])
         if former is not None:
-            await former.stop()
+            async with self._one_at_a_time:
+                await former.stop()
         return True
 
     def _environment(self) -> dict[str, str]:

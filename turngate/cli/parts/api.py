@@ -19,6 +19,7 @@ from turngate.notifications.configuration import Channel
 from turngate.runtime.locations import RunningStack, linked_from_here
 from turngate.runtime.settings import Settings
 from turngate.store.database import Database
+from turngate.wire.playground import Playground
 
 
 @asynccontextmanager
@@ -30,10 +31,11 @@ async def serving_api(
     channels: tuple[Channel, ...] = (),
     *,
     eager: bool = False,
+    playground: Playground | None = None,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Serve API and pages on ``listener``, and notify ``channels``. Yields the task, which ends with the server.
 
-    ``eager``: as of :class:`approvals_api.gateway.client.Gateway`.
+    ``eager``: as of :class:`approvals_api.gateway.client.Gateway`. ``playground``: as of :func:`approvals_api.app.create_app`.
     The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.app``).
     """
     of_api = api_settings(settings, channels, workspaces_of(settings))
@@ -41,7 +43,7 @@ async def serving_api(
         of_api.push.key.ensure()
     gateway = Gateway(client, eager=eager)
     server = ApiServer(
-        create_app(database=database, gateway=gateway, settings=of_api),
+        create_app(database=database, gateway=gateway, settings=of_api, playground=playground),
         listener,
         access_log=settings.log_level == "debug",
     )
