@@ -96,9 +96,10 @@ class ModelCall:
                 failure = _with_time_left(step, attempt, error)
                 where = Where(run_id=step.run.id, step=step.number, attempt=attempt.number)
                 error_id = await report(self._engine, "model failed", error, where, model=spec)
+                was_shown = await self._keep_unfinished(step, attempt, error_id)
                 run = await self._router.fall_back(step, spec, failure, error_id)
                 if run is None:
-                    raise await self._failure(step, attempt, failure, error_id) from None
+                    raise await self._failure(step, attempt, failure, error_id, was_shown=was_shown) from None
                 step = step.of(run)
         taken = {call.tool_call_id for message in history.messages for call in message.calls}
         if not history.whole and answer.message.calls:
@@ -157,10 +158,25 @@ class ModelCall:
             offered.append(reader.manifest)
         return offered
 
+    async def _keep_unfinished(self, step: RunStep, attempt: Attempt, error_id: str) -> bool:
+        """Write down the text that a failed attempt had shown, for people only: it never enters the conversation.
+
+        True: watchers had seen something of the attempt.
+        """
+        text = self.live.taken_back(step.run.id, step.number)
+        if text and text.strip():
+            payload = {"step": step.number, "attempt": attempt.number, "text": text, "error_id": error_id}
+            async with self._engine.database.write() as conn:
+                await events.append(conn, step.run.id, [("model.broke_off", payload)])
+        return text is not None
+
     async def _failure(
-        self, step: RunStep, attempt: Attempt, error: ModelError | ConfigurationError, error_id: str
+        self, step: RunStep, attempt: Attempt, error: ModelError | ConfigurationError, error_id: str, *, was_shown: bool
     ) -> ApplicationError:
-        """Write for watchers that the model failed, and return what tells Temporal whether and when to retry."""
+        """Write for watchers that the model failed, and return what tells Temporal whether and when to retry.
+
+        ``was_shown``: watchers had seen some of its words.
+        """
         message = quoted(error.message, error_id)
         if isinstance(error, ConfigurationError):
             return ApplicationError(message, "configuration", type=contract.ERROR_CONFIGURATION, non_retryable=True)
@@ -175,9 +191,9 @@ class ModelCall:
             wait = error.retry_after_seconds
         payload: dict[str, object] = {"step": step.number, "attempt": attempt.number, "error_class": error.error_class}
         payload |= {"message": message, "retry_in_seconds": wait, "error_id": error_id}
+        if was_shown:
+            payload["shown"] = True
         async with self._engine.database.write() as conn:
-            if self.live.was_shown(step.run.id, step.number):
-                payload["shown"] = True
             await events.append(conn, step.run.id, [("model.retrying", payload)])
         return failed_request(ModelFailure(message=message, error_class=error.error_class, wait_seconds=wait))
 

@@ -29,6 +29,8 @@ log = structlog.get_logger(__name__)
 
 INTERVAL_SECONDS: Final = 0.03
 """Between two writes while deltas come; the first words are written at once."""
+MAX_UNFINISHED_CHARS: Final = 2_000
+"""Of the text of a failed attempt, for people who ask later what had been shown."""
 MAX_BATCH_CHARS: Final = 16 * 1024
 """Of one row. No one reads a model live that says more in between."""
 
@@ -40,7 +42,7 @@ class LiveDeltas:
         self._database = database
         self._on = on
         self._written: set[tuple[str, int]] = set()
-        self._taken_back: set[tuple[str, int]] = set()
+        self._taken_back: dict[tuple[str, int], str] = {}
 
     async def answer(self, model: LanguageModel, request: ModelRequest, run_id: str, step: int) -> ModelResponse:
         """Return the model's response to a request of this step. Raises what the model raises.
@@ -55,21 +57,23 @@ class LiveDeltas:
         except BaseException as error:
             if await writer.take_back(_reason(error)):
                 self._written.add((run_id, step))
-                self._taken_back.add((run_id, step))
+                if isinstance(error, Exception):  # else the step is given up, and no failure is reported
+                    self._taken_back[run_id, step] = writer.text
             raise
         if await writer.stop():
             self._written.add((run_id, step))
         return response
 
-    def was_shown(self, run_id: str, step: int) -> bool:
-        """Tell, once, whether something of the attempt that just failed had been shown."""
-        was_shown = (run_id, step) in self._taken_back
-        self._taken_back.discard((run_id, step))
-        return was_shown
+    def taken_back(self, run_id: str, step: int) -> str | None:
+        """Return, once, the text that was shown of the attempt that just failed; None: nothing of it had been shown.
+
+        It is clipped, and without secrets, as watchers saw it.
+        """
+        return self._taken_back.pop((run_id, step), None)
 
     async def forget(self, conn: Connection, run_id: str, step: int) -> None:
         """Delete the deltas that this worker wrote of a step whose response is stored in the same transaction."""
-        self._taken_back.discard((run_id, step))
+        self._taken_back.pop((run_id, step), None)
         if (run_id, step) in self._written:
             self._written.discard((run_id, step))
             await deltas.forget(conn, run_id, step)
@@ -84,6 +88,7 @@ class _Writer:
         self._step = step
         self._masks = masks
         self._waiting: list[Delta] = []
+        self._text = ""
         self._attempt: Attempt | None = None
         self._n = 0
         self._lost = 0
@@ -100,8 +105,16 @@ class _Writer:
         if visible is None:
             return
         self._waiting.append(visible)
+        if visible.kind == "text" and len(self._text) <= MAX_UNFINISHED_CHARS:
+            self._text += visible.text
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write_all(), name=f"deltas-{self._run_id}-{self._step}")
+
+    @property
+    def text(self) -> str:
+        """The beginning of the answer's text, as watchers may see it."""
+        clipped = self._text[:MAX_UNFINISHED_CHARS]
+        return clipped if clipped == self._text else f"{clipped}…"
 
     async def stop(self) -> bool:
         """Write nothing more: the whole response comes, so what waits is not needed. True: something was written."""

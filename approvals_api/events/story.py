@@ -37,6 +37,7 @@ _SENTENCES: Final = {
     "step.responded": "The model answered",
     "step.closed": "The step was closed",
     "model.retrying": "A request to the model failed: {error_class}",
+    "model.broke_off": "The model broke off in the middle of an answer",
     "context.compacted": "{model} wrote a summary of earlier messages",
     "context.trimmed": "Earlier messages were left out",
     "message.queued": "{by} sent the run a message",

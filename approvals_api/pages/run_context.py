@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +14,7 @@ from turngate.domain.tools.external import is_external
 from turngate.store.database import Connection
 from turngate.store.live import deltas
 from turngate.store.live.deltas import MAX_ROWS_PER_STEP
-from turngate.wire.runs import RunDetail
+from turngate.wire.runs import RunDetail, StepView
 
 MAX_SPOKEN_CHARS: Final = 50_000
 """Of one part, as in the script: people read the words as they stream, and the whole response follows when it is stored."""
@@ -53,6 +53,10 @@ class RunContext:
     def of(self, step: int) -> StepNotes:
         """Return a step's notes."""
         return self.notes.get(step, NOTHING)
+
+    def after(self, steps: Sequence[StepView]) -> StepNotes:
+        """Return the notes of the step after these, which has no response."""
+        return self.of(steps[-1].step + 1 if steps else 1)
 
     @property
     def state(self) -> str:

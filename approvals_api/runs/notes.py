@@ -36,6 +36,15 @@ class FailedAttempt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnfinishedAnswer:
+    """The beginning of what the model had written when its request failed. Nothing of it ran or was stored as a message."""
+
+    attempt: int
+    text: str
+    at: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Switch:
     """A person switched the run to another model from this step on."""
 
@@ -50,6 +59,7 @@ class StepNotes:
     """Notes on one step's model, each kind oldest first. ``not_summarised``: why, in words."""
 
     attempts: list[FailedAttempt] = field(default_factory=list)
+    unfinished: list[UnfinishedAnswer] = field(default_factory=list)
     switches: list[Switch] = field(default_factory=list)
     fallbacks: list[ModelFallback] = field(default_factory=list)
     not_summarised: list[str] = field(default_factory=list)
@@ -84,6 +94,9 @@ async def step_notes(conn: Connection, run_id: str) -> dict[int, StepNotes]:
             failure=ModelAttempt(at=each.created_at, **each.payload), was_shown=bool(each.payload.get("shown"))
         )
         notes[attempt.failure.step].attempts.append(attempt)
+    for each in await _newest(conn, run_id, "model.broke_off"):
+        answer = UnfinishedAnswer(attempt=each.payload["attempt"], text=each.payload["text"], at=each.created_at)
+        notes[each.payload["step"]].unfinished.append(answer)
     for each in await _newest(conn, run_id, "run.model_switched"):
         payload = each.payload
         if "by" in payload:  # a control call of the model shows in its step anyway

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from httpx_sse import ServerSentEvent
+from structlog.testing import capture_logs
 from support.api_server import Api, api_on, serving, token_for
 from support.engine import says, stack, until
 from support.sse_client import watching
@@ -198,13 +199,15 @@ STREAMED = """
 step 1
   │ Half a
   ! the words so far are void: it broke off
+  ! an unfinished answer, of which nothing ran: Half a
   ! the model failed (server_error, attempt 1); its words so far are void, again in 0.05 s: it broke off
   │ Hello⟨U+001B⟩[2K
   │ all the rest
 
 completed after 1 step
 """
-PLAIN = """  ! the model failed (server_error, attempt 1); its words so far are void, again in 0.05 s: it broke off
+PLAIN = """  ! an unfinished answer, of which nothing ran: Half a
+  ! the model failed (server_error, attempt 1); its words so far are void, again in 0.05 s: it broke off
 
 completed after 1 step
   │ Hello⟨U+001B⟩[2K
@@ -212,6 +215,14 @@ completed after 1 step
 """
 
 
+@pytest.fixture
+def quiet_worker() -> Iterator[None]:
+    """The worker runs in this process: its log would be printed between the command line's own lines."""
+    with capture_logs():
+        yield
+
+
+@pytest.mark.usefixtures("quiet_worker")
 @pytest.mark.parametrize("live", [True, False])
 async def test_the_command_line_prints_words_as_they_come(
     talk: Talk, capsys: pytest.CaptureFixture[str], *, live: bool

@@ -109,6 +109,8 @@ async def plant(conn: Connection, filling: Filling) -> None:
     await put(tables.delivery_attempts, delivery_id="dl_1")
     attempt = {"step": 1, "attempt": 1, "error_class": filling.in_json, "message": filling.in_json}
     await events.append(conn, "run_failed", [("model.retrying", {**attempt, "retry_in_seconds": None})])
+    broke_off = {"step": 2, "attempt": 1, "text": filling.in_json, "error_id": "err-1"}
+    await events.append(conn, "run_failed", [("model.broke_off", broke_off)])
     instead = {"step": 1, "from": filling.in_json, "to": filling.in_json}
     fell_back = {**instead, "error_class": filling.in_json, "message": filling.in_json}
     await events.append(conn, "run_failed", [("run.model_fell_back", fell_back)])
@@ -119,6 +121,7 @@ async def plant(conn: Connection, filling: Filling) -> None:
         ("run.model_switched", switched),
         ("context.compaction_skipped", skipped),
         ("model.retrying", {**attempt, "retry_in_seconds": 1}),
+        ("model.broke_off", broke_off),
         ("model.retrying", later),
     ]
     await events.append(conn, "run_retrying", about_model)

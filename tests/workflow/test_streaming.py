@@ -16,6 +16,7 @@ from support.engine import Stack, call, says, stack, until
 from support.fake_provider import chunk, serving_provider
 from temporalio.client import Client
 
+from activities.model.streaming import MAX_UNFINISHED_CHARS
 from turngate import Agent, tool
 from turngate.domain.conversation.messages import Delta, ModelResponse
 from turngate.domain.errors import ModelError
@@ -177,6 +178,44 @@ async def test_a_failed_attempt_takes_its_words_back(client: Client, sqlite: Dat
     at = story.index(retrying[0])
     assert story.index(spoken[1]) < at < story.index(spoken[2])
     assert await stored_deltas(sqlite, run) == []
+
+
+async def test_what_a_failed_attempt_had_shown_is_kept_for_people(client: Client, sqlite: Database) -> None:
+    """The event of the failure has it, clipped and masked; it is no message, and the model never sees it again."""
+    secret = "AKIAIOSFODNN7EXAMPLE"
+
+    def breaking(*texts: str, retryable: bool = True) -> Line:
+        async def breaks(on_delta: OnDelta) -> ModelResponse:
+            is_visible.clear()
+            for text in texts:
+                on_delta(word(text))
+            on_delta(Delta(kind="tool-call", part=1, tool_name="pay", text="{}"))
+            await asyncio.wait_for(is_visible.wait(), 60)
+            raise ModelError("it broke", error_class="bad_response", retryable=retryable, retry_after_seconds=0.05)
+
+        return breaks
+
+    is_visible = asyncio.Event()
+
+    def hear(item: StreamItem) -> None:
+        if isinstance(item, Deltas) and item.deltas:
+            is_visible.set()
+
+    model = Talker(breaking("Half ", f"a key {secret} and "), breaking("x" * 5_000, retryable=False))
+    async with stack(client, sqlite, model=model) as engine:
+        run = await engine.start()
+        story = await follow(engine, run, hear)
+        failed = await engine.ended(run)
+        history = await engine.history(run)
+    assert failed.status == "failed"
+    first, second = (item.payload for item in story if isinstance(item, Event) and item.type == "model.broke_off")
+    assert first["text"].startswith("Half a key ")
+    assert secret not in str([item.payload for item in story if isinstance(item, Event)])
+    assert second["text"] == "x" * MAX_UNFINISHED_CHARS + "…"
+    assert [(each["step"], each["attempt"]) for each in (first, second)] == [(1, 1), (1, 2)]
+    assert [message.role for message in history] == ["user"]
+    assert [message.role for message in model.requests[-1].messages] == ["system", "user"]
+    assert not [item for item in story if isinstance(item, Event) and item.type.startswith("execution.")]
 
 
 async def test_an_interrupt_cuts_the_stream_at_once(client: Client, sqlite: Database) -> None:

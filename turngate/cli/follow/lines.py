@@ -104,8 +104,8 @@ class RunLines:
                 terminal.line(
                     ("  ⇒ ", "magenta"), f"recovered by {plain_line(str(payload['by']), 80)}: step {payload['step']}"
                 )
-            case "model.retrying":
-                self._show_retry(payload)
+            case "model.retrying" | "model.broke_off":
+                self._show_model_failure(kind, payload)
             case "run.ended":
                 self._show_end()
             case _:
@@ -207,7 +207,11 @@ class RunLines:
             part = part_words(call.in_part, self._run_id, call.tool_call_id)
             terminal.line((RESULT_MARGIN, "dim"), (part, "yellow"))
 
-    def _show_retry(self, payload: dict[str, Any]) -> None:
+    def _show_model_failure(self, kind: str, payload: dict[str, Any]) -> None:
+        if kind == "model.broke_off":
+            text = plain_line(str(payload["text"]), 300)
+            terminal.line(("  ! ", "yellow"), "an unfinished answer, of which nothing ran: ", (text, "dim"))
+            return
         wait = payload.get("retry_in_seconds")
         when = "again soon" if wait is None else f"again in {wait:g} s"
         message = plain_line(str(payload["message"]), 300)

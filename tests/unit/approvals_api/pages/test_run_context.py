@@ -46,6 +46,14 @@ def test_waiting_for_a_model_is_shown_without_javascript(texts):
     assert re.search(r"shop switched the model from shop to shop , \d+ (s|min) ago \.", page)
 
 
+@pytest.mark.parametrize("name", ["run retrying", "run failed"])
+def test_an_unfinished_answer_stays_readable(texts, name):
+    """While the model is asked again, and after the run failed: what it had written, and that nothing ran from it."""
+    unfinished = "Nothing of it ran, and it is not part of the conversation. shop"
+    assert re.search(r"An unfinished answer, attempt 1, \d+ (s|min) ago ", texts[name])
+    assert texts[name].count(unfinished) == 1
+
+
 def test_a_run_that_began_with_a_summary_says_so(texts):
     """Of how many messages, by which model, and that it shares nothing else."""
     assert "It begins with a summary of 3 messages , written by shop , and shares nothing else" in texts["run failed"]
