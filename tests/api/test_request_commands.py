@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +19,9 @@ from typer.testing import CliRunner, Result
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
+from turngate.cli.commands.requests.requests import requests as list_command
 from turngate.cli.main import app as commands
+from turngate.domain.runs.inbox import InboxFilter
 from turngate.store.access import access, tokens
 from turngate.store.database import Database
 from turngate.store.requests import requests
@@ -160,3 +163,47 @@ async def test_show_prints_the_commands_that_decide_it(turngate: Turngate, sqlit
         answer = await turngate(*shlex.split(command)[1:])
         assert answer.exit_code == 0, answer.output
     assert (await turngate("show", "rq_0")).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "listed"),
+    [
+        (["--tool", "share"], {"rq_two"}),
+        (["--risk", "high"], {"rq_high"}),
+        (["--kind", "question"], {"rq_high"}),
+        (["--agent", "other"], {"rq_high"}),
+        (["--rule", "careful"], {"rq_high"}),
+        (["--run", "run_2"], set()),
+        (["--step", "3"], set()),
+        (["--claimed", "me"], {"rq_high"}),
+        (["--claimed", "nobody", "--tool", "share"], {"rq_two"}),
+        (["--parked"], {"rq_high"}),
+        (["--not-parked", "--search", "share"], {"rq_two"}),
+        (["--status", "rejected"], {"rq_no"}),
+        (["--status", "decided"], {"rq_no"}),
+        (["--all", "--rule", "refused"], {"rq_no"}),
+    ],
+    ids=" ".join,
+)
+async def test_requests_has_the_filters_of_the_inbox(
+    turngate: Turngate, sqlite: Database, options: list[str], listed: set[str]
+) -> None:
+    """Each condition of the inbox is an option, and several have to match together."""
+    later = "2999-01-01T00:00:00.000000+00:00"
+    about = {"agent": "other", "rule": "careful", "risk": "high", "manifest": MANIFEST}
+    held = {"claimed_by": "grace", "claimed_until": later, "parked_at": "2026-01-01T00:00:00.000000+00:00"}
+    ended = {"status": "rejected", "rule": "refused", "decided_at": "2026-01-01T00:00:00.000000+00:00"}
+    async with sqlite.write() as conn:
+        run = await runs.get(conn, "run_1")
+        assert run is not None
+        high = request_row(run, "rq_high", kind="question", **about, **held)
+        await requests.insert_all(conn, [high, request_row(run, "rq_no", manifest=MANIFEST, **ended)])
+    printed = await turngate("requests", *options)
+    assert {line.split("\t")[0] for line in printed.stdout.splitlines()} == listed
+    assert ("no request matches" in printed.stderr) == (not listed)
+
+
+def test_every_condition_of_the_inbox_is_an_option() -> None:
+    """A new condition of the filter is one of the command, too."""
+    names = {parameter.replace("every", "status") for parameter in inspect.signature(list_command).parameters}
+    assert set(InboxFilter.model_fields) - {"order"} <= names

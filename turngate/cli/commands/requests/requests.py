@@ -26,6 +26,7 @@ from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, Wan
 from turngate.domain.policy.limits import LimitKind, ValueLimit, parse_limit, parse_total
 from turngate.domain.requests import Verb
 from turngate.domain.runs.groups import Grouping, groups_of
+from turngate.domain.runs.inbox import MAX_STEP
 from turngate.domain.text.json_pointers import decode_arguments
 from turngate.policies.explain import in_words
 from turngate.text.folded_call import fold_call
@@ -74,6 +75,36 @@ class GroupChoice(StrEnum):
     ALIKE = "alike"
 
 
+class StatusChoice(StrEnum):
+    """Which requests to list (``turngate.domain.runs.inbox.InboxStatus``)."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    RESPONDED = "responded"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    SUPERSEDED = "superseded"
+    DECIDED = "decided"
+    ALL = "all"
+
+
+class KindChoice(StrEnum):
+    """What is asked (``turngate.domain.requests.RequestKind``)."""
+
+    APPROVAL = "approval"
+    QUESTION = "question"
+    OUTCOME = "outcome"
+
+
+class RiskChoice(StrEnum):
+    """How much can go wrong (``turngate.domain.policy.policy.Risk``)."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
 COLUMNS: Final = ("REQUEST", "STATUS", "RISK", "AGENT", "TOOL", "WHAT IT DOES", "DOUBTS")
 
 
@@ -86,25 +117,75 @@ def requests(
             show_default=False,
         ),
     ] = None,
+    status: Annotated[
+        StatusChoice | None,
+        typer.Option(
+            help="Only these. `decided`: all but the pending ones, however they ended.", show_default="pending"
+        ),
+    ] = None,
+    kind: Annotated[KindChoice | None, typer.Option(help="Only this kind.", show_default=False)] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only this agent's.", show_default=False)] = None,
+    tool: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only calls of this tool.", show_default=False)
+    ] = None,
+    risk: Annotated[RiskChoice | None, typer.Option(help="Only of this risk.", show_default=False)] = None,
+    rule: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only requests of this rule.", show_default=False)
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="Only this run's.", show_default=False)
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, max=MAX_STEP, help="Only of this step of its run.", show_default=False)
+    ] = None,
+    claimed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERSON",
+            help="Only those that this person has claimed: a name, `me`, or `nobody`.",
+            show_default=False,
+        ),
+    ] = None,
+    parked: Annotated[
+        bool | None,
+        typer.Option(
+            "--parked/--not-parked",
+            help="Only those whose time ran out and that still wait, or no such.",
+            show_default=False,
+        ),
+    ] = None,
     by_age: Annotated[bool, typer.Option("--by-age", help="The oldest first, not the most urgent.")] = False,
     group: Annotated[
         GroupChoice | None,
         typer.Option(help="Put them in groups: by run, by step, or calls that are alike.", show_default=False),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Include decided and ended requests.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Pending, decided and ended requests: `--status all`.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     url: Url = None,
 ) -> None:
     """List the requests that wait for a decision, the most urgent first.
 
-    A near deadline, a high risk and a long wait each move a request up. A sub-agent's request shows the agents above it.
+    A near deadline, a high risk and a long wait each move a request up. A sub-agent's request shows the agents above it. The
+    options are the inbox's filters; a request has to match all of them.
     """
+    conditions = {
+        "status": "all" if every and status is None else status,
+        "search": search,
+        "kind": kind,
+        "agent": agent,
+        "tool": tool,
+        "risk": risk,
+        "rule": rule,
+        "run_id": run_id,
+        "step": step,
+        "claimed": claimed,
+        "parked": parked,
+    }
+    where = cast("Where", {name: value for name, value in conditions.items() if value not in {None, ""}})
+    where["order"] = "age" if by_age else "urgency"
     link = find_api(data_dir, url)
     with link.client() as client:
-        where = Where(status="all" if every else "pending", order="age" if by_age else "urgency")
-        if search:
-            where["search"] = search
         page = client.list_requests(limit=MOST_ROWS if group is None else MOST_GROUPED, **where)
     if group is not None:
         _print_groups(page.items, group.value, as_json=as_json)
@@ -117,7 +198,7 @@ def requests(
     if page.next_cursor:
         terminal.note(f"the first {len(page.items)}; all of them: {link.url}/")
     elif not page.items:
-        terminal.note("no request contains these words" if search else "nothing waits for a decision")
+        terminal.note("no request matches" if len(where) > 1 else "nothing waits for a decision")
 
 
 def _print_groups(items: Sequence[RequestItem], by: Grouping, *, as_json: bool) -> None:
