@@ -128,10 +128,12 @@ async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> li
 
 def _item(request: ListedRequest, beside: Beside, tasks: list[TaskView], masks: Masks) -> RequestItem:
     is_masked = request.masked_input is not None
+    text = request.shown_input if is_masked else mask_json(request.input).text
     return RequestItem.model_validate(
         {
             **vars(request),
-            "input": request.shown_input if is_masked else mask_json(request.input).text,
+            "input": text,
+            "input_chars": len(text),
             "reason": masks.text(request.reason),
             "summary": masks.optional(request.summary),
             "step": beside.step,

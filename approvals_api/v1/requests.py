@@ -119,11 +119,13 @@ async def list_requests(
 ) -> Page[RequestItem]:
     """List requests: pending ones by urgency or age, ended ones by their end, newest first.
 
-    All conditions must match. A cursor belongs to the filter of its page.
+    All conditions must match. A cursor belongs to the filter of its page. Long arguments are clipped: `input_chars` and
+    `input_digest` tell, and the request itself has all of them. Decide nothing from a clipped text.
     """
     after = decode_cursor(cursor)
     async with services.database.read() as conn:
-        return await request_page(conn, wanted, limit=limit, after=after)
+        page = await request_page(conn, wanted, limit=limit, after=after)
+    return page.model_copy(update={"items": [each.clipped for each in page.items]})
 
 
 @router.get("/requests/count")

@@ -65,7 +65,8 @@ def list_requests(*, limit: int = 50, cursor: str | None = None, **where: Unpack
     """Return one page of requests: pending ones by urgency or age, ended ones by their end, newest first.
 
     ``where``: conditions, such as ``status="all"`` or ``agent="support"`` (:class:`Where`); ``status`` left out is
-    ``pending``. ``limit``: 1 to 200. ``cursor``: ``next_cursor`` of the page before, under the same conditions.
+    ``pending``. ``limit``: 1 to 200. ``cursor``: ``next_cursor`` of the page before, under the same conditions. Long
+    arguments are clipped, with ``input_digest`` set: :func:`get_request` returns them whole.
     """
     return get("/requests", model(Page[RequestItem]), limit=limit, cursor=cursor, **where)
 

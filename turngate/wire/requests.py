@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import hashlib
+from typing import Final, Literal, Self
 
 from pydantic import ConfigDict, Field
 
@@ -37,8 +38,15 @@ class LatestMessage(View):
     created_at: str
 
 
+INPUT_CHARS: Final = 2_000
+"""Of a request's arguments that a list has. The request itself has all of them."""
+
+
 class RequestItem(View):
     """A request in the inbox. ``input``: the exact text that would run. ``path``: the agents that lead to it, with ``/`` between.
+
+    In a list, ``input`` is at most the first 2,000 characters of ``input_chars``. If there are more, ``input_digest`` is the
+    SHA-256 of the whole text, and the request itself has it; None: ``input`` is whole.
 
     Secrets in ``input`` are marks, such as ``⟦secret 1⟧``. An edit that sends a mark back keeps the secret.
 
@@ -81,6 +89,8 @@ class RequestItem(View):
     summary: str | None = None
     tasks: list[TaskView] = Field(default_factory=list)
     doubts: Doubts = Doubts()
+    input_chars: int = 0
+    input_digest: str | None = None
 
     @property
     def agents(self) -> str:
@@ -91,6 +101,14 @@ class RequestItem(View):
     def alone(self) -> str | None:
         """Why it can't be approved together with others, in words for people; None: it can."""
         return why_alone(self.kind, self.risk, self.quorum)
+
+    @property
+    def clipped(self) -> Self:
+        """The request as a list has it. Equal arguments have equal digests, as far as people see them."""
+        if self.input_chars <= INPUT_CHARS:
+            return self
+        digest = hashlib.sha256(self.input.encode()).hexdigest()
+        return self.model_copy(update={"input": self.input[:INPUT_CHARS], "input_digest": digest})
 
 
 class ApprovalView(View):

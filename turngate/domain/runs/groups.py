@@ -49,7 +49,11 @@ class Groupable(Protocol):
 
     @property
     def input(self) -> str:
-        """The exact text of its arguments."""
+        """The exact text of its arguments, or the beginning of it."""
+
+    @property
+    def input_digest(self) -> str | None:
+        """The digest of the whole text, if ``input`` is its beginning; None: it is all of it."""
 
 
 Item = TypeVar("Item", bound=Groupable)
@@ -101,7 +105,7 @@ def _alike(items: Sequence[Item]) -> list[Group[Item]]:
     families: list[list[tuple[Item, Mapping[str, str]]]] = []
     of_tool: dict[tuple[str, str], list[list[tuple[Item, Mapping[str, str]]]]] = {}
     for item in items:
-        leaves = _leaves(item.input)
+        leaves = _leaves(item.input) if item.input_digest is None else {WHOLE: item.input_digest}
         own = of_tool.setdefault((item.kind, item.tool_name), [])
         family = next((each for each in own if _is_like(each[0][1], leaves)), None)
         if family is None:

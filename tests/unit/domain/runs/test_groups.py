@@ -23,6 +23,7 @@ class Waiting:
     run_id: str = "r1"
     step: int | None = 1
     kind: RequestKind = "approval"
+    input_digest: str | None = None
 
 
 def refunds(*arguments: dict[str, Any]) -> list[Waiting]:
