@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 
 from approvals_api.http.authentication import keep_wanted_page
 from approvals_api.http.security_headers import SECURITY_HEADERS
+from approvals_api.validation.errors import member_of
 from turngate.domain.errors import InvalidInputError, TooManyRequestsError, TurngateError
 from turngate.domain.text.hidden_text import escape_hidden
 from turngate.domain.text.json_pointers import pointer_of
@@ -115,7 +116,10 @@ class _ErrorAnswers:
         issues = error.errors()
         malformed = any(issue["type"] == "json_invalid" for issue in issues)
         problems = [_field_problem(issue, malformed=malformed) for issue in issues]
-        detail = "; ".join(f"{problem['pointer'] or 'request'}: {problem['message']}" for problem in problems)
+        detail = "; ".join(
+            f"{member_of(problem['pointer'])}: {problem['message']}" if problem["pointer"] else problem["message"]
+            for problem in problems
+        )
         status = HTTPStatus.BAD_REQUEST if malformed else HTTPStatus.UNPROCESSABLE_ENTITY
         code = "malformed_json" if malformed else InvalidInputError.code
         return self._answer(request, status, code, detail, {"errors": problems})
@@ -196,10 +200,25 @@ def _allowed_methods(request: Request) -> list[str]:
 def _field_problem(issue: Mapping[str, Any], *, malformed: bool) -> dict[str, str]:
     """Return ``{pointer, message}``; the pointer leads into the body, and parameters are named in the message."""
     where: Sequence[Any] = issue["loc"]
-    message = str(issue["msg"])
+    message = _plain_message(issue)
     if malformed:
         reason = issue.get("ctx", {}).get("error", message)
         return {"pointer": "", "message": f"not JSON at character {where[-1]}: {reason}"}
     if where[0] == "body":
         return {"pointer": pointer_of(where[1:]), "message": message}
     return {"pointer": "", "message": f"{where[0]} parameter {'.'.join(map(str, where[1:]))}: {message}"}
+
+
+def _plain_message(issue: Mapping[str, Any]) -> str:
+    """Return what is wrong in plain words; pydantic's own for what is rare."""
+    match issue["type"]:
+        case "string_too_long":
+            return f"it has {len(issue['input']):,} characters, and at most {issue['ctx']['max_length']:,} are allowed"
+        case "string_too_short" if not issue["input"]:
+            return "it is empty"
+        case "missing":
+            return "it is missing"
+        case "extra_forbidden":
+            return "no such member; check its spelling"
+        case _:
+            return str(issue["msg"])

@@ -56,7 +56,7 @@ def check_content(request: Request, order: DecisionOrder) -> None:
 
 def _check_resolution(request: Request, order: DecisionOrder) -> None:
     if order.outcome is None:
-        raise invalid("/outcome", "one of: happened, did_not_happen, tell_model")
+        raise invalid("/outcome", "it is missing: say happened, did_not_happen or tell_model")
     if order.outcome == "happened":
         if order.args is not None:
             _check_value(order.args, request.tool.success, must_be_object=False)
@@ -66,7 +66,8 @@ def _check_resolution(request: Request, order: DecisionOrder) -> None:
 
 def _check_value(args: str | None, schema: dict[str, Any], *, must_be_object: bool) -> None:
     if args is None:
-        raise invalid("/args", "args is required: a JSON value", code="invalid_edit")
+        what = "the call's whole arguments as a JSON object" if must_be_object else "the answer as JSON"
+        raise invalid("/args", f"it is missing: send {what}", code="invalid_edit")
     value = parse_exact(args, pointer="/args", code="invalid_edit")
     if must_be_object and not isinstance(value, dict):
         raise invalid("/args", "arguments are a JSON object", code="invalid_edit")

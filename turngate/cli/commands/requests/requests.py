@@ -354,6 +354,7 @@ def decide(
     link = find_api(data_dir, url)
     with link.client() as client:
         request = client.get_request(request_id)
+        _check_content(request, verb, content, message, outcome)
         if not as_json:
             runs = verb in {VerbChoice.APPROVE, VerbChoice.EDIT} or outcome is OutcomeChoice.DID_NOT_HAPPEN
             _print_request(request, whole=whole, runs=runs)
@@ -397,6 +398,26 @@ def decide(
         if answer.starts_at is not None:
             terminal.line("  ", start_words(request.id, answer.starts_at))
     _print_answered(answer, order, link.url if answer_waiting else None, as_json=as_json)
+
+
+def _check_content(
+    request: RequestDetail, verb: VerbChoice, args: str | None, message: str, outcome: OutcomeChoice | None
+) -> None:
+    """Raise ConfigurationError, which names the option, if the decision lacks what it has to say."""
+    from_file = "or --args @FILE, or --args - for stdin"
+    if verb is VerbChoice.EDIT and request.kind == "approval" and args is None:
+        raise ConfigurationError(f"edit needs the new arguments: add --args '{{…}}', {from_file}")
+    if verb is not VerbChoice.RESPOND:
+        return
+    match request.kind:
+        case "question" if args is None:
+            example = answer_json(request, "…")
+            example = "JSON" if example == "…" else shlex.quote(example)
+            raise ConfigurationError(f"respond needs the answer: add --args {example}, {from_file}")
+        case "outcome" if outcome is None:
+            raise ConfigurationError(f"respond needs what happened: add --outcome {', or '.join(OutcomeChoice)}")
+        case "approval" if not message.strip():
+            raise ConfigurationError('respond needs what the agent reads instead of a result: add --message "…"')
 
 
 def _check_waiting(grant: ScopeChoice | None, *, wanted: bool) -> None:

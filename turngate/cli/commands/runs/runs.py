@@ -193,8 +193,10 @@ def task_text(task: str | None) -> str:
 
     Raises ConfigurationError without a task, and InvalidInputError when stdin is empty or no UTF-8.
     """
-    if task not in {None, "-"}:
-        return str(task)
+    if task is not None and task != "-":
+        if not task.strip():
+            raise InvalidInputError("the task is empty: write what the agent should do")
+        return task
     if task is None and sys.stdin.isatty():
         raise ConfigurationError(
             'there is no task: write `turngate run "…"`, or send the task on stdin: `git diff | turngate run`'
