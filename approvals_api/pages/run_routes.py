@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -31,13 +32,18 @@ from approvals_api.runs.control import interrupt, pause, resume
 from approvals_api.runs.explain import errors_of_run, explained_end
 from approvals_api.runs.family import Member, family_of
 from approvals_api.runs.results import StoredResult, whole_result
+from approvals_api.runs.stalled import stuck_page
 from approvals_api.runs.switch_model import offered_models, switch_model
 from approvals_api.runs.timeline import RecordedRun, recorded_run, timeline_of
 from approvals_api.services import Services
+from approvals_api.validation.text import STORABLE
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError, NotFoundError, TurngateError
-from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
+from turngate.domain.requests import UnattendedAsks, WhileRunning
+from turngate.domain.runs.failure_classes import FailureClass
+from turngate.domain.runs.run_filter import RunFilter
 from turngate.store.live import progress
+from turngate.text.run_words import WAITS_FOR, by_cause
 from turngate.wire.explanation import ErrorView
 from turngate.wire.orders import MessageOrder, StartOrder
 from turngate.wire.problems import status_of
@@ -49,8 +55,11 @@ router = APIRouter(include_in_schema=False)
 Word = TypeVar("Word", bound=str)
 
 PAGE_SIZE: Final = 50
-Tab = Literal["all", "running", "completed", "failed", "interrupted"]
-TABS: Final[tuple[Tab, ...]] = ("all", "running", "completed", "failed", "interrupted")
+Tab = Literal["all", "running", "stalled", "completed", "failed", "interrupted"]
+TABS: Final[tuple[Tab, ...]] = ("all", "running", "stalled", "completed", "failed", "interrupted")
+STALLED_AFTER: Final = timedelta(minutes=1)
+"""How long a person, a tool or a model may take before a run counts as stalled."""
+Condition = Annotated[str, Query(max_length=255, pattern=STORABLE)]
 WHILE_RUNNING: Final[tuple[WhileRunning, ...]] = ("queue", "inject", "supersede")
 UNATTENDED: Final[tuple[UnattendedAsks, ...]] = ("deny", "park", "rules")
 MAX_CURSOR_CHARS: Final = 500
@@ -66,16 +75,54 @@ async def run_list(
     services: ServicesDep,
     principal: RunReaderDep,
     status: Tab = "all",
+    search: Condition = "",
+    agent: Condition = "",
+    cause: FailureClass | Literal[""] = "",
     cursor: Annotated[str | None, Query(max_length=MAX_CURSOR_CHARS)] = None,
 ) -> HTMLResponse:
-    """Show runs, newest first."""
+    """Show runs, newest first, under the filter in the URL; or the live ones that are stalled, by what they wait for."""
     before = decode_cursor(cursor)
-    wanted: RunStatus | None = None if status == "all" else status
+    if status == "stalled":
+        return await _show_stalled(request, services, principal, before, cursor)
+    wanted = RunFilter(
+        status=None if status == "all" else status, search=search or None, agent=agent or None, cause=cause or None
+    )
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
-        page = await run_views.run_page(conn, limit=PAGE_SIZE, before=before, status=wanted)
+        page = await run_views.run_page(conn, wanted, limit=PAGE_SIZE, before=before)
+        agents = await run_views.agent_list(conn)
     return render(
-        "runs.html", frame=frame, every=TABS, tab=status, page=page, cursor=cursor, state=_list_state(page.items)
+        "runs.html",
+        frame=frame,
+        every=TABS,
+        tab=status,
+        filter=wanted,
+        conditions=wanted.model_copy(update={"status": None}).query,
+        causes=get_args(FailureClass),
+        agents=agents,
+        page=page,
+        cursor=cursor,
+        state=_list_state(page.items),
+    )
+
+
+async def _show_stalled(
+    request: Request, services: Services, principal: Principal, before: tuple[str, str] | None, cursor: str | None
+) -> HTMLResponse:
+    page = await stuck_page(services, limit=PAGE_SIZE, before=before, still_for=STALLED_AFTER)
+    async with services.database.read() as conn:
+        frame = await frame_of(conn, request, principal)
+    state = _list_state([each.run for each in page.items])
+    return render(
+        "stalled.html",
+        frame=frame,
+        every=TABS,
+        tab="stalled",
+        groups=by_cause(page.items),
+        words=WAITS_FOR,
+        page=page,
+        cursor=cursor,
+        state=state,
     )
 
 

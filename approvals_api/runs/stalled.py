@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
@@ -14,7 +15,7 @@ from approvals_api.runs.masks import Masks
 from approvals_api.runs.step_views import call_view
 from approvals_api.services import Services
 from turngate.domain import contract
-from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.runs.run_filter import LIVE_RUNS
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.external import is_external, source_of
 from turngate.store.clock import as_text, from_text, now
@@ -24,7 +25,7 @@ from turngate.store.requests.requests import ListedRequest
 from turngate.store.runs import calls, executions, runs
 from turngate.store.runs.runs import Run
 from turngate.wire.calls import CallView
-from turngate.wire.explanation import StuckRun, WaitReason
+from turngate.wire.explanation import StuckRun, WaitKind, WaitReason
 from turngate.wire.runs import RunSummary
 from turngate.wire.view import Page
 
@@ -190,7 +191,6 @@ def _text(instant: datetime | None) -> str | None:
 
 LOOKED_AT_ONCE: Final = 8
 """How many workflows are looked at in parallel."""
-PENDING_SHOWN: Final = 128
 
 
 async def stuck_page(
@@ -199,30 +199,32 @@ async def stuck_page(
     limit: int,
     before: tuple[str, str] | None,
     still_for: timedelta,
+    cause: WaitKind | None = None,
     started_by: str | None = None,
 ) -> Page[StuckRun]:
     """Check one page of live runs, newest first, and return the stalled ones; often fewer than ``limit``.
 
-    ``still_for``: how long a person, a tool or a model may take before it counts. ``started_by`` None: everyone's.
+    ``still_for``: how long a person, a tool or a model may take before it counts. ``cause``: only those that wait for this.
+    ``started_by`` None: everyone's.
     """
     async with services.database.read() as conn:
-        rows = await runs.page(conn, limit=limit + 1, before=before, status="running", started_by=started_by)
+        rows = await runs.page(conn, LIVE_RUNS, limit=limit + 1, before=before, started_by=started_by)
         listed, more = one_page(rows, limit)
-        known = [(run, *await _of(conn, run)) for run in listed]
+        known = await _waiting(conn, listed)
     places = asyncio.Semaphore(LOOKED_AT_ONCE)
 
-    async def reason(run: Run, open_calls: list[CallView], pending: dict[str, ListedRequest]) -> WaitReason | None:
+    async def reason(waiting: _Waiting) -> WaitReason | None:
         async with places:
-            look = await services.gateway.look(run.id)
+            look = await services.gateway.look(waiting.run.id)
         at = now()
-        waits_for = find_stall(run_views.run_summary(run), open_calls, pending, look, now=at)
+        waits_for = find_stall(waiting.run, waiting.calls, waiting.pending, look, now=at)
         return next((each for each in waits_for[:1] if is_stalled(each, at, still_for)), None)
 
-    reasons = await asyncio.gather(*(reason(*each) for each in known))
+    reasons = await asyncio.gather(*map(reason, known))
     items = [
-        StuckRun(run=run_views.run_summary(run), waits_for=why)
-        for run, why in zip(listed, reasons, strict=True)
-        if why is not None
+        StuckRun(run=waiting.run, waits_for=why)
+        for waiting, why in zip(known, reasons, strict=True)
+        if why is not None and cause in {None, why.kind}
     ]
     if any(each.waits_for.kind == "workflow_gone" for each in items):
         items = await _still_live(services, items)
@@ -245,20 +247,37 @@ def is_stalled(waits_for: WaitReason, at: datetime, still_for: timedelta) -> boo
             assert_never(waits_for.kind)
 
 
-async def _of(conn: Connection, run: Run) -> tuple[list[CallView], dict[str, ListedRequest]]:
-    """Return the open calls of the run's newest step (all of them, if none is), and the pending request of each that has one."""
-    masks = await Masks.of(conn, [run.id])
-    of_step = [masks.call(each) for each in await calls.of_step(conn, run.id, run.step)]
-    open_calls = [call for call in of_step if call.result is None]
-    if not open_calls:
-        return [call_view(call, (), None) for call in of_step], {}
-    pending = await requests.page(conn, InboxFilter(run_id=run.id), limit=PENDING_SHOWN)
-    views = [call_view(call, (), await executions.get(conn, run.id, call.tool_call_id)) for call in open_calls]
-    return views, {each.tool_call_id: each for each in pending}
+@dataclass(frozen=True, kw_only=True)
+class _Waiting:
+    """A live run with the open calls of its newest step (all of them, if none is open), and the request of each that has one."""
+
+    run: RunSummary
+    calls: list[CallView]
+    pending: dict[str, ListedRequest]
+
+
+async def _waiting(conn: Connection, listed: Sequence[Run]) -> list[_Waiting]:
+    """Return what these runs wait for, in as many statements for all of them as for one."""
+    if not listed:
+        return []
+    of_step = await calls.of_steps(conn, {run.id: run.step for run in listed})
+    open_calls = {run_id: [each for each in newest if each.result is None] for run_id, newest in of_step.items()}
+    ids = [(call.run_id, call.tool_call_id) for each in open_calls.values() for call in each]
+    started = await executions.of_calls(conn, ids) if ids else {}
+    asking = await requests.pending_of(conn, {run_id for run_id, _call in ids}) if ids else []
+    masks = await Masks.of_each(conn, [run.id for run in listed])
+    waiting = []
+    for run in listed:
+        mask, looked_at = masks[run.id], open_calls[run.id] or of_step[run.id]
+        views = [call_view(mask.call(each), (), started.get((run.id, each.tool_call_id))) for each in looked_at]
+        pending = {each.tool_call_id: each for each in asking if each.run_id == run.id}
+        summary = mask.view(run_views.run_summary(run), *run_views.RUN_TEXTS)
+        waiting.append(_Waiting(run=summary, calls=views, pending=pending))
+    return waiting
 
 
 async def _still_live(services: Services, items: list[StuckRun]) -> list[StuckRun]:
     """Leave out the runs that have ended between the two reads: their workflows are rightly gone."""
     async with services.database.read() as conn:
-        now_there = [await runs.get(conn, each.run.id) for each in items]
-    return [each for each, run in zip(items, now_there, strict=True) if run is not None and run.status == "running"]
+        live = await runs.live_among(conn, [each.run.id for each in items])
+    return [each for each in items if each.run.id in live]

@@ -12,6 +12,7 @@ from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
+from turngate.domain.runs.run_filter import LIVE_RUNS
 from turngate.domain.runs.turn_state import TurnState
 from turngate.domain.tools.external import is_external
 from turngate.store import agents
@@ -92,7 +93,7 @@ async def start_recorded(services: Services) -> int:
     before = None
     while True:
         async with services.database.read() as conn:
-            page = await runs.page(conn, limit=SWEEP_PAGE, before=before, status="running")
+            page = await runs.page(conn, LIVE_RUNS, limit=SWEEP_PAGE, before=before)
             published = {agent.name: agent for agent in await agents.every(conn)}
             sources = {run.agent for run in page if is_external(run.agent)}
             published |= {name: await _agent_of_source(conn, name) for name in sources if published}

@@ -11,7 +11,7 @@ from approvals_api.runs.masks import Masks
 from approvals_api.runs.overrides import overrides_view
 from approvals_api.runs.step_views import step_views
 from turngate.domain.errors import NotFoundError
-from turngate.domain.requests import RunStatus
+from turngate.domain.runs.run_filter import EVERY_RUN, RunFilter
 from turngate.store import agents
 from turngate.store.database import Connection
 from turngate.store.events.events import Event
@@ -48,17 +48,24 @@ async def agent_list(conn: Connection) -> list[AgentView]:
 
 async def run_page(
     conn: Connection,
+    wanted: RunFilter = EVERY_RUN,
     *,
     limit: int,
     before: tuple[str, str] | None = None,
-    status: RunStatus | None = None,
     started_by: str | None = None,
 ) -> Page[RunSummary]:
-    """Return one page of runs, newest first. ``started_by`` None: everyone's."""
-    rows = await runs.page(conn, limit=limit + 1, before=before, status=status, started_by=started_by)
+    """Return one page of runs, newest first; of a search often fewer than ``limit``. ``started_by`` None: everyone's."""
+    rows = await runs.page(conn, wanted, limit=limit + 1, before=before, started_by=started_by)
     listed, more = one_page(rows, limit)
     masks = await Masks.of(conn, [run.id for run in listed])
-    return Page(items=[masks.view(run_summary(run), *RUN_TEXTS) for run in listed], next_cursor=more)
+    items = [masks.view(run_summary(run), *RUN_TEXTS) for run in listed]
+    # What people may not see, they may not find: a search that finds a secret confirms a guess of it.
+    return Page(items=[each for each in items if wanted.has_words_in(*_texts(each))], next_cursor=more)
+
+
+def _texts(run: RunSummary) -> tuple[str, ...]:
+    names = (run.id, run.agent, run.path, run.error_class, run.started_by, run.conversation_id)
+    return *names, run.task, run.reason
 
 
 async def run_detail(conn: Connection, run_id: str) -> RunDetail:

@@ -26,13 +26,20 @@ from approvals_api.v1.new_runs import STARTED, started
 from approvals_api.v1.parameters import ConversationId, Cursor, IdempotencyKey, Limit, RunId, ToolCallId
 from approvals_api.validation.text import STORABLE
 from turngate.domain.requests import RunStatus
+from turngate.domain.runs.failure_classes import FailureClass
+from turngate.domain.runs.run_filter import RunFilter
+from turngate.store.runs import runs
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
-from turngate.wire.explanation import ErrorView, Explanation, StuckRun
+from turngate.wire.explanation import ErrorView, Explanation, StuckRun, WaitKind
 from turngate.wire.runs import MessageView, RunDetail, RunSummary
 from turngate.wire.view import Page
 
 router = api_router("runs")
+
+
+def _condition(description: str) -> object:
+    return Query(description=description, min_length=1, max_length=255, pattern=STORABLE)
 
 
 conversations = api_router("conversations")
@@ -64,11 +71,23 @@ async def list_runs(
     cursor: Cursor = None,
     limit: Limit = 50,
     status: Annotated[RunStatus | None, Query(description="Only runs of this status.")] = None,
+    search: Annotated[
+        str | None,
+        _condition(
+            "Only runs in which each of these words occurs: in the task, the agents, an id, who started it, or why it ended. "
+            f"Looks through the newest {runs.MOST_SEARCHED:,} runs; a page may be empty and not the last."
+        ),
+    ] = None,
+    agent: Annotated[str | None, _condition("Only this agent's.")] = None,
+    cause: Annotated[
+        FailureClass | None, Query(description="Only runs that failed like this, as their explanation says.")
+    ] = None,
 ) -> Page[RunSummary]:
     """List runs, newest first. A machine's token that starts runs sees its own, unless it holds `runs:all`."""
     before, starter = decode_cursor(cursor), starter_filter(principal)
+    wanted = RunFilter(status=status, search=search, agent=agent, cause=cause)
     async with services.database.read() as conn:
-        return await run_views.run_page(conn, limit=limit, before=before, status=status, started_by=starter)
+        return await run_views.run_page(conn, wanted, limit=limit, before=before, started_by=starter)
 
 
 @router.get("/runs/{run_id}")
@@ -249,6 +268,9 @@ async def list_stuck_runs(
     cursor: Cursor = None,
     limit: Limit = 50,
     still_for_seconds: StillFor = 60,
+    cause: Annotated[
+        WaitKind | None, Query(description="Only runs that wait for this; `person`: those that need a decision.")
+    ] = None,
 ) -> Page[StuckRun]:
     """List the stalled live runs, newest first, each with its reason.
 
@@ -256,7 +278,9 @@ async def list_stuck_runs(
     """
     before = decode_cursor(cursor)
     still_for, starter = timedelta(seconds=still_for_seconds), starter_filter(principal)
-    return await stalled.stuck_page(services, limit=limit, before=before, still_for=still_for, started_by=starter)
+    return await stalled.stuck_page(
+        services, limit=limit, before=before, still_for=still_for, cause=cause, started_by=starter
+    )
 
 
 # Whole results, of which the model may have been shown a part.

@@ -37,6 +37,9 @@ PATHS = (
     "/api/v1/requests?limit=200&status=all",
     "/api/v1/requests?limit=200&search=pay",
     "/api/v1/runs?limit=200",
+    "/api/v1/runs?limit=200&search=go&agent=agent",
+    "/api/v1/stuck-runs?limit=200&still_for_seconds=0",
+    "/runs?search=go&agent=agent",
 )
 """What pages, the terminal's screens and the commands list. Each of these reads one page of the API."""
 

@@ -83,9 +83,11 @@ MANIFEST = '{"name":"pay","description":"","kind":"local","parameters":{"type":"
 
 
 @contextlib.asynccontextmanager
-async def desk_on(database: Database, settings: ApiSettings | None = None) -> AsyncIterator[Desk]:
+async def desk_on(
+    database: Database, settings: ApiSettings | None = None, *, gateway: Gateway | None = None
+) -> AsyncIterator[Desk]:
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
-    app = create_app(database=database, gateway=Gateway(nowhere), settings=settings or ApiSettings())
+    app = create_app(database=database, gateway=gateway or Gateway(nowhere), settings=settings or ApiSettings())
     desk = Desk(database, httpx.ASGITransport(app=app), app.state.services)
     try:
         yield desk

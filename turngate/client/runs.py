@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
 import httpx
 
 from turngate.client.calls import Call, change, get, key_or_new, model, post, segment, without_none
 from turngate.client.calls import model as read_as
 from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
+from turngate.domain.runs.failure_classes import FailureClass
 from turngate.wire.agents import AgentView, ModelChoice
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
-from turngate.wire.explanation import ErrorView, Explanation, StuckRun
+from turngate.wire.explanation import ErrorView, Explanation, StuckRun, WaitKind
 from turngate.wire.orders import DryRunOrder, ForkOrder, MessageOrder, OverridesOrder, StartOrder
 from turngate.wire.plans import ForkPlan
 from turngate.wire.runs import MessageView, RunDetail, RunSummary
@@ -55,9 +58,25 @@ def start_run(
     return post("/runs", _run, order.members(), key=key_or_new(idempotency_key))
 
 
-def list_runs(*, status: RunStatus | None = None, limit: int = 50, cursor: str | None = None) -> Call[Page[RunSummary]]:
-    """Return one page of runs, newest first. ``limit``: 1 to 200. ``cursor``: ``next_cursor`` of the page before."""
-    return get("/runs", model(Page[RunSummary]), status=status, limit=limit, cursor=cursor)
+class RunsWhere(TypedDict, total=False):
+    """Which runs (``turngate.domain.runs.run_filter.RunFilter``), all conditions together; what is left out does not matter.
+
+    ``search``: words that all occur in the run. ``cause``: how it failed, as its explanation says.
+    """
+
+    status: RunStatus | None
+    search: str | None
+    agent: str | None
+    cause: FailureClass | None
+
+
+def list_runs(*, limit: int = 50, cursor: str | None = None, **where: Unpack[RunsWhere]) -> Call[Page[RunSummary]]:
+    """Return one page of runs, newest first.
+
+    ``where``: conditions, such as ``status="failed"`` (:class:`RunsWhere`). ``limit``: 1 to 200. ``cursor``: ``next_cursor``
+    of the page before, under the same conditions. A page of a search may be empty and not the last.
+    """
+    return get("/runs", model(Page[RunSummary]), limit=limit, cursor=cursor, **where)
 
 
 def get_run(run_id: str) -> Call[RunDetail]:
@@ -88,13 +107,16 @@ def compare_runs(run_id: str, other_id: str) -> Call[Comparison]:
     return get(f"/runs/{segment(run_id)}/comparison/{segment(other_id)}", model(Comparison))
 
 
-def list_stuck_runs(*, still_for_seconds: int = 60, limit: int = 50, cursor: str | None = None) -> Call[Page[StuckRun]]:
+def list_stuck_runs(
+    *, still_for_seconds: int = 60, cause: WaitKind | None = None, limit: int = 50, cursor: str | None = None
+) -> Call[Page[StuckRun]]:
     """Return the stalled live runs, newest first, each with its reason.
 
-    ``still_for_seconds``: how long a person, a tool or a model may take before it counts. A page looks at ``limit`` live
-    runs, 1 to 200: it may be empty and not the last.
+    ``still_for_seconds``: how long a person, a tool or a model may take before it counts. ``cause``: only those that wait for
+    this. A page looks at ``limit`` live runs, 1 to 200: it may be empty and not the last.
     """
-    return get("/stuck-runs", model(Page[StuckRun]), still_for_seconds=still_for_seconds, limit=limit, cursor=cursor)
+    read = model(Page[StuckRun])
+    return get("/stuck-runs", read, still_for_seconds=still_for_seconds, cause=cause, limit=limit, cursor=cursor)
 
 
 def send_message(

@@ -17,6 +17,7 @@ from turngate.domain.tools.control_calls import WaitUntil
 from turngate.text.plain_text import plain, plain_line
 from turngate.wire.calls import CallView, ResultInPart
 from turngate.wire.decisions import DecisionView
+from turngate.wire.explanation import StuckRun, WaitKind
 from turngate.wire.precedents import DifferenceView, PrecedentCase, PrecedentView
 from turngate.wire.requests import Consequences, LatestMessage, RequestDetail, RequestItem, RevealedSecret, TaskView
 
@@ -28,6 +29,27 @@ _NAMES: Final = {"untrusted": "UNTRUSTED", "contradicts": "CONTRADICTS", "nowher
 
 Payload = Mapping[str, Any]
 """An event's payload."""
+
+
+WAITS_FOR: Final[Mapping[WaitKind, str]] = {
+    "workflow_gone": "workflow gone",
+    "no_worker": "no worker",
+    "temporal_away": "Temporal away",
+    "model_retrying": "model retrying",
+    "paused": "paused",
+    "model": "model",
+    "tool": "tool",
+    "timer": "timer",
+    "sub_agent": "sub-agent",
+    "person": "person",
+}
+"""What a stalled run waits for, in few words: first what needs an engineer, last what needs a person's decision."""
+
+
+def by_cause(stalled: Sequence[StuckRun]) -> list[tuple[WaitKind, list[StuckRun]]]:
+    """Return stalled runs by what they wait for, in the order of :data:`WAITS_FOR`: people's waits come last."""
+    groups = [(kind, [each for each in stalled if each.waits_for.kind == kind]) for kind in WAITS_FOR]
+    return [(kind, members) for kind, members in groups if members]
 
 
 def lead_lines(tasks: Sequence[TaskView], latest: LatestMessage | None) -> list[tuple[str, str]]:

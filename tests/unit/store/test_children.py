@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 from support.stored_requests import live_run
 
+from turngate.domain.runs.run_filter import RunFilter
 from turngate.domain.tools.results import Ok
 from turngate.store.clock import now
 from turngate.store.database import Connection, Database
@@ -78,7 +79,11 @@ async def test_a_child_names_its_call_and_the_agents_above_it(database: Database
     assert (grandchild.parent_run_id, grandchild.parent_tool_call_id) == ("child", "c7")
     assert grandchild.path == "agent/helper/helper"
     async with database.read() as conn:
-        assert {each.id for each in await runs.page(conn, limit=9, status="running")} == {run.id, "child", "grandchild"}
+        assert {each.id for each in await runs.page(conn, RunFilter(status="running"), limit=9)} == {
+            run.id,
+            "child",
+            "grandchild",
+        }
 
 
 async def test_a_child_is_recorded_once(database: Database, run: runs.Run) -> None:

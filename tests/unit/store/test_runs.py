@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
+from turngate.domain.runs.run_filter import RunFilter
 from turngate.store.database import Database
 from turngate.store.runs import messages, runs
 from turngate.store.runs import new_run as opening
@@ -77,7 +78,7 @@ async def test_pages_are_newest_first_and_skip_nothing_with_equal_times(database
         while page := await runs.page(conn, limit=2, before=before):
             seen.extend(run.id for run in page)
             before = (page[-1].created_at, page[-1].id)
-        failed = await runs.page(conn, limit=9, status="failed")
+        failed = await runs.page(conn, RunFilter(status="failed"), limit=9)
     assert seen == sorted((run.id for run in new), reverse=True)
     assert [run.id for run in failed] == [new[0].id]
 

@@ -209,6 +209,11 @@ def meaning_of(error_class: str) -> Meaning:
     return MEANINGS.get(error_class, BUG)
 
 
+def classes_of(failure: FailureClass) -> frozenset[str]:
+    """Return the stored classes with this meaning; a bug has further ones, which no one foresaw."""
+    return frozenset(name for name, meaning in MEANINGS.items() if meaning.failure == failure)
+
+
 def broke_off_at(
     meaning: Meaning, *, step: int, has_response: bool, planned: bool, all_settled_before: bool
 ) -> int | None:

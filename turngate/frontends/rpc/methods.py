@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from turngate.client import TurngateClient
 from turngate.client.requests import Where
+from turngate.client.runs import RunsWhere
 from turngate.frontends.rpc import parameters as take
 from turngate.wire.agents import AgentView, ModelChoice
 from turngate.wire.decisions import DecisionResult
@@ -63,7 +64,13 @@ async def _get_run(client: TurngateClient, params: take.OneRun) -> RunDetail:
 
 
 async def _list_runs(client: TurngateClient, params: take.ListRuns) -> Page[RunSummary]:
-    return await client.list_runs(status=params.status, limit=params.limit, cursor=params.cursor)
+    where: RunsWhere = {
+        "status": params.status,
+        "search": params.search,
+        "agent": params.agent,
+        "cause": params.cause,
+    }
+    return await client.list_runs(limit=params.limit, cursor=params.cursor, **where)
 
 
 async def _list_requests(client: TurngateClient, params: take.ListRequests) -> Page[RequestItem]:

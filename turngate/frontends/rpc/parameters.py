@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.policy.policy import Risk
 from turngate.domain.requests import RequestKind, Resolution, RunStatus, UnattendedAsks, Verb, WhileRunning
+from turngate.domain.runs.failure_classes import FailureClass
 from turngate.domain.runs.inbox import InboxStatus
 from turngate.wire.orders import DecisionOrder
 
@@ -55,9 +56,12 @@ class StopRun(OneRun):
 
 
 class ListRuns(Params):
-    """Which runs; the newest first. ``status`` left out: all."""
+    """Which runs; the newest first. ``status`` left out: all. ``cause``: how they failed."""
 
     status: RunStatus | None = None
+    search: str | None = Field(default=None, min_length=1, max_length=255)
+    agent: str | None = Field(default=None, min_length=1, max_length=255)
+    cause: FailureClass | None = None
     limit: int = Field(default=50, ge=1, le=200)
     cursor: str | None = None
 

@@ -491,6 +491,12 @@ async def get_listed(conn: Connection, request_ids: Collection[str]) -> dict[str
     return {row["id"]: ListedRequest(**row) for row in rows.mappings()}
 
 
+async def pending_of(conn: Connection, run_ids: Collection[str]) -> list[ListedRequest]:
+    """Return the pending requests of these runs."""
+    rows = await conn.execute(select(*_LISTED).where(_PENDING, requests.c.run_id.in_(run_ids)))
+    return [ListedRequest(**row) for row in rows.mappings()]
+
+
 async def get_all(conn: Connection, request_ids: Collection[str]) -> dict[str, Request]:
     """Return those of these requests that exist, by id, with all that they say."""
     rows = await conn.execute(select(requests).where(requests.c.id.in_(request_ids)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -153,6 +153,15 @@ async def of_step(conn: Connection, run_id: str, step: int) -> list[Call]:
     """Return the calls of one step in the model's order."""
     rows = (await conn.execute(_OF_STEP, {"run": run_id, "at_step": step})).mappings()
     return [Call(**row) for row in rows]
+
+
+async def of_steps(conn: Connection, wanted: Mapping[str, int]) -> dict[str, list[Call]]:
+    """Return the calls of one step of each of these runs (run → step), by run, in the model's order."""
+    of_step = tuple_(calls.c.run_id, calls.c.step).in_(list(wanted.items()))
+    by_run: dict[str, list[Call]] = {run_id: [] for run_id in wanted}
+    for row in (await conn.execute(select(calls).where(of_step).order_by(calls.c.position))).mappings():
+        by_run[row["run_id"]].append(Call(**row))
+    return by_run
 
 
 async def any_open(conn: Connection, run_id: str, step: int) -> bool:

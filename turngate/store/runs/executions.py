@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import bindparam, exists, func, select, update
+from sqlalchemy import bindparam, exists, func, select, tuple_, update
 
 from turngate.domain.requests import ExecutionState, RequestStatus
 from turngate.store.clock import as_text, now
@@ -153,6 +154,13 @@ async def get(conn: Connection, run_id: str, tool_call_id: str) -> Execution | N
     """Return the call's execution, or None when its handler was never let through."""
     row = (await conn.execute(_OF_CALL, {"run": run_id, "call": tool_call_id})).mappings().one_or_none()
     return Execution(**row) if row else None
+
+
+async def of_calls(conn: Connection, wanted: Collection[tuple[str, str]]) -> dict[tuple[str, str], Execution]:
+    """Return the executions of these calls (run and id); none for a call whose handler was never let through."""
+    key = tuple_(executions.c.run_id, executions.c.tool_call_id)
+    rows = (await conn.execute(select(executions).where(key.in_(wanted)))).mappings()
+    return {(row["run_id"], row["tool_call_id"]): Execution(**row) for row in rows}
 
 
 async def with_call(conn: Connection, run_id: str, tool_call_id: str) -> tuple[Call, Execution | None] | None:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, func, literal, select, tuple_, update
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Select,
+    bindparam,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.domain.runs.budgets import EXTENSIONS, Extension
+from turngate.domain.runs.failure_classes import MEANINGS, classes_of
 from turngate.domain.runs.outcomes import RunOutcome, outcome_of
+from turngate.domain.runs.run_filter import EVERY_RUN, RunFilter
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events.events import Change
@@ -43,6 +57,10 @@ MOVE_CONVERSATION: Final = (
     .values(head_message_id=bindparam("head"))
 )
 _MOVE_HEADS = Together(MOVE_HEAD, MOVE_CONVERSATION)
+# Written out, not bound: only so do the planners see that an index of these runs alone will do.
+_STOPPED = literal_column("runs.status IN ('failed', 'interrupted')", Boolean())
+MOST_SEARCHED: Final = 10_000
+"""How many runs one search reads: the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,21 +312,54 @@ async def starters_in(conn: Connection, conversation_id: str) -> frozenset[str]:
 
 async def page(
     conn: Connection,
+    wanted: RunFilter = EVERY_RUN,
     *,
     limit: int,
     before: tuple[str, str] | None = None,
-    status: RunStatus | None = None,
     started_by: str | None = None,
 ) -> list[Run]:
-    """Return runs, newest first. ``before``: (created_at, id) of the last one seen. ``started_by`` None: everyone's."""
-    query = select(runs).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit)
+    """Return runs, newest first. ``before``: (created_at, id) of the last one seen. ``started_by`` None: everyone's.
+
+    A search finds what the columns say, secrets too: compare its words with what people may see. It looks through the first
+    :data:`MOST_SEARCHED` runs.
+    """
+    newest = runs.c.created_at.desc(), runs.c.id.desc()
+    conditions = [*_conditions(wanted), *([] if started_by is None else [runs.c.started_by == started_by])]
+    query = select(runs).where(*conditions).order_by(*newest).limit(limit)
+    if wanted.words:
+        first = select(runs.c.id).where(*conditions).order_by(*newest).limit(MOST_SEARCHED)
+        query = select(runs).where(runs.c.id.in_(first), *map(_has, wanted.words)).order_by(*newest).limit(limit)
     if before is not None:
         query = query.where(tuple_(runs.c.created_at, runs.c.id) < tuple_(*before))
-    if status is not None:
-        query = query.where(runs.c.status == status)
-    if started_by is not None:
-        query = query.where(runs.c.started_by == started_by)
     return [Run(**row) for row in (await conn.execute(query)).mappings()]
+
+
+def _conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = []
+    if wanted.cause is not None or wanted.status in {"failed", "interrupted"}:
+        conditions.append(_STOPPED)
+    if wanted.status is not None:
+        conditions.append(runs.c.status == wanted.status)
+    if wanted.agent is not None:
+        conditions.append(runs.c.agent == wanted.agent)
+    if wanted.cause is not None:
+        conditions.append(runs.c.status == "failed")
+    if wanted.cause == "bug":  # also what no one foresaw
+        conditions.append(runs.c.error_class.not_in(sorted(MEANINGS.keys() - classes_of("bug"))))
+    elif wanted.cause is not None:
+        conditions.append(runs.c.error_class.in_(sorted(classes_of(wanted.cause))))
+    return conditions
+
+
+def _has(word: str) -> ColumnElement[bool]:
+    names = ("id", "agent", "path", "task", "reason", "error_class", "started_by", "conversation_id")
+    return or_(*(runs.c[name].icontains(word, autoescape=True) for name in names))
+
+
+async def live_among(conn: Connection, run_ids: Collection[str]) -> set[str]:
+    """Return which of these runs have not ended."""
+    query = select(runs.c.id).where(runs.c.id.in_(run_ids), runs.c.status == "running")
+    return set((await conn.execute(query)).scalars())
 
 
 async def advance(conn: Connection, run_id: str, *, step: int, used: Used = NOTHING) -> bool:

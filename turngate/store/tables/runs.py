@@ -126,6 +126,15 @@ runs = Table(
         postgresql_where=text("status = 'running'"),
     ),
     Index("ix_runs_created_at_id", "created_at", "id"),
+    Index("ix_runs_agent", "agent", "created_at", "id"),
+    # Those that failed or were interrupted: few of many, and what one looks for.
+    Index(
+        "ix_runs_stopped",
+        "created_at",
+        "id",
+        sqlite_where=text("status IN ('failed', 'interrupted')"),
+        postgresql_where=text("status IN ('failed', 'interrupted')"),
+    ),
     Index("ix_runs_parent_run_id", "parent_run_id"),
     Index(
         "ix_runs_forked_from_run_id",

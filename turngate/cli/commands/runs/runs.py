@@ -6,7 +6,7 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, cast, get_args
 
 import typer
 
@@ -16,9 +16,12 @@ from turngate.cli.follow.lines import STATUS_STYLE
 from turngate.cli.follow.run import Follower, Output
 from turngate.cli.options import AsJson, DataDir, RunId, UnattendedChoice, Url
 from turngate.cli.terminal import second
+from turngate.client.runs import RunsWhere
 from turngate.domain.errors import ConfigurationError, InvalidInputError
-from turngate.domain.requests import RunStatus
+from turngate.domain.runs.failure_classes import FailureClass
 from turngate.text.plain_text import Piece, plain_line
+from turngate.text.run_words import WAITS_FOR, by_cause
+from turngate.wire.explanation import StuckRun, WaitKind
 from turngate.wire.runs import RunSummary
 
 MOST_ROWS: Final = 50
@@ -134,8 +137,27 @@ def runs(
     status: Annotated[
         StatusChoice | None, typer.Option(help="List only runs of this status.", show_default=False)
     ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORDS",
+            help="List only runs that contain all these words: in the task, an agent, an id, a person, or why they ended.",
+            show_default=False,
+        ),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="List only this agent's runs.", show_default=False)
+    ] = None,
+    cause: Annotated[
+        str | None,
+        typer.Option(
+            help="List only runs that failed like this, as `turngate explain` says; with --stuck, that wait for this.",
+            show_default=False,
+            metavar="CAUSE",
+        ),
+    ] = None,
     stuck: Annotated[
-        bool, typer.Option("--stuck", help="List only live runs that are stalled, each with its reason.")
+        bool, typer.Option("--stuck", help="List only live runs that are stalled, by what they wait for.")
     ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -145,14 +167,28 @@ def runs(
 
     A sub-agent's run shows the agents above it, and the run whose call it answers. Its requests are in the same inbox:
     `turngate requests`.
+
+    --stuck lists runs that wait for a person last: they need a decision, not an engineer.
     """
+    wanted = RunsWhere(
+        status=None if status is None else status.value, search=search or None, agent=agent or None, cause=None
+    )
+    if stuck and any(wanted.values()):
+        raise ConfigurationError("--stuck lists live runs: of the other options it takes only --cause")
+    waits, failures = get_args(WaitKind), get_args(FailureClass)
+    if cause is not None and cause not in (waits if stuck else failures):
+        known = ", ".join(waits if stuck else failures)
+        raise ConfigurationError(
+            f"--cause {cause}: {'with --stuck' if stuck else 'without --stuck'} it is one of {known}"
+        )
     link = find_api(data_dir, url)
     if stuck:
-        show_stuck(link, as_json=as_json)
+        show_stuck(link, None if cause is None else cast("WaitKind", cause), as_json=as_json)
         return
-    wanted: RunStatus | None = None if status is None else status.value
+    if cause is not None:
+        wanted["cause"] = cast("FailureClass", cause)
     with link.client() as client:
-        page = client.list_runs(status=wanted, limit=MOST_ROWS)
+        page = client.list_runs(limit=MOST_ROWS, **wanted)
     if as_json:
         terminal.raw(json.dumps([run.model_dump(mode="json") for run in page.items]))
         return
@@ -161,7 +197,7 @@ def runs(
         terminal.note(f"the newest {MOST_ROWS}; all of them: {link.url}/runs")
     elif not page.items:
         terminal.note(
-            'there is no run yet. Start one: turngate run "what to do"' if wanted is None else f"no run is {wanted}"
+            "no run matches" if any(wanted.values()) else 'there is no run yet. Start one: turngate run "what to do"'
         )
 
 
@@ -210,25 +246,35 @@ def task_text(task: str | None) -> str:
     return text
 
 
-def show_stuck(link: ApiLink, *, as_json: bool) -> None:
-    """Print every live run that is stalled, newest first, however many there are."""
+def show_stuck(link: ApiLink, cause: WaitKind | None = None, *, as_json: bool) -> None:
+    """Print every live run that is stalled, by what it waits for; those that wait for a person apart, after the others."""
     with link.client() as client:
-        stalled = list(client.iter_stuck_runs())
+        stalled = list(client.iter_stuck_runs(cause=cause))
     if as_json:
         terminal.raw(json.dumps([each.model_dump(mode="json") for each in stalled]))
         return
-    rows = [
-        (
-            each.run.id,
-            (each.waits_for.kind.replace("_", " "), "yellow"),
-            each.run.agents,
-            second(each.waits_for.since or ""),
-            plain_line(each.waits_for.says, 200),
-        )
-        for each in stalled
-    ]
-    terminal.table(("RUN", "WAITS FOR", "AGENT", "SINCE", "WHY"), rows)
-    if stalled:
+    groups = by_cause(stalled)
+    columns = ("RUN", "WAITS FOR", "AGENT", "SINCE", "WHY")
+    of_people = [each for kind, members in groups for each in members if kind == "person"]
+    others = [each for kind, members in groups for each in members if kind != "person"]
+    if others or not of_people:
+        terminal.table(columns, [_stalled_row(each) for each in others])
+    for kind, members in groups:
+        terminal.note(f"{len(members):,} {'waits' if len(members) == 1 else 'wait'} for: {WAITS_FOR[kind]}")
+    if of_people:
+        terminal.table(columns, [_stalled_row(each) for each in of_people])
+        terminal.note(f"decide what waits for a person: turngate requests{link.options}")
+    if others:
         terminal.note(f"what to do about a run: turngate explain{link.options} RUN")
-    else:
+    if not stalled:
         terminal.note("no run is stalled")
+
+
+def _stalled_row(stalled: StuckRun) -> tuple[Piece, ...]:
+    return (
+        stalled.run.id,
+        (WAITS_FOR[stalled.waits_for.kind], "yellow"),
+        stalled.run.agents,
+        second(stalled.waits_for.since or ""),
+        plain_line(stalled.waits_for.says, 200),
+    )
