@@ -7,6 +7,7 @@ from functools import partial
 
 import httpx
 import pytest
+from sqlalchemy import update
 from support.api_server import pay, session_for
 from support.html_forms import PostedPage
 from support.sql_census import SqlCensus
@@ -21,6 +22,7 @@ from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.requests import claims, comments, requests
 from turngate.store.runs import runs
+from turngate.store.tables import runs as runs_table
 
 ORIGINS = Origins(items=(Origin(at="/cents", doubt="nowhere"),)).model_dump_json(exclude_defaults=True)
 PATHS = (
@@ -87,6 +89,8 @@ async def plant(database: Database, numbers: range) -> None:
             await events.append(conn, run.id, [("run.started", {})])
             await claims.claim(conn, f"rq_{number}", by="ann", seconds=600, take_over=False)
             await comments.add(conn, run_id=run.id, request_id=f"rq_{number}", author="ann", text="Looks right.")
+        # Long enough ago that a run without a workflow counts as stalled.
+        await conn.execute(update(runs_table).values(created_at="2026-01-01T00:00:00.000000+00:00"))
 
 
 async def statements(database: Database, row: str, ask: Callable[[], Awaitable[httpx.Response]]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from pydantic_core import PydanticSerializationError
-from sqlalchemy import Select, bindparam, func, insert, select, update
+from sqlalchemy import Select, bindparam, func, insert, select, tuple_, update
 
 from turngate.domain.digest import call_digest
 from turngate.domain.runs.budgets import AFTER_THE_STEP

@@ -7,19 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import (
-    Boolean,
-    ColumnElement,
-    Select,
-    bindparam,
-    func,
-    literal,
-    literal_column,
-    or_,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import ColumnElement, Select, bindparam, func, literal, literal_column, or_, select, tuple_, update
 
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.domain.runs.budgets import EXTENSIONS, Extension
@@ -58,7 +46,7 @@ MOVE_CONVERSATION: Final = (
 )
 _MOVE_HEADS = Together(MOVE_HEAD, MOVE_CONVERSATION)
 # Written out, not bound: only so do the planners see that an index of these runs alone will do.
-_STOPPED = literal_column("runs.status IN ('failed', 'interrupted')", Boolean())
+_STOPPED = runs.c.status.in_([literal_column("'failed'"), literal_column("'interrupted'")])
 MOST_SEARCHED: Final = 10_000
 """How many runs one search reads: the newest."""
 
@@ -323,15 +311,21 @@ async def page(
     A search finds what the columns say, secrets too: compare its words with what people may see. It looks through the first
     :data:`MOST_SEARCHED` runs.
     """
+    query = page_query(wanted, limit=limit, before=before, started_by=started_by)
+    return [Run(**row) for row in (await conn.execute(query)).mappings()]
+
+
+def page_query(
+    wanted: RunFilter, *, limit: int, before: tuple[str, str] | None = None, started_by: str | None = None
+) -> Select[Any]:
+    """Return the query of :func:`page`."""
     newest = runs.c.created_at.desc(), runs.c.id.desc()
     conditions = [*_conditions(wanted), *([] if started_by is None else [runs.c.started_by == started_by])]
     query = select(runs).where(*conditions).order_by(*newest).limit(limit)
     if wanted.words:
         first = select(runs.c.id).where(*conditions).order_by(*newest).limit(MOST_SEARCHED)
         query = select(runs).where(runs.c.id.in_(first), *map(_has, wanted.words)).order_by(*newest).limit(limit)
-    if before is not None:
-        query = query.where(tuple_(runs.c.created_at, runs.c.id) < tuple_(*before))
-    return [Run(**row) for row in (await conn.execute(query)).mappings()]
+    return query if before is None else query.where(tuple_(runs.c.created_at, runs.c.id) < tuple_(*before))
 
 
 def _conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
