@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ FILLED: Final = {"options": OPTIONS, "here": OPTIONS, "outcome": "happened"}
 ENDS: Final = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "2>", "<", "(", ")"})
 OTHER: Final = frozenset({"import", "could", "ended", "revision", "package", "--build-id"})
 """Words that follow the name where it is no command: the module, the confined process's launcher, a deployment's name."""
+EXPRESSION: Final = re.compile(r"\{\{[^{}\n]*\}\}")
+"""What a template fills in, on one line."""
 PLACEHOLDERS: Final = {
     **dict.fromkeys(("N", "STEP", "VERSION", "NUMBER", "PORT"), "1"),
     "SCOPE": "requests:read",
@@ -58,7 +61,7 @@ def in_texts() -> Iterator[Printed]:
     files = {file for folder in FOLDERS for pattern in TEXTS for file in (ROOT / folder).rglob(pattern)}
     for file in sorted({*files, *ROOT.glob("*.md")}):
         if ADR not in file.parents and "node_modules" not in file.parts:
-            yield from _commands(file.read_text(encoding="utf-8"), file, 1)
+            yield from _commands(EXPRESSION.sub("1", file.read_text(encoding="utf-8")), file, 1)
 
 
 def _strings(tree: ast.AST) -> Iterator[tuple[int, str]]:
