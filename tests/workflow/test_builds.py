@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import typer
 from support.changed_turn import ChangedTurn
-from support.engine import Script, Stack, call, says, stack, until
+from support.engine import Script, Stack, call, person, says, stack, until
 from support.tools import Bench
 from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowHistory
@@ -213,11 +213,11 @@ async def test_a_build_without_workers_is_named_as_what_its_runs_wait_for(
         new = await engine.start()
         with monkeypatch.context() as patch:
             patch.setattr(task_queues, "POLL_LASTS", timedelta())  # the server remembers workers that are gone
-            explained = await explain.explain(engine.services, old.id)
+            explained = await explain.explain(engine.services, person("ada"), old.id)
             assert explained.cause == f"No worker of build 1 polls the task queue '{engine.task_queue}'."
             assert [(each.build, each.pinned) for each in explained.waits_for[:1]] == [("1", True)]
             assert [each.command for each in explained.actions[:1]] == ["turngate worker APP --build-id 1"]
-            explained = await explain.explain(engine.services, new.id)
+            explained = await explain.explain(engine.services, person("ada"), new.id)
             assert [(each.build, each.pinned) for each in explained.waits_for] == [("1", False)]
             assert "`turngate builds --unset-current`" in explained.actions[0].text
         await builds.make_current(client, those.name, None)
