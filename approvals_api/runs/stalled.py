@@ -213,7 +213,7 @@ async def stuck_page(
         known = await _waiting(conn, listed)
     places = asyncio.Semaphore(LOOKED_AT_ONCE)
 
-    async def reason(waiting: _Waiting) -> WaitReason | None:
+    async def reason(waiting: _LiveRun) -> WaitReason | None:
         async with places:
             look = await services.gateway.look(waiting.run.id)
         at = now()
@@ -248,7 +248,7 @@ def is_stalled(waits_for: WaitReason, at: datetime, still_for: timedelta) -> boo
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Waiting:
+class _LiveRun:
     """A live run with the open calls of its newest step (all of them, if none is open), and the request of each that has one."""
 
     run: RunSummary
@@ -256,7 +256,7 @@ class _Waiting:
     pending: dict[str, ListedRequest]
 
 
-async def _waiting(conn: Connection, listed: Sequence[Run]) -> list[_Waiting]:
+async def _waiting(conn: Connection, listed: Sequence[Run]) -> list[_LiveRun]:
     """Return what these runs wait for, in as many statements for all of them as for one."""
     if not listed:
         return []
@@ -272,7 +272,7 @@ async def _waiting(conn: Connection, listed: Sequence[Run]) -> list[_Waiting]:
         views = [call_view(mask.call(each), (), started.get((run.id, each.tool_call_id))) for each in looked_at]
         pending = {each.tool_call_id: each for each in asking if each.run_id == run.id}
         summary = mask.view(run_views.run_summary(run), *run_views.RUN_TEXTS)
-        waiting.append(_Waiting(run=summary, calls=views, pending=pending))
+        waiting.append(_LiveRun(run=summary, calls=views, pending=pending))
     return waiting
 
 

@@ -21,7 +21,7 @@ from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate.cli.commands.requests.requests import requests as list_command
 from turngate.cli.main import app as commands
-from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.runs.inbox import UNCLAIMED, InboxFilter
 from turngate.store.access import access, tokens
 from turngate.store.database import Database
 from turngate.store.requests import requests
@@ -176,7 +176,7 @@ async def test_show_prints_the_commands_that_decide_it(turngate: Turngate, sqlit
         (["--run", "run_2"], set()),
         (["--step", "3"], set()),
         (["--claimed", "me"], {"rq_high"}),
-        (["--claimed", "nobody", "--tool", "share"], {"rq_two"}),
+        (["--claimed", UNCLAIMED, "--tool", "share"], {"rq_two"}),
         (["--parked"], {"rq_high"}),
         (["--not-parked", "--search", "share"], {"rq_two"}),
         (["--status", "rejected"], {"rq_no"}),
