@@ -261,19 +261,29 @@ async def _waiting(conn: Connection, listed: Sequence[Run]) -> list[_LiveRun]:
     if not listed:
         return []
     of_step = await calls.of_steps(conn, {run.id: run.step for run in listed})
-    open_calls = {run_id: [each for each in newest if each.result is None] for run_id, newest in of_step.items()}
-    ids = [(call.run_id, call.tool_call_id) for each in open_calls.values() for call in each]
-    started = await executions.of_calls(conn, ids) if ids else {}
-    asking = await requests.pending_of(conn, {run_id for run_id, _call in ids}) if ids else []
+    looked_at = {run_id: _open_or_all(newest) for run_id, newest in of_step.items()}
+    ids = [(call.run_id, call.tool_call_id) for each in looked_at.values() for call in each]
+    started = await executions.of_calls(conn, ids)
+    pending: dict[str, dict[str, ListedRequest]] = {run.id: {} for run in listed}
+    for each in await requests.pending_of(conn, [run.id for run in listed]):
+        pending[each.run_id][each.tool_call_id] = each
     masks = await Masks.of_each(conn, [run.id for run in listed])
-    waiting = []
-    for run in listed:
-        mask, looked_at = masks[run.id], open_calls[run.id] or of_step[run.id]
-        views = [call_view(mask.call(each), (), started.get((run.id, each.tool_call_id))) for each in looked_at]
-        pending = {each.tool_call_id: each for each in asking if each.run_id == run.id}
-        summary = mask.view(run_views.run_summary(run), *run_views.RUN_TEXTS)
-        waiting.append(_LiveRun(run=summary, calls=views, pending=pending))
-    return waiting
+
+    def view(call: calls.Call) -> CallView:
+        return call_view(masks[call.run_id].call(call), (), started.get((call.run_id, call.tool_call_id)))
+
+    return [
+        _LiveRun(
+            run=masks[run.id].view(run_views.run_summary(run), *run_views.RUN_TEXTS),
+            calls=[view(each) for each in looked_at[run.id]],
+            pending=pending[run.id],
+        )
+        for run in listed
+    ]
+
+
+def _open_or_all(newest: list[calls.Call]) -> list[calls.Call]:
+    return [each for each in newest if each.result is None] or newest
 
 
 async def _still_live(services: Services, items: list[StuckRun]) -> list[StuckRun]:

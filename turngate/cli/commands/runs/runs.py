@@ -25,6 +25,7 @@ from turngate.wire.explanation import StuckRun, WaitKind
 from turngate.wire.runs import RunSummary
 
 MOST_ROWS: Final = 50
+STALLED_COLUMNS: Final = ("RUN", "WAITS FOR", "AGENT", "SINCE", "WHY")
 
 Stream = Annotated[
     bool,
@@ -170,23 +171,19 @@ def runs(
 
     --stuck lists runs that wait for a person last: they need a decision, not an engineer.
     """
-    wanted = RunsWhere(
-        status=None if status is None else status.value, search=search or None, agent=agent or None, cause=None
-    )
-    if stuck and any(wanted.values()):
+    _check_cause(cause, stuck=stuck)
+    if stuck and (status or search or agent):
         raise ConfigurationError("--stuck lists live runs: of the other options it takes only --cause")
-    waits, failures = get_args(WaitKind), get_args(FailureClass)
-    if cause is not None and cause not in (waits if stuck else failures):
-        known = ", ".join(waits if stuck else failures)
-        raise ConfigurationError(
-            f"--cause {cause}: {'with --stuck' if stuck else 'without --stuck'} it is one of {known}"
-        )
     link = find_api(data_dir, url)
     if stuck:
-        show_stuck(link, None if cause is None else cast("WaitKind", cause), as_json=as_json)
+        show_stuck(link, cast("WaitKind | None", cause), as_json=as_json)
         return
-    if cause is not None:
-        wanted["cause"] = cast("FailureClass", cause)
+    wanted = RunsWhere(
+        status=None if status is None else status.value,
+        search=search or None,
+        agent=agent or None,
+        cause=cast("FailureClass | None", cause),
+    )
     with link.client() as client:
         page = client.list_runs(limit=MOST_ROWS, **wanted)
     if as_json:
@@ -199,6 +196,14 @@ def runs(
         terminal.note(
             "no run matches" if any(wanted.values()) else 'there is no run yet. Start one: turngate run "what to do"'
         )
+
+
+def _check_cause(cause: str | None, *, stuck: bool) -> None:
+    """Raise ConfigurationError, which names the causes, unless it is a cause of what is listed."""
+    causes = get_args(WaitKind) if stuck else get_args(FailureClass)
+    if cause is not None and cause not in causes:
+        where = "with --stuck" if stuck else "without --stuck"
+        raise ConfigurationError(f"--cause {cause}: {where} it is one of {', '.join(causes)}")
 
 
 def _row(run: RunSummary) -> tuple[Piece, ...]:
@@ -253,19 +258,17 @@ def show_stuck(link: ApiLink, cause: WaitKind | None = None, *, as_json: bool) -
     if as_json:
         terminal.raw(json.dumps([each.model_dump(mode="json") for each in stalled]))
         return
-    groups = by_cause(stalled)
-    columns = ("RUN", "WAITS FOR", "AGENT", "SINCE", "WHY")
-    of_people = [each for kind, members in groups for each in members if kind == "person"]
-    others = [each for kind, members in groups for each in members if kind != "person"]
-    if others or not of_people:
-        terminal.table(columns, [_stalled_row(each) for each in others])
-    for kind, members in groups:
-        terminal.note(f"{len(members):,} {'waits' if len(members) == 1 else 'wait'} for: {WAITS_FOR[kind]}")
-    if of_people:
-        terminal.table(columns, [_stalled_row(each) for each in of_people])
-        terminal.note(f"decide what waits for a person: turngate requests{link.options}")
+    groups = dict(by_cause(stalled))
+    of_people = groups.pop("person", [])
+    others = [each for members in groups.values() for each in members]
     if others:
+        terminal.table(STALLED_COLUMNS, [_stalled_row(each) for each in others])
+        for kind, members in groups.items():
+            terminal.note(f"{len(members):,} {'waits' if len(members) == 1 else 'wait'} for: {WAITS_FOR[kind]}")
         terminal.note(f"what to do about a run: turngate explain{link.options} RUN")
+    if of_people:
+        terminal.table(STALLED_COLUMNS, [_stalled_row(each) for each in of_people])
+        terminal.note(f"{len(of_people):,} for a person's decision: turngate requests{link.options}")
     if not stalled:
         terminal.note("no run is stalled")
 
