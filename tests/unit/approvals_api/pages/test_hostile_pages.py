@@ -7,21 +7,33 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from fastapi.routing import APIRoute
 from support.hostile_texts import EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON, MARK, TEXTS, tamed
 from support.html_forms import PostedPage
 from support.icons import ICONS
 from support.planted_pages import STATES, pages_of
 from support.planted_text import PIXEL, Filling
+from temporalio.client import Client
 
+from approvals_api.app import create_app
+from approvals_api.gateway.client import Gateway
 from approvals_api.http.problems import problem_response
 from approvals_api.pages.templating import visible, visible_line
 from approvals_api.requests.views import request_detail
+from approvals_api.settings import ApiSettings
 from turngate.cli import terminal
 from turngate.cli.follow.request import show_request
 from turngate.cli.terminal import out
 from turngate.domain.text.hidden_text import has_hidden, is_hidden, marked_text, pieces
+from turngate.store.database import Database
 
 HOSTILE = (EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON)
+NO_PAGES = {
+    *("/livez", "/readyz", "/service-worker.js", "/audit/export", "/runs/{run_id}/result.txt"),
+    *("/login/oidc", "/login/oidc/callback", "/requests/{request_id}/reveal"),
+    "/requests/waiting",
+}
+"""Addresses of files and probes, those that lead to another page, and one that shows the page of the state ``bulk``."""
 TEXT_ONLY = {"title", "option", "textarea"}
 """Elements that hold text and no elements, so that nothing in them can be isolated by one."""
 READ_ALOUD = {"aria-label", "title", "alt", "placeholder"}
@@ -244,3 +256,13 @@ async def test_a_terminal_shows_a_request_and_hides_nothing(sqlite_template, tmp
     out.cache_clear()
     assert output.count(MARK) > 50
     assert [hex(ord(each)) for each in set(output) if is_hidden(each)] == []
+
+
+async def test_every_page_has_a_state(sqlite: Database) -> None:
+    """Each address that a browser can open is among the states of these tests, which axe looks at, too; or it is no page."""
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True)
+    app = create_app(database=sqlite, gateway=Gateway(nowhere), settings=ApiSettings())
+    routes = [each for each in app.routes if isinstance(each, APIRoute) and "GET" in each.methods]
+    states = {path.split("?")[0] for state in STATES.values() for path in (state.path, state.to) if path}
+    without = {each.path for each in routes if not any(map(each.path_regex.fullmatch, states))}
+    assert {path for path in without if not path.startswith("/api/")} == NO_PAGES
