@@ -112,7 +112,7 @@ class RunTool:
 
     async def _redeem(self, order: RunToolInput) -> Decided:
         """Redeem the call; author's code that has a say is called between two transactions, never inside one."""
-        async with judging(self._engine, order.run_id, f"the start of call {order.call}"):
+        async with judging(self._engine, order.run_id, f"the start of call {order.call}", call=order.call):
             async with self._engine.database.write() as conn:
                 redemption = await redeem(self._engine, conn, order)
             for _round in range(MAX_INSPECTIONS):

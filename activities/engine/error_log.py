@@ -7,6 +7,7 @@ reads any of it. What Temporal carries is a beginning of the text: it cuts failu
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,7 @@ from turngate.domain.errors import TurngateError
 from turngate.domain.text.bounds import ends, head, size
 from turngate.runtime.telemetry import redact_text
 from turngate.store.clock import as_text, now
+from turngate.store.database import Connection
 from turngate.store.runs import errors
 from turngate.store.storable import storable
 
@@ -53,10 +55,44 @@ async def report(engine: Engine, says: str, error: BaseException, where: Where, 
 
     A store that is away is no reason to fail: then only the log has the error.
     """
-    message, trace = _message(error), _traceback(error)
+    trace = _traceback(error)
+    stored = _stored(engine, says, _message(error), where, names, trace)
+    call = {} if where.tool_call_id is None else {"call": where.tool_call_id}
+    where_and_what = {"error": stored.id, "run_id": where.run_id, **call, **names}
+    if trace:
+        log.error(says, **where_and_what, exc_info=error)
+    else:
+        log.warning(says, **where_and_what, why=head(stored.message, LOGGED_BYTES))
+    try:
+        async with engine.database.write() as conn:
+            await errors.keep(conn, stored)
+    except Exception as away:  # noqa: BLE001 - whatever it is: the log has the error
+        log.warning("an error could not be stored", error=stored.id, why=str(away))
+    return stored.id
+
+
+async def note(conn: Connection, engine: Engine, says: str, message: str, where: Where, **names: str) -> str:
+    """Store an error that nothing raised, in the caller's transaction, and return its id. The rest is as of :func:`report`."""
+    stored = _stored(engine, says, message, where, names)
+    await errors.keep(conn, stored)
+    log.warning(says, error=stored.id, run_id=where.run_id, **names, why=message)
+    return stored.id
+
+
+def quoted(message: str, error_id: str) -> str:
+    """Return an error's text where it is quoted: all of a short one, else its beginning and where the rest is."""
+    message = storable(message)
+    if size(message) <= HEAD_BYTES:
+        return message
+    return f"{head(message, HEAD_BYTES)} (all of it: turngate logs {error_id})"
+
+
+def _stored(
+    engine: Engine, says: str, message: str, where: Where, names: Mapping[str, str], trace: str = ""
+) -> errors.StoredError:
     about = next(iter(names.values()), "")
     place = (where.run_id, str(where.step), where.tool_call_id or "", str(where.attempt))
-    stored = errors.StoredError(
+    return errors.StoredError(
         id=errors.error_id(*place, says, about, message),
         says=says,
         about=about,
@@ -67,26 +103,6 @@ async def report(engine: Engine, says: str, error: BaseException, where: Where, 
         created_at=as_text(now()),
         **vars(where),
     )
-    call = {} if where.tool_call_id is None else {"call": where.tool_call_id}
-    where_and_what = {"error": stored.id, "run_id": where.run_id, **call, **names}
-    if trace:
-        log.error(says, **where_and_what, exc_info=error)
-    else:
-        log.warning(says, **where_and_what, why=head(message, LOGGED_BYTES))
-    try:
-        async with engine.database.write() as conn:
-            await errors.keep(conn, stored)
-    except Exception as away:  # noqa: BLE001 - whatever it is: the log has the error
-        log.warning("an error could not be stored", error=stored.id, why=str(away))
-    return stored.id
-
-
-def quoted(message: str, error_id: str) -> str:
-    """Return an error's text where it is quoted: all of a short one, else its beginning and where the rest is."""
-    message = storable(message)
-    if size(message) <= HEAD_BYTES:
-        return message
-    return f"{head(message, HEAD_BYTES)} (all of it: turngate logs {error_id})"
 
 
 def _message(error: BaseException) -> str:

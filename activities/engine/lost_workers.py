@@ -22,6 +22,7 @@ from activities.engine.engine import Engine
 from turngate.domain.errors import UnavailableError
 from turngate.store.database import Connection
 from turngate.store.events import events
+from turngate.store.runs import calls
 
 WORKER_LOST: Final = "worker_lost"
 REPEATED: Final = "attempt.repeated"
@@ -33,8 +34,10 @@ SEEN_AT_ONCE: Final = 200
 
 
 @asynccontextmanager
-async def judging(engine: Engine, run_id: str, place: str) -> AsyncIterator[None]:
+async def judging(engine: Engine, run_id: str, place: str, *, call: str | None = None) -> AsyncIterator[None]:
     """Judge inside the block. ``place``: what is judged, in words for people, such as ``the plan of step 3``.
+
+    ``call``: the call that is judged, if it is one; the error names its tool.
 
     Raises:
         ApplicationError: ``worker_lost``, not retryable: workers were lost here too often.
@@ -47,10 +50,12 @@ async def judging(engine: Engine, run_id: str, place: str) -> AsyncIterator[None
     attempt = {"place": place, "order": f"{info.workflow_run_id}/{info.activity_id}", "attempt": info.attempt}
     async with engine.database.read() as conn:
         lost = await _lost_before(conn, run_id, attempt)
+        judged = None if call is None else await calls.get(conn, run_id, call)
     if sum(each["alone"] for each in lost) >= MOST_LOST:
+        of_tool = "" if judged is None else f", of the tool {judged.tool_name!r}"
         why = (
-            f"{len(lost)} workers in a row were killed or froze at one place: {place}. It is not tried again. The log of the "
-            "worker, or its limit of memory, may say what happens there."
+            f"{len(lost)} workers in a row were killed or froze at one place: {place}{of_tool}. It is not tried again. The "
+            "log of the worker, or its limit of memory, may say what happens there."
         )
         raise ApplicationError(why, WORKER_LOST, type=WORKER_LOST, non_retryable=True)
     async with engine.judged_alone if lost else nullcontext():

@@ -28,6 +28,7 @@ from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import ExecutionState, RequestKind
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.tools import results
+from turngate.domain.tools.external import is_external
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.domain.tools.results import Failure, Ok
@@ -285,6 +286,8 @@ class Door:
             digest=permission.digest,
             decision_id=decision_id,
             idempotency_key=idempotency_key(self.run.id, self.call.tool_call_id),
+            worker=None if is_external(self.run.agent) else self.engine.worker,
+            build=None if is_external(self.run.agent) else self.engine.build,
         )
         by = None if permission.approval is None else permission.approval.decided_by
         return Start(attempt=1, decision_id=decision_id, by=by, digest=permission.digest), new

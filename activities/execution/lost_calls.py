@@ -6,30 +6,45 @@ The handler was started before and brought no result. The checks below are passe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from pydantic import JsonValue
+
+from activities.engine.error_log import Where, note
 from activities.execution.door import MOVED_ON, Door, resolution_request_id
 from activities.execution.redemption import AskAgain, Redeemed, Redemption
 from activities.execution.settlement import Start, tell_started
 from activities.planning.requests import open_request, waiting_call
+from turngate.domain.requests import LostStart
 from turngate.domain.runs.inbox import urgent_at
+from turngate.domain.text.bounds import head
 from turngate.domain.tools import results
 from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
 from turngate.domain.tools.results import Failure, Ok, as_object
+from turngate.domain.tools.summary import check_text
 from turngate.domain.tools.tool import ToolManifest
 from turngate.store.clock import as_text, now
+from turngate.store.events import events
+from turngate.store.live import progress
 from turngate.store.requests import requests
 from turngate.store.runs import executions
 
 MAX_STARTS = 5
 """How often a handler is started when its workers keep dying under it; a ``once`` one only where its probe allows it."""
 
+STARTS_SEEN: Final = 200
+"""Of a run's newest starts: the lost one is among them."""
+MAX_PROGRESS_BYTES: Final = 2_000
+NAMED_FROM: Final = 2
+"""Lost starts of a call after which people see its tool named."""
 LOST = "The worker was lost while this call ran. It may or may not have taken effect: which?"
 
 
 async def resume(door: Door) -> Redemption:
     """Return what happens to a call whose handler was started before, and which has no result."""
+    await name_the_tool(door)
     for check in CHECKS:
         redemption = await check(door)
         if redemption is not None:
@@ -37,12 +52,29 @@ async def resume(door: Door) -> Redemption:
     return await start_again(door)
 
 
+async def name_the_tool(door: Door) -> None:
+    """Note which tool and call lost their worker, from the second time on (I14). Any worker may be lost once."""
+    lost, call = door.previous_start, door.call
+    if lost.state != "executing" or lost.attempts < NAMED_FROM:
+        return
+    message = (
+        f"The worker was lost {lost.attempts} times while {call.tool_name!r} ran (call {call.tool_call_id}; last on "
+        f"{lost.worker or 'an unknown worker'}). The tool may kill it: look at the worker's log and its limit of memory."
+    )
+    where = Where(run_id=call.run_id, step=call.step, tool_call_id=call.tool_call_id, attempt=lost.attempts)
+    await note(door.conn, door.engine, "worker lost while the tool ran", message, where, tool=call.tool_name)
+
+
 async def ask_probe(door: Door) -> Redemption | None:
-    """Have the probe of a ``once`` tool asked first, between two transactions: did the lost call take effect?"""
+    """Have the author's code of a ``once`` tool asked first, between two transactions.
+
+    Its probe: did the lost call take effect? And ``check_with``: how does a person find out?
+    """
     tool = door.known_tool
     if door.findings is not None or door.previous_start.state != "executing" or tool is None:
         return None
-    return door.inspection("lost") if tool.probe is not None and tool.effect == "once" else None
+    has_code = tool.probe is not None or callable(tool.check_with)
+    return door.inspection("lost") if has_code and tool.effect == "once" else None
 
 
 async def wait_for_answer(door: Door) -> Redemption | None:
@@ -139,11 +171,7 @@ async def start_again(door: Door) -> Redeemed:
     lost, request = door.previous_start, door.request
     decision_id = None if request is None else request.decision_id
     begun = await executions.begin_again(
-        door.conn,
-        run_id=door.run.id,
-        tool_call_id=door.call.tool_call_id,
-        from_state=lost.state,
-        decision_id=decision_id,
+        door.conn, lost, decision_id=decision_id, worker=door.engine.worker, build=door.engine.build
     )
     if not begun:
         raise LookupError(MOVED_ON)
@@ -169,6 +197,7 @@ async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:los
     longer as it was read: no one is asked about a call that has a result.
     """
     run, call, lost, approval = door.run, door.call, door.previous_start, door.request
+    start = await _lost_start(door)  # its progress is found for as long as the call counts as executing
     await door.end_previous_start("unknown", partial_output=lost.partial_output)
     created_at = now()
     request = requests.Request(
@@ -196,10 +225,44 @@ async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:los
         path=run.path,
         origins=approval.origins if approval else None,
         summary=approval.summary if approval and approval.input == call.running_input else None,
+        lost_start=start.model_dump_json(),
     )
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "request_id": request.id}
     await open_request(door.conn, request, after=[("execution.unknown", payload)])
     return AskAgain(waiting_call(run, door.agent, door.shown_tool, request))
+
+
+async def _lost_start(door: Door) -> LostStart:
+    """Return what is known of the start that was lost, and how to check whether it took effect."""
+    lost, call_id = door.previous_start, door.call.tool_call_id
+    starts = await events.newest(door.conn, door.run.id, "execution.started", limit=STARTS_SEEN)
+    at = next((each.created_at for each in starts if each.payload.get("tool_call_id") == call_id), lost.started_at)
+    lines = (await progress.newest_of_executing(door.conn, door.run.id, limit=1)).get(call_id, [])
+    return LostStart(
+        idempotency_key=lost.idempotency_key,
+        attempt=lost.attempts,
+        started_at=at,
+        worker=lost.worker,
+        build=lost.build,
+        progress=head(_words(lines[-1].payload), MAX_PROGRESS_BYTES) if lines else None,
+        progress_at=lines[-1].created_at if lines else None,
+        check_with=_check_text(door),
+    )
+
+
+def _words(payload: JsonValue) -> str:
+    return payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
+
+
+def _check_text(door: Door) -> str | None:
+    """Return how to check the call, as its tool says; the author's function was asked before."""
+    tool = door.known_tool
+    if tool is None or tool.check_with is None:
+        return None
+    if not isinstance(tool.check_with, str):
+        return None if door.findings is None else door.findings.check_with
+    masked = tool.manifest.masked_input(door.call.running_input).text
+    return check_text(tool.manifest, masked, tool.check_with, door.previous_start.idempotency_key)
 
 
 async def waiting_resolution(door: Door) -> AskAgain | None:

@@ -9,12 +9,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import svcs
 
 from activities.engine import author_code
-from activities.engine.author_code import MOST_HANDLERS_OVERDUE, await_author, call_injected, in_own_thread
+from activities.engine.author_code import (
+    MOST_HANDLERS_OVERDUE,
+    MOST_VIEWS_OVERDUE,
+    await_author,
+    call_injected,
+    in_own_thread,
+)
 from activities.engine.engine import Engine
 from activities.engine.error_log import Where, report
 from activities.engine.preconditions import idempotency_key, precondition, precondition_or_failure
@@ -28,9 +34,12 @@ from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
 from turngate.domain.tools.references import SecretResolver
 from turngate.domain.tools.results import Failure
 from turngate.domain.tools.secrets import MIN_CHARS
+from turngate.domain.tools.summary import clean_check
 from turngate.domain.tools.tool import Tool
 from turngate.store.runs import calls, runs
 
+CHECK_SECONDS: Final = 5.0
+"""Of a tool's function that says how to check a lost call; a person waits for it."""
 Purpose = Literal["start", "question", "lost"]
 
 
@@ -60,7 +69,8 @@ class Findings:
     ``precondition``: its value now, as JSON; None: the tool has none. ``preview``, ``summary``: what a person would be shown now;
     taken where they have to be asked. ``for_question``: both were taken for a question. ``probed``: the probe's answer; None when
     it has none to give. ``changed``: the precondition is not what the approval was given with.
-    ``secrets``: the values that its secret arguments refer to, by name; None: they were not resolved.
+    ``secrets``: the values that its secret arguments refer to, by name; None: they were not resolved. ``check_with``: how to
+    check whether a lost call took effect, where a function of its tool says so.
     """
 
     refusal: Failure | None = None
@@ -71,6 +81,7 @@ class Findings:
     probed: ProbeAnswer = None
     changed: bool = False
     secrets: Mapping[str, str] | None = None
+    check_with: str | None = None
 
 
 async def inspect(engine: Engine, inspection: Inspection) -> Findings:
@@ -115,7 +126,8 @@ async def _value_of(resolver: SecretResolver, name: str) -> str | None:
 
 async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
     if inspection.purpose == "lost":
-        return Findings(probed=await _probe(engine, inspection))
+        probed, check_with = await _probe(engine, inspection), await _check_with(engine, inspection)
+        return Findings(probed=probed, check_with=check_with)
     run, call, tool = inspection.run, inspection.call, inspection.tool
     params = tool.decode(call.running_input)  # redemption has decoded it before: it fits
     refusal = await _ask_hooks(engine, inspection, params)
@@ -184,6 +196,20 @@ async def _probe(engine: Engine, inspection: Inspection) -> ProbeAnswer:
         await report(engine, "probe failed", error, _place_of(inspection), tool=tool.name)
         return None
     return answer if isinstance(answer, DidNotHappen) else None
+
+
+async def _check_with(engine: Engine, inspection: Inspection) -> str | None:
+    """Return what the tool's function says about how to check a lost call; None: it has none, fails, or hangs."""
+    checker = inspection.tool.check_with
+    if not callable(checker):
+        return None
+    try:
+        params = inspection.tool.decode(inspection.call.running_input)
+        words = in_own_thread(lambda: clean_check(checker(params)), of=checker, most_overdue=MOST_VIEWS_OVERDUE)
+        return await await_author(words, seconds=CHECK_SECONDS) or None
+    except Exception as error:  # noqa: BLE001 - reported, with its traceback
+        await report(engine, "check_with failed", error, _place_of(inspection), tool=inspection.tool.name)
+        return None
 
 
 def _place_of(inspection: Inspection) -> Where:

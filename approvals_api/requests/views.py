@@ -16,6 +16,7 @@ from approvals_api.runs.views import RUN_TEXTS, message_views, run_summary
 from turngate.domain.digest import derived_id
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
+from turngate.domain.requests import LostStart
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.tools.external import is_external
 from turngate.domain.tools.secrets import mask_json
@@ -62,7 +63,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         **(await _described(conn, request)).model_dump(),
         manifest=request.tool.without_examples,
         latest_message=_latest_message(run, path),
-        agent_words=masks.text(request.agent_words),
+        agent_words=_agent_words(request, call, path, masks),
         preview_kind=request.preview_kind,
         preview=masks.optional(request.preview),
         not_by=request.not_by,
@@ -83,6 +84,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         starts_at=request.starts_at,
         instead_of=_neighbour(request, request_ids, -1),
         replaced_by=_neighbour(request, request_ids, 1),
+        lost_start=_lost_start(request, masks),
         earlier=await _earlier(conn, _neighbour(request, request_ids, -1), masks),
         judged=_judgement(call, masks),
         run=masks.view(run_summary(run), *RUN_TEXTS),
@@ -141,6 +143,19 @@ def _item(request: ListedRequest, beside: Beside, tasks: list[TaskView], masks: 
             "tasks": tasks,
         }
     )
+
+
+def _agent_words(request: Request, call: Call | None, path: Sequence[StoredMessage], masks: Masks) -> str:
+    """Return what the model said with the call. Without an approval, a question about a lost call has no copy of it."""
+    if request.agent_words or request.kind != "outcome" or call is None or not path:
+        return masks.text(request.agent_words)
+    message = path[-1].message  # masked already
+    return message.text if any(each.tool_call_id == call.tool_call_id for each in message.calls) else ""
+
+
+def _lost_start(request: Request, masks: Masks) -> LostStart | None:
+    start = request.start_that_was_lost
+    return None if start is None else masks.view(start, "progress", "check_with")
 
 
 def _latest_message(run: runs.Run, path: Sequence[StoredMessage]) -> LatestMessage | None:

@@ -107,7 +107,9 @@ class CallAtDoor:
                 conn, executions.NewExecution(**names, digest=self.call.digest, decision_id=None, idempotency_key="key")
             )
             for _start in range(starts - 1):
-                await executions.begin_again(conn, **names, from_state="executing", decision_id=None)
+                lost = await executions.get(conn, **names)
+                assert lost is not None
+                await executions.begin_again(conn, lost, decision_id=None, worker="w", build="b")
             if state != "executing":
                 await executions.finish(conn, **names, state=state)
 

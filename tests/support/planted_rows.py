@@ -46,7 +46,7 @@ def _requests(filling: Filling) -> dict[str, dict[str, Any]]:
         "question": {
             "kind": "question", "input": json.dumps(question), "manifest": filling.manifest_of(answer, "interaction"),
         },
-        "outcome": {"kind": "outcome", "risk": "high"},
+        "outcome": {"kind": "outcome", "risk": "high", "lost_start": filling.lost_start},
         "approved": {"status": "approved", "verb": "approve", "decision_id": "approved", **by},
         "edited": {"status": "approved", "verb": "edit", "decision_id": "edited", **by},
         "rejected": {"status": "rejected", "verb": "reject", "decision_id": "rejected", **by},

@@ -18,6 +18,7 @@ from turngate.domain.origins.origin import Origin, Origins, Place
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms, Rung
+from turngate.domain.requests import LostStart
 from turngate.domain.tools.presentation import PRESENTATION, CommandBlock, DiffBlock, JsonBlock, TableBlock, TextBlock
 from turngate.domain.tools.tool import ProcessConfinement
 from turngate.store import tables
@@ -33,7 +34,7 @@ NULLS = {
     "decided_at", "child_run_id", "signal", "whole_result", "idempotency_key", "runs.parent_run_id",
     "runs.parent_tool_call_id", "forked_from_run_id", "parent_id", "grant_wanted", "plan", "results_message_id",
     "disabled_at", "password_hash", "oidc_issuer", "oidc_subject", "preview_kind", "preview", "gathering_since",
-    "replay_of_run_id", "deleted_at", "deleted_by", "removed_at", "masked_input",
+    "replay_of_run_id", "deleted_at", "deleted_by", "removed_at", "masked_input", "lost_start",
 }  # fmt: skip
 """Columns whose emptiness means something; the states that need them set them."""
 
@@ -68,6 +69,13 @@ class Filling:
             {"kind": kind, "part": part, "text": self.text, "tool_name": self.text} for part, kind in enumerate(kinds)
         ]
         return json.dumps({"after": 0, "reset": self.text, "dropped": 1, "deltas": deltas})
+
+    @cached_property
+    def lost_start(self) -> str:
+        """How a lost call had started."""
+        texts = dict.fromkeys(("worker", "build", "progress", "check_with"), self.text)
+        start = LostStart(idempotency_key="key", attempt=2, started_at=THEN, progress_at=THEN, **texts)
+        return start.model_dump_json()
 
     @cached_property
     def judged(self) -> Judgement:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.engine import ListModel, OneModel, Stack, call, says, stack, until
+from support.engine import ListModel, OneModel, Stack, call, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
@@ -17,6 +17,7 @@ from activities.execution.door import Door
 from activities.execution.lost_calls import ask_resolution
 from activities.run_tool import RunTool
 from approvals_api.requests.views import request_detail
+from approvals_api.runs import explain
 from turngate import Agent, App, Toolkit, tool
 from turngate.domain.contract import RunToolInput
 from turngate.domain.tools.results import Failure, Ok
@@ -86,6 +87,34 @@ async def test_i3_a_call_that_is_lost_again_asks_again(client: Client, database:
             assert (await engine.ended(run)).status == "completed"
         assert len(bench.paid) == 2
         assert (await engine.executions(run))["c1"].attempts == 2
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "once"])
+async def test_i14_a_tool_that_loses_its_worker_twice_is_named(
+    client: Client, database: Database, bench: Bench, effect: Effect
+) -> None:
+    """I14: not after the first loss, which may be a deploy; after the second, explanation and page have the tool and the call."""
+    async with stack(client, database, lost_tool(bench, effect, ask=False), model=model(), working=False) as engine:
+
+        async def named() -> list[tuple[str, str | None, int]]:
+            explanation = await explain.explain(engine.services, person("ada"), run.id)
+            return [(each.about, each.tool_call_id, each.attempt) for each in explanation.errors]
+
+        for start in (1, 2):
+            async with engine.worker(graceful_shutdown_seconds=0):
+                if start == 1:
+                    run = await engine.start()
+                elif effect == "once":
+                    await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="did_not_happen")
+                await started(bench, start)
+                assert await named() == []
+        async with engine.worker():
+            await until(named, "the tool's name")
+            assert await named() == [("pay", "c1", 2)]
+            (error,) = (await explain.explain(engine.services, person("ada"), run.id)).errors
+            assert "lost 2 times while 'pay' ran (call c1;" in (error.message or "")
+            await engine.interrupt(run)
+            await engine.ended(run)
 
 
 async def test_i1_i3_an_attempt_that_comes_back_cannot_close_a_call_that_is_asked_about(

@@ -85,7 +85,9 @@ async def test_i14_a_call_that_freezes_its_worker_at_its_start_ends_its_run(
         request = await engine.request(run)
         fuse.touch()
         await engine.decide(request, "approve")
-        assert_given_up(await engine.ended(run, SECONDS), "the start of call")
+        ended = await engine.ended(run, SECONDS)
+        assert_given_up(ended, "the start of call")
+        assert f"of the tool {request.tool_name!r}" in ended.reason
         assert losses(fuse) == 5
         assert await engine.executions(run) == {}
 

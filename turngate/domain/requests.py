@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import BaseModel, ConfigDict
+
 RequestKind = Literal["approval", "question", "outcome"]
 Verb = Literal["approve", "edit", "reject", "respond"]
 RequestStatus = Literal["pending", "approved", "rejected", "responded", "expired", "cancelled", "superseded"]
@@ -15,6 +17,27 @@ RunStatus = Literal["running", "completed", "failed", "interrupted"]
 Resolution = Literal["happened", "did_not_happen", "tell_model"]
 """What a person says about a lost call: it took effect (with its result), it did not (run it), or no one knows. On the
 wire its field is ``outcome``, and so is the kind of the request."""
+
+
+class LostStart(BaseModel):
+    """How a call had started that no one knows the end of. None: not known.
+
+    ``idempotency_key``: which its handler got, to look for in the other system. ``attempt``: which start it was, from 1.
+    ``worker``, ``build``: the process that ran it. ``progress``: the last thing that its handler reported, at ``progress_at``.
+    ``check_with``: how to check whether it took effect, as its tool says.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    idempotency_key: str
+    attempt: int
+    started_at: str
+    worker: str | None = None
+    build: str | None = None
+    progress: str | None = None
+    progress_at: str | None = None
+    check_with: str | None = None
+
 
 UnattendedAsks = Literal["deny", "park", "rules"]
 """What happens to a call that needs a person in a run that no one attends: ``deny`` refuses it, ``park`` lets it wait

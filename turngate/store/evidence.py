@@ -50,7 +50,7 @@ REQUEST_FIELDS: Final = (
     "agent_words", "preview_kind", "preview", "not_by", "expires_at", "created_at", "path", "quorum",
 )  # fmt: skip
 """What never changes in a request once it is open. Its terms change when it climbs its ladder, and have a digest of their own."""
-ADDED_TO_REQUESTS: Final = ("origins", "summary", "masked_input")
+ADDED_TO_REQUESTS: Final = ("origins", "summary", "masked_input", "lost_start")
 CALL_FIELDS: Final = (
     "run_id", "tool_call_id", "step", "position", "tool_name", "input", "repeat_key", "digest", "policy_version", "effect",
 )  # fmt: skip

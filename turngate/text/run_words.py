@@ -11,6 +11,7 @@ from typing import Any, Final
 from turngate.domain.conversation.summaries import not_summarised
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.judge import Judgement
+from turngate.domain.requests import LostStart
 from turngate.domain.runs.groups import Group, Grouping, label
 from turngate.domain.text.durations import span
 from turngate.domain.tools.control_calls import WaitUntil
@@ -86,6 +87,20 @@ def consequence_lines(leads_to: Consequences | None) -> list[tuple[str, str]]:
         return []
     lines = [("yes", leads_to.yes), ("no", leads_to.no), ("no answer", leads_to.silence), ("afterwards", leads_to.undo)]
     return [(label, plain_line(words)) for label, words in lines if words]
+
+
+def lost_start_lines(start: LostStart | None) -> list[tuple[str, str]]:
+    """Return how a lost call started and how to check whether it took effect, a label and a text each, which may have lines."""
+    if start is None:
+        return []
+    where = " on worker ".join(filter(None, (f"at {start.started_at[:19]}Z", start.worker)))
+    build = f", build {start.build}" if start.build else ""
+    lines = [("how to check", plain(start.check_with))] if start.check_with else []
+    lines.append(("idempotency key", plain_line(start.idempotency_key)))
+    lines.append(("started", f"{plain_line(where + build)}, attempt {start.attempt}"))
+    if start.progress is not None:
+        lines.append(("last progress", f"{plain_line(start.progress)} at {plain_line(start.progress_at or '')[:19]}Z"))
+    return lines
 
 
 def start_words(request_id: str, starts_at: str) -> str:

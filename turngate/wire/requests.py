@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 from turngate.domain.origins.origin import Doubts, Origins
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
-from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Verb, why_alone
+from turngate.domain.requests import ExecutionState, LostStart, RequestKind, RequestStatus, Verb, why_alone
 from turngate.domain.runs.inbox import InboxStatus
 from turngate.domain.tools.presentation import Presentation
 from turngate.domain.tools.results import ToolResult
@@ -156,6 +156,7 @@ class RequestDetail(RequestItem):
     asked. ``confinement``: how the processes that the call starts are confined; None: it starts none. ``origins``: where
     each argument of ``input`` comes from, found by comparing texts when the request was opened; None: not known. ``leads_to``:
     what yes, no and silence lead to; None: it has ended.
+    ``lost_start``: of a question about a lost call: how that call had started, and how to check whether it took effect.
     ``latest_message``: a person's newest one to the run before this call; None: its task is the newest.
     ``siblings``: the other calls of its step, at most 64. ``precedent``: what people decided about calls like it; None: it is
     no approval, or a token that may read only its own runs reads it. ``reject_reasons``: with which people lately rejected calls
@@ -184,6 +185,7 @@ class RequestDetail(RequestItem):
     origins: Origins | None = None
     leads_to: Consequences | None = None
     starts_at: str | None = None
+    lost_start: LostStart | None = None
     instead_of: str | None = None
     replaced_by: str | None = None
     earlier: EarlierApproval | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from sqlalchemy.exc import IntegrityError
@@ -116,14 +117,19 @@ async def test_i3_an_execution_moves_only_from_where_it_is(database: Database, r
         assert not await executions.resolve_unknown(conn, **where, state="succeeded")
         assert await executions.finish(conn, **where, state="unknown")
         assert not await executions.finish(conn, **where, state="succeeded", partial_output="late")
-        assert not await executions.begin_again(conn, **where, from_state="executing", decision_id="dec_2")
-        assert await executions.begin_again(conn, **where, from_state="unknown", decision_id="dec_2")
-        assert not await executions.begin_again(conn, **where, from_state="unknown", decision_id="dec_3")
+        lost = await executions.get(conn, run.id, "c1")
+        assert lost is not None
+        here = {"worker": "2@there", "build": "b2"}
+        moved = replace(lost, state="executing")
+        assert not await executions.begin_again(conn, moved, decision_id="dec_2", **here)
+        assert await executions.begin_again(conn, lost, decision_id="dec_2", **here)
+        assert not await executions.begin_again(conn, lost, decision_id="dec_3", **here)
         assert await executions.finish(conn, **where, state="failed", partial_output="half")
         assert not await executions.resolve_unknown(conn, **where, state="succeeded")
         execution = await executions.get(conn, run.id, "c1")
     assert execution is not None
     assert (execution.state, execution.attempts, execution.decision_id) == ("failed", 2, "dec_2")
+    assert (execution.worker, execution.build) == ("2@there", "b2")
     assert (execution.partial_output, execution.idempotency_key) == ("half", "key")
 
 
@@ -132,12 +138,12 @@ async def test_i3_one_of_two_may_restart_an_unknown_call(database: Database, run
     await begin(database, run, "c1", "dec_1")
     async with database.write() as conn:
         await executions.finish(conn, run_id=run.id, tool_call_id="c1", state="unknown")
+        lost = await executions.get(conn, run.id, "c1")
+    assert lost is not None
 
     async def again() -> bool:
         async with database.write() as conn:
-            return await executions.begin_again(
-                conn, run_id=run.id, tool_call_id="c1", from_state="unknown", decision_id="dec_2"
-            )
+            return await executions.begin_again(conn, lost, decision_id="dec_2", worker="w", build="b")
 
     assert sorted(await asyncio.gather(*(again() for _ in range(6)))) == [False] * 5 + [True]
 

@@ -36,6 +36,7 @@ from turngate.text.run_words import (
     judgement_words,
     lead_lines,
     look_words,
+    lost_start_lines,
     not_by,
     origin_lines,
     part_words,
@@ -64,6 +65,8 @@ def show_request(request: RequestDetail, *, with_words: bool = True, whole: bool
     if request.summary:
         terminal.line(("  what it does ", "dim"), (plain_line(request.summary), "bold"))
     _show_call(fold_call(request, whole=whole))
+    for label, words in lost_start_lines(request.lost_start):
+        terminal.line((f"  {label} ", "dim"), words.replace("\n", f"\n{MARGIN}"))
     _show_origins(request)
     _show_around(request)
     terminal.line(

@@ -56,6 +56,10 @@ class _HeldOptions(TypedDict, total=False):
     summary: Summary | None
     """What a call does, in one sentence for the person who decides it: a text with arguments in braces, such as
     ``"Refund {amount} of order {order_id}"``, or a function of ``params`` that returns one. None: Turngate renders one."""
+    check_with: Summary | None
+    """How a person checks whether a ``once`` call took effect whose worker was lost: a text with arguments in braces, and
+    ``{idempotency_key}``, such as ``"Look for {idempotency_key} at https://pay.example/payments"``, or a function of ``params``
+    that returns one."""
     preview: Previewer | None
     """``(params, workspace)`` → what will change; runs at planning, must not change anything."""
     present: Presenter | None
@@ -199,6 +203,8 @@ def declare_tool(
         )
     if isinstance(declared.summary, str):
         check_template(declared.summary, declared.manifest.parameters, name)
+    if isinstance(declared.check_with, str):
+        check_template(declared.check_with, declared.manifest.parameters, name, "check_with")
     return declared if handler is None else with_handler(declared, handler)
 
 

@@ -25,6 +25,8 @@ from turngate.domain.text.json_text import JsonTree, NumberToken
 from turngate.domain.tools.tool import ToolManifest
 
 MAX_SUMMARY_CHARS: Final = 300
+MAX_CHECK_CHARS: Final = 2_000
+IDEMPOTENCY_KEY: Final = "idempotency_key"
 MAX_ARGUMENTS: Final = 8
 """Of a rendered sentence; further ones are counted."""
 _LOOKED_THROUGH: Final = 64
@@ -75,23 +77,42 @@ def clean(text: str) -> str:
     return _clip(line, MAX_SUMMARY_CHARS)
 
 
-def check_template(template: str, schema: Mapping[str, Any], tool: str) -> None:
-    """Raise ConfigurationError unless the braces of an author's text hold names of arguments, and nothing else."""
+def check_text(manifest: ToolManifest, raw_input: str, template: str, idempotency_key: str) -> str:
+    """Return how to check whether a lost call took effect, by its author's text. Never raises; at most 2,000 characters."""
+    parsed = json_text.parse(raw_input.strip() or "{}")
+    arguments = parsed.tree if parsed is not None and isinstance(parsed.tree, dict) else {}
+    definitions = manifest.parameters.get("$defs")
+    known = {IDEMPOTENCY_KEY: idempotency_key, **arguments}
+    return clean_check("".join(_filled(template, known, _properties(manifest.parameters, definitions), definitions)))
+
+
+def clean_check(text: str) -> str:
+    """Return a text about how to check a call, with its lines, of at most 2,000 characters."""
+    return _clip(text.strip(), MAX_CHECK_CHARS)
+
+
+def check_template(template: str, schema: Mapping[str, Any], tool: str, option: str = "summary") -> None:
+    """Raise ConfigurationError unless the braces of an author's text hold names of arguments, and nothing else.
+
+    ``option``: of the tool, whose text it is. ``check_with`` may also hold ``{idempotency_key}``.
+    """
     try:
         fields = [(name, spec, conversion) for _text, name, spec, conversion in Formatter().parse(template)]
     except ValueError as error:
-        raise ConfigurationError(f"tool {tool!r}: its summary is not a format string: {error}") from None
+        raise ConfigurationError(f"tool {tool!r}: its {option} is not a format string: {error}") from None
     properties = _properties(schema, None)
     for name, spec, conversion in fields:
         if name is None:
             continue
         if spec or conversion or not _FIELD.fullmatch(name):
             raise ConfigurationError(
-                f"tool {tool!r}: its summary may hold names of arguments in braces, such as {{order_id}} or "
+                f"tool {tool!r}: its {option} may hold names of arguments in braces, such as {{order_id}} or "
                 f"{{address.city}}, without a format; use a function for anything else"
             )
+        if option == "check_with" and name == IDEMPOTENCY_KEY:
+            continue
         if properties and name.partition(".")[0] not in properties:
-            raise ConfigurationError(f"tool {tool!r}: its summary names {name!r}, which is no argument")
+            raise ConfigurationError(f"tool {tool!r}: its {option} names {name!r}, which is no argument")
 
 
 def _lead(manifest: ToolManifest) -> str:

@@ -212,7 +212,8 @@ class Tool:
     precondition lets an old approval count. ``untrusted``: anyone may have written what it returns. ``secret``: JSON pointers of
     secret places in its arguments and its success, besides those that their types declare. ``references``:
     names of the app's secrets that its secret arguments may refer to. ``summary``: what a call
-    does, in one sentence; None: Turngate renders one (:mod:`turngate.domain.tools.summary`).
+    does, in one sentence; None: Turngate renders one (:mod:`turngate.domain.tools.summary`). ``check_with``: how a person checks
+    whether a lost call took effect; None: it does not say.
     """
 
     name: str
@@ -230,6 +231,7 @@ class Tool:
     strict: bool = False
     untrusted: bool = False
     summary: Summary | None = None
+    check_with: Summary | None = None
     secret: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
     preview: Previewer | None = None

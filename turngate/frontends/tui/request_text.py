@@ -40,6 +40,7 @@ from turngate.text.run_words import (
     consequence_lines,
     lead_lines,
     look_words,
+    lost_start_lines,
     not_by,
     origin_lines,
     precedent_lines,
@@ -157,6 +158,7 @@ def facts_text(request: RequestDetail) -> Folded:
     return folded(
         [
             *_decided(request),
+            *_lost_start(request),
             *_around(request),
             *_follows(request),
             *_why(request),
@@ -166,6 +168,17 @@ def facts_text(request: RequestDetail) -> Folded:
             *_words(request),
         ]
     )
+
+
+def _lost_start(request: RequestDetail) -> Iterator[Line]:
+    """Yield how a lost call had started, and how to check whether it took effect."""
+    if lines := lost_start_lines(request.lost_start):
+        yield at("", ("THE LOST START", "bold"))
+        for label, words in lines:
+            first, *more = words.split("\n")
+            yield _fact(label, first)
+            yield from (at(MARGIN * 2, each) for each in more)
+        yield BLANK
 
 
 def _around(request: RequestDetail) -> Iterator[Line]:

@@ -33,7 +33,7 @@ from turngate.domain.digest import derived_id
 from turngate.domain.origins.origin import Doubts, Origins
 from turngate.domain.policy.policy import Risk
 from turngate.domain.policy.terms import AskTerms, names_of
-from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus, Resolution, Verb
+from turngate.domain.requests import ExecutionState, LostStart, RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.inbox import UNCLAIMED, InboxFilter, urgent_at
 from turngate.domain.tools.preview import Preview, PreviewKind
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
@@ -314,7 +314,7 @@ class Request(ListedRequest):
     ``precondition``: JSON of what the call depended on when it was asked for; None when its tool does not say. ``terms``:
     JSON of AskTerms, as the ladder's ``rungs_climbed`` first rungs left them. ``confinement``: JSON of how the call's
     processes are confined; None: its tool starts none. ``origins``: JSON of where its arguments come from; None: not known.
-    ``repeat_key``: equal for calls that mean the same; None: not known.
+    ``repeat_key``: equal for calls that mean the same; None: not known. ``lost_start``: JSON of how a lost call had started.
     """
 
     manifest: str
@@ -328,6 +328,7 @@ class Request(ListedRequest):
     origins: str | None = None
     repeat_key: str | None = None
     terms: str = "{}"
+    lost_start: str | None = None
 
     @property
     def ask_terms(self) -> AskTerms:
@@ -345,6 +346,11 @@ class Request(ListedRequest):
         if self.status != "approved" or self.decided_at is None:
             return None
         return start_of(self.ask_terms, from_text(self.decided_at))
+
+    @property
+    def start_that_was_lost(self) -> LostStart | None:
+        """How the call had started of which no one knows the end; None: it is no such question, or not known."""
+        return None if self.lost_start is None else LostStart.model_validate_json(self.lost_start)
 
     @property
     def depends_on(self) -> str | None:

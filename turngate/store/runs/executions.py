@@ -91,7 +91,10 @@ _SIBLINGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """One execution. ``attempts``: how often the handler was started. ``digest``: recomputed from the bytes that ran."""
+    """One execution. ``attempts``: how often the handler was started. ``digest``: recomputed from the bytes that ran.
+
+    ``worker``, ``build``: the process of its newest start; None: not known.
+    """
 
     run_id: str
     tool_call_id: str
@@ -103,6 +106,8 @@ class Execution:
     partial_output: str
     started_at: str
     ended_at: str | None
+    worker: str | None = None
+    build: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,13 +146,18 @@ class Sibling:
 
 @dataclass(frozen=True, kw_only=True)
 class NewExecution:
-    """An execution as it begins. ``decision_id``: the decision that is redeemed; None: policy allowed the call."""
+    """An execution as it begins. ``decision_id``: the decision that is redeemed; None: policy allowed the call.
+
+    ``worker``, ``build``: the process that starts it; None: another program does.
+    """
 
     run_id: str
     tool_call_id: str
     digest: str
     decision_id: str | None
     idempotency_key: str
+    worker: str | None = None
+    build: str | None = None
 
 
 async def get(conn: Connection, run_id: str, tool_call_id: str) -> Execution | None:
@@ -214,21 +224,21 @@ def begin_writes(new: NewExecution) -> Writes:
     return Writes(_BEGIN, {executions: [row]}, {})
 
 
-async def begin_again(
-    conn: Connection, *, run_id: str, tool_call_id: str, from_state: ExecutionState, decision_id: str | None
-) -> bool:
+async def begin_again(conn: Connection, lost: Execution, *, decision_id: str | None, worker: str, build: str) -> bool:
     """Start the handler once more: a ``read``/``idempotent`` retry, or a ``once`` call a person said did not happen.
 
-    False when the row is no longer in ``from_state``.
+    ``lost``: the execution as it was read. False when the row is no longer in that state.
     """
     query = (
         update(executions)
         .where(
-            executions.c.run_id == run_id,
-            executions.c.tool_call_id == tool_call_id,
-            executions.c.state == from_state,
+            executions.c.run_id == lost.run_id,
+            executions.c.tool_call_id == lost.tool_call_id,
+            executions.c.state == lost.state,
         )
-        .values(state="executing", attempts=executions.c.attempts + 1, decision_id=decision_id)
+        .values(
+            state="executing", attempts=executions.c.attempts + 1, decision_id=decision_id, worker=worker, build=build
+        )
     )
     return (await conn.execute(query)).rowcount == 1
 

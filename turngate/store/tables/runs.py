@@ -246,6 +246,9 @@ executions = Table(
     Column("partial_output", StorableText, nullable=False, server_default=""),
     Column("started_at", StorableText, nullable=False),
     Column("ended_at", StorableText),
+    # The process that runs it, and its build.
+    Column("worker", StorableText),
+    Column("build", StorableText),
 )
 
 # Results too large to be shown to a model, whole, by the SHA-256 of their text.
