@@ -190,6 +190,19 @@ async def test_check_preview_shadow_enforce(database: Database, admin: httpx.Asy
     assert "Preview and enforce" not in (await admin.get("/policy")).text
 
 
+async def test_the_page_asks_what_a_rule_means_and_stores_nothing(admin: httpx.AsyncClient) -> None:
+    """From fields in the address, for the page while someone types: the sentence, or that there is none yet; for admins only."""
+    fields = {"view": "form", "rule-name": "<b>small", "rule-verdict": "allow", "rule-tools": "pay"}
+    page = await admin.get("/policy/rule/means", params=fields)
+    assert '<p id="says" class="does"><bdi>Calls of pay run without asking.</bdi></p>' in page.text
+    assert ("<b>small" in page.text, "&lt;b&gt;small" in page.text) == (False, True)
+    unclear = await admin.get("/policy/rule/means", params={**fields, "rule-quorum": "many"})
+    assert (unclear.status_code, "The fields say no rule yet." in unclear.text) == (200, True)
+    toml = await admin.get("/policy/rule/means", params={"view": "toml", "rule-toml": "[[rule]"})
+    assert "The fields say no rule yet." in toml.text
+    assert (await admin.get("/api/v1/policy")).json()["stored"] is None
+
+
 async def test_the_form_says_what_is_wrong_and_keeps_what_was_typed(admin: httpx.AsyncClient) -> None:
     """422 with the error at its control; TOML that can't be read, too; another row on demand."""
     page = FormPage(admin)

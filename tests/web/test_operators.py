@@ -325,3 +325,19 @@ async def test_the_next_request_opens_by_itself_for_those_who_want_it(site, open
     await expect(page.locator("#decision")).to_contain_text("Approved by ada")
     for request in (first, second):
         await site.ended(request)
+
+
+async def test_the_meaning_of_a_rule_follows_what_is_typed(open_page):
+    """Without a press: the sentence, then none where the fields say no rule; what is typed stays, and nothing is stored."""
+    page = await open_page("/policy/rule", operator="root")
+    means = page.locator("#means")
+    await page.get_by_label("Name").fill("typed only")
+    await page.get_by_label("Tools").fill("look")
+    await expect(means).to_contain_text("Calls of look run without asking.")
+    await page.get_by_label("Such calls").select_option("deny")
+    await expect(means).to_contain_text("Calls of look are denied.")
+    await page.get_by_label("Name").fill("")
+    await expect(means).to_contain_text("The fields say no rule yet.")
+    await expect(page.get_by_label("Tools")).to_have_value("look")
+    await page.goto("/policy")
+    await expect(page.locator("main")).not_to_contain_text("typed only")

@@ -81,6 +81,14 @@ async def rule_page(
     return await _show(request, services, principal, Sheet(draft=draft, replacing=name, version=version, means=True))
 
 
+@router.get("/policy/rule/means")
+async def rule_meaning(request: Request, services: ServicesDep, principal: AdminDep) -> HTMLResponse:
+    """Show the form with what the fields in the address mean: for the page, while someone types. Stores nothing."""
+    typed = dict(request.query_params)
+    sheet = Sheet(draft=read_draft(typed), replacing=typed.get("replacing", ""), means=True)
+    return await _show(request, services, principal, sheet)
+
+
 @router.post("/policy/rule")
 async def change_rule(request: Request, services: ServicesDep, principal: AdminDep) -> Response:
     """Do what the button says: draw the form again, say what the rule means, preview it, or store it."""

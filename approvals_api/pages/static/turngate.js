@@ -567,6 +567,31 @@ document.addEventListener("input", (event) => {
   editTimer = setTimeout(() => { editTimer = null; void lookAtEdit(form); }, EDIT_MS);
 });
 
+// What a rule means is said while it is typed. The server says it, as its button does without this script.
+const MOST_QUERY_CHARS = 8_000; // of an address; a longer rule has the button
+let ruleTimer = null;
+
+async function lookAtRule(form) {
+  const words = new URLSearchParams(new FormData(form));
+  words.delete("csrf_token");
+  if (words.toString().length > MOST_QUERY_CHARS) return;
+  let answer;
+  try {
+    answer = await fetch(`/policy/rule/means?${words}`, { headers: { Accept: "text/html" } });
+  } catch {
+    return; // the next change tries again
+  }
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("means");
+  if (fresh !== null && ruleTimer === null) document.getElementById("means")?.replaceChildren(...document.adoptNode(fresh).childNodes);
+}
+
+document.addEventListener("input", (event) => {
+  const form = event.target.form;
+  if (!form || !("rule" in form.dataset)) return;
+  clearTimeout(ruleTimer);
+  ruleTimer = setTimeout(() => { ruleTimer = null; void lookAtRule(form); }, EDIT_MS);
+});
+
 document.addEventListener("change", (event) => {
   const field = document.getElementById(event.target.dataset?.stateOf ?? "");
   if (field !== null && event.target.value === "value") field.focus();
