@@ -24,7 +24,7 @@ from turngate.domain.runs.recorded_calls import RecordedCall
 from turngate.domain.tools.known_tools import KnownTool
 from turngate.domain.tools.secrets import mask_json
 from turngate.domain.tools.tool import ToolManifest
-from turngate.policies.backtest import Unjudged, judge
+from turngate.policies.backtest import JUDGED_ALONE, Unjudged, judge
 from turngate.policies.facts import lies_in, without_permissions
 from turngate.policies.lint import doubts
 from turngate.policies.rule_text import rule_text, with_rule
@@ -113,7 +113,7 @@ async def preview_rule(
 def _warnings(rule: Rule, among: Policy, world: World) -> list[str]:
     warnings = [each.message for each in doubts(among) if each.rule == rule.name] + world.unknown(rule)
     if rule.total is not None:
-        warnings.append("each call is judged by itself: those beyond its total would wait for a person")
+        warnings.append(JUDGED_ALONE)
     return warnings
 
 

@@ -26,6 +26,12 @@ from turngate.policies.facts import call_facts, params_or_arguments
 GRANTS: Final = "a grant"
 """The rule of calls that any grant let through: each grant would be a change of its own."""
 
+JUDGED_ALONE: Final = (
+    "each call is judged as if nothing of its rule's total were used: what past windows came to is not stored. "
+    "Calls beyond the total would wait for a person"
+)
+"""Of rules with a total, for people."""
+
 _RECORDED_ASK: Final[Mapping[tuple[str, str], OwnAsk]] = {
     ("default", "ask"): "unset",
     ("tool:ask", "ask"): "always",

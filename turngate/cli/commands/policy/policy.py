@@ -24,7 +24,7 @@ from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir, Url, instant_of
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, VerdictKind
-from turngate.policies.backtest import Report
+from turngate.policies.backtest import JUDGED_ALONE, Report
 from turngate.policies.explain import in_order, rule_views
 from turngate.policies.judge_reports import DIFFERENCES, JudgeReport
 from turngate.policies.lint import doubts
@@ -154,6 +154,8 @@ def backtest(
         return
     if report is not None:
         show_backtest(report)
+        if policy is not None and any(rule.total is not None for rule in policy.rule):
+            terminal.note(JUDGED_ALONE)
     if report is None or judged.judged:
         show_judge(judged)
 

@@ -170,6 +170,10 @@ async def test_backtest_says_what_changes_and_what_it_cannot_know(here: Path, sq
     command = ("backtest", "rules.toml", "--data-dir", str(here), "--json")
     alone = json.loads((await asyncio.to_thread(ran, *command)).stdout)
     assert alone["looked_at"] == 6
+    total = '[[rule]]\nname = "some"\nverdict = "allow"\ntools = ["pay"]\ntotal = { at = "/cents", most = 5, per = "day" }\n'
+    (here / "total.toml").write_text(total)
+    words = (await asyncio.to_thread(ran, "backtest", "total.toml", "--data-dir", str(here))).stderr
+    assert "as if nothing of its rule's total were used" in " ".join(words.split())
     assert alone["answers"] == {"allow": 2, "ask": 1, "deny": 1}
     changes = {(each["tool"], each["was"], each["now"]): each for each in alone["changes"]}
     assert changes["pay", "allow", "ask"]["now_rule"] == "large"
