@@ -5,9 +5,9 @@
 
     async with TurngateClient("http://127.0.0.1:8321", token="…") as client:
         run = await client.start_run(agent="support", text="Refund order 1042.")
-        async for told in client.follow_events(run.id):
-            if told.type == "request.opened":
-                request = await client.get_request(str(told.payload["request_id"]))
+        async for event in client.follow_events(run.id):
+            if event.type == "request.opened":
+                request = await client.get_request(str(event.payload["request_id"]))
                 await client.decide(request.id, DecisionOrder(verb="approve", digest=request.digest))
         print((await client.get_run(run.id)).final_text)
 
