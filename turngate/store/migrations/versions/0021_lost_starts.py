@@ -7,8 +7,8 @@ from typing import NoReturn
 from alembic import op
 from sqlalchemy import Column, Text
 
-revision = "0020_lost_starts"
-down_revision = "0019_errors"
+revision = "0021_lost_starts"
+down_revision = "0020_run_filters"
 branch_labels = None
 depends_on = None
 
