@@ -31,9 +31,9 @@ HOSTILE = (EVERYTHING, EVERYTHING_IN_JSON, EVERYTHING_IN_RAW_JSON)
 NO_PAGES = {
     *("/livez", "/readyz", "/service-worker.js", "/audit/export", "/runs/{run_id}/result.txt"),
     *("/login/oidc", "/login/oidc/callback", "/requests/{request_id}/reveal"),
-    "/requests/waiting",
+    *("/requests/waiting", "/policy/rule/means"),
 }
-"""Addresses of files and probes, those that lead to another page, and one that shows the page of the state ``bulk``."""
+"""Addresses of files and probes, those that lead elsewhere, and two that show the pages of the states ``bulk`` and ``rule``."""
 TEXT_ONLY = {"title", "option", "textarea"}
 """Elements that hold text and no elements, so that nothing in them can be isolated by one."""
 READ_ALOUD = {"aria-label", "title", "alt", "placeholder"}
