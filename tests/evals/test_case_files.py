@@ -46,6 +46,7 @@ def test_defaults_hold_where_a_case_says_nothing_else() -> None:
     ("text", "message"),
     [
         ("cases: [", "f.yaml is not YAML: "),
+        ("cases:\n- name: a\n  message: b\n  message: c", "f.yaml, line 4: the same key is in line 3; delete one"),
         ("cases: []", "f.yaml has no cases: write `cases:`"),
         ("- name: one", "f.yaml has no cases"),
         ("case: []\ncases:\n- {name: a, message: b}", "f.yaml, line 1: case: there is no such key"),

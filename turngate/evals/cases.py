@@ -30,6 +30,7 @@ from turngate.domain.requests import RequestKind, Resolution
 from turngate.domain.runs.outcomes import RunOutcome
 from turngate.domain.text.suggestions import did_you_mean, keys_at
 from turngate.evals.patterns import checked_pattern, checked_regex
+from turngate.yaml_document import Document, KeyTwiceError, read_document
 
 APPROVER: Final = "eval"
 """Who decides if an approver has no ``by``. If a quorum needs more people, they are ``eval-2``, ``eval-3``…"""
@@ -244,16 +245,6 @@ class Case(_Form):
 TOP: Final = frozenset({"cases", "defaults"})
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML without dates: ``due: 2026-01-31`` in a call's arguments is text, because JSON has no dates."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def load_cases(path: str | Path) -> list[Case]:
     """Read a file of cases. A ``workspace`` in it is relative to the file.
 
@@ -271,11 +262,13 @@ def load_cases(path: str | Path) -> list[Case]:
 def parse_cases(text: str, source: str) -> list[Case]:
     """Return the cases of a file's text. Raises ConfigurationError as :func:`load_cases`; ``source`` names the file."""
     try:
-        document = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader with one resolver fewer
-        tree = yaml.compose(text, Loader=_Loader)
-    except yaml.YAMLError as error:
+        read = read_document(text)
+    except KeyTwiceError as error:
+        raise ConfigurationError(f"{source}{error.place}: {error.problem}; delete one of the two") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
-    problems = _Problems(source, tree)
+    document = read.value
+    problems = _Problems(source, read)
     if not isinstance(document, dict) or not isinstance(document.get("cases"), list) or not document["cases"]:
         raise ConfigurationError(f"{source} has no cases: write `cases:`, and a list of them below it")
     for key in document.keys() - TOP:
@@ -321,15 +314,15 @@ def _relative_to(case: Case, directory: Path) -> Case:
 class _Problems:
     """What is wrong with a file, without repeats."""
 
-    def __init__(self, source: str, tree: yaml.Node | None) -> None:
+    def __init__(self, source: str, document: Document) -> None:
         self._source = source
-        self._tree = tree
+        self._document = document
         self._messages: list[str] = []
 
     def at(self, path: tuple[int | str, ...]) -> str:
         """Return file, line and place of a path into the document."""
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-        return f"{self._source}, line {self._line(path)}: {''.join(steps).removeprefix('.')}"
+        return f"{self._source}, line {self._document.line(path)}: {''.join(steps).removeprefix('.')}"
 
     def add(self, path: tuple[int | str, ...], message: str) -> None:
         """Note a problem."""
@@ -360,19 +353,3 @@ class _Problems:
         """Raise ConfigurationError if anything was noted."""
         if self._messages:
             raise ConfigurationError("; ".join(self._messages), problems=self._messages)
-
-    def _line(self, path: tuple[int | str, ...]) -> int:
-        """Return the line of the innermost part of a path that exists, from 1."""
-        node, line = self._tree, 1
-        for step in path:
-            if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-                node = node.value[step]
-                line = node.start_mark.line + 1
-            elif isinstance(node, yaml.MappingNode):
-                entry = next(((key, value) for key, value in node.value if key.value == step), None)
-                if entry is None:
-                    break
-                line, node = entry[0].start_mark.line + 1, entry[1]
-            else:
-                break
-        return line

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 Location = tuple[int | str, ...]
 LEAST: Final = 4
@@ -55,9 +56,14 @@ def keys_at(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:
     models = [model]
     for step in path:
         if isinstance(step, str):
-            fields = [each.model_fields[step].annotation for each in models if step in each.model_fields]
-            models = [inner for annotation in fields for inner in _models_in(annotation)]
-    return [key for each in models for key in each.model_fields]
+            fields = [field for each in models for key, field in _fields(each) if key == step]
+            models = [inner for field in fields for inner in _models_in(field.annotation)]
+    return [key for each in models for key, _field in _fields(each)]
+
+
+def _fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
+    """The keys that a person writes, which may be aliases."""
+    return ((field.alias or name, field) for name, field in model.model_fields.items())
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
