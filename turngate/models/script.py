@@ -19,32 +19,50 @@ script::
 from __future__ import annotations
 
 import json
-from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, PrivateAttr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import CoreSchema, ErrorDetails
 
 from turngate.domain.conversation.messages import FinishReason, Usage
 from turngate.domain.errors import ConfigurationError, ModelErrorClass
+from turngate.domain.text.suggestions import Location, did_you_mean, keys_at
+from turngate.yaml_document import Document, KeyTwiceError, read_document
 
 MAX_DELAY_SECONDS: Final = 600
 RETRYABLE: Final = frozenset({"unreachable", "rate_limited", "server_error", "bad_response"})
 """Error classes after which the same request may succeed, as the real adapter says of them."""
 
 
+def _only_one_of(*keys: str) -> dict[str, Any]:
+    """Return the schema's part for "exactly one of these keys", which a validator checks here."""
+    return {"oneOf": [{"required": [key], "properties": {key: {"type": "array"}}} for key in keys]}
+
+
 class _Form(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # The docstrings of classes and fields are what editors show; `json_schema_extra` is what validators check.
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Call(_Form):
-    """One tool call. ``input``: a mapping, sent as JSON; ``raw_input``: the exact text; ``id`` "": the provider sent none."""
+    """A tool call."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"not": {"required": ["input", "raw_input"], "properties": {"raw_input": {"type": "string"}}}}
+    )
 
     tool: str
+    """The tool's name. It need not exist: the model is then told that it does not."""
     input: dict[str, JsonValue] = Field(default_factory=dict)
+    """The arguments."""
     raw_input: str | None = None
+    """The exact text of the arguments instead, which need not be JSON."""
     id: str = ""
+    """The call's id; by default the provider sent none and the engine makes one."""
 
     @model_validator(mode="after")
     def _one_input(self) -> Self:
@@ -57,7 +75,9 @@ class Tokens(_Form):
     """Token counts to report."""
 
     input_tokens: int = Field(default=0, ge=0)
+    """Tokens of the request."""
     output_tokens: int = Field(default=0, ge=0)
+    """Tokens of the answer."""
 
     def as_usage(self) -> Usage:
         """Return the domain's value."""
@@ -65,11 +85,14 @@ class Tokens(_Form):
 
 
 class ScriptedError(_Form):
-    """Fail with this the first ``times`` times the response is reached in this process."""
+    """A failure instead of the response, as often as `times` says; afterwards the response is given."""
 
     error_class: ModelErrorClass = Field(alias="class")
+    """What kind of failure; unreachable, rate_limited, server_error and bad_response are tried again."""
     message: str = "the script says so"
+    """The provider's text."""
     times: int = Field(default=1, ge=1)
+    """How often it fails, counted in each process."""
 
     @property
     def retryable(self) -> bool:
@@ -78,40 +101,56 @@ class ScriptedError(_Form):
 
 
 class Response(_Form):
-    """What the model answers. ``finish_reason`` None: ``tool_calls`` when there are calls, else ``stop``.
-
-    ``malformed``: what a provider's adapter would say about a response that it cannot parse. ``stream_seconds``: how long a
-    streamed response takes, piece by piece; with an ``error``, watchers see the pieces before it.
-    """
+    """What the model answers to one request."""
 
     text: str = ""
+    """The text of the answer. {{last_result}} is replaced by the newest tool result."""
     reasoning: str = ""
+    """The model's reasoning, before the text."""
     delay_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS)
+    """Seconds before the first word."""
     stream_seconds: float = Field(default=0, ge=0, le=MAX_DELAY_SECONDS)
+    """Seconds over which a streamed response arrives, word by word; with an `error`, watchers see the words before it."""
     finish_reason: FinishReason | None = None
+    """Why the model stopped; by default tool_calls when there are calls, else stop."""
     malformed: str = ""
+    """What an adapter says about a response that it cannot parse. The engine tells the model so."""
     usage: Tokens = Tokens()
+    """Tokens that the provider counts, for budgets and costs."""
     calls: tuple[Call, ...] = ()
+    """The tool calls, in order."""
     error: ScriptedError | None = None
+    """Fail first."""
 
 
 class When(_Form):
-    """True if some result directly before is of ``tool`` (None: any) and this kind: ``ok`` or a failure's."""
+    """True if a result directly before is of this tool and this kind."""
 
     tool: str | None = None
+    """The tool's name; by default any."""
     kind: str
+    """ok; or a failure's kind: rejected, denied, expired, timeout, execution_error… or one that the tool declares."""
 
 
 class Case(Response):
-    """A response under a condition; without one it always matches."""
+    """A response under a condition."""
 
     when: When | None = None
+    """The condition. Without one the case always matches, so only the last case may be without."""
 
 
 class Entry(Response):
     """One place in the script: a response, or the cases to choose from."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"required": ["cases"], "properties": {"cases": {"type": "array"}}},
+            "then": {"maxProperties": 1},
+        }
+    )
+
     cases: Annotated[tuple[Case, ...], Field(min_length=1)] | None = None
+    """Responses to choose from by the results directly before; the first that matches is given. The only key then."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -132,14 +171,23 @@ class Run(_Form):
     """The responses to one user message."""
 
     responses: Responses
+    """One per request of the run."""
 
 
 class Script(_Form):
     """A whole script."""
 
+    model_config = ConfigDict(json_schema_extra=_only_one_of("responses", "runs"))
+
     name: str | None = Field(default=None, min_length=1)
+    """The model is named scripted:NAME; by default the file's stem."""
     responses: Responses | None = None
+    """The responses of every run, one per request to the model."""
     runs: Annotated[tuple[Run, ...], Field(min_length=1)] | None = None
+    """The responses by user message: the first run for the first message, the last run for all further ones."""
+
+    _document: Document | None = PrivateAttr(default=None)
+    _source: str = PrivateAttr(default="")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -154,73 +202,170 @@ class Script(_Form):
             return tuple(run.responses for run in self.runs)
         return (self.responses or (),)
 
+    def read_from(self, document: Document, source: str) -> Self:
+        """Remember where the script was read, for errors. Returns the script."""
+        self._document, self._source = document, source
+        return self
 
-class _Loader(yaml.SafeLoader):
-    """YAML without dates: ``due: 2026-01-31`` in a call's input is text, because JSON has no dates."""
-
-    _depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next node. Raises YAMLError when it nests too deep for a script, long before Python would."""
-        self._depth += 1
-        try:
-            if self._depth > MAX_NESTING:
-                raise yaml.YAMLError("it nests too deep")
-            return super().compose_node(parent, index)
-        finally:
-            self._depth -= 1
+    def at(self, path: Location) -> str:
+        """Return a place of the script as errors name it: its path, the file's name, the line."""
+        if self._document is None:
+            return path_text(path)
+        return f"{path_text(path)} ({Path(self._source).name}, line {self._document.line(path)})"
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+class _WithoutTitles(GenerateJsonSchema):
+    """Keys need no title: editors would show the key twice."""
+
+    def field_title_should_be_set(self, _schema: CoreSchema | FieldInfo) -> bool:
+        """Return False."""
+        return False
+
+
+def script_schema() -> str:
+    """Return the JSON Schema of scripts, as text for a file.
+
+    It refuses what :func:`parse_script` refuses, but for two things that draft 7, which every editor knows, cannot say: that
+    only the last case may be without a ``when``, and that no key is there twice.
+    """
+    schema = Script.model_json_schema(schema_generator=_WithoutTitles)
+    named = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        **schema,
+        "title": "Turngate: a scripted model's script",
+    }
+    return json.dumps(named, indent=1, ensure_ascii=False) + "\n"
+
+
+WORDS_OF_OTHERS: Final = {
+    "arguments": "input",
+    "args": "input",
+    "parameters": "input",
+    "params": "input",
+    "function": "tool",
+    "name": "tool",
+    "tool_calls": "calls",
+    "content": "text",
+    "message": "text",
+    "answer": "text",
+    "steps": "responses",
+    "result": "kind",
 }
+"""What other formats call a key."""
 
+BELOW: Final = {
+    "text": "responses",
+    "calls": "responses",
+    "cases": "responses",
+    "tool": "calls",
+    "input": "calls",
+    "raw_input": "calls",
+    "when": "cases",
+    "kind": "when",
+    "class": "error",
+    "times": "error",
+    "input_tokens": "usage",
+    "output_tokens": "usage",
+}
+"""Key → the key that it belongs below."""
 
-MAX_NESTING: Final = 100
-
-_KEYS: Final = sorted({key for form in (Script, Entry, Case, When, Call, Tokens) for key in form.model_fields})
+SHAPES: Final = {
+    "responses": "{text: …, calls: […]}",
+    "runs": "{responses: […]}",
+    "cases": "{when: {tool: …, kind: …}, text: …}",
+    "when": "{tool: …, kind: …}",
+    "calls": "{tool: …, input: {…}}",
+    "input": "{name: value}; for the exact text of the arguments there is `raw_input`",
+    "error": "{class: server_error, message: …}",
+    "usage": "{input_tokens: …, output_tokens: …}",
+}
+"""Key → what its mapping looks like."""
 
 
 def parse_script(text: str, source: str) -> Script:
     """Return the script in this YAML or JSON text.
 
     Raises:
-        ConfigurationError: not YAML, or not a script; says ``source`` and the place of each problem.
+        ConfigurationError: not YAML, or not a script; says ``source``, and each problem with its line and place. Nothing of the
+            text is in it, because it may reach the program that named the file.
     """
     try:
-        document = _load(text)
+        document = read_document(text)
+    except KeyTwiceError as error:
+        raise ConfigurationError(f"{source}{error.place}: {error.problem}; delete one of the two") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # The place alone: the error's own text quotes the file, and this message may reach the program that named it.
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f": line {mark.line + 1}, column {mark.column + 1}"
         raise ConfigurationError(f"{source} is not YAML{place}") from None
     try:
-        return Script.model_validate(document)
+        script = Script.model_validate(document.value)
     except ValidationError as error:
         problems = [
-            _problem(issue) for issue in error.errors(include_url=False, include_context=False, include_input=False)
+            f"line {document.line(issue['loc'])}, {_where(issue)}: {_problem(issue)}" for issue in _causes(error)
         ]
         raise ConfigurationError(f"{source} is not a script: {'; '.join(problems)}", problems=problems) from None
+    return script.read_from(document, source)
 
 
-def _load(text: str) -> Any:
-    # JSON first: it may be indented with tabs, which YAML refuses.
-    try:
-        return json.loads(text)
-    except ValueError:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader with one resolver fewer
+def _causes(error: ValidationError) -> list[ErrorDetails]:
+    """Return the issues that no other one explains: neither a list whose entry is wrong nor a key that was written otherwise."""
+    issues = error.errors(include_url=False)
+    unknown = [issue["loc"] for issue in issues if issue["type"] == "extra_forbidden"]
+    explained = {(*path[:-1], _translated(str(path[-1]), keys_at(Script, path[:-1]))) for path in unknown}
+    explained |= {issue["loc"][:length] for issue in issues for length in range(len(issue["loc"]))}
+    return [issue for issue in issues if issue["loc"] not in explained]
+
+
+def _where(issue: ErrorDetails) -> str:
+    """Return the place of an issue; an unknown key is the file's content, so it is that of its mapping."""
+    return path_text(issue["loc"][:-1] if issue["type"] == "extra_forbidden" else issue["loc"])
+
+
+def path_text(location: Location) -> str:
+    """Return a path as keys and numbers; below a call's input the keys are the file's content."""
+    known = location[: location.index("input") + 1] if "input" in location else location
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in known]
+    return "".join(steps).removeprefix(".") or "the script"
 
 
 def _problem(issue: ErrorDetails) -> str:
-    if issue["type"] != "extra_forbidden":
-        return f"{_place(issue['loc'])}: {issue['msg'].removeprefix('Value error, ')}"
-    # The unknown key is the file's content. One of the known keys that resembles it is not.
-    similar = get_close_matches(str(issue["loc"][-1]), _KEYS, 1)
-    meant = f": did you mean {similar[0]!r}?" if similar else ""
-    return f"{_place(issue['loc'][:-1])}: has a key that is not known there{meant}"
+    """Return what is wrong and what was meant, without a word of the file that is no word of scripts."""
+    location, expected = issue["loc"], issue.get("ctx", {}).get("expected", "")
+    match issue["type"]:
+        case "extra_forbidden":
+            return f"there is no such key.{_meant(str(location[-1]), keys_at(Script, location[:-1]))}"
+        case "missing":
+            return f"`{location[-1]}` is missing"
+        case "literal_error":
+            return f"it is one of {expected}.{did_you_mean(str(issue['input']), _words(expected))}"
+        case "string_type":
+            of = "a key" if location[-1:] == ("[key]",) else "it"
+            return f"{of} has to be text; put it in quotes"
+        case "tuple_type":
+            return "it has to be a list: one `- …` line for each"
+        case "too_short":
+            return "the list is empty; it needs at least one entry"
+        case "model_type" | "dict_type" | "model_attributes_type":
+            keys = [step for step in location if isinstance(step, str)]
+            return f"it has to be a mapping: {SHAPES[keys[-1]] if keys else '{responses: […]}'}"
+        case _:
+            return issue["msg"].removeprefix("Value error, ").replace("Input should be", "it has to be")
 
 
-def _place(location: tuple[int | str, ...]) -> str:
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
-    return "".join(steps).removeprefix(".") or "the script"
+def _words(expected: str) -> list[str]:
+    """Return the words of a text like ``'a', 'b' or 'c'``."""
+    return expected.split("'")[1::2]
+
+
+def _translated(key: str, known: list[str]) -> str:
+    """Return the script's word for another format's, or nothing."""
+    word = WORDS_OF_OTHERS.get(key, "")
+    return word if word in known else ""
+
+
+def _meant(key: str, known: list[str]) -> str:
+    if word := _translated(key, known):
+        return f" Did you mean {word!r}?"
+    if key in BELOW:
+        return f" {key!r} belongs below {BELOW[key]!r}."
+    return did_you_mean(key, known)

@@ -29,9 +29,10 @@ from turngate.domain.conversation.messages import (
     ToolResultPart,
 )
 from turngate.domain.errors import ConfigurationError, ModelError
+from turngate.domain.text.suggestions import Location
 from turngate.domain.tools.results import Failure, wire_text
 from turngate.models.port import ModelRequest, OnDelta
-from turngate.models.script import Entry, Response, Script, When, parse_script
+from turngate.models.script import Entry, Response, Script, When, parse_script, path_text
 
 MAX_SCRIPT_BYTES: Final = 1_000_000
 LAST_RESULT: Final = "{{last_result}}"
@@ -48,6 +49,7 @@ class ScriptedModel:
 
     def __init__(self, script: Script, *, default_name: str) -> None:
         self.name = f"scripted:{script.name or default_name}"
+        self._script = script
         self._runs = script.responses_per_run
         self._failed: Counter[str] = Counter()
 
@@ -116,22 +118,25 @@ class ScriptedModel:
         current = messages[users[-1] + 1 :] if users else messages
         index = sum(message.role == "assistant" for message in current)
         entries = self._runs[run]
-        place = f"responses[{index}]" if len(self._runs) == 1 else f"runs[{run}].responses[{index}]"
+        responses: Location = ("responses",) if self._script.runs is None else ("runs", run, "responses")
         if index >= len(entries):
-            raise self._no_answer(f"has {len(entries)} response(s) for this run, and the model was asked once more")
-        case, response = self._choose(entries[index], messages, place)
-        return f"{place}{case}", response
+            last = self._script.at((*responses, len(entries) - 1))
+            raise self._no_answer(
+                f"has {len(entries)} response(s) for this run, and the model was asked once more: add one after {last}"
+            )
+        case, response = self._choose(entries[index], messages, (*responses, index))
+        return path_text((*responses, index, *case)), response
 
-    def _choose(self, entry: Entry, messages: Sequence[Message], place: str) -> tuple[str, Response]:
+    def _choose(self, entry: Entry, messages: Sequence[Message], path: Location) -> tuple[Location, Response]:
         if entry.cases is None:
-            return "", entry
+            return (), entry
         results = messages[-1].results if messages and messages[-1].role == "tool" else []
         for number, case in enumerate(entry.cases):
             if case.when is None or any(_matches(case.when, part) for part in results):
-                return f".cases[{number}]", case
+                return ("cases", number), case
         got = ", ".join(f"{part.tool_name} {_kind(part)}" for part in results) or "none"
         raise self._no_answer(
-            f"has no case at {place} for the results directly before it ({got}); add one without `when`"
+            f"has no case at {self._script.at(path)} for the results directly before it ({got}); add one without `when`"
         )
 
     def _maybe_fail(self, response: Response, place: str) -> None:

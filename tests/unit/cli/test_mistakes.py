@@ -448,7 +448,14 @@ POLICIES = [
 FILES_AND_COMMANDS = [
     file_mistake("no provider", "shop.py", '"scripted:script.yaml"', '"gpt-5"', "gpt-5", code=1),
     file_mistake(
-        "a script's key", "script.yaml", "text:", "txt:", "did you mean 'text'?", run="models shop:app", code=1
+        "a script's key",
+        "script.yaml",
+        "text:",
+        "txt:",
+        "line 2",
+        "Did you mean 'text'?",
+        run="models shop:app",
+        code=1,
     ),
     file_mistake("no script", "shop.py", "script.yaml", "skript.yaml", "skript.yaml", code=1),
     file_mistake(

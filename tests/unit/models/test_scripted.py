@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
@@ -178,32 +177,6 @@ def test_a_missing_file_is_named(tmp_path):
     """The message has the path and the system's reason."""
     with pytest.raises(ConfigurationError, match=r"gone\.yaml.*No such file"):
         ScriptedModel.from_file(tmp_path / "gone.yaml")
-
-
-@pytest.mark.parametrize(
-    ("script", "problem"),
-    [
-        ({}, "the script: a script has `responses`"),
-        ({"responses": [{"text": "x"}], "runs": [{"responses": [{"text": "x"}]}]}, "exactly one"),
-        ({"responses": []}, "responses: Tuple should have at least 1 item"),
-        ({"responses": [{"txt": "x"}]}, r"responses\[0\]: has a key that is not known there: did you mean 'text'"),
-        (
-            {"responses": [{"text": "x"}, {"calls": [{"input": {}}]}]},
-            r"responses\[1\]\.calls\[0\]\.tool: Field required",
-        ),
-        ({"responses": [{"calls": [{"tool": "a", "input": {}, "raw_input": ""}]}]}, "not both"),
-        ({"responses": [{"text": "x", "cases": [{"text": "y"}]}]}, "`cases` must be the only key; move text"),
-        ({"responses": [{"cases": [{"text": "y"}, {"when": {"kind": "ok"}}]}]}, "only the last case may be without"),
-        ({"responses": [{"delay_seconds": 601}]}, r"responses\[0\]\.delay_seconds"),
-        ({"responses": [{"error": {"class": "nope"}}]}, r"responses\[0\]\.error\.class"),
-        ([1], "the script: Input should be a valid dictionary"),
-    ],
-)
-def test_a_wrong_script_is_refused_with_the_place(script, problem):
-    """The message has the source and the place of the mistake."""
-    with pytest.raises(ConfigurationError, match=problem) as caught:
-        ScriptedModel.from_text(json.dumps(script), "my.yaml")
-    assert "my.yaml" in caught.value.message
 
 
 def test_text_that_is_not_yaml_is_refused_with_line_and_column():

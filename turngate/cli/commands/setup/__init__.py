@@ -7,3 +7,8 @@ app.add("init", "init:init", "Make a new app in DIR: an agent with two tools, a 
 app.add("demo", "demo:demo", "Watch an agent fix a failing test in a small project, and decide what it may do.")
 app.add("doctor", "doctor:doctor", "Check this machine, your app and its models, and say how to fix what is wrong.")
 app.add("models", "models:models", "List profiles, models and providers, and whether each can be used from here.")
+app.add(
+    "schema",
+    "schema:schema",
+    "Print the JSON Schema of a scripted model's script, with which editors complete and check it.",
+)

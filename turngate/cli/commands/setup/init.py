@@ -11,10 +11,14 @@ import typer
 
 from turngate.cli import terminal
 from turngate.domain.errors import ConfigurationError
+from turngate.models.script import script_schema
 
 SCAFFOLD: Final = "scaffold"
 SUFFIX: Final = ".txt"
 """Added to the templates' names, so that linters and test runners of this repository ignore them."""
+
+SCHEMA: Final = "script.schema.json"
+"""What the script's first line names for editors."""
 
 
 def init(
@@ -39,6 +43,7 @@ def write_scaffold(directory: Path) -> list[str]:
             name = template.name.removesuffix(SUFFIX)
             (directory / name).write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
             names.append(name)
+        (directory / SCHEMA).write_text(script_schema(), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{directory} cannot be written: {error.strerror or error}") from None
-    return names
+    return sorted([*names, SCHEMA])
