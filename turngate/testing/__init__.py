@@ -8,9 +8,18 @@ which is a run that ``turngate export`` wrote: the model, the decisions and the 
 
 from __future__ import annotations
 
-from turngate.testing.engine import RunningApp, running_app
+from turngate.testing.engine import Decided, RunningApp, running_app
 from turngate.testing.harness import OPERATOR, STARTER
 from turngate.testing.replay import replay_fixture
 from turngate.testing.report import Divergence, ReplayReport
 
-__all__ = ["OPERATOR", "STARTER", "Divergence", "ReplayReport", "RunningApp", "replay_fixture", "running_app"]
+__all__ = [
+    "OPERATOR",
+    "STARTER",
+    "Decided",
+    "Divergence",
+    "ReplayReport",
+    "RunningApp",
+    "replay_fixture",
+    "running_app",
+]

@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -29,9 +30,10 @@ from approvals_api.requests.views import request_detail, request_page
 from approvals_api.runs import control
 from approvals_api.runs import start as start_run
 from approvals_api.runs import views as run_views
+from approvals_api.runs.explain import explain
 from turngate.domain.agents.app import App
 from turngate.domain.errors import ConfigurationError
-from turngate.domain.requests import RequestKind, Resolution, Verb
+from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.fixtures import Fixture
 from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.tools.declared_parts import Handler
@@ -57,6 +59,29 @@ from turngate.wire.calls import CallView
 from turngate.wire.orders import DecisionOrder, StartOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Where a request is after a decision. ``missing``: how many more people have to approve it before anything runs."""
+
+    status: RequestStatus
+    missing: int
+
+    def __str__(self) -> str:
+        """Return it in words: ``pending: one more person has to approve``."""
+        return f"{self.status}: {_more(self.missing)}" if self.missing else self.status
+
+
+def _more(people: int) -> str:
+    return "one more person has to approve" if people == 1 else f"{people} more people have to approve"
+
+
+def _open(request: RequestItem) -> str:
+    """Return what an open request needs from a test."""
+    some = f" has {request.approvals} of {request.quorum} approvals:" if request.approvals else " needs"
+    need = _more(request.quorum - request.approvals) if request.approvals else "engine.decide(…)"
+    return f"The {request.kind} of {request.tool_name} ({request.id}){some} {need}."
 
 
 class RunningApp:
@@ -94,7 +119,10 @@ class RunningApp:
             return next(matches, None)
 
         return await until(
-            look, f"pending request in run {run_id} (tool {tool or 'any'}, kind {kind or 'any'})", self._deadline
+            look,
+            f"pending request in run {run_id} (tool {tool or 'any'}, kind {kind or 'any'})",
+            self._deadline,
+            why=partial(self._state, run_id),
         )
 
     async def pending(self, run_id: str) -> list[RequestItem]:
@@ -122,8 +150,10 @@ class RunningApp:
         message: str = "",
         outcome: Resolution | None = None,
         by: str = OPERATOR.name,
-    ) -> None:
+    ) -> Decided:
         """Decide a request as an operator. ``args``: the edited arguments, or the answer to a question, as a JSON value.
+
+        Returns where the request is now: after one approval of several it is still pending.
 
         Raises what the API answers with: ForbiddenError, ConflictError, InvalidInputError (a bad edit), …
         """
@@ -134,7 +164,12 @@ class RunningApp:
             message=message,
             outcome=outcome,
         )
-        await decide_request.submit(self.services, replace(OPERATOR, name=by), request.id, order)
+        answer = await decide_request.submit(self.services, replace(OPERATOR, name=by), request.id, order)
+        if answer.status != "pending":
+            return Decided(answer.status, 0)
+        async with self.services.database.read() as conn:
+            detail = await request_detail(conn, request.id)
+        return Decided(detail.status, detail.quorum - detail.approvals if detail.status == "pending" else 0)
 
     async def interrupt(self, run_id: str, reason: str = "") -> None:
         """Interrupt a run as an operator."""
@@ -147,7 +182,16 @@ class RunningApp:
             detail = await self.run(run_id)
             return None if detail.status == "running" else detail
 
-        return await until(look, f"end of run {run_id}", self._deadline)
+        return await until(look, f"end of run {run_id}", self._deadline, why=partial(self._state, run_id))
+
+    async def _state(self, run_id: str) -> str:
+        """Return how the run ended, or what it and its sub-agents wait for, and how to continue."""
+        explained = await explain(self.services, OPERATOR, run_id)
+        if explained.run.status != "running":
+            return f"the run is {explained.run.status}: {explained.cause}"
+        waits = [each.says for each in explained.waits_for] or [explained.cause]
+        waits += [_open(request) for request in await self.pending(run_id)]
+        return f"at step {explained.run.step} it waits: {' '.join(waits)}"
 
     async def run(self, run_id: str) -> RunDetail:
         """Return the run with its steps, as it is now."""

@@ -45,15 +45,25 @@ TIME_SKIPPING: Final = (
 )
 
 
-async def until(look: Callable[[], Awaitable[Value | None]], what: str, seconds: float = DEADLINE_SECONDS) -> Value:
-    """Return the first true value that ``look`` returns. Raises AssertionError after ``seconds``, naming ``what``."""
+async def until(
+    look: Callable[[], Awaitable[Value | None]],
+    what: str,
+    seconds: float = DEADLINE_SECONDS,
+    *,
+    why: Callable[[], Awaitable[str]] | None = None,
+) -> Value:
+    """Return the first true value that ``look`` returns.
+
+    Raises AssertionError after ``seconds``, naming ``what`` and what ``why`` says then.
+    """
     deadline = time.monotonic() + seconds
     while True:
         value = await look()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"after {seconds} s: no {what}")
+            reason = "" if why is None else f"; {await why()}"
+            raise AssertionError(f"after {seconds} s: no {what}{reason}")
         await asyncio.sleep(POLL_SECONDS)
 
 

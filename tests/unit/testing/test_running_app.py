@@ -1,0 +1,56 @@
+"""What a builder's test reads when a run waits for more than the test did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from turngate import Agent, App, Policy, Rule, Toolkit, tool
+from turngate.domain.errors import ConflictError
+from turngate.testing import running_app
+
+SCRIPT = "responses: [{calls: [{tool: pay, input: {cents: 7}}]}, {text: Paid.}]"
+NEVER = 0.3
+
+
+class Amount(BaseModel):
+    cents: int
+
+
+@tool(effect="once")
+async def pay(params: Amount) -> str:
+    """Pay an amount."""
+    return f"paid {params.cents}"
+
+
+TWO = Rule(name="two-people", verdict="ask", tools=["pay"], reason="Money leaves.", quorum=2)
+APP = App(
+    agents=[Agent(name="payer", instructions="Pay.", toolkit=Toolkit.of(pay), model="scripted:none.yaml")],
+    policy=Policy(rule=[TWO]),
+)
+
+
+async def test_a_run_that_waits_for_a_second_approval_says_so(tmp_path: Path) -> None:
+    """The decision says that one more is needed, the deadline what the run waits for, and the second one lets it end."""
+    async with running_app(APP, tmp_path, script=SCRIPT) as engine:
+        run = await engine.start("Pay.")
+        request = await engine.request(run)
+        long, engine._deadline = engine._deadline, NEVER
+        with pytest.raises(AssertionError, match=rf"no end of run {run}; at step 1 .*pay.*engine\.decide"):
+            await engine.ended(run)
+        first = await engine.decide(request, "approve", by="ann")
+        assert (first.status, first.missing) == ("pending", 1)
+        assert str(first) == "pending: one more person has to approve"
+        with pytest.raises(ConflictError, match="2 different people"):
+            await engine.decide(request, "approve", by="ann")
+        with pytest.raises(AssertionError, match=r"1 of 2 approvals: one more person has to approve"):
+            await engine.ended(run)
+        engine._deadline = long
+        second = await engine.decide(request, "approve", by="bob")
+        assert (second.status, second.missing, str(second)) == ("approved", 0, "approved")
+        assert (await engine.ended(run)).status == "completed"
+        engine._deadline = NEVER
+        with pytest.raises(AssertionError, match=rf"no pending request in run {run} .*; the run is completed: "):
+            await engine.request(run)
