@@ -15,7 +15,7 @@ import pytest
 import structlog
 from pydantic import BaseModel, SecretStr
 from support.api_server import Api, api_on, serving, session_for, token_for
-from support.engine import call, says, stack
+from support.engine import call, says, stack, until
 from support.notification_receivers import receiving, webhook_channel
 from support.planted_credentials import LETTERS, Credential, Maker, planted
 from support.sse_client import watching
@@ -94,8 +94,9 @@ class Careless:
 
     name = "scripted:test"
 
-    def __init__(self) -> None:
+    def __init__(self, watched: list[str]) -> None:
         self.seen: list[ModelRequest] = []
+        self.watched = watched
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         return await self.stream(request, lambda _delta: None)
@@ -111,11 +112,14 @@ class Careless:
             name = ("deploy", "crash")[step - 1]
             on_delta(Delta(kind="tool-call", part=1, text="", tool_name=name))
             on_delta(Delta(kind="tool-call", part=1, text=ORDER))
-        await asyncio.sleep(0.2)  # the deltas get a chance to be seen; nothing depends on it
+        await until(self._was_seen, "words of the model at a watcher")
         calls = [call(("deploy", "crash")[step - 1], ORDER, f"c{step}")] if step < 3 else []
         answer = says(words, *calls)
         parts = (ReasoningPart(text=THOUGHT), *answer.message.parts)
         return answer.model_copy(update={"message": Message(role="assistant", parts=parts)})
+
+    async def _was_seen(self) -> bool:
+        return any(SENTINEL in line for line in self.watched)
 
     async def aclose(self) -> None:
         return None
@@ -203,7 +207,8 @@ async def test_500_credentials_are_on_no_surface(
 ) -> None:
     """Task, words, thoughts, arguments, previews, progress, logs, results, crashes and the answer; a reveal shows them."""
     assert len({each.secret for each in ALL}) == 500
-    model = Careless()
+    stream: list[str] = []
+    model = Careless(stream)
     async with (
         receiving() as receiver,
         stack(client, sqlite, deploy, crash, model=model) as engine,
@@ -217,7 +222,6 @@ async def test_500_credentials_are_on_no_surface(
         surfaces = Surfaces(api, person, token)
         notifying = asyncio.create_task(keep_notifying(sqlite, engine.services.feed, [webhook_channel(receiver)]))
         started = await api.start(TASK)
-        stream: list[str] = []
         async with watched(api, started["id"], stream):
             request = await api.request(started)
             await surfaces.of(started["id"], request["id"], "while it waits")
