@@ -34,5 +34,5 @@ def run_sample(page: Path, number: int) -> dict[str, Any]:
 
 def write_scaffold(directory: Path) -> None:
     """Write the module that ``turngate init`` makes, which the README shows."""
-    scaffold = Path(turngate.__file__).parent / "cli" / "scaffold" / "my_app.py.txt"
+    scaffold = Path(turngate.__file__).parent / "cli" / "scaffold" / "support" / "my_app.py.txt"
     (directory / "my_app.py").write_text(scaffold.read_text(encoding="utf-8"), encoding="utf-8")

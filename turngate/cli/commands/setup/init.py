@@ -13,7 +13,7 @@ from turngate.cli import terminal
 from turngate.domain.errors import ConfigurationError
 from turngate.models.script import script_schema
 
-SCAFFOLD: Final = "scaffold"
+SCAFFOLD: Final = "scaffold/support"
 SUFFIX: Final = ".txt"
 """Added to the templates' names, so that linters and test runners of this repository ignore them."""
 
