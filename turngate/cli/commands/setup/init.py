@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -13,7 +13,9 @@ from turngate.cli import terminal
 from turngate.domain.errors import ConfigurationError
 from turngate.models.script import script_schema
 
-SCAFFOLD: Final = "scaffold/support"
+Template = Literal["support", "sql"]
+
+SCAFFOLD: Final = "scaffold"
 SUFFIX: Final = ".txt"
 """Added to the templates' names, so that linters and test runners of this repository ignore them."""
 
@@ -23,25 +25,31 @@ SCHEMA: Final = "script.schema.json"
 
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty directory.")],
+    template: Annotated[
+        Template,
+        typer.Option(
+            help="support: a support desk that pays refunds. sql: a data agent that asks before it changes rows."
+        ),
+    ] = "support",
 ) -> None:
-    """Make a new app in DIR: an agent with two tools, a policy, a scripted model and tests."""
-    names = write_scaffold(directory)
+    """Make a new app in DIR: an agent with its tools, a policy, a scripted model, tests and eval cases."""
+    names = write_scaffold(directory, template)
     terminal.line(f"wrote {', '.join(names)} to {directory}")
     terminal.line("")
     terminal.line("Next:")
     terminal.line(("  cd " + shlex.quote(str(directory)) + " && turngate up my_app:app", "bold"))
 
 
-def write_scaffold(directory: Path) -> list[str]:
+def write_scaffold(directory: Path, template: Template) -> list[str]:
     """Write the app's files and return their names. Raises ConfigurationError when the directory is not empty."""
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise ConfigurationError(f"{directory} is not an empty directory: choose an empty or a new one")
         directory.mkdir(parents=True, exist_ok=True)
         names = []
-        for template in sorted(files("turngate.cli").joinpath(SCAFFOLD).iterdir(), key=lambda entry: entry.name):
-            name = template.name.removesuffix(SUFFIX)
-            (directory / name).write_text(template.read_text(encoding="utf-8"), encoding="utf-8")
+        for entry in files("turngate.cli").joinpath(SCAFFOLD, template).iterdir():
+            name = entry.name.removesuffix(SUFFIX)
+            (directory / name).write_text(entry.read_text(encoding="utf-8"), encoding="utf-8")
             names.append(name)
         (directory / SCHEMA).write_text(script_schema(), encoding="utf-8")
     except OSError as error:
