@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -13,7 +14,7 @@ from turngate.cli import terminal
 from turngate.domain.errors import ConfigurationError
 from turngate.models.script import script_schema
 
-Template = Literal["support", "sql"]
+Template = Literal["support", "coding", "sql"]
 
 SCAFFOLD: Final = "scaffold"
 SUFFIX: Final = ".txt"
@@ -28,7 +29,8 @@ def init(
     template: Annotated[
         Template,
         typer.Option(
-            help="support: a support desk that pays refunds. sql: a data agent that asks before it changes rows."
+            help="support: a support desk that pays refunds. coding: a coding agent in a confined workspace. "
+            "sql: a data agent that asks before it changes rows."
         ),
     ] = "support",
 ) -> None:
@@ -46,12 +48,22 @@ def write_scaffold(directory: Path, template: Template) -> list[str]:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise ConfigurationError(f"{directory} is not an empty directory: choose an empty or a new one")
         directory.mkdir(parents=True, exist_ok=True)
-        names = []
-        for entry in files("turngate.cli").joinpath(SCAFFOLD, template).iterdir():
-            name = entry.name.removesuffix(SUFFIX)
-            (directory / name).write_text(entry.read_text(encoding="utf-8"), encoding="utf-8")
-            names.append(name)
+        names = _copy(files("turngate.cli").joinpath(SCAFFOLD, template), directory)
         (directory / SCHEMA).write_text(script_schema(), encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{directory} cannot be written: {error.strerror or error}") from None
     return sorted([*names, SCHEMA])
+
+
+def _copy(template: Traversable, directory: Path) -> list[str]:
+    """Write a template's files, those of its folders too, and return their names."""
+    directory.mkdir(exist_ok=True)
+    names = []
+    for entry in template.iterdir():
+        name = entry.name.removesuffix(SUFFIX)
+        if entry.is_dir():
+            names += [f"{name}/{each}" for each in _copy(entry, directory / name)]
+        else:
+            (directory / name).write_text(entry.read_text(encoding="utf-8"), encoding="utf-8")
+            names.append(name)
+    return names
