@@ -165,6 +165,7 @@ async def test_long_calls_that_are_decided_together_are_folded(api: Api) -> None
         await person.sees("2 wait for a person")
         await person.opens()
         await person.press("b")
+        await person.sees("2 requests, each as it would run")
         await person.sees("… 3,012 more characters")
         await person.press("f")
         await person.sees("These are the whole calls.")

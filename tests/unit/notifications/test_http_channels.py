@@ -8,12 +8,12 @@ import threading
 from datetime import UTC, datetime, timedelta
 from http.server import HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import SecretStr
 from standardwebhooks import Webhook, WebhookVerificationError
 from support.notification_receivers import LINKS, Receiver, answer, webhook_channel
+from support.samples import run_sample
 
 from turngate.notifications import http_post
 from turngate.notifications.http_post import Poster
@@ -45,9 +45,7 @@ async def test_a_receiver_verifies_a_webhook_with_the_library(receiver: Receiver
 
 async def test_the_receiver_of_the_how_to_verifies(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """The guide's code accepts a signed request and answers 401 to any other."""
-    source = GUIDE.read_text().partition("```python\n")[2].partition("```")[0]
-    names: dict[str, Any] = {}
-    exec(source.rpartition("HTTPServer(")[0], names)  # noqa: S102 - the project's own guide; it would serve forever
+    names = run_sample(GUIDE, 0)
     monkeypatch.setenv("PAGER_SECRET", NEW)
     server = HTTPServer(("127.0.0.1", 0), names["Hook"])
     thread = threading.Thread(target=server.serve_forever)

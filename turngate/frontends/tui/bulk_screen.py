@@ -85,6 +85,9 @@ class BulkScreen(LiveScreen):
 
     def action_fold(self) -> None:
         """Unfold all of long calls, or fold them again. Lines move, so what was seen of them no longer counts."""
+        if not self._details:
+            self.say("The calls are not read yet.")
+            return
         if self._result or not any(fold_call(each).is_folded for each in self._details.values()):
             self.say("Nothing of these calls is folded.")
             return
