@@ -50,6 +50,10 @@ class PageState:
 
 
 IN_ADDRESS = f"{MARK}<b>\u202e\x1b[31m\r\n javascript:owned() \u0430"
+IN_EACH_FIELD = "&".join(
+    f"{name}={quote(IN_ADDRESS)}" for name in ("search", "tool", "agent", "rule", "claimed", "run_id")
+)
+IN_AUDIT = "&".join(f"{name}={quote(IN_ADDRESS)}" for name in ("tool", "actor", "run_id"))
 
 RULE = {
     "rule-name": "seen often",
@@ -65,6 +69,7 @@ STATES: dict[str, PageState] = {
     "inbox empty": PageState("/", empty=True),
     "inbox without hits": PageState("/?search=no-such-words", empty=True),
     "inbox with a filter": PageState("/?risk=high&status=rejected", empty=True),
+    "inbox of no such names": PageState(f"/?{IN_EACH_FIELD}", empty=True),
     "inbox of no status": PageState("/?status=expired", empty=True),
     "health": PageState("/health"),
     "runs": PageState("/runs"),
@@ -171,6 +176,7 @@ STATES: dict[str, PageState] = {
         "/policy/rule", to="/policy/rule", changes={**RULE, "rule-name": "", "rule-at-0": "x"}, empty=True
     ),
     "audit": PageState("/audit"),
+    "audit of no such names": PageState(f"/audit?{IN_AUDIT}", empty=True),
     "audit verified": PageState("/audit?verify=run_completed"),
     "notifications": PageState("/notifications"),
     "account": PageState("/account"),
