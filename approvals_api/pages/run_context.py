@@ -1,24 +1,38 @@
-"""The context of a run on its page: notes on its model, its budgets, and the step that comes next."""
+"""The context of a run on its page: what it waits for, notes on its model, its budgets, and the step that comes next."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 from approvals_api.lookups import existing_run
 from approvals_api.runs.budgets import Budgets, budgets_of
+from approvals_api.runs.explain import waits_of
 from approvals_api.runs.notes import CarriedOver, StepNotes, carried_over, step_notes
+from approvals_api.runs.remedies import for_stall
+from approvals_api.runs.stalled import is_stalled
+from approvals_api.services import Services
 from turngate.domain.conversation.messages import DeltaKind
 from turngate.domain.tools.external import is_external
+from turngate.store.clock import now
 from turngate.store.database import Connection
 from turngate.store.live import deltas
 from turngate.store.live.deltas import MAX_ROWS_PER_STEP
+from turngate.store.requests.requests import ListedRequest
+from turngate.wire.explanation import NextAction, WaitKind, WaitReason
 from turngate.wire.runs import RunDetail, StepView
 
 MAX_SPOKEN_CHARS: Final = 50_000
 """Of one part, as in the script: people read the words as they stream, and the whole response follows when it is stored."""
 NOTHING: Final = StepNotes()
+STALLED_AFTER: Final = timedelta(minutes=1)
+"""How long a person, a tool or a model may take before a run counts as stalled."""
+LOOK_WITHIN: Final = timedelta(seconds=1)
+"""How long the page of a run waits for Temporal's answer."""
+ON_THE_PAGE_ALREADY: Final[frozenset[WaitKind]] = frozenset({"paused", "model_retrying"})
+"""What the page of a run has anyway, with the form that ends it."""
 
 
 @dataclass(kw_only=True)
@@ -76,6 +90,19 @@ async def context_of(conn: Connection, run: RunDetail) -> RunContext:
         coming = await _coming(conn, run.id, NextStep(step=step, notes=notes.get(step, NOTHING)))
     began_with = None if run.forked_from_run_id is None else await carried_over(conn, run.id)
     return RunContext(notes=notes, budgets=budgets, next=coming, began_with=began_with)
+
+
+async def stalls_of(
+    services: Services, run: RunDetail, pending: Sequence[ListedRequest]
+) -> list[tuple[WaitReason, NextAction | None]]:
+    """Return what holds a live run up, and what to do about each; empty: nothing, or it has ended. Not in a transaction."""
+    waits_for = await waits_of(services, run, pending, within=LOOK_WITHIN) or []
+    at = now()
+    return [
+        (each, for_stall(run, each))
+        for each in waits_for
+        if each.kind not in ON_THE_PAGE_ALREADY and is_stalled(each, at, STALLED_AFTER)
+    ]
 
 
 def _is_settled(run: RunDetail) -> bool:

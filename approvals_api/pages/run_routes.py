@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
@@ -21,7 +20,7 @@ from approvals_api.pages.pictures import timeline as pictures
 from approvals_api.pages.pictures import tree
 from approvals_api.pages.pictures.drawing import lasted, moment
 from approvals_api.pages.result_text import page_of, readable
-from approvals_api.pages.run_context import RunContext, context_of
+from approvals_api.pages.run_context import STALLED_AFTER, RunContext, context_of, stalls_of
 from approvals_api.pages.templating import Frame, render
 from approvals_api.paging import decode_cursor
 from approvals_api.principal import Principal
@@ -43,8 +42,9 @@ from turngate.domain.requests import UnattendedAsks, WhileRunning
 from turngate.domain.runs.failure_classes import FailureClass
 from turngate.domain.runs.run_filter import RunFilter
 from turngate.store.live import progress
+from turngate.store.requests import requests
 from turngate.text.run_words import WAITS_FOR, by_cause
-from turngate.wire.explanation import ErrorView
+from turngate.wire.explanation import ErrorView, WaitReason
 from turngate.wire.orders import MessageOrder, StartOrder
 from turngate.wire.problems import status_of
 from turngate.wire.runs import RunDetail, RunSummary
@@ -57,8 +57,6 @@ Word = TypeVar("Word", bound=str)
 PAGE_SIZE: Final = 50
 Tab = Literal["all", "running", "stalled", "completed", "failed", "interrupted"]
 TABS: Final[tuple[Tab, ...]] = ("all", "running", "stalled", "completed", "failed", "interrupted")
-STALLED_AFTER: Final = timedelta(minutes=1)
-"""How long a person, a tool or a model may take before a run counts as stalled."""
 Condition = Annotated[str, Query(max_length=255, pattern=STORABLE)]
 WHILE_RUNNING: Final[tuple[WhileRunning, ...]] = ("queue", "inject", "supersede")
 UNATTENDED: Final[tuple[UnattendedAsks, ...]] = ("deny", "park", "rules")
@@ -243,6 +241,8 @@ async def _show_run(
         family = await family_of(conn, run_id)
         models = [] if run.status == "completed" else await offered_models(conn)
         recorded = None if run.ended_at is None else await recorded_run(conn, run_id, frame.now)
+        pending = await requests.pending_of(conn, [run_id])
+    stalls = [] if run.ended_at is not None else await stalls_of(services, run, pending)
     # A hostile megabyte takes a second to escape: not on the event loop, where every other request would wait.
     return await asyncio.to_thread(
         _draw_run,
@@ -251,6 +251,7 @@ async def _show_run(
         status=HTTPStatus.OK if error is None else status_of(error),
         run=run,
         explanation=explanation,
+        stalls=stalls,
         run_errors=run_errors,
         progress=lines,
         models=models,
@@ -261,7 +262,7 @@ async def _show_run(
         key=key_of(typed, error),
         family=family,
         family_tree=family_tree,
-        state=_run_state(run, around, family, run_errors),
+        state=_run_state(run, around, family, run_errors, [reason for reason, _action in stalls]),
     )
 
 
@@ -271,7 +272,13 @@ def _draw_run(recorded: RecordedRun | None, **context: Any) -> HTMLResponse:
     return render("run.html", picture=picture, **context)
 
 
-def _run_state(run: RunDetail, around: RunContext, family: Sequence[Member], run_errors: Sequence[ErrorView]) -> str:
+def _run_state(
+    run: RunDetail,
+    around: RunContext,
+    family: Sequence[Member],
+    run_errors: Sequence[ErrorView],
+    stalls: Sequence[WaitReason],
+) -> str:
     """Return a text that differs whenever the page would."""
     calls = [
         f"{call.tool_call_id} {call.execution} {call.attempts} {call.settled_at} {[each.status for each in call.requests]}"
@@ -283,7 +290,8 @@ def _run_state(run: RunDetail, around: RunContext, family: Sequence[Member], run
     closed = [f"{step.closed_at} {step.nudge is None}" for step in run.steps]
     forks = [f"{each.run.id} {each.run.status}" for each in family]
     failed = [each.id for each in run_errors]
-    return framed_sha256(*facts, *closed, *calls, *waiting, *forks, *failed, around.state)[:16]
+    held_up = [f"{each.kind} {each.says}" for each in stalls]
+    return framed_sha256(*facts, *closed, *calls, *waiting, *forks, *failed, *held_up, around.state)[:16]
 
 
 def _list_state(items: list[RunSummary]) -> str:

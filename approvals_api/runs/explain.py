@@ -5,10 +5,13 @@ Reads the store; of a live run it also looks at the workflow. Changes nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 from urllib.parse import quote
 
+from approvals_api.gateway.workflow_status import WorkflowLook
 from approvals_api.principal import Principal
 from approvals_api.runs import views as run_views
 from approvals_api.runs.masks import Masks
@@ -18,20 +21,19 @@ from approvals_api.runs.switch_model import fallbacks_of
 from approvals_api.services import Services
 from turngate.domain.errors import NotFoundError
 from turngate.domain.runs.failure_classes import FailureClass, Meaning, broke_off_at, meaning_of
-from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import now
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.requests import requests
-from turngate.store.runs import errors, steps
+from turngate.store.requests.requests import ListedRequest
+from turngate.store.runs import errors, runs, steps
 from turngate.store.runs.errors import StoredError
 from turngate.wire.calls import CallView
 from turngate.wire.explanation import ErrorView, Explanation, ModelAttempt, NextAction, WaitReason
 from turngate.wire.runs import RunDetail, RunSummary, StepView
 
 ATTEMPTS_SHOWN: Final = 10
-PENDING_SHOWN: Final = 128
 ERRORS_OF_RUN: Final = 10
 """The newest ones, on a run's page and in its explanation."""
 DETAILS: Final = ("message", "traceback", "worker", "build")
@@ -48,16 +50,11 @@ async def explain(services: Services, reader: Principal, run_id: str) -> Explana
         attempts = await _attempts(conn, run)
         fallbacks = await fallbacks_of(conn, run_id)
         run_errors = await errors_of_run(conn, reader, run_id)
-        pending = await requests.page(conn, InboxFilter(run_id=run_id), limit=PENDING_SHOWN)
-    # Not within the transaction: this may wait for a server that is away.
-    look = await services.gateway.look(run_id)
-    if look.state in {"closed", "gone"}:
-        async with services.database.read() as conn:  # it may have ended between the two reads
-            run = await run_views.run_detail(conn, run_id)
-            if run.ended_at is not None:
-                return await explained_end(services, conn, reader, run)
-    newest = run.steps[-1].calls if run.steps else []
-    waits_for = find_stall(run, newest, {each.tool_call_id: each for each in pending}, look, now=now())
+        pending = await requests.pending_of(conn, [run_id])
+    waits_for = await waits_of(services, run, pending)
+    if waits_for is None:
+        async with services.database.read() as conn:
+            return await explained_end(services, conn, reader, await run_views.run_detail(conn, run_id))
     explained = _live(run, waits_for, attempts, services.settings.temporal_pages)
     return explained.model_copy(update={"model_fallbacks": fallbacks, "errors": run_errors})
 
@@ -112,6 +109,26 @@ def _live(
         temporal_url=_page(run, temporal_pages),
         actions=actions,
     )
+
+
+async def waits_of(
+    services: Services, run: RunDetail, pending: Sequence[ListedRequest], *, within: timedelta | None = None
+) -> list[WaitReason] | None:
+    """Return what a live run waits for, first what needs help; None: it has ended meanwhile.
+
+    Not within a transaction: this may wait for a server that is away. ``within``: how long at most; None: as a look does.
+    """
+    try:
+        async with asyncio.timeout(None if within is None else within.total_seconds()):
+            look = await services.gateway.look(run.id)
+    except TimeoutError:
+        look = WorkflowLook(state="away")
+    if look.state in {"closed", "gone"}:
+        async with services.database.read() as conn:  # it may have ended between the two reads
+            if not await runs.live_among(conn, [run.id]):
+                return None
+    newest = run.steps[-1].calls if run.steps else []
+    return find_stall(run, newest, {each.tool_call_id: each for each in pending}, look, now=now())
 
 
 async def _broke_off_at(conn: Connection, run: RunDetail, meaning: Meaning) -> int | None:

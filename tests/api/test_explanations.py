@@ -23,7 +23,9 @@ from typer.testing import CliRunner
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.gateway.workflow_status import WorkflowLook
+from approvals_api.pages.run_context import stalls_of
 from approvals_api.runs import explain, stalled
+from approvals_api.runs.views import run_detail
 from approvals_api.settings import ApiSettings
 from turngate import Limits, ToolFailure, tool
 from turngate.cli.main import app
@@ -397,6 +399,66 @@ async def test_a_run_without_a_worker_or_a_workflow_says_so(idle: Api, client: C
     assert (await idle.stack.services.gateway.look("run_that_never_was")).state == "gone"
 
 
+async def stalls_on_page(api: Api, run_id: str, client: Client) -> str:
+    """Return what the page of a run says of its waits; empty: nothing. ``client``: the page's way to Temporal."""
+    pages = create_app(database=api.stack.database, gateway=Gateway(client), settings=ApiSettings())
+    known = {"cookies": api.operator.cookies, "headers": {"Accept": "text/html"}}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", **known) as browser:
+        page = await browser.get(f"/runs/{run_id}")
+    assert page.status_code == 200, page.text
+    return html.unescape(page.text).partition('id="stalls"')[2].partition("</section>")[0]
+
+
+async def page_says(api: Api, run_id: str, client: Client, *wanted: str) -> None:
+    """Wait until the page of a run says all of this of its waits; of nothing: until it says nothing."""
+
+    async def look() -> bool | None:
+        section = await stalls_on_page(api, run_id, client)
+        return (all(each in section for each in wanted) if wanted else not section) or None
+
+    await until(look, f"a page with {wanted}")
+
+
+async def test_the_page_of_a_live_run_says_what_holds_it_up(idle: Api, client: Client) -> None:
+    """The cause and the command of `explain`: no worker, then no workflow. Of a run that has just started it accuses no one."""
+    started = await idle.start("hello")
+    explanation = await waits(idle, started["id"], "no_worker")
+    command = f"<code><bdi>{explanation['actions'][0]['command']}</bdi></code>"
+    await page_says(idle, started["id"], client, explanation["cause"].partition("'")[0], idle.stack.task_queue, command)
+    await client.get_workflow_handle(started["id"]).terminate()
+    await page_says(idle, started["id"], client)
+    await started_long_ago(idle, started["id"])
+    await page_says(idle, started["id"], client, f"<code><bdi>turngate recover {started['id']}</bdi></code>")
+
+
+async def test_the_page_of_a_live_run_does_not_need_temporal(api: Api, client: Client) -> None:
+    """It says that Temporal is away. The request that has only just been opened holds nothing up yet."""
+    request = await api.gated()
+    await page_says(api, request["run_id"], client)
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True)
+    section = await stalls_on_page(api, request["run_id"], nowhere)
+    assert "Temporal does not answer" in section
+    assert "<code><bdi>turngate doctor</bdi></code>" in section
+
+
+class Silent(Gateway):
+    """Never answers."""
+
+    async def look(self, run_id: str) -> WorkflowLook:
+        await asyncio.Event().wait()
+        raise AssertionError(run_id)
+
+
+async def test_the_page_does_not_wait_for_a_silent_temporal(idle: Api, client: Client) -> None:
+    """The page gives up the look, and says that there was no answer."""
+    started = await idle.start("hello")
+    services = replace(idle.stack.services, gateway=Silent(client))
+    async with services.database.read() as conn:
+        run = await run_detail(conn, started["id"])
+    [(reason, action)] = await stalls_of(services, run, [])
+    assert (reason.kind, action is not None) == ("temporal_away", True)
+
+
 class TooLate(Gateway):
     """Looks at a workflow only when its run has just ended, as happens between two looks."""
 
@@ -420,6 +482,12 @@ async def test_a_run_that_ends_meanwhile_is_not_lost(idle: Api, client: Client) 
     assert (await explain.explain(services, person("ada"), first["id"])).cause == "It was interrupted."
     page = await stalled.stuck_page(services, limit=50, before=None, still_for=timedelta(0))
     assert page.items == []
+    third = await idle.start("hello")
+    await client.get_workflow_handle(third["id"]).terminate()
+    await started_long_ago(idle, third["id"])
+    async with services.database.read() as conn:
+        run = await run_detail(conn, third["id"])
+    assert await stalls_of(services, run, []) == []
 
 
 async def test_a_temporal_that_is_away_is_no_error(api: Api, cut_off: Api) -> None:

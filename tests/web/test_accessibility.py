@@ -78,6 +78,7 @@ UNFOLDED = {
     "the pattern of a grant": ("approval with a grant to review", "#grant #pattern"),
     "the places of a value": ("approval", "details.origins[open] .origin a"),
     "the forks of a run": ("run failed", "#family-table table a"),
+    "what holds a run up": ("run running", "#stalls li code"),
 }
 """What a person unfolds → its page, and what is in sight then."""
 EVERY_LOOK = [(width, scheme) for width in (1280, 320) for scheme in ("light", "dark")]
@@ -85,7 +86,7 @@ EVERY_LOOK = [(width, scheme) for width in (1280, 320) for scheme in ("light", "
 
 @pytest.mark.parametrize("name", UNFOLDED)
 async def test_axe_reports_nothing_of_what_a_person_unfolds(pages, name):
-    """With a grant active, in every colour and width: a grant's form, the places of a value, the forks of a run."""
+    """With a grant active, in every colour and width: a grant's form, the places of a value, the forks of a run, its waits."""
     state, inside = UNFOLDED[name]
     page = await pages.go(state)
     await expect(page.locator(".standing")).to_be_visible()
