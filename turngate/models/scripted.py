@@ -32,7 +32,7 @@ from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.text.suggestions import Location
 from turngate.domain.tools.results import Failure, wire_text
 from turngate.models.port import ModelRequest, OnDelta
-from turngate.models.script import Entry, Response, Script, When, parse_script, path_text
+from turngate.models.script import Entry, Response, Script, When, parse_script
 
 MAX_SCRIPT_BYTES: Final = 1_000_000
 LAST_RESULT: Final = "{{last_result}}"
@@ -51,7 +51,7 @@ class ScriptedModel:
         self.name = f"scripted:{script.name or default_name}"
         self._script = script
         self._runs = script.responses_per_run
-        self._failed: Counter[str] = Counter()
+        self._failed: Counter[Location] = Counter()
 
     @classmethod
     def from_file(cls, path: str | Path) -> ScriptedModel:
@@ -82,10 +82,10 @@ class ScriptedModel:
         Raises:
             ModelError: the script's own ``error`` entry, or ``bad_response`` (not retryable) when it has no answer.
         """
-        place, response = self._next(request)
+        place, response = self.response_to(request.messages)
         await asyncio.sleep(response.delay_seconds)
         self._maybe_fail(response, place)
-        return self._answer(response, request.messages)
+        return self.answer(response, request.messages)
 
     async def stream(self, request: ModelRequest, on_delta: OnDelta) -> ModelResponse:
         """Return what :meth:`generate` would return, word by word over the response's ``stream_seconds``.
@@ -93,9 +93,9 @@ class ScriptedModel:
         Raises:
             ModelError: as :meth:`generate`; an ``error`` entry's after every delta.
         """
-        place, response = self._next(request)
+        place, response = self.response_to(request.messages)
         await asyncio.sleep(response.delay_seconds)
-        answer = self._answer(response, request.messages)
+        answer = self.answer(response, request.messages)
         deltas = list(_deltas(answer))
         for delta in deltas:
             on_delta(delta)
@@ -107,25 +107,36 @@ class ScriptedModel:
     async def aclose(self) -> None:
         """Do nothing: the model has nothing to close."""
 
-    def _next(self, request: ModelRequest) -> tuple[str, Response]:
-        """Return the response for this conversation, and its place in the script."""
-        messages = request.messages
+    @property
+    def script(self) -> Script:
+        """What it plays."""
+        return self._script
+
+    def response_to(self, messages: Sequence[Message]) -> tuple[Location, Response]:
+        """Return the response for this conversation, and its place in the script; raises ModelError if it has none."""
+        run, index = self.turn_of(messages)
+        entries, place = self._runs[run], self.place_of(run, index)
+        if index >= len(entries):
+            last = self._script.at(self.place_of(run, len(entries) - 1))
+            raise self._no_answer(
+                f"has {len(entries)} response(s) for this run, and the model was asked once more: add one after {last}"
+            )
+        case, response = self._choose(entries[index], messages, place)
+        return (*place, *case), response
+
+    def turn_of(self, messages: Sequence[Message]) -> tuple[int, int]:
+        """Return the run of the script, and the entry in it, whose turn it is; there may be no such entry."""
         # The engine's message about a malformed response is part of the same run.
         users = [
             index for index, message in enumerate(messages) if message.role == "user" and not is_corrective(message)
         ]
         run = max(0, min(len(users), len(self._runs)) - 1)
         current = messages[users[-1] + 1 :] if users else messages
-        index = sum(message.role == "assistant" for message in current)
-        entries = self._runs[run]
-        responses: Location = ("responses",) if self._script.runs is None else ("runs", run, "responses")
-        if index >= len(entries):
-            last = self._script.at((*responses, len(entries) - 1))
-            raise self._no_answer(
-                f"has {len(entries)} response(s) for this run, and the model was asked once more: add one after {last}"
-            )
-        case, response = self._choose(entries[index], messages, (*responses, index))
-        return path_text((*responses, index, *case)), response
+        return run, sum(message.role == "assistant" for message in current)
+
+    def place_of(self, run: int, index: int) -> Location:
+        """Return the path of an entry in the script."""
+        return ("responses", index) if self._script.runs is None else ("runs", run, "responses", index)
 
     def _choose(self, entry: Entry, messages: Sequence[Message], path: Location) -> tuple[Location, Response]:
         if entry.cases is None:
@@ -139,7 +150,7 @@ class ScriptedModel:
             f"has no case at {self._script.at(path)} for the results directly before it ({got}); add one without `when`"
         )
 
-    def _maybe_fail(self, response: Response, place: str) -> None:
+    def _maybe_fail(self, response: Response, place: Location) -> None:
         failure = response.error
         if failure is None or self._failed[place] >= failure.times:
             return
@@ -148,7 +159,8 @@ class ScriptedModel:
             f"{self.name}: {failure.message}", error_class=failure.error_class, retryable=failure.retryable
         )
 
-    def _answer(self, response: Response, messages: Sequence[Message]) -> ModelResponse:
+    def answer(self, response: Response, messages: Sequence[Message]) -> ModelResponse:
+        """Return what this response of the script says in this conversation."""
         parts: list[Part] = []
         if response.reasoning:
             parts.append(ReasoningPart(text=response.reasoning))
