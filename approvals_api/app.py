@@ -26,7 +26,7 @@ from approvals_api.http.problems import RenderPage, install_problems, problem_re
 from approvals_api.http.rate_limits import RateLimits
 from approvals_api.pace import Pace
 from approvals_api.pages import STATIC_DIR
-from approvals_api.pages.policy import playground_routes
+from approvals_api.pages.policy import playground_routes, script_routes
 from approvals_api.pages.routes import render_error
 from approvals_api.pages.routes import routers as page_routers
 from approvals_api.recovery.redelivery import keep_redelivering
@@ -63,7 +63,7 @@ def create_app(
     app.router.routes.extend(route for router in page_routers for route in router.routes)
     if playground is not None:
         app.state.playground = playground
-        app.router.routes.extend(playground_routes.router.routes)
+        app.router.routes.extend((*playground_routes.router.routes, *script_routes.router.routes))
     app.mount("/static", StaticFiles(directory=STATIC_DIR), name="static")
     return app
 

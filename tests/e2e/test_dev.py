@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.html_forms import PostedPage
-from support.terminal_process import Background, turngate
+from support.terminal_process import DEADLINE_SECONDS, Background, turngate
 
 from turngate.runtime import embedded_temporal
 
@@ -34,6 +34,14 @@ class Dev:
         raw = json.dumps({"order_id": "A-100", "amount_cents": amount})
         return self.browser.post("/playground", data={**form.sent, "json": raw}).text
 
+    def script(self, run_id: str) -> str:
+        """Return the script's page about a run."""
+        return self.browser.get(f"/playground/script?run={run_id}").text
+
+    def press(self, page: str, action: str) -> str:
+        """Press a button of the script's page."""
+        return self.browser.post("/playground/script", data=PostedPage(page).form(action).sent).text
+
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
@@ -50,6 +58,13 @@ def dev(shop: Path) -> Iterator[Dev]:
     process.wait_for("Start a run")
     yield Dev(process, link)
     process.stop()
+
+
+def taken_in(page: str) -> list[tuple[int, str]]:
+    """Return the entries of a script's page that a run took, or takes next."""
+    entries = page.partition('id="entries-title"')[2].split("<li>")[1:]
+    marks = (re.findall(r'<span class="chip">(step \d+|next)</span>', entry) for entry in entries)
+    return [(number, mark) for number, of_entry in enumerate(marks) for mark in of_entry]
 
 
 def change(file: Path, old: str, new: str) -> None:
@@ -81,5 +96,31 @@ def test_a_run_survives_a_change_a_mistake_and_its_fix(shop: Path, dev: Dev) -> 
         assert decided.returncode == 0, decided.stderr
         follower.wait_for("75.00 was refunded")
         assert '"changed-' in turngate("export", run_id, cwd=shop).stdout
+    finally:
+        follower.stop()
+
+
+def test_a_run_continues_one_answer_at_a_time(shop: Path, dev: Dev) -> None:
+    """Each answer of the scripted model pauses the run before a call of it starts; the page says which entry it took."""
+    page = dev.press(dev.browser.get("/playground/script?agent=support").text, "step")
+    assert "Pause every run" not in page
+    change(shop / "my_app.py", 'f"refund-{', 'f"changed-{')  # the next worker keeps the pace
+    dev.wait_for(r"reloaded after a change of my_app\.py")
+    follower = Background("run", "The lamp of order A-100 arrived broken.", cwd=shop)
+    try:
+        run_id = follower.wait_for(r"run_\w+").group()
+        follower.wait_for("turngate dev holds the run")
+        follower.wait_for("look the order up first")
+        page = dev.script(run_id)
+        assert taken_in(page) == [(0, "step 1"), (1, "next")]
+        dev.press(page, "resume")
+        follower.wait_for("turngate dev holds the run")
+        request_id = follower.wait_for(r"/requests/(rq_\w+)").group(1)
+        assert taken_in(dev.script(run_id)) == [(0, "step 1"), (1, "step 2"), (2, "next"), (3, "next"), (4, "next")]
+        assert turngate("decide", request_id, "approve", cwd=shop).returncode == 0
+        dev.press(dev.script(run_id), "resume")
+        follower.wait_for(r"75\.00 was refunded")
+        follower.process.wait(DEADLINE_SECONDS)
+        assert taken_in(dev.script(run_id)) == [(0, "step 1"), (1, "step 2"), (2, "step 3")]
     finally:
         follower.stop()

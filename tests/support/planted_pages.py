@@ -27,7 +27,15 @@ from turngate.domain.tools.tool import ToolManifest
 from turngate.runtime.temporal_client import data_converter
 from turngate.store.access import sessions
 from turngate.store.database import Database
-from turngate.wire.playground import Trial, TrialOrder
+from turngate.wire.playground import (
+    PaceOrder,
+    RunMessages,
+    ScriptEntry,
+    ScriptRequest,
+    ScriptSteps,
+    Trial,
+    TrialOrder,
+)
 
 ADDRESS = "http://127.0.0.1"
 
@@ -185,6 +193,14 @@ STATES: dict[str, PageState] = {
     ),
     "playground": PageState("/playground?agent=support&tool=refund", dev=True),
     "playground with a call": PageState("/playground", to="/playground", changes=TRIED, dev=True),
+    "script": PageState("/playground/script?agent=support", dev=True),
+    "script of a run": PageState("/playground/script?run=run_asking", dev=True),
+    "script with an unknown action": PageState(
+        "/playground/script?run=run_asking",
+        to="/playground/script",
+        changes={"run": "run_asking", "action": IN_ADDRESS},
+        dev=True,
+    ),
     "login": PageState("/login", logged_in=False),
     "login by link": PageState("/login?link=secret", logged_in=False),
     "not found": PageState(f"/requests/{quote(IN_ADDRESS)}"),
@@ -199,7 +215,31 @@ class PlantedPlayground:
         self._database, self._text = database, text
         manifest = refund.manifest.model_copy(update={"description": text})
         self.error = text
-        self.tools: Mapping[str, Sequence[ToolManifest]] = {"support": [manifest], text: [manifest]}
+        self.tools: Mapping[str, Sequence[ToolManifest]] = {
+            name: [manifest]
+            for name in ("support", text, text[:64])  # the last: of the runs
+        }
+        self.one_step_at_a_time = True
+
+    def script_steps(self, agent: str, run: RunMessages | None = None) -> ScriptSteps:
+        """Return a script of which the run took the first entry; the agent of the run has it."""
+        text = self._text
+        entry = ScriptEntry(place=text, when=text, text=text, calls=((text, text),), notes=(text,), steps=(1,))
+        requests = [
+            ScriptRequest(step=1, place=text, differs=True),
+            ScriptRequest(step=None, why_not=text),
+        ]
+        return ScriptSteps(
+            model=f"scripted:{text}",
+            problem=text,
+            entries=(entry, entry.model_copy(update={"steps": (), "is_next": True})),
+            requests=() if run is None else tuple(requests),
+            left_out=3,
+        )
+
+    async def set_pace(self, order: PaceOrder) -> None:
+        """Note the pace."""
+        self.one_step_at_a_time = order.one_step_at_a_time
 
     async def try_call(self, _order: TrialOrder) -> Trial:
         async with self._database.read() as conn:

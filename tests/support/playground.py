@@ -18,12 +18,14 @@ from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate import Agent, App, Policy, Preview, Rule, Toolkit, tool
+from turngate.cli.dev.script_steps import script_steps
 from turngate.cli.dev.trials import try_call
 from turngate.domain.tools.tool import ToolManifest
+from turngate.models import ScriptedModel
 from turngate.models.registry import Models, ModelSettings
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
-from turngate.wire.playground import Trial, TrialOrder
+from turngate.wire.playground import PaceOrder, RunMessages, ScriptSteps, Trial, TrialOrder
 from worker import build_engine
 
 ORIGIN = "http://127.0.0.1:8321"
@@ -73,6 +75,15 @@ class InOneProcess:
     engine: Engine
     error: str = ""
     tools: Mapping[str, Sequence[ToolManifest]] = field(default_factory=dict)
+    one_step_at_a_time: bool = False
+    scripts: Mapping[str, ScriptedModel] = field(default_factory=dict)
+
+    def script_steps(self, agent: str, run: RunMessages | None = None) -> ScriptSteps | None:
+        model = self.scripts.get(agent)
+        return None if model is None else script_steps(model, model.name, run)
+
+    async def set_pace(self, order: PaceOrder) -> None:
+        self.one_step_at_a_time = order.one_step_at_a_time
 
     async def try_call(self, order: TrialOrder) -> Trial:
         return await try_call(self.engine, order)

@@ -111,6 +111,7 @@ OF_MASKED_ROWS: dict[str, str] = {
 
 UNMASKED: dict[str, str] = {
     "approvals_api/pages/conversation_routes.py _newest": "reads which message is the newest",
+    "approvals_api/pages/policy/script_routes.py _messages_of": "shows which entry of a script a message is, and no text of it",
     "approvals_api/external_calls/views.py _view": "for the program that sent the call and runs it, and no one else",
     "approvals_api/runs/explain.py _live": "of a run's detail, which is masked",
     "approvals_api/runs/explain.py explained_end": "of a run's detail, which is masked",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, get_args
 
 from turngate.domain.agents.app import Agent
+from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.policy.policy import evaluate
 from turngate.domain.tools.tool import Tool, ToolKind
 from turngate.models.profiles import find_models_file, load_profiles
@@ -78,12 +79,14 @@ def _not_offered(app: LoadedApp, agent: Agent, tool: Tool) -> str | None:
     )
 
 
-def build_models(settings: Settings, *, script_base: Path) -> Models:
+def build_models(
+    settings: Settings, *, script_base: Path, make: Callable[[ModelSettings, Profiles], Models] = Models
+) -> Models:
     """Return the models of this process. ``script_base``: the directory of ``scripted:FILE`` and ``models.toml``.
 
     Raises ConfigurationError when the file of profiles is wrong.
     """
-    return Models(
+    return make(
         ModelSettings(
             openai_base_url=settings.openai_base_url,
             openai_api_key=settings.openai_api_key,

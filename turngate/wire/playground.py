@@ -1,12 +1,14 @@
-"""The playground of ``turngate dev``: a call that no model made, and what would happen to it. Nothing runs, nothing is stored."""
+"""The playground of ``turngate dev``: calls that no model made, and the scripts of scripted models, step by step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from turngate.domain.conversation.messages import Message
 from turngate.domain.tools.tool import ToolManifest
 from turngate.wire.requests import RequestDetail
 
@@ -47,11 +49,85 @@ class Trial(BaseModel):
     problem: str = ""
 
 
+class PaceOrder(BaseModel):
+    """Whether each run pauses after each answer of a scripted model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    one_step_at_a_time: bool
+
+
+class ScriptEntry(BaseModel):
+    """A response of a script, or one of the cases of a response.
+
+    ``place``: its path and line. ``when``: of a case. ``calls``: tools and arguments. ``notes``: what else the model does.
+    ``steps``: the steps of the run that took it. ``is_next``: the next request takes it, or one of its cases.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    place: str
+    when: str = ""
+    text: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    is_next: bool = False
+
+
+class ScriptRequest(BaseModel):
+    """A request of a run to its model. ``place``: the entry that it took; empty: none fits, ``why_not`` says why.
+
+    ``differs``: the run has another answer than the script has there now. ``step`` None: the request that comes next.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    step: int | None
+    place: str = ""
+    why_not: str = ""
+    differs: bool = False
+
+
+class ScriptSteps(BaseModel):
+    """An agent's script, and what a run took of it. ``problem``: why it can't be read. ``left_out``: earlier requests."""
+
+    model_config = ConfigDict(frozen=True)
+
+    model: str
+    problem: str = ""
+    entries: tuple[ScriptEntry, ...] = ()
+    requests: tuple[ScriptRequest, ...] = ()
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class RunMessages:
+    """A run's conversation. ``closed``: its messages up to the newest closed step, with the run's step if it is an answer of it.
+
+    ``open``: the answer of the step whose calls aren't settled, and its number. ``asks_again``: the run continues.
+    """
+
+    closed: Sequence[tuple[int | None, Message]]
+    open: tuple[int, Message] | None = None
+    asks_again: bool = False
+
+
 class Playground(Protocol):
-    """The app under development, as the pages reach it. ``error``: why its files as they are now can't be loaded."""
+    """The app under development, as the pages reach it. ``error``: why its files as they are now can't be loaded.
+
+    ``one_step_at_a_time``: each run pauses after each answer of a scripted model.
+    """
 
     error: str
     tools: Mapping[str, Sequence[ToolManifest]]
+    one_step_at_a_time: bool
+
+    def script_steps(self, agent: str, run: RunMessages | None = None) -> ScriptSteps | None:
+        """Return the script of an agent; None: its model plays none. ``run``: whose requests are looked up in it."""
+
+    async def set_pace(self, order: PaceOrder) -> None:
+        """Let runs pause after each answer, or not."""
 
     async def try_call(self, order: TrialOrder) -> Trial:
         """Plan the call as for a run, and return what would happen to it."""

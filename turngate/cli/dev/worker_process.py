@@ -1,8 +1,8 @@
 """The worker of ``turngate dev``: a process that loads the app once. A changed app gets a new process.
 
-Run as ``python -m turngate.cli.dev.worker_process DESCRIPTOR APP``. The descriptor is one end of a socket pair with the process
-that started it. The first line that goes through it says whether the app could be loaded, and from which files. When the other
-end is gone, this process stops.
+Run as ``python -m turngate.cli.dev.worker_process DESCRIPTOR APP PACE``. The descriptor is one end of a socket pair with the
+process that started it. The first line that goes through it says whether the app could be loaded, and from which files. When the
+other end is gone, this process stops. PACE: ``step`` or ``run``, see :mod:`turngate.cli.dev.script_steps`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ import socket
 import sys
 import traceback
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
+from pydantic import TypeAdapter
 
 from activities.engine.engine import Engine
 from turngate.cli import builders_app, stores, terminal
 from turngate.cli.builders_app import build_models, require_model_names
+from turngate.cli.dev.script_steps import Pace, PacedModels
 from turngate.cli.dev.trials import try_call
 from turngate.cli.parts.confinement import workspaces_of
 from turngate.cli.parts.stop import until_stopped
@@ -36,10 +39,11 @@ from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.telemetry import configure_logging
 from turngate.text.plain_text import plain
-from turngate.wire.playground import Trial, TrialOrder
+from turngate.wire.playground import PaceOrder, Trial, TrialOrder
 from worker import build_engine
 
 log = structlog.get_logger(__name__)
+ORDERS: Final[TypeAdapter[TrialOrder | PaceOrder]] = TypeAdapter(TrialOrder | PaceOrder)
 SCRIPTED: Final = "scripted:"
 MOST_LINE_BYTES: Final = 8 * 1024 * 1024
 """Of one line through the socket."""
@@ -71,29 +75,42 @@ async def _serve(settings: Settings, app: LoadedApp, channel: socket.socket) -> 
         async with AsyncExitStack() as parts:
             database = await parts.enter_async_context(stores.opened_store(settings))
             client = await connect_when_there(settings, terminal.note)
-            task = await parts.enter_async_context(serving_worker(settings, app, client, database))
+            pace = Pace(database, one_step_at_a_time=sys.argv[3] == "step")
+            paced = build_models(settings, script_base=app.base, make=partial(PacedModels, pace))
+            task = await parts.enter_async_context(serving_worker(settings, app, client, database, models=paced))
             agents = [f"{what} {plain(line)}" for what, line in builders_app.agent_lines(app)]
             tools = {
                 name: [tool.manifest.without_examples.model_dump(mode="json") for tool in agent.toolkit]
                 for name, agent in app.agents.items()
             }
-            writer.write(_line({"agents": agents, "tools": tools, "files": _own(_files_of(app, settings))}))
+            ready = {
+                "agents": agents,
+                "tools": tools,
+                "models": {name: agent.model for name, agent in app.agents.items()},
+                "base": str(app.base),
+                "files": _own(_files_of(app, settings)),
+            }
+            writer.write(_line(ready))
             models = build_models(settings, script_base=app.base)
             parts.push_async_callback(models.aclose)
             engine = build_engine(app, database, models, models.profiles, workspaces=workspaces_of(settings))
-            ended = asyncio.create_task(_answer_until_end(engine, reader, writer, stop.requested))
+            ended = asyncio.create_task(_answer_until_end(engine, pace, reader, writer, stop.requested))
             stop.running()
             await until_stopped(stop.requested, [task])
             ended.cancel()
 
 
 async def _answer_until_end(
-    engine: Engine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stop: asyncio.Event
+    engine: Engine, pace: Pace, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stop: asyncio.Event
 ) -> None:
-    """Try the calls that come, and stop with the process that sends them, also when it was killed."""
+    """Try the calls that come, take the pace, and stop with the process that sends them, also when it was killed."""
     while line := await reader.readline():
         try:
-            trial = await try_call(engine, TrialOrder.model_validate_json(line))
+            order = ORDERS.validate_json(line)
+            if isinstance(order, PaceOrder):
+                pace.one_step_at_a_time = order.one_step_at_a_time
+                continue
+            trial = await try_call(engine, order)
         except Exception as error:
             log.exception("a call could not be tried")
             trial = Trial(problem=f"it could not be tried: {type(error).__name__}: {error}")

@@ -21,12 +21,16 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from turngate.cli import terminal
-from turngate.cli.dev.worker_process import MOST_LINE_BYTES
+from turngate.cli.dev.script_steps import script_steps
+from turngate.cli.dev.worker_process import MOST_LINE_BYTES, SCRIPTED
 from turngate.cli.parts.worker import WORKER_STOP_SECONDS
+from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import ToolManifest
+from turngate.models.registry import Models, ModelSettings
+from turngate.models.scripted import ScriptedModel
 from turngate.runtime.settings import Settings, environment_names
 from turngate.text.plain_text import plain
-from turngate.wire.playground import Trial, TrialOrder
+from turngate.wire.playground import PaceOrder, RunMessages, ScriptSteps, Trial, TrialOrder
 
 LOOK_SECONDS: Final = 0.3
 """Between two looks at the files' times. Two looks that are alike end a change, as editors write more than once."""
@@ -91,6 +95,9 @@ class Workshop:
     error: str = ""
     files: set[str] = field(default_factory=set)
     tools: Mapping[str, Sequence[ToolManifest]] = field(default_factory=dict)
+    one_step_at_a_time: bool = False
+    _models: Mapping[str, str] = field(default_factory=dict)
+    _scripts: Models | None = None
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def try_call(self, order: TrialOrder) -> Trial:
@@ -109,12 +116,33 @@ class Workshop:
                 await worker.stop()
                 return Trial(problem="the worker gave no answer, and was stopped; its log says why")
 
+    def script_steps(self, agent: str, run: RunMessages | None = None) -> ScriptSteps | None:
+        """Return the script of an agent, and what a run took of it; None: its model plays none. May read a file."""
+        spec = self._models.get(agent, "")
+        if self._scripts is None or not spec.startswith(SCRIPTED):
+            return None
+        try:
+            model = self._scripts.resolve(spec)
+        except ConfigurationError as error:
+            return ScriptSteps(model=spec, problem=error.message)
+        return script_steps(model, spec, run) if isinstance(model, ScriptedModel) else None
+
+    async def set_pace(self, order: PaceOrder) -> None:
+        """Let runs pause after each answer of a scripted model, or not; also those of workers that start later."""
+        async with self._one_at_a_time:
+            self.one_step_at_a_time = order.one_step_at_a_time
+            if self.worker is not None:
+                with contextlib.suppress(OSError):  # it has ended: the next one gets it
+                    self.worker.writer.write(order.model_dump_json().encode() + b"\n")
+                    await self.worker.writer.drain()
+
     async def load(self) -> bool:
         """Load the app in a new process, which takes over if that works; else the former one runs on. Return whether it works."""
         ours, theirs = socket.socketpair()
+        pace = PaceOrder(one_step_at_a_time=self.one_step_at_a_time)
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", WORKER, str(theirs.fileno()), self.target,
+                sys.executable, "-m", WORKER, str(theirs.fileno()), self.target, "step" if pace.one_step_at_a_time else "run",
                 env=self._environment(), pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for the process that stops the parts in order
             )  # fmt: skip
@@ -132,6 +160,9 @@ class Workshop:
         former, self.error = self.worker, ""
         self.worker, self.files = RunningWorker(process, reader, writer, message["agents"]), set(message["files"])
         self.tools = _TOOLS.validate_python(message["tools"])
+        self._models, self._scripts = message["models"], Models(ModelSettings(script_base=Path(message["base"])))
+        if pace.one_step_at_a_time != self.one_step_at_a_time:  # someone changed it meanwhile
+            await self.set_pace(PaceOrder(one_step_at_a_time=self.one_step_at_a_time))
         if former is not None:
             async with self._one_at_a_time:
                 await former.stop()

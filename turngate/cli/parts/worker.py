@@ -44,14 +44,15 @@ async def serving_worker(
     client: Client,
     database: Database,
     deployment: WorkerDeploymentConfig | None = None,
+    models: Models | None = None,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Publish the app's agents and run its worker. Yields the task, which ends when the worker fails.
 
-    ``deployment``: as of :class:`worker.WorkerOptions`.
+    ``deployment``: as of :class:`worker.WorkerOptions`. ``models``: closed at the end; None: those of the settings.
     """
     shorten_failures(details=settings.log_format == "json")
     await asyncio.to_thread(confine_tools, settings)
-    models = build_models(settings, script_base=app.base)
+    models = models or build_models(settings, script_base=app.base)
     _warn_of_models(app, models)
     for warning in builders_app.warnings(app):
         logger.warning("%s", warning)
