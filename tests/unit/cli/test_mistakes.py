@@ -179,6 +179,12 @@ TOOLS = [
         "→ shop.py, line 14",
         '@tool(effect="reads")',
     ),
+    app_mistake(
+        "async preview",
+        '@tool(effect="once")',
+        'async def look(params, workspace): ...\n\n\n@tool(effect="once", preview=look)',
+        "tool 'refund': preview is a plain function (`def`), not an async one",
+    ),
     app_mistake("effects", "effect=", "effects=", "tool() has no parameter 'effects'. Did you mean 'effect'?"),
     app_mistake("risk", 'effect="once"', 'risk="high"', "tool() has no parameter 'risk'", "a rule of the policy"),
     app_mistake("needs approval", 'effect="once"', "needs_approval=True", "In Turngate that is ask=True"),

@@ -6,6 +6,7 @@ Owns :class:`Tool` and :class:`ToolManifest`; ``declaring`` makes them. Must not
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import re
@@ -276,6 +277,9 @@ class Tool:
             value = getattr(self, option)
             if not (value is None or callable(value)):
                 raise ConfigurationError(f"tool {self.name!r}: {option} is a function, not {value!r}")
+        for option in ("ask", "preview", "present", "confinement", "summary", "check_with"):
+            if inspect.iscoroutinefunction(getattr(self, option)):
+                raise ConfigurationError(f"tool {self.name!r}: {option} is a plain function (`def`), not an async one")
 
     def _require_one_of(self, option: str, allowed: tuple[str, ...]) -> None:
         value = getattr(self, option)
