@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -20,13 +22,20 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.locations import data_dir_of_stack, default_data_dir, ensure_data_dir, require_no_former_data_dir
-from turngate.runtime.secret_files import secrets_from_files
+from turngate.runtime.secret_files import SUFFIX, secrets_from_files
 
 ENV_PREFIX: Final = "TURNGATE_"
 HOST_AND_PORT: Final = re.compile(r"[^\s/]+:\d{1,5}")
 
 SQLITE_SCHEMES: Final = ("sqlite",)
 POSTGRESQL_SCHEMES: Final = ("postgres", "postgresql", "postgresql+psycopg")
+
+ALIKE: Final = 0.75
+"""Of 1: how much a variable resembles a setting that it misspells, both without the prefix."""
+NO_SETTINGS: Final = frozenset({"TOKEN", "URL", "COMMAND", "APP", "APP_DIR"})
+"""Variables of clients, of tools' processes and of the compose file."""
+PROVIDER_ADDRESS: Final = "_BASE_URL"
+"""A model provider's address has a variable by the provider's name."""
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
@@ -312,6 +321,30 @@ def load_stack_settings(**overrides: Any) -> Settings:
     if "data_dir" in settings.model_fields_set:
         return settings
     return settings.model_copy(update={"data_dir": data_dir_of_stack()})
+
+
+def misspelled(environment: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each variable that is no setting and resembles one.
+
+    Others are left alone: files of notifications and apps may name variables that begin with ``TURNGATE_``, too.
+    """
+    names = [name for field in Settings.model_fields for name in environment_names(field)]
+    known = {name.removeprefix(ENV_PREFIX): name for name in reversed(names)}
+    known |= {
+        name.removeprefix(ENV_PREFIX) + SUFFIX: name + SUFFIX
+        for field in Settings.model_fields
+        if _is_secret(field)
+        for name in environment_names(field)
+    }
+    sentences = []
+    for name in sorted(environment):
+        word = name.upper().removeprefix(ENV_PREFIX)
+        if not name.upper().startswith(ENV_PREFIX) or word in NO_SETTINGS or word.endswith(PROVIDER_ADDRESS):
+            continue
+        similar = get_close_matches(word, known, 1, ALIKE)
+        if similar and known[similar[0]] != name.upper():
+            sentences.append(f"{name} is no setting. Did you mean {known[similar[0]]}?")
+    return sentences
 
 
 def environment_names(field: str) -> tuple[str, ...]:

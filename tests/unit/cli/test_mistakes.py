@@ -496,6 +496,13 @@ FILES_AND_COMMANDS = [
         "TURNGATE_DATABASE_URL: must begin with sqlite:/// or postgresql://",
         TURNGATE_DATABASE_URL="mysql://x",
     ),
+    command(
+        "a setting's name",
+        "worker shop:app",
+        "warning: TURNGATE_MODLE is no setting. Did you mean TURNGATE_MODEL?\n",
+        TURNGATE_MODLE="scripted:script.yaml",
+        TURNGATE_API_PORT="abc",  # ends the command before it starts anything
+    ),
     command("a command", "modles shop:app", "No such command 'modles'. Did you mean 'models'"),
     command("an option", "models shop:app --prob", "No such option: --prob", "--probe"),
     command("a port", "up shop:app --port 99999", "--port", "less than or equal to 65535"),

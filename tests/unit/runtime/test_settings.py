@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from turngate.domain.errors import ConfigurationError
-from turngate.runtime.settings import Settings, environment_names, load_settings
+from turngate.runtime.settings import Settings, environment_names, load_settings, misspelled
 
 
 def test_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -217,3 +217,24 @@ def test_streaming_can_be_switched_off(monkeypatch: pytest.MonkeyPatch):
 def test_the_files_of_the_store_are_known(url: str | None, files: tuple[str, ...]) -> None:
     """An SQLite store is a file, by default in the data directory; a server's has none here."""
     assert load_settings(data_dir="/state", database_url=url).database_files == tuple(map(Path, files))
+
+
+def test_a_misspelled_variable_is_named_with_the_setting() -> None:
+    """Also one of Temporal's own with our prefix, and the file of a secret."""
+    wrong = {
+        "TURNGATE_MODLE": "MODEL",
+        "TURNGATE_DATABSE_URL_FILE": "DATABASE_URL_FILE",
+        "TURNGATE_API_PROT": "API_PORT",
+    }
+    for name, meant in wrong.items():
+        assert misspelled({name: ""}) == [f"{name} is no setting. Did you mean TURNGATE_{meant}?"]
+    [warning] = misspelled({"TURNGATE_TEMPORAL_ADDRESS": "host:1"})
+    assert warning == "TURNGATE_TEMPORAL_ADDRESS is no setting. Did you mean TEMPORAL_ADDRESS?"
+
+
+def test_no_variable_that_is_right_is_called_misspelled() -> None:
+    """Settings in any case, their files, what clients, tools, providers, the compose file and files of channels name."""
+    settings = {name for field in Settings.model_fields for name in environment_names(field)}
+    other = {"TOKEN", "URL", "COMMAND", "APP", "APP_DIR", "DATABASE_URL_FILE", "OLLAMA_BASE_URL", "SLACK_WEBHOOK"}
+    ours = {*settings, "turngate_model", *(f"TURNGATE_{each}" for each in other)}
+    assert misspelled(dict.fromkeys([*ours, "PATH", "MODLE"], "x")) == []

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from turngate.runtime.settings import Settings, load_settings
+import os
+
+from turngate.cli import terminal
+from turngate.runtime.settings import Settings, load_settings, misspelled
 from turngate.runtime.telemetry import configure_logging
+from turngate.text.plain_text import plain_line
 
 
 def server_settings(**overrides: object) -> Settings:
-    """Return the settings, after the log is set up by them. ``overrides``: of the command line; None: as configured."""
+    """Return the settings, after the log is set up by them. Warns of each variable that misspells one.
+
+    ``overrides``: of the command line; None: as configured.
+    """
+    for each in misspelled(os.environ):
+        terminal.note(("warning: ", "bold yellow"), plain_line(each))
     settings = load_settings(**overrides)
     configure_logging(settings.log_level, settings.log_format)
     return settings
