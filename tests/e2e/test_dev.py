@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -110,9 +111,11 @@ def test_a_run_continues_one_answer_at_a_time(shop: Path, dev: Dev) -> None:
     try:
         run_id = follower.wait_for(r"run_\w+").group()
         follower.wait_for("turngate dev holds the run")
-        follower.wait_for("look the order up first")
-        page = dev.script(run_id)
-        assert taken_in(page) == [(0, "step 1"), (1, "next")]
+        # The run is paused before its answer is stored.
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while taken_in(page := dev.script(run_id)) != [(0, "step 1"), (1, "next")]:
+            assert time.monotonic() < deadline, page
+            time.sleep(0.1)
         dev.press(page, "resume")
         follower.wait_for("turngate dev holds the run")
         request_id = follower.wait_for(r"/requests/(rq_\w+)").group(1)
