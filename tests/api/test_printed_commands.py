@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import os
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from sqlalchemy import update
 from support.api_server import Api, api_on
@@ -22,7 +25,9 @@ from support.printed_commands import Printed, problem_of
 from temporalio.client import Client
 from typer.testing import CliRunner
 
+from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
+from approvals_api.settings import ApiSettings
 from turngate import Limits, tool
 from turngate.cli import stores
 from turngate.cli.main import app
@@ -102,6 +107,7 @@ class Desk:
     api: Api
     model: Words
     directory: Path
+    gateway: Gateway
 
     @property
     def quoted(self) -> str:
@@ -164,7 +170,7 @@ async def desk(
     ):
         RunningStack(temporal_address=temporal.address, api_url=api.url).write(directory)
         await stores.ensure_cli_token(database, directory)
-        yield Desk(api, model, directory)
+        yield Desk(api, model, directory, Gateway(client))
     await database.close()
 
 
@@ -281,3 +287,61 @@ async def test_a_command_gets_only_options_that_it_has(desk: Desk) -> None:
     assert {f"turngate retry --url {desk.api.url} {run.id}", "turngate doctor APP"} <= set(commands)
     assert not [each for each in commands if problem_of(Printed("explain", filled(each, desk)))]
     assert problem_of(Printed("explain", WORKER)) is None
+
+
+async def on_page(desk: Desk, path: str) -> list[str]:
+    """Return the commands that a page prints, as a person copies them from it."""
+    pages = create_app(database=desk.api.stack.database, gateway=desk.gateway, settings=ApiSettings())
+    known = {"cookies": desk.api.operator.cookies, "headers": {"Accept": "text/html"}}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(pages), base_url="http://127.0.0.1", **known) as browser:
+        page = await browser.get(path)
+    assert page.status_code == 200, page.text
+    codes = re.findall(r"<code>(.*?)</code>", page.text)
+    texts = [html.unescape(re.sub(r"<[^>]*>", "", each)) for each in codes]
+    return [each for each in texts if each.startswith("turngate ")]
+
+
+async def is_printed(wanted: str, *, by: Callable[[], Awaitable[list[str]]]) -> None:
+    """Wait until a command is printed: what looks at Temporal gives up soon on a busy machine."""
+
+    async def look() -> bool | None:
+        return wanted in await by() or None
+
+    await until(look, wanted)
+
+
+async def test_a_lost_workflow_is_recovered_by_the_command_of_status_and_pages(desk: Desk, client: Client) -> None:
+    """`status`, the page Health and the run's page print the same command, which works as the terminal prints it."""
+    run = await desk.run("pay")
+    await desk.api.stack.request(run)
+    await client.get_workflow_handle(run.id).terminate()
+    await desk.change(run, created_at="2026-01-01T00:00:00.000000+00:00")
+    recover = f"turngate recover {run.id}"
+    typed = f"{recover} --data-dir {desk.quoted}"
+
+    async def status() -> list[str]:
+        return (await desk.type(f"turngate status --data-dir {desk.quoted}")).commands
+
+    await is_printed(typed, by=status)
+    for path in ("/health", f"/runs/{run.id}"):
+        await is_printed(recover, by=partial(on_page, desk, path))
+    answer = await desk.type(typed)
+    assert (answer.code, "recovered" in answer.output) == (0, True), answer.output
+
+
+async def test_a_model_that_is_away_is_explained_by_the_command_of_status(desk: Desk) -> None:
+    """`status` and the page Health lead to `explain`, which works as it is printed."""
+    desk.model.is_down = True
+    run = await desk.run("away")
+    explain = f"turngate explain {run.id}"
+    typed = f"{explain} --data-dir {desk.quoted}"
+
+    async def status() -> list[str]:
+        return (await desk.type(f"turngate status --data-dir {desk.quoted}")).commands
+
+    await is_printed(typed, by=status)
+    await is_printed(explain, by=partial(on_page, desk, "/health"))
+    assert (await desk.type(typed)).code == 0
+    desk.model.is_down = False
+    assert (await desk.type(f"turngate interrupt {run.id} --data-dir {desk.quoted}")).code == 0
+    await desk.api.stack.ended(run)
