@@ -1,7 +1,7 @@
-"""Run an app against a fixture, on the real engine: models, judge, decisions and expiries are the recorded ones.
+"""Run an app against a fixture, on the real engine: models, judge, decisions, expiries and results are the recorded ones.
 
-Tools run (replace the handlers of those that must not), policy judges the calls, gates wait. A request without a recorded
-decision is not decided: the run is interrupted, and the report names the request.
+Policy judges the calls, gates wait. No tool runs unless the test names its handler, or wants the app's own
+(``results="handlers"``). A request without a recorded decision is not decided: the run is interrupted, and the report names it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,24 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Unpack, cast, get_args
+from typing import Any, Final, Literal, Unpack, cast, get_args
+
+from pydantic import ValidationError
 
 from approvals_api.requests import decide
 from approvals_api.requests.views import request_detail
 from approvals_api.runs import start
 from approvals_api.runs.order import checked_order
-from turngate.domain.agents.app import App
+from turngate.domain.agents.app import Agent, App
 from turngate.domain.agents.no_progress import is_nudge
 from turngate.domain.conversation.malformed import is_corrective
 from turngate.domain.conversation.messages import Message, ModelResponse, Part, ReasoningPart, TextPart, ToolCallPart
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass, TurngateError
 from turngate.domain.policy.judge import ANSWER_SCHEMA, call_in_question
-from turngate.domain.runs.fixtures import Fixture, FixtureDecision, FixtureResponse, parse_fixture
+from turngate.domain.runs.fixtures import Fixture, FixtureCall, FixtureDecision, FixtureResponse, parse_fixture
+from turngate.domain.tools.middleware import Invocation, Proceed
+from turngate.domain.tools.results import Ok
+from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
 from turngate.recording import STARTER_WORD, recorded_end, recorded_responses
 from turngate.store.clock import from_text
@@ -134,11 +139,13 @@ class ReplayOptions(AppOptions, total=False):
     """What :func:`replay_fixture` takes.
 
     ``workspace``: the directory to work in; needed if the recorded run had one. ``any_result_of``: tools whose successful
-    results may differ (a clock, a search). ``deadline``: within these seconds something must happen.
+    results may differ (a clock, a search). ``deadline``: within these seconds something must happen. ``results``: where those
+    of tools come from that ``handlers`` doesn't name: the fixture (the default), or the app's own handlers.
     """
 
     workspace: Path | None
     any_result_of: Collection[str]
+    results: Literal["recorded", "handlers"]
 
 
 async def replay_fixture(
@@ -166,6 +173,8 @@ async def replay_fixture(
             "the recorded run worked in a directory: pass one that holds the same files, as workspace=tmp_path / 'work'"
         )
     deadline = options.get("deadline", DEADLINE_SECONDS)
+    if options.get("results", "recorded") == "recorded":
+        app = _with_recorded_results(app, recorded, own=options.get("handlers") or {})
     async with running_app(
         app,
         directory,
@@ -191,6 +200,43 @@ async def replay_fixture(
             seen=approver.seen,
         )
         return compare(recorded, replayed, any_result_of=options.get("any_result_of", ()))
+
+
+def _with_recorded_results(app: App, fixture: Fixture, *, own: Collection[str]) -> App:
+    """Return the app whose recorded agent's tools answer as recorded; not those that the test has handlers of its ``own`` for.
+
+    A call that has no result of a handler in the fixture fails: its tool must not run by accident.
+    """
+
+    def answering(agent: Agent) -> Agent:
+        async def answer(invocation: Invocation, proceed: Proceed) -> Any:
+            if invocation.tool_name in own:
+                return await proceed()
+            call = fixture.calls.get(invocation.ctx.tool_call_id)
+            tool = agent.toolkit.find(invocation.tool_name)
+            if call is None or tool is None or call.tool != invocation.tool_name:
+                raise LookupError(f"the fixture has no call {invocation.ctx.tool_call_id} of {invocation.tool_name}")
+            return _recorded_answer(tool, call)
+
+        return agent if agent.name != fixture.agent else replace(agent, toolkit=agent.toolkit.wrap(answer))
+
+    return app.with_agents(answering)
+
+
+def _recorded_answer(tool: Tool, call: FixtureCall) -> Any:
+    """Return what the tool's handler returned, or raise the failure that it raised."""
+    result = call.result
+    if isinstance(result, Ok):
+        try:
+            return tool.success.validate_python(result.value)
+        except ValidationError:
+            if result.value.keys() != {"value"}:
+                raise
+            return tool.success.validate_python(result.value["value"])  # a bare value, which results have wrapped
+    declared = next((each for each in tool.failures if result is not None and each.kind == result.kind), None)
+    if declared is None or result is None:
+        raise LookupError(f"the fixture has no result of {tool.name} for call {call.id}: pass a handler for it")
+    raise declared(**result.fields)
 
 
 def _read(file: Path) -> Fixture:

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import pytest
 from support.engine import ListModel, call
 from support.engine import says as response
-from support.recorded_app import SCRIPT, TWO, Amount, app
+from support.recorded_app import SCRIPT, TWO, Amount, Name, app
 
 from approvals_api.runs import retry
 from approvals_api.runs import views as run_views
-from turngate import App, Judge, Policy, Rule
+from turngate import App, Judge, Policy, Rule, ToolFailure, tool
 from turngate.domain.conversation.malformed import ADVICE, EMPTY_RESPONSE
 from turngate.domain.conversation.messages import (
     Message,
@@ -29,13 +29,13 @@ from turngate.domain.conversation.messages import (
 )
 from turngate.domain.errors import ConfigurationError, ModelError
 from turngate.domain.policy.judge import ANSWER_SCHEMA, call_in_question
-from turngate.domain.runs.fixtures import Fixture, FixtureEnd, FixtureFormError, parse_fixture
+from turngate.domain.runs.fixtures import Fixture, FixtureCall, FixtureEnd, FixtureFormError, parse_fixture
 from turngate.domain.tools.results import Failure, Ok
 from turngate.models.port import ModelRequest
 from turngate.recording import NotExportableError, record
 from turngate.testing import replay_fixture, running_app
 from turngate.testing.harness import STARTER
-from turngate.testing.replay import RecordedModel
+from turngate.testing.replay import RecordedModel, _recorded_answer
 from turngate.testing.report import ReplayedRun, compare
 from turngate.wire.calls import CallRequest
 from turngate.wire.requests import RequestDetail
@@ -147,6 +147,60 @@ async def test_a_users_tests_replay_it_with_and_without_a_loop(recorded: Recorde
     output, _ = await asyncio.wait_for(run.communicate(), timeout=120)
     assert run.returncode == 0, output.decode()
     assert b"2 passed" in output
+
+
+async def test_no_tool_runs_unless_the_test_wants_it(recorded: Recorded, tmp_path: Path) -> None:
+    """Tools answer as they did: their own handlers run where the test says so, and a call without a recorded result fails."""
+    later, ran = recorded.later, []
+
+    async def looks(params: Name) -> str:
+        ran.append(params.name)
+        return f"seen {params.name}"
+
+    counted = app.with_handlers({"look": looks})
+    (await replay_fixture(counted, later, _fresh(tmp_path, "recorded"))).check()
+    assert ran == []
+    (await replay_fixture(counted, later, _fresh(tmp_path, "own"), results="handlers")).check()
+    assert ran == ["Bo"]
+    step = later.responses[0]
+    calls = tuple(each.model_copy(update={"result": None}) for each in step.calls)
+    without = later.model_copy(update={"responses": (step.model_copy(update={"calls": calls}), *later.responses[1:])})
+    report = await replay_fixture(counted, without, _fresh(tmp_path, "without"))
+    assert by_call(report) == {("again", "result")}
+    assert ran == ["Bo"]
+
+
+def _fresh(directory: Path, name: str) -> Path:
+    (directory / name).mkdir()
+    return directory / name
+
+
+def test_a_tool_answers_as_recorded() -> None:
+    """A bare value, a model and a declared failure are what the handler returned or raised; another failure is not."""
+
+    class Gone(ToolFailure):
+        reason: str
+
+    @tool(effect="read", failures=[Gone])
+    async def find(params: Name) -> Amount:
+        """Find."""
+        return Amount(cents=1)
+
+    @tool(effect="read")
+    async def count(params: Name) -> int:
+        """Count."""
+        return 1
+
+    def recorded(result: Ok | Failure) -> FixtureCall:
+        return FixtureCall(id="c", tool="find", input="{}", result=result)
+
+    assert _recorded_answer(find, recorded(Ok(value={"cents": 5}))) == Amount(cents=5)
+    assert _recorded_answer(count, recorded(Ok(value={"value": 5}))) == 5
+    with pytest.raises(Gone) as gone:
+        _recorded_answer(find, recorded(Failure(kind="gone", reason="?", fields={"reason": "sold"})))
+    assert gone.value.fields == {"reason": "sold"}
+    with pytest.raises(LookupError, match="pass a handler for it"):
+        _recorded_answer(find, recorded(Failure(kind="timeout", reason="too slow")))
 
 
 @pytest.mark.exhaustive
