@@ -59,14 +59,13 @@ def brief_of(tool: Tool, params: Any) -> Message | Failure:
         return Failure(kind="execution_error", reason=f"{tool.name!r} was not started: {why}.")
 
 
-async def open_child(door: Door, brief: Message) -> str:
-    """Record the sub-agent's run: a conversation of its own, starting with the brief. Returns the run's id.
+async def open_child(door: Door, child_id: str, brief: Message) -> None:
+    """Record the sub-agent's run: a conversation of its own, starting with the brief.
 
     The same call derives the same run. It inherits workspace, attendance, the run's own policy and its starter, so who may
     not decide here may not there.
     """
     run, call, agent = door.run, door.call, door.engine.agent(agent_name(door.tool))
-    child_id = derived_id("run", run.id, call.tool_call_id)
     new = NewRun(
         id=child_id,
         conversation_id=derived_id("conv", child_id),
@@ -92,7 +91,6 @@ async def open_child(door: Door, brief: Message) -> str:
         details={"parent_run_id": run.id},
         begins_conversation=True,
     )
-    return child_id
 
 
 def child_run(engine: Engine, run_id: str, tool: Tool, state: TurnState | None = None) -> ChildRun:
@@ -142,8 +140,10 @@ async def delegate(door: Door, start: Start) -> Settled | Delegated:
     brief = too_deep(door.run, door.tool) or brief_of(door.tool, door.tool.decode(door.call.running_input))
     if isinstance(brief, Failure):
         return await _refuse_started(door, brief)
-    child_id = await open_child(door, brief)
+    child_id = derived_id("run", door.run.id, door.call.tool_call_id)
+    # In this order: an event of the child takes the counter of all events, and one of this run takes the run before it.
     await tell_started(door.conn, door.call, start, child_run_id=child_id)
+    await open_child(door, child_id, brief)
     return Delegated(child_run(door.engine, child_id, door.tool))
 
 

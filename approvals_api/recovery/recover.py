@@ -156,6 +156,7 @@ async def _log_recovery(services: Services, run: Run, lost: LostRun, *, step: in
     do, and is interrupted.
     """
     async with services.database.write() as conn:
+        await runs.hold_several(conn, (run.id, *lost.below))
         for run_id in (run.id, *lost.below):
             current = await runs.get(conn, run_id)
             if current is None:

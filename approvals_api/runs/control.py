@@ -58,6 +58,7 @@ async def pause(services: Services, principal: Principal, run_id: str, *, reason
     async with services.database.write() as conn:
         await own_run(conn, principal, run_id)
         members = await _members(conn, run_id)
+        await runs.hold_several(conn, members)
         for member in members:
             if await runs.pause(conn, member, by=principal.name, reason=reason, at=now()):
                 payload = {"by": principal.name, "reason": reason}
@@ -73,6 +74,7 @@ async def resume(services: Services, principal: Principal, run_id: str) -> Run:
     async with services.database.write() as conn:
         await own_run(conn, principal, run_id)
         members = await _members(conn, run_id)
+        await runs.hold_several(conn, members)
         for member in members:
             if await runs.resume(conn, member):
                 await events.append(conn, member, [("run.resumed", {"by": principal.name})])

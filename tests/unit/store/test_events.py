@@ -11,6 +11,7 @@ from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 from support.engine import until
 from support.event_guards import take_guards_away
+from support.stored_requests import live_run
 
 from turngate.domain.runs.event_chain import chain_hash
 from turngate.store.access.users import lock_identities
@@ -18,7 +19,7 @@ from turngate.store.clock import now
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.runs import new_run as opening
-from turngate.store.runs import runs
+from turngate.store.runs import orders, runs
 from turngate.store.tables import events as events_table
 from turngate.store.tables import runs as runs_table
 from turngate.store.together import Together, Writes
@@ -50,6 +51,37 @@ async def test_numbers_have_no_gaps(database: Database, new_run) -> None:
         (4, one.id, 3, "d"),
     ]
     assert rows[0].payload == {"kind": "a", "é": 1.0}
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+async def test_an_interrupt_of_several_runs_and_an_event_of_one_do_not_deadlock(database: Database) -> None:
+    """The order waits for the run that the other one holds before it takes the counter; both are stored."""
+    async with database.write() as conn:
+        for name in ("run_below", "run_above"):
+            await live_run(conn, name)
+    backend = asyncio.get_running_loop().create_future()
+
+    async def interrupt() -> None:
+        async with database.write() as conn:
+            backend.set_result((await conn.execute(text("SELECT pg_backend_pid()"))).scalar_one())
+            await orders.interrupt(conn, ["run_below", "run_above"], by="ann", reason="enough")
+
+    async def waits() -> bool:
+        lock = text("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = :backend")
+        async with database.glance() as conn:
+            return bool((await conn.execute(lock, {"backend": await backend})).scalar_one())
+
+    async with database.write() as conn:
+        await runs.hold(conn, "run_above")
+        interrupting = asyncio.create_task(interrupt())
+        await until(waits, "an order that waits for the run")
+        await events.append(conn, "run_above", [("request.commented", {})])
+    await interrupting
+    async with database.read() as conn:
+        assert [each.type for each in await events.after(conn, 0, run_id="run_above")] == [
+            "request.commented",
+            "run.interrupted",
+        ]
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)

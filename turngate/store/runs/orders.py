@@ -18,6 +18,7 @@ async def interrupt(conn: Connection, run_ids: Sequence[str], *, by: str, reason
     """
     at = now()
     cancelled = {run_id: await requests.cancel_pending(conn, run_id, at=at) for run_id in reversed(run_ids)}
+    await runs.hold_several(conn, run_ids)
     for run_id in run_ids:
         new: list[events.NewEvent] = []
         if await runs.interrupt(conn, run_id, by=by, reason=reason, at=at):

@@ -180,6 +180,17 @@ async def get(conn: Connection, run_id: str) -> Run | None:
     return Run(**row) if row else None
 
 
+async def hold_several(conn: Connection, run_ids: Sequence[str]) -> None:
+    """Hold runs in this order, for a transaction that appends events to several of them; call it before the first event.
+
+    On PostgreSQL an event takes the run and then the counter of all events. A transaction that had the counter and then waited
+    for the next run, and one that had that run and waited for the counter, would wait for each other.
+    """
+    if conn.dialect.name == "postgresql" and len(run_ids) > 1:
+        for run_id in run_ids:
+            await conn.execute(_HOLD, {"run": run_id})
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunTask:
     """What a run is to do: the first 500 characters. ``agent``: whose run it is."""
