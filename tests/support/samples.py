@@ -16,12 +16,12 @@ PAGES = (
 )
 EXAMPLES = ("announce", "evals", "refunds", "research")
 """A page that is about an example imports from its module."""
-_SAMPLE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_SAMPLE = re.compile(r"^```(\w{1,20})\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-def samples_of(page: Path) -> list[str]:
-    """Return a page's samples, in order."""
-    return _SAMPLE.findall(page.read_text(encoding="utf-8"))
+def samples_of(page: Path, language: str = "python") -> list[str]:
+    """Return a page's samples in a language, in order."""
+    return [text for of, text in _SAMPLE.findall(page.read_text(encoding="utf-8")) if of == language]
 
 
 def run_sample(page: Path, number: int) -> dict[str, Any]:

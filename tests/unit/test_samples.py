@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,11 @@ import pytest
 from support.samples import EXAMPLES, PAGES, ROOT, run_sample, samples_of, write_scaffold
 
 from turngate import ConfigurationError
+from turngate.evals.cases import parse_cases
+from turngate.models.profiles import load_profiles
+from turngate.models.scripted import ScriptedModel
+from turngate.notifications.configuration import read_tables
+from turngate.runtime.policy_files import read_policy
 
 SAMPLES = [
     pytest.param(page, number, id=f"{page.stem}-{number}") for page in PAGES for number in range(len(samples_of(page)))
@@ -33,6 +39,31 @@ def beside_the_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
     for name in set(sys.modules) - before:
         if name.endswith("_app"):
             del sys.modules[name]
+
+
+FILES = [
+    pytest.param(language, sample, id=f"{page.stem}-{language}-{number}")
+    for page in PAGES
+    for language in ("toml", "yaml", "json")
+    for number, sample in enumerate(samples_of(page, language))
+]
+
+
+@pytest.mark.parametrize(("language", "sample"), FILES)
+def test_a_sample_of_a_file_is_one(language: str, sample: str, tmp_path: Path) -> None:
+    """Turngate reads it: a policy, channels for notifications, profiles of models, cases, a script; or it is another's JSON."""
+    file = tmp_path / f"sample.{language}"
+    file.write_text(sample, encoding="utf-8")
+    if language == "json":
+        assert json.loads(sample)
+    elif language == "yaml":
+        assert parse_cases(sample, "a page") if "cases:\n  - name" in sample else ScriptedModel.from_file(file)
+    elif "[[channel]]" in sample:
+        assert read_tables(file)
+    elif "[profile." in sample:
+        assert load_profiles(file)
+    else:
+        assert read_policy(file).rule
 
 
 @pytest.mark.parametrize(("page", "number"), SAMPLES)
