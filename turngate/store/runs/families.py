@@ -11,6 +11,7 @@ from sqlalchemy import Select, bindparam, func, literal, select
 from turngate.store.database import Connection
 from turngate.store.runs.runs import Run
 from turngate.store.tables import runs
+from turngate.store.texts import among, listed
 
 MOST_ABOVE: Final = 10
 """Of the runs that lead to the one that is asked for."""
@@ -56,10 +57,10 @@ _UP = _up_query()
 _DOWN = _down_query()
 _FORKS = (
     select(runs.c.forked_from_run_id, func.count().label("forks"))
-    .where(runs.c.forked_from_run_id.in_(bindparam("run_ids", expanding=True)))
+    .where(runs.c.forked_from_run_id.in_(among("run_ids")))
     .group_by(runs.c.forked_from_run_id)
 )
-_ROWS = select(runs).where(runs.c.id.in_(bindparam("run_ids", expanding=True)))
+_ROWS = select(runs).where(runs.c.id.in_(among("run_ids")))
 
 
 async def family_of(conn: Connection, run: Run) -> Family:
@@ -76,7 +77,7 @@ async def family_of(conn: Connection, run: Run) -> Family:
     for fork in [*below, *others]:
         if len(ordered) < MOST_RUNS and fork.forked_from_run_id in ordered:
             ordered[fork.id] = None
-    wanted = {"run_ids": sorted(ordered)}
+    wanted = {"run_ids": listed(ordered)}
     rows = {row["id"]: Run(**row) for row in (await conn.execute(_ROWS, wanted)).mappings()}
     forks = {row.forked_from_run_id: row.forks for row in await conn.execute(_FORKS, wanted)}
     return Family(runs=[rows[each] for each in ordered if each in rows], forks=forks)
