@@ -34,10 +34,9 @@ class Member:
     @property
     def came(self) -> str:
         """Who made it how, after which step. It contains a person's name: escape it before you show it."""
-        words = "dry run" if self.how == "dry run" else self.how
         step = self.run.forked_from_step
         after = "" if self.how == "started" or step is None else f" after step {step}"
-        return f"{words} by {self.run.started_by}{after}"
+        return f"{self.how} by {self.run.started_by}{after}"
 
 
 async def family_of(conn: Connection, run_id: str) -> list[Member]:
@@ -50,7 +49,6 @@ async def family_of(conn: Connection, run_id: str) -> list[Member]:
 
 
 def _members(family: Family, masks: Masks, here: str) -> Iterator[Member]:
-    by_id = {run.id: run for run in family.runs}
     forks: dict[str, list[Run]] = {run.id: [] for run in family.runs}
     for run in family.runs:
         if run.forked_from_run_id in forks:
@@ -63,15 +61,15 @@ def _members(family: Family, masks: Masks, here: str) -> Iterator[Member]:
         yield Member(
             run=masks.view(run_summary(run), *RUN_TEXTS),
             level=level,
-            how=_how(run, by_id.get(run.forked_from_run_id or "")),
+            how=_how(run),
             here=run.id == here,
             left_out=family.forks.get(run.id, 0) - len(below),
         )
 
 
-def _how(run: Run, origin: Run | None) -> How:
+def _how(run: Run) -> How:
     if run.is_dry:
         return "dry run"
     if run.forked_from_run_id is None:
         return "started"
-    return "retried" if origin is not None and origin.conversation_id == run.conversation_id else "forked"
+    return "retried" if run.is_retry else "forked"

@@ -23,7 +23,7 @@ async def plant(database: Database) -> None:
     async with database.write() as conn:
         origin = await live_run(conn, "run_o", task="Pay the invoices.")
         await runs.end(conn, "run_o", runs.Ending(status="failed", error_class="provider_outage"))
-        again = {"conversation_id": origin.conversation_id, "after": origin.head_message_id}
+        again = {"conversation_id": origin.conversation_id, "after": origin.head_message_id, "is_retry": True}
         await live_run(conn, "run_r", forked_from_run_id="run_o", forked_from_step=2, started_by="bob", **again)
         for run_id, step in (("run_late", 2), ("run_early", 1)):
             await live_run(conn, run_id, forked_from_run_id="run_o", forked_from_step=step, started_by="ann")
