@@ -16,6 +16,7 @@ from pydantic import BaseModel, SecretStr
 from structlog.testing import capture_logs
 from support.api_server import Api, api_on, token_for
 from support.engine import Cast, Stack, call, says, stack, until
+from support.scenes import Scenes
 from temporalio.client import Client
 from typer.testing import CliRunner
 
@@ -26,7 +27,6 @@ from turngate.cli.main import app
 from turngate.domain.agents.hooks import Deny, HookedCall, Hooks, RunScope
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
-from turngate.models.port import ModelRequest
 from turngate.store.database import Database
 from turngate.store.runs import errors as stored_errors
 from turngate.store.runs import runs
@@ -77,30 +77,14 @@ SCENES: dict[str, list[ModelResponse | Exception]] = {
 }
 
 
-class Scenes:
-    """Plays the scene that the newest message with a scene names."""
-
-    name = "scripted:test"
-
-    async def generate(self, request: ModelRequest) -> ModelResponse:
-        at = max(place for place, message in enumerate(request.messages) if message.text in SCENES)
-        taken = sum(message.role == "assistant" for message in request.messages[at:])
-        lines = SCENES[request.messages[at].text]
-        line = lines[min(taken, len(lines) - 1)]
-        if isinstance(line, Exception):
-            raise line
-        return line
-
-    async def aclose(self) -> None:
-        return None
-
-
 @pytest.fixture(scope="module")
 async def troubled(client: Client, sqlite_template, tmp_path_factory) -> AsyncIterator[Api]:
     file = shutil.copy(sqlite_template, tmp_path_factory.mktemp("troubled") / "turngate.db")
     database = Database(f"sqlite:///{file}")
     async with (
-        stack(client, database, crash, hooked, model=Cast(test=Scenes()), limits=LIMITS, hooks=[Guard()]) as engine,
+        stack(
+            client, database, crash, hooked, model=Cast(test=Scenes(SCENES)), limits=LIMITS, hooks=[Guard()]
+        ) as engine,
         api_on(engine, Gateway(client)) as api,
     ):
         yield api

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from sqlalchemy import update
 from support.api_server import Api, api_on, token_for
 from support.engine import Cast, Stack, call, person, says, stack, until
+from support.scenes import Scenes
 from temporalio.client import Client
 from typer.testing import CliRunner
 
@@ -31,7 +32,6 @@ from turngate import Limits, ToolFailure, tool
 from turngate.cli.main import app
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
-from turngate.models.port import ModelRequest
 from turngate.store.database import Database
 from turngate.store.runs import runs
 from turngate.store.tables import runs as runs_table
@@ -86,26 +86,6 @@ SCENES: dict[str, list[ModelResponse | ModelError]] = {
 }
 
 
-class Scenes:
-    """Plays the scene that the newest message with a scene names; its last line stays."""
-
-    name = "scripted:test"
-
-    async def generate(self, request: ModelRequest) -> ModelResponse:
-        at = max(place for place, message in enumerate(request.messages) if message.text in SCENES)
-        lines = SCENES[request.messages[at].text]
-        if not lines:
-            await DEAF.wait()
-        taken = sum(message.role == "assistant" for message in request.messages[at:])
-        line = lines[min(taken, len(lines) - 1)]
-        if isinstance(line, ModelError):
-            raise line
-        return line
-
-    async def aclose(self) -> None:
-        return None
-
-
 @pytest.fixture(scope="module")
 async def troubled(client: Client, sqlite_template, tmp_path_factory) -> AsyncIterator[Api]:
     """An API whose agent does what a scene says, with Temporal's pages at a known address."""
@@ -113,7 +93,7 @@ async def troubled(client: Client, sqlite_template, tmp_path_factory) -> AsyncIt
     database = Database(f"sqlite:///{file}")
     tools = (look, reserve, linger)
     async with (
-        stack(client, database, *tools, model=Cast(test=Scenes()), limits=LIMITS) as engine,
+        stack(client, database, *tools, model=Cast(test=Scenes(SCENES, DEAF)), limits=LIMITS) as engine,
         api_on(engine, Gateway(client), temporal_pages=UI) as api,
     ):
         yield api

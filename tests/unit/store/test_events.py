@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import pytest
@@ -53,28 +54,38 @@ async def test_numbers_have_no_gaps(database: Database, new_run) -> None:
     assert rows[0].payload == {"kind": "a", "é": 1.0}
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-async def test_an_interrupt_of_several_runs_and_an_event_of_one_do_not_deadlock(database: Database) -> None:
-    """The order waits for the run that the other one holds before it takes the counter; both are stored."""
-    async with database.write() as conn:
-        for name in ("run_below", "run_above"):
-            await live_run(conn, name)
+async def started_and_waiting(database: Database, write: Callable[[Connection], Awaitable[None]]) -> asyncio.Task[None]:
+    """Start a transaction on PostgreSQL, and return it once it waits for a lock."""
     backend = asyncio.get_running_loop().create_future()
 
-    async def interrupt() -> None:
+    async def transaction() -> None:
         async with database.write() as conn:
             backend.set_result((await conn.execute(text("SELECT pg_backend_pid()"))).scalar_one())
-            await orders.interrupt(conn, ["run_below", "run_above"], by="ann", reason="enough")
+            await write(conn)
 
     async def waits() -> bool:
         lock = text("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = :backend")
         async with database.glance() as conn:
             return bool((await conn.execute(lock, {"backend": await backend})).scalar_one())
 
+    started = asyncio.create_task(transaction())
+    await until(waits, "a transaction that waits for a lock")
+    return started
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+async def test_an_interrupt_of_several_runs_and_an_event_of_one_do_not_deadlock(database: Database) -> None:
+    """The order waits for the run that the other one holds before it takes the counter; both are stored."""
+    async with database.write() as conn:
+        for name in ("run_below", "run_above"):
+            await live_run(conn, name)
+
+    async def interrupt(conn: Connection) -> None:
+        await orders.interrupt(conn, ["run_below", "run_above"], by="ann", reason="enough")
+
     async with database.write() as conn:
         await runs.hold(conn, "run_above")
-        interrupting = asyncio.create_task(interrupt())
-        await until(waits, "an order that waits for the run")
+        interrupting = await started_and_waiting(database, interrupt)
         await events.append(conn, "run_above", [("request.commented", {})])
     await interrupting
     async with database.read() as conn:
@@ -87,22 +98,13 @@ async def test_an_interrupt_of_several_runs_and_an_event_of_one_do_not_deadlock(
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 async def test_a_login_and_another_event_of_the_system_do_not_deadlock(database: Database) -> None:
     """The login holds the counter and appends while the other one waits; both are stored. SQLite has one writer."""
-    backend = asyncio.get_running_loop().create_future()
 
-    async def append_another() -> None:
-        async with database.write() as conn:
-            backend.set_result((await conn.execute(text("SELECT pg_backend_pid()"))).scalar_one())
-            await events.append(conn, events.SYSTEM, [("notification.retried", {})])
-
-    async def waits() -> bool:
-        lock = text("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = :backend")
-        async with database.glance() as conn:
-            return bool((await conn.execute(lock, {"backend": await backend})).scalar_one())
+    async def append_another(conn: Connection) -> None:
+        await events.append(conn, events.SYSTEM, [("notification.retried", {})])
 
     async with database.write() as conn:
         await lock_identities(conn)
-        appending = asyncio.create_task(append_another())
-        await until(waits, "another event that waits for the login")
+        appending = await started_and_waiting(database, append_another)
         await events.append(conn, events.SYSTEM, [("session.opened", {})])
     await appending
     async with database.read() as conn:
