@@ -267,7 +267,7 @@ async def test_a_fork_may_have_its_own_instructions_tools_and_policy(
     assert (await fetch(api, f"/runs/{run['id']}"))["own"] is None
     rules.write_text("[[rule]]\nname = 1\n")
     wrong = await asyncio.to_thread(CliRunner().invoke, app, ["fork", run["id"], "x", *options])
-    assert (wrong.exit_code, f"{rules}:1" in wrong.output) == (2, True)
+    assert (wrong.exit_code, f"{rules}:2" in wrong.output) == (2, True)
 
     services = api.stack.services
     pages = create_app(database=services.database, gateway=services.gateway, settings=services.settings)
