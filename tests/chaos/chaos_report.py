@@ -43,6 +43,8 @@ class Outcome:
     hits: Counter[tuple[str, str]]
     refused: int
     away: int
+    gave_up: Counter[str] = field(default_factory=Counter)
+    """Processes of Temporal that ended by themselves."""
     forged: Counter[str] = field(default_factory=Counter)
     """Forged messages that Temporal took."""
     evidence: Evidence | None = None
@@ -79,6 +81,8 @@ def _one(of: Outcome) -> Iterable[str]:
         yield from _facts(of.evidence)
     yield f"- forged messages that Temporal took: {of.forged.total()} ({_counts(of.forged)})"
     yield f"- starts refused because the store or Temporal was away: {of.refused}; answers that the API was away: {of.away}"
+    if of.gave_up:
+        yield f"- processes of Temporal that ended by themselves, and were started again: {_counts(of.gave_up)}"
     yield ""
     yield from _table(("process", "signal", "times"), _signals(of.sent))
     every = [*instants.WORKER, *instants.API]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import instants
-from processes import SERVER
 from scene import Scene
 from support.postgres_server import Cluster
 
@@ -34,17 +33,22 @@ class EndedByItselfError(AssertionError):
 class Killer:
     """Kills, stops and restarts until :meth:`enough`.
 
-    ``hits``: instant → how often a process came to it. ``refused``: starts that failed because the store was away.
+    ``postgres``: the PostgreSQL servers, by the names that the report calls them. ``hits``: instant → how often a process came to
+    it. ``refused``: starts that failed because the store was away. ``gave_up``: of Temporal's own processes, which ended by
+    themselves and were started again, as a supervisor does.
     """
 
-    def __init__(self, on: Scene, seed: str, *, heartbeat_seconds: int, cluster: Cluster | None) -> None:
+    def __init__(
+        self, on: Scene, seed: str, *, heartbeat_seconds: int, postgres: Mapping[str, Cluster] | None = None
+    ) -> None:
         self._on = on
         self._processes = on.processes
         self._fate = random.Random(f"{seed}-random")  # noqa: S311 - chance, not secrecy
         self._named = random.Random(f"{seed}-named")  # noqa: S311
         self._heartbeat = heartbeat_seconds
-        self._cluster = cluster
-        self._workers = [name for name in self._processes.names if name.startswith("worker")]
+        self._postgres = dict(postgres or {})
+        self._layout = self._processes.layout
+        self._workers = self._layout.workers
         self._resting: set[str] = set()
         self._terminated: list[int] = []
         """Pids of processes that got SIGTERM: they seem to be up until they end."""
@@ -52,6 +56,7 @@ class Killer:
         self.sent = self._processes.sent
         self.hits: Counter[tuple[str, str]] = Counter()
         self.refused = 0
+        self.gave_up: Counter[str] = Counter()
 
     async def work(self, pause_seconds: tuple[float, float]) -> None:
         """Do it all until :meth:`enough`; then every process runs. ``pause_seconds``: between two random acts."""
@@ -97,9 +102,12 @@ class Killer:
                 if code is None or name in self._resting:
                     continue
                 if code not in {-signal.SIGKILL, 0}:
-                    if self._processes.had_come_up(name):
+                    if not self._processes.had_come_up(name):
+                        self.refused += 1  # it found no store; a supervisor would start it again, too
+                    elif self._processes.program(name).executable:
+                        self.gave_up[name] += 1
+                    else:
                         raise EndedByItselfError(f"{name} ended by itself ({code}):\n{self._processes.tail(name)}")
-                    self.refused += 1  # it found no store; a supervisor would start it again, too
                     await asyncio.sleep(0.5)
                 self._processes.start(name)
             await asyncio.sleep(LOOK_SECONDS)
@@ -120,7 +128,9 @@ class Killer:
             self._no_workers: 4,
             self._kill_everything: 3,
         }
-        if self._cluster is not None:
+        if len(self._layout.servers) > 1:
+            acts |= {self._kill_server: 20, self._stop_server: 14, self._kill_several: 8, self._stop_several: 10}
+        if self._postgres:
             acts |= {self._kill_postgres: 8, self._kill_backend: 8, self._stop_postgres: 5}
         while not self._over.is_set():
             await self._pause(self._fate.uniform(*pause_seconds))
@@ -134,14 +144,22 @@ class Killer:
         self._processes.send(self._fate.choice(self._workers), signal.SIGKILL)
 
     async def _kill_api(self) -> None:
-        self._processes.send("api", signal.SIGKILL)
+        self._processes.send(self._any(self._layout.apis), signal.SIGKILL)
 
     async def _kill_temporal(self) -> None:
-        self._processes.send("temporal", signal.SIGKILL)
+        for name in self._layout.temporal:
+            self._processes.send(name, signal.SIGKILL)
 
     async def _kill_server(self) -> None:
-        if self._processes.exit_code("temporal") is None:
-            await self._processes.kill_temporal_server()
+        await self._processes.kill_server(self._any(self._layout.servers))
+
+    async def _kill_several(self) -> None:
+        """Two to four processes at the same moment, whatever they are."""
+        for name in self._fate.sample(self._processes.names, self._fate.randint(2, 4)):
+            self._processes.send(name, signal.SIGKILL)
+
+    def _any(self, names: Sequence[str]) -> str:
+        return self._fate.choice(names) if len(names) > 1 else names[0]
 
     async def _kill_everything(self) -> None:
         for name in self._processes.names:
@@ -161,27 +179,38 @@ class Killer:
         self._processes.send(name, signal.SIGTERM)
 
     async def _stop_worker_briefly(self) -> None:
-        await self._stopped(self._fate.choice(self._workers), self._fate.uniform(0.5, 1.5))
+        await self._stopped(self._fate.choice(self._workers), seconds=self._fate.uniform(0.5, 1.5))
 
     async def _stop_worker_long(self) -> None:
         """A worker that only seems lost: its results come late."""
-        await self._stopped(self._fate.choice(self._workers), self._heartbeat + self._fate.uniform(1.0, 3.0))
+        await self._stopped(self._fate.choice(self._workers), seconds=self._heartbeat + self._fate.uniform(1.0, 3.0))
 
     async def _stop_api(self) -> None:
-        await self._stopped("api", self._fate.uniform(0.5, 3.0))
+        await self._stopped(self._any(self._layout.apis), seconds=self._fate.uniform(0.5, 3.0))
 
     async def _stop_server(self) -> None:
-        await self._stopped(SERVER, self._fate.uniform(0.5, self._heartbeat + 2.0))
+        """A server that is there and answers no one, as if the network between them were gone."""
+        seconds = self._fate.uniform(0.5, self._heartbeat + 2.0)
+        await self._stopped(self._any(self._layout.servers), seconds=seconds)
 
-    async def _stopped(self, target: str, seconds: float) -> None:
-        self._processes.send(target, signal.SIGSTOP)
+    async def _stop_several(self) -> None:
+        """A partition: two or three processes answer no one, for a while longer than heartbeats and sticky queues last."""
+        targets = self._fate.sample(
+            [*self._layout.servers, *self._workers, *self._layout.apis], self._fate.randint(2, 3)
+        )
+        await self._stopped(*targets, seconds=self._fate.uniform(1.0, self._heartbeat + 4.0))
+
+    async def _stopped(self, *targets: str, seconds: float) -> None:
+        for target in targets:
+            self._processes.send(target, signal.SIGSTOP)
         await self._pause(seconds)
-        self._processes.send(target, signal.SIGCONT)
+        for target in targets:
+            self._processes.send(target, signal.SIGCONT)
 
     async def _kill_postgres(self) -> None:
-        cluster = self._postgres
+        name, cluster = self._any_postgres()
         cluster.kill()
-        self.sent["postgres", "SIGKILL"] += 1
+        self.sent[name, "SIGKILL"] += 1
         await self._pause(self._fate.uniform(0.0, 2.0))
         while True:
             cluster.start()  # on this thread, with which it dies
@@ -191,24 +220,25 @@ class Killer:
 
     async def _kill_backend(self) -> None:
         """SIGKILL one of PostgreSQL's own processes: it ends every connection and recovers."""
-        backends = _children(self._postgres.pid)
+        name, cluster = self._any_postgres()
+        backends = _children(cluster.pid)
         if backends:
             self._signal(self._fate.choice(backends), signal.SIGKILL)
-            self.sent["postgres backend", "SIGKILL"] += 1
+            self.sent[f"{name} backend", "SIGKILL"] += 1
 
     async def _stop_postgres(self) -> None:
-        pids = [pid for pid in (self._postgres.pid, *_children(self._postgres.pid)) if pid is not None]
+        name, cluster = self._any_postgres()
+        pids = [pid for pid in (cluster.pid, *_children(cluster.pid)) if pid is not None]
         for pid in pids:
             self._signal(pid, signal.SIGSTOP)
-        self.sent["postgres", "SIGSTOP"] += 1
+        self.sent[name, "SIGSTOP"] += 1
         await self._pause(self._fate.uniform(0.5, 4.0))
         for pid in pids:
             self._signal(pid, signal.SIGCONT)
 
-    @property
-    def _postgres(self) -> Cluster:
-        assert self._cluster is not None
-        return self._cluster
+    def _any_postgres(self) -> tuple[str, Cluster]:
+        name = self._any(list(self._postgres))
+        return name, self._postgres[name]
 
     @staticmethod
     def _signal(pid: int, number: signal.Signals) -> None:
@@ -252,7 +282,7 @@ class Killer:
             self._kill_server: 3,
             self._kill_temporal: 1,
             self._kill_api: 2,
-            self._kill_postgres if self._cluster is not None else self._nothing: 2,
+            self._kill_postgres if self._postgres else self._nothing: 2,
             self._nothing: 4,
         }
         await self._named.choices(list(losses), list(losses.values()))[0]()

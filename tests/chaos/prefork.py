@@ -3,8 +3,8 @@
 An import of Turngate's servers takes two seconds of processor time, and a chaos run starts processes by the hundred. What
 runs in each is the command itself: its arguments, its settings, its app.
 
-Reads one JSON object a line on stdin (``argv``, ``environment``, ``directory``, ``log``), answers each with ``{"pid": …}``
-on stdout, and appends ``{"pid": …, "code": …}`` to the file that its argument names when one of them has ended.
+Reads one JSON object a line on stdin (``executable``, ``argv``, ``environment``, ``directory``, ``log``), answers each with
+``{"pid": …}`` on stdout, and appends ``{"pid": …, "code": …}`` to the file that its argument names when one of them has ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def die_with(parent: int) -> None:
 
 
 def become(order: dict[str, Any], parent: int) -> NoReturn:
-    """Run one command of Turngate in this new process."""
+    """Run one command of Turngate in this new process, or the program ``executable`` in its place."""
     die_with(parent)
     log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -42,6 +42,8 @@ def become(order: dict[str, Any], parent: int) -> NoReturn:
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["directory"])
+    if order["executable"]:
+        os.execv(order["executable"], order["argv"])  # noqa: S606 - no shell; the wish to die with the parent outlives this
     sys.argv = order["argv"]
     sys.path.insert(0, order["directory"])
     from turngate.cli.main import main  # noqa: PLC0415 - imported already

@@ -1,4 +1,8 @@
-"""``turngate temporal``, ``api`` and workers as separate real processes over one data directory, to be killed."""
+"""Temporal, APIs and workers as separate real processes over one store, to be killed.
+
+Which processes there are is a :class:`Layout`'s: :class:`Embedded` is ``turngate temporal``, one API and some workers over one
+data directory. ``tests/cluster`` has another one, with Temporal's own services and two APIs.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -21,7 +26,7 @@ import httpx
 import prefork
 
 from turngate.runtime import embedded_temporal
-from turngate.runtime.locations import TEMPORAL_LOG, process_birth
+from turngate.runtime.locations import TEMPORAL_LOG, TEMPORAL_PORT, process_birth
 
 APP = "app_here:app"
 """The chaos app under another name, so that its directory, where scripts may be, is that of the run."""
@@ -30,7 +35,9 @@ DEADLINE_SECONDS = 90.0
 PAUSE_SECONDS = 0.1
 """Between two looks: many processes share the machine, and each look costs one of them some work."""
 TAIL_LINES = 40
-READY_LINES = {"temporal": "Temporal serves", "api": "API serves", "worker": "worker runs"}
+API_READY = "API serves"
+WORKER_READY = "worker runs"
+CONNECT_SECONDS = 2.0
 SERVER = "temporal-server"
 """The server under ``turngate temporal``, as a target."""
 Value = TypeVar("Value")
@@ -47,28 +54,114 @@ async def until(look: Callable[[], Awaitable[Value | None]], what: str, seconds:
 
 @dataclass
 class Life:
-    """One life of a process. ``log_start``: where its part of the log begins, in bytes."""
+    """One life of a process. ``log_start``: where its part of the log begins, in bytes. ``was_up``: it did its work."""
 
     pid: int
     log_start: int
+    was_up: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """How a process is started, and what shows that it does its work.
+
+    ``arguments``: of ``turngate``, or of ``executable``. ``ready_line``: what it prints then. ``port``: what it listens at on
+    loopback. ``ready_path``: what answers 200 there; without one, a connection is enough.
+    """
+
+    arguments: Sequence[str]
+    executable: str = ""
+    ready_line: str = ""
+    port: int | None = None
+    ready_path: str = ""
+
+
+class Layout(ABC):
+    """Which processes there are, by name.
+
+    ``temporal``: those that Temporal consists of. ``servers``: which of them can be lost alone, as targets of
+    :meth:`Processes.send`. ``environment``: of all our own processes, besides what the scene sets. ``prepares``:
+    :meth:`prepare` has to be called before ours are started.
+    """
+
+    temporal: Sequence[str]
+    servers: Sequence[str]
+    apis: Sequence[str]
+    workers: Sequence[str]
+    namespace = embedded_temporal.NAMESPACE
+    environment: Mapping[str, str] = {}
+    prepares = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them, in the order in which they are started."""
+        return (*self.temporal, *self.apis, *self.workers)
+
+    @abstractmethod
+    def program(self, name: str, data_dir: Path) -> Program:
+        """Return how this one is started."""
+
+    @abstractmethod
+    def address(self, data_dir: Path) -> str:
+        """Return where Temporal is."""
+
+    async def prepare(self) -> None:
+        """Do what Temporal needs before ours are started; its own processes are ready. Only called with ``prepares``."""
+        raise NotImplementedError
+
+
+class Embedded(Layout):
+    """``turngate temporal``, an API and ``workers`` workers: ``worker``, ``worker2`` and so on."""
+
+    temporal = ("temporal",)
+    servers = (SERVER,)
+    apis = ("api",)
+
+    def __init__(self, *, workers: int = 1) -> None:
+        self.workers = numbered("worker", workers)
+        self._api_port = embedded_temporal.choose_port()
+
+    def program(self, name: str, data_dir: Path) -> Program:
+        """Return how this one is started."""
+        where = ("--data-dir", str(data_dir))
+        if name == "temporal":
+            return Program(arguments=(name, *where), ready_line="Temporal serves")
+        if name == "api":
+            return api_program(self._api_port, where)
+        return Program(arguments=("worker", APP, *where), ready_line=WORKER_READY)
+
+    def address(self, data_dir: Path) -> str:
+        """Return where Temporal is, once it has run."""
+        return f"127.0.0.1:{int((data_dir / TEMPORAL_PORT).read_text())}"
+
+
+def numbered(name: str, count: int) -> tuple[str, ...]:
+    """Return so many names: ``worker``, ``worker2`` and so on."""
+    return tuple(name if number == 1 else f"{name}{number}" for number in range(1, count + 1))
+
+
+def api_program(port: int, where: Sequence[str]) -> Program:
+    """Return how an API is started. With the app, so that the instants are in this process, too."""
+    arguments = ("api", APP, "--port", str(port), *where)
+    return Program(arguments=arguments, ready_line=API_READY, port=port, ready_path="/readyz")
 
 
 class Processes:
-    """The processes of one data directory. Everything they say is kept in ``NAME.log`` beside it.
+    """The processes of one layout. Everything they say is kept in ``NAME.log`` beside the data directory.
 
-    ``workers``: how many, ``worker``, ``worker2`` and so on. ``environment``: of those that
-    are started from now on. ``sent``: what was done to whom, target and signal → times.
+    ``environment``: of our own processes that start from now on. ``sent``: what was done to whom, target and signal → times.
     """
 
-    def __init__(self, directory: Path, environment: Mapping[str, str], *, workers: int = 1) -> None:
+    def __init__(self, directory: Path, environment: Mapping[str, str], layout: Layout) -> None:
         self.directory = directory
         self.data_dir = directory / "state"
-        self.names = ("temporal", "api", *("worker" if n == 1 else f"worker{n}" for n in range(1, workers + 1)))
-        self.api_port = embedded_temporal.choose_port()
+        self.layout = layout
+        self.names = layout.names
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(("TURNGATE_", "TEMPORAL"))
         }
-        self.environment = {**inherited, **environment}
+        self._inherited = inherited
+        self.environment = {**inherited, **layout.environment, **environment}
         (directory / "app_here.py").write_text("from chaos_app import app as app\n")
         for script in Path(__file__).parent.glob("*.yaml"):
             shutil.copy(script, directory)
@@ -83,8 +176,17 @@ class Processes:
         self.sent: Counter[tuple[str, str]] = Counter()
 
     @property
-    def api_url(self) -> str:
-        return f"http://127.0.0.1:{self.api_port}"
+    def api_urls(self) -> list[str]:
+        """Where the APIs are."""
+        return [f"http://127.0.0.1:{self.program(name).port}" for name in self.layout.apis]
+
+    @property
+    def temporal_address(self) -> str:
+        return self.layout.address(self.data_dir)
+
+    def program(self, name: str) -> Program:
+        """Return how a process is started."""
+        return self.layout.program(name, self.data_dir)
 
     @property
     def kills(self) -> int:
@@ -100,9 +202,11 @@ class Processes:
             with log.open("ab") as file:
                 file.write(f"--- {name} starts\n".encode())
                 end = file.tell()
+            program = self.program(name)
             order = {
-                "argv": ["turngate", *self._arguments(name)],
-                "environment": self.environment,
+                "executable": program.executable,
+                "argv": [program.executable or "turngate", *program.arguments],
+                "environment": self._inherited if program.executable else self.environment,
                 "directory": str(self.directory),
                 "log": str(log),
             }
@@ -123,13 +227,14 @@ class Processes:
         for name in names:
             assert await self.gone(name) == -signal.SIGKILL, f"{name} had ended by itself:\n{self.tail(name)}"
 
-    async def kill_temporal_server(self) -> None:
-        """SIGKILL the server under ``turngate temporal``, which starts it again.
+    async def kill_server(self, target: str) -> None:
+        """SIGKILL one of Temporal's servers.
 
-        Not before it has served: a server that dies while it is first started is a failed start, and said to be one.
+        The one under ``turngate temporal``, which starts it again, not before it has served: a server that dies while it is
+        first started is a failed start, and said to be one.
         """
-        if self.exit_code("temporal") is None and await self.is_up("temporal"):
-            self.send(SERVER, signal.SIGKILL)
+        if target != SERVER or (self.exit_code("temporal") is None and await self.is_up("temporal")):
+            self.send(target, signal.SIGKILL)
 
     def send(self, target: str, number: signal.Signals) -> None:
         """Send a signal to a process, or to the children of ``turngate temporal``; to none that is gone."""
@@ -221,47 +326,56 @@ class Processes:
         self._origin.stdin.close()
         self._origin.wait(10)
 
-    def _arguments(self, name: str) -> Sequence[str]:
-        where = ("--data-dir", str(self.data_dir))
-        match name:
-            case "temporal":
-                return (name, *where)
-            case "api":
-                # With the app, so that the instants are in this process, too.
-                return (name, APP, "--port", str(self.api_port), *where)
-            case _:
-                return ("worker", APP, *where)
-
     def had_come_up(self, name: str) -> bool:
-        """Tell whether this life of a process has said that it does its work."""
+        """Tell whether this life of a process has said that it does its work, or was seen to."""
+        line = self.program(name).ready_line
+        if not line:
+            return self._lives[name].was_up
         with self.log(name).open("rb") as file:
             file.seek(self._lives[name].log_start)
-            return READY_LINES[name.rstrip("0123456789")] in file.read().decode(errors="replace")
+            return line in file.read().decode(errors="replace")
 
     async def is_up(self, name: str) -> bool:
         """Tell whether a process that lives does its work."""
-        return self.had_come_up(name) and (name != "api" or await self._api_answers())
+        program, life = self.program(name), self._lives[name]
+        if program.ready_line and not self.had_come_up(name):
+            return False
+        if program.port is not None and not await _answers(program.port, program.ready_path):
+            return False
+        life.was_up = True
+        return True
 
     async def _is_ready(self, name: str) -> bool:
         code = self.exit_code(name)
         assert code is None, f"{name} ended by itself ({code}):\n{self.tail(name)}"
         return await self.is_up(name)
 
-    async def _api_answers(self) -> bool:
+
+async def _answers(port: int, path: str) -> bool:
+    """Tell whether this path answers 200 at one of our ports; without a path, whether something accepts a connection."""
+    try:
+        if not path:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return True
         async with httpx.AsyncClient(trust_env=False) as client:
-            try:
-                return (await client.get(f"{self.api_url}/readyz")).status_code == httpx.codes.OK
-            except httpx.TransportError:
-                return False
+            return (await client.get(f"http://127.0.0.1:{port}{path}")).status_code == httpx.codes.OK
+    except (OSError, TimeoutError, httpx.TransportError):
+        return False
 
 
 @asynccontextmanager
-async def running(directory: Path, environment: Mapping[str, str], *, workers: int = 1) -> AsyncIterator[Processes]:
+async def running(directory: Path, environment: Mapping[str, str], layout: Layout) -> AsyncIterator[Processes]:
     """Run all of them; a failure inside the block carries the end of their logs. At the end none of them may be left."""
-    processes = Processes(directory, environment, workers=workers)
+    processes = Processes(directory, environment, layout)
     try:
-        processes.start(*processes.names)
-        await processes.ready(*processes.names)
+        processes.start(*layout.temporal)
+        if layout.prepares:
+            await processes.ready(*layout.temporal)
+            await layout.prepare()
+        processes.start(*layout.apis, *layout.workers)
+        await processes.ready(*layout.names)
         yield processes
     except BaseException as error:
         for name in processes.names:

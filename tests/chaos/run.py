@@ -21,8 +21,9 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,7 @@ from forger import Forger
 from killer import Killer
 from load import Load
 from operators import Operators
+from processes import Embedded
 from scene import Scene, scene
 from support.error_groups import leaves
 from support.postgres_server import Cluster
@@ -47,6 +49,8 @@ PAUSE_SECONDS: Final = (1.0, 4.0)
 """Between two random acts; the named instants have a pace of their own."""
 PROGRESS_SECONDS: Final = 5.0
 DATABASES: Final = ("sqlite", "postgres")
+Stage = Callable[[Path], AbstractAsyncContextManager[tuple[Scene, Mapping[str, Cluster]]]]
+"""Makes a scene in a directory, with the PostgreSQL servers that may be killed, by name."""
 
 
 def main() -> int:
@@ -70,18 +74,18 @@ def main() -> int:
     print(f"CHAOS_SEED={seed}", flush=True)
     outcomes = []
     for each in databases:
-        outcomes.append(asyncio.run(one(each, seed, -(-calls // len(databases)), seconds)))
+        outcomes.append(asyncio.run(one(each, seed, -(-calls // len(databases)), seconds, partial(embedded, each))))
         report.write_text(written(outcomes))
         print(f"\n{written(outcomes)}\nwritten to {report}", flush=True)
     return 0 if all(each.good for each in outcomes) else 1
 
 
-async def one(database: str, seed: str, calls: int, seconds: float) -> Outcome:
-    """Run one database's part, check it, and keep what is to be looked at."""
-    directory = Path(tempfile.mkdtemp(prefix=f"chaos-{database}-"))
-    wanted = scripts(f"{seed}-{database}", calls)
+async def one(name: str, seed: str, calls: int, seconds: float, stage: Stage) -> Outcome:
+    """Run one part on its stage, check it, and keep what is to be looked at. ``name``: of its database, or of its stage."""
+    directory = Path(tempfile.mkdtemp(prefix=f"chaos-{name}-"))
+    wanted = scripts(f"{seed}-{name}", calls)
     outcome = Outcome(
-        database=database,
+        database=name,
         seed=seed,
         gated=sum(script.gated for script in wanted),
         seconds=0.0,
@@ -93,12 +97,8 @@ async def one(database: str, seed: str, calls: int, seconds: float) -> Outcome:
     began = time.monotonic()
     try:
         async with asyncio.timeout(seconds):
-            with cluster_for(database) as cluster:
-                url = None if cluster is None else await migrated(cluster)
-                async with scene(
-                    directory, workers=WORKERS, heartbeat_seconds=HEARTBEAT_SECONDS, database_url=url
-                ) as on:
-                    await play(on, outcome, seed, wanted, cluster)
+            async with stage(directory) as (on, postgres):
+                await play(on, outcome, seed, wanted, postgres)
     except TimeoutError:
         outcome.broke = f"it took longer than {seconds:.0f} s"
     except Exception as error:  # noqa: BLE001 - whatever it is, it is to be reported, with the logs kept
@@ -112,10 +112,22 @@ async def one(database: str, seed: str, calls: int, seconds: float) -> Outcome:
     return outcome
 
 
-async def play(on: Scene, outcome: Outcome, seed: str, wanted: Sequence[Script], cluster: Cluster | None) -> None:
+@asynccontextmanager
+async def embedded(database: str, directory: Path) -> AsyncIterator[tuple[Scene, Mapping[str, Cluster]]]:
+    """Two workers, an API and ``turngate temporal`` over this database."""
+    with cluster_for(database) as cluster:
+        url = None if cluster is None else await migrated(cluster)
+        layout = Embedded(workers=WORKERS)
+        async with scene(directory, layout=layout, heartbeat_seconds=HEARTBEAT_SECONDS, database_url=url) as on:
+            yield on, {} if cluster is None else {"postgres": cluster}
+
+
+async def play(
+    on: Scene, outcome: Outcome, seed: str, wanted: Sequence[Script], postgres: Mapping[str, Cluster]
+) -> None:
     """Let agents, operators, killers and someone who forges messages at it until every run has ended; then check."""
-    killer = Killer(on, seed, heartbeat_seconds=HEARTBEAT_SECONDS, cluster=cluster)
-    outcome.sent, outcome.hits = killer.sent, killer.hits
+    killer = Killer(on, seed, heartbeat_seconds=HEARTBEAT_SECONDS, postgres=postgres)
+    outcome.sent, outcome.hits, outcome.gave_up = killer.sent, killer.hits, killer.gave_up
     forger = Forger(on, seed)
     outcome.forged = forger.sent
     load = Load(on, wanted, seed)

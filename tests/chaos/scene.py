@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from http import HTTPStatus
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ import chaos_app
 import instants
 from checker import violations
 from evidence import Answered, Evidence, Planned, Start, TakenBack, gather, read_ledger
-from processes import DEADLINE_SECONDS, PAUSE_SECONDS, Processes, running, until
+from processes import DEADLINE_SECONDS, PAUSE_SECONDS, Embedded, Layout, Processes, running, until
 from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client
 
@@ -25,7 +26,6 @@ from turngate.client import Retries, TurngateClient
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import ConflictError, GoneError, UnavailableError
 from turngate.domain.requests import RequestKind, Resolution, Verb
-from turngate.runtime.locations import TEMPORAL_PORT
 from turngate.runtime.temporal_client import data_converter
 from turngate.store import agents
 from turngate.store.database import Database
@@ -60,23 +60,30 @@ class Scene:
         self._ledger = ledger
         self._database_url = database_url
         self._store = Database(database_url)
-        self._clients: dict[str, TurngateClient] = {}
+        self._clients: dict[str, Iterator[TurngateClient]] = {}
+        self._opened: list[TurngateClient] = []
         self._decided: set[str] = set()
 
     async def enrol(self) -> None:
         """Make the operators; the API must be ready."""
-        owner = read_cli_token(self.processes.data_dir)
-        self._clients["owner"] = self._client(owner)
+        self._enrol("owner", read_cli_token(self.processes.data_dir))
         for name in OPERATORS:
-            issued = await self._clients["owner"].issue_token(name, ["requests:read", "requests:decide"])
-            self._clients[name] = self._client(issued.secret)
+            issued = await self.ask(
+                lambda client, name=name: client.issue_token(name, ["requests:read", "requests:decide"]), by="owner"
+            )
+            self._enrol(name, issued.secret)
 
-    def _client(self, token: str | None) -> TurngateClient:
-        return TurngateClient(self.processes.api_url, token=token, timeout=HTTP_SECONDS, retries=Retries(attempts=1))
+    def _enrol(self, name: str, token: str | None) -> None:
+        clients = [
+            TurngateClient(url, token=token, timeout=HTTP_SECONDS, retries=Retries(attempts=1))
+            for url in self.processes.api_urls
+        ]
+        self._opened += clients
+        self._clients[name] = cycle(clients)
 
     async def ask(self, question: Callable[[TurngateClient], Awaitable[Answer]], by: str = "ann") -> Answer:
-        """Ask the API, once."""
-        return await question(self._clients[by])
+        """Ask an API, once; where there are several, one after the other."""
+        return await question(next(self._clients[by]))
 
     async def insist(self, question: Callable[[TurngateClient], Awaitable[Answer]], by: str = "ann") -> Answer:
         """Call the API until it answers; any error other than being unreachable is a failure."""
@@ -274,8 +281,11 @@ class Scene:
 
     async def temporal(self) -> Client:
         """A client of the server as it is now; it may be away."""
-        port = int((self.processes.data_dir / TEMPORAL_PORT).read_text())
-        return await Client.connect(f"127.0.0.1:{port}", data_converter=data_converter())
+        return await Client.connect(
+            self.processes.temporal_address,
+            namespace=self.processes.layout.namespace,
+            data_converter=data_converter(),
+        )
 
     async def evidence(self) -> Evidence:
         """Gather the evidence of all runs; Temporal must be up."""
@@ -304,18 +314,23 @@ class Scene:
 
     async def close(self) -> None:
         await self._store.close()
-        for client in self._clients.values():
+        for client in self._opened:
             await client.aclose()
 
 
 @asynccontextmanager
 async def scene(
-    directory: Path, *, workers: int = 1, heartbeat_seconds: int | None, database_url: str | None = None
+    directory: Path,
+    *,
+    layout: Layout | None = None,
+    heartbeat_seconds: int | None,
+    database_url: str | None = None,
 ) -> AsyncIterator[Scene]:
     """Processes over a new data directory in ``directory``, which exists; at the end each must have lived until then.
 
-    ``heartbeat_seconds``: how long a worker may be silent before it counts as lost; None: as long as the default says.
-    ``database_url``: of a migrated PostgreSQL; None: SQLite in the data directory.
+    ``layout``: None: a worker, an API and ``turngate temporal``. ``heartbeat_seconds``: how long a worker may be silent before it
+    counts as lost; None: as long as the default says. ``database_url``: of a migrated PostgreSQL; None: SQLite in the data
+    directory.
     """
     ledger = directory / "ledger.jsonl"
     (directory / "instants").mkdir()
@@ -328,7 +343,7 @@ async def scene(
         environment["TURNGATE_HEARTBEAT_TIMEOUT_SECONDS"] = str(heartbeat_seconds)
     if database_url is not None:
         environment["TURNGATE_DATABASE_URL"] = database_url.replace("+psycopg", "")
-    async with running(directory, environment, workers=workers) as processes:
+    async with running(directory, environment, layout or Embedded()) as processes:
         url = database_url or f"sqlite:///{processes.data_dir}/turngate.db"
         staged = Scene(processes, ledger, url)
         await staged.enrol()

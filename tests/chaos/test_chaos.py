@@ -307,7 +307,7 @@ async def test_i3_i5_random_kills(opening: Opening) -> None:
     seed = os.environ.get("CHAOS_SEED") or str(secrets.randbelow(1_000_000))
     print(f"CHAOS_SEED={seed}")
     on, wanted = opening.on, scripts(seed, GATED)
-    killer = Killer(on, seed, heartbeat_seconds=2, cluster=None)
+    killer = Killer(on, seed, heartbeat_seconds=2)
     asyncio.get_running_loop().call_later(KILLING_SECONDS, killer.enough)
     async with asyncio.timeout(4 * DEADLINE_SECONDS), asyncio.TaskGroup() as everybody:
         killing = everybody.create_task(killer.work((0.5, 1.5)))
