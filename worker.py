@@ -76,7 +76,7 @@ class WorkerOptions:
         max_cached_workflows: runs that stay in memory between two of their tasks.
         tool_calls_at_once: the others wait in Temporal, as on every lane of :mod:`workflows.lanes`.
         model_requests_at_once: None: they share the tools' slots.
-        graceful_shutdown_seconds: how long running tools may continue after the worker must stop.
+        graceful_shutdown_seconds: how long running activities may continue after the worker must stop.
         deployment: the worker's build; None: it has none, so it takes every run.
         pollers: requests for tasks that wait at Temporal at once, for each kind of task on each lane. None: the SDK's number.
     """

@@ -103,6 +103,7 @@ def create_api_app(
     app = new_app(routers=(*v1.routers, health), lifespan=lifespan)
     app.state.services = services
     app.state.loop_watch = None  # until the app runs
+    app.state.draining = False
     app.state.limits = RateLimits(settings.rate_limits)
     app.state.oidc = None if settings.oidc is None else _oidc_provider(settings.oidc)
     install_problems(app, render_page)
@@ -164,13 +165,16 @@ async def livez() -> Liveness:
     response_model=Readiness,
     responses=problems(
         {
-            503: "`unavailable`: `store` or `temporal` is false, and cannot be reached; or `loop` is false: something held up "
+            503: "`draining`: this process was told to stop, and still serves what is sent to it; "
+            "`unavailable`: `store` or `temporal` is false, and cannot be reached; or `loop` is false: something held up "
             "all requests of this process within the last 15 seconds, and its log says what"
         }
     ),
 )
 async def readyz(services: ServicesDep, request: Request) -> Response:
-    """Tell whether store and Temporal answer, and whether the process has kept answering."""
+    """Tell whether store and Temporal answer, and whether the process has kept answering and goes on."""
+    if request.app.state.draining:
+        return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "draining", "this process stops: use another one", {})
     try:
         await services.feed.last_seq()
         store = True

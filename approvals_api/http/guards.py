@@ -43,6 +43,9 @@ class Guards:
                     answer.setdefault(name, value)
                 if not scope["path"].startswith(STATIC_PREFIX):
                     answer.setdefault("Cache-Control", "no-store")
+                if scope["app"].state.draining:
+                    # The next request goes to another process, instead of to a connection that ends with this one.
+                    answer["Connection"] = "close"
             await send(message)
 
         refusal = self._refusal(headers)

@@ -13,6 +13,7 @@ Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ RUN_ENDED = "run.ended"
 PROGRESS = "progress"
 DELTA = "delta"
 FRAMES_KEPT: Final = 100
+RETRY_MS: Final = 250
+"""Clients of a server that stops connect again after this time, or up to twice as long."""
 GRACE_SECONDS = 1.0
 """From the order to stop until open streams are cut off."""
 
@@ -202,6 +205,7 @@ class _Sent:
                         yield chunk
                     if upto is not None:
                         return
+                yield _goodbye()  # the server stops
             except UnavailableError:
                 return  # the client connects again from the last id it saw, and gets 503 until the store is back
 
@@ -224,6 +228,11 @@ def _stream(services: Services, follower: Follower, sent: _Sent) -> EventSourceR
         shutdown_event=closing,
         shutdown_grace_period=GRACE_SECONDS,
     )
+
+
+def _goodbye() -> bytes:
+    """Ask the client to connect again after a moment; each after another one, so that they don't come all at once."""
+    return f": this server stops, connect again\r\nretry: {RETRY_MS + secrets.randbelow(RETRY_MS)}\r\n\r\n".encode()
 
 
 def _frame(entry: StreamItem) -> bytes:

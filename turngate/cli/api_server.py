@@ -19,7 +19,7 @@ from sse_starlette.sse import AppStatus
 from turngate.cli.bounded_http import ConnectionLimits, bounded_http, default_limits
 from turngate.domain.errors import ConfigurationError, UnavailableError
 
-GRACE_SECONDS: Final = 2
+GRACE_SECONDS: Final = 5
 """How long requests in flight may take after a stop. Event streams end within half a second."""
 BACKLOG: Final = 2048
 
@@ -78,7 +78,9 @@ class ApiServer:
         *,
         access_log: bool = False,
         limits: ConnectionLimits | None = None,
+        grace_seconds: int = GRACE_SECONDS,
     ) -> None:
+        self._app = app
         self._listener = listener
         self._server = _Server(
             uvicorn.Config(
@@ -90,7 +92,7 @@ class ApiServer:
                 ws="none",
                 server_header=False,
                 lifespan="on",
-                timeout_graceful_shutdown=GRACE_SECONDS,
+                timeout_graceful_shutdown=grace_seconds,
             )
         )
         self.task: asyncio.Task[None] | None = None
@@ -110,8 +112,16 @@ class ApiServer:
         gc.collect()
         gc.freeze()
 
+    async def drain(self, seconds: float) -> None:
+        """Say on /readyz that the API stops, and serve for this long as before, while balancers turn away from it.
+
+        Every answer asks its client to close the connection: the next one goes to another API.
+        """
+        self._app.state.draining = True
+        await asyncio.sleep(seconds)
+
     async def stop(self) -> None:
-        """Accept no more connections, end event streams, let requests in flight finish (2 s), then close. Safe to repeat."""
+        """Accept no more connections, end event streams, let requests in flight finish, then close. Safe to repeat."""
         if self.task is None:
             self._listener.close()
             return

@@ -74,6 +74,8 @@ class EventStream:
     def take(self, sent: ServerSentEvent) -> StreamItem | None:
         """Return what is new; None for a heartbeat, a bare position, and what was sent before."""
         self._pause, self._broken_since = FIRST_PAUSE_SECONDS, 0.0
+        if sent.retry is not None:  # the server stops, and says when to connect again
+            self._pause = min(sent.retry / 1000, LONGEST_PAUSE_SECONDS)
         if not sent.data:  # httpx-sse makes an empty event of a heartbeat comment
             if self._after is None and sent.id.isdecimal():
                 self._after = int(sent.id)

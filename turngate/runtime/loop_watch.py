@@ -2,18 +2,21 @@
 
 A loop that stalls can't say so itself. A thread looks at the loop's last sign of life, logs what the loop is doing, and keeps
 when that was. ``/readyz`` asks for it after the stall; during the stall, ``/readyz`` does not answer at all. A process without
-HTTP has a file whose time is that of the last sign of life: a probe looks at its age.
+HTTP has a file whose time is that of the last sign of life: a probe looks at its age. Its one word is ``running``, or
+``draining`` after the process was told to stop and while it finishes what it has begun.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import threading
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -25,6 +28,8 @@ logger = logging.getLogger(__name__)
 LIMIT_SECONDS: Final = 5.0
 """Longer than any bounded check takes on a busy machine."""
 BEAT_SECONDS: Final = 0.5
+RUNNING: Final = "running"
+DRAINING: Final = "draining"
 REMEMBERED_SECONDS: Final = 15.0
 """After a stall: a readiness probe every ten seconds sees it once."""
 
@@ -35,7 +40,7 @@ class LoopWatch:
     Args:
         name: of the loop, for the log.
         limit_seconds: how long the loop may give no sign of life.
-        file: gets the time of each sign, and is removed at the end. None: none. Its directory must exist.
+        file: gets the time of each sign and the state, and is removed at the end. None: none. Its directory must exist.
     """
 
     def __init__(self, name: str, *, limit_seconds: float = LIMIT_SECONDS, file: Path | None = None) -> None:
@@ -56,7 +61,7 @@ class LoopWatch:
 
     async def __aenter__(self) -> Self:
         """Start to watch. Raises ConfigurationError when the file cannot be written."""
-        self._touch()
+        self._write(RUNNING)
         self._loop_thread = threading.get_ident()
         self._last_sign = time.monotonic()
         self._signing = asyncio.create_task(self._sign(), name=f"signs-of-{self._name}")
@@ -74,6 +79,11 @@ class LoopWatch:
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 
+    def drain(self) -> None:
+        """Say in the file that the process takes no new work and ends soon. Safe to repeat."""
+        with suppress(ConfigurationError):
+            self._write(DRAINING)
+
     async def _sign(self) -> None:
         while True:
             self._last_sign = time.monotonic()
@@ -85,10 +95,26 @@ class LoopWatch:
         # On the loop itself, not in a thread, which would live on without it.
         if self._file is None:
             return
+        with self._writable(self._file):
+            os.utime(self._file)
+
+    def _write(self, state: str) -> None:
+        if self._file is None:
+            return
+        with self._writable(self._file):
+            # Renamed, so that a probe never reads an empty file.
+            new = self._file.with_name(f".{self._file.name}.new")
+            new.touch(mode=0o600)
+            new.write_text(f"{state}\n", encoding="ascii")
+            new.replace(self._file)
+
+    @staticmethod
+    @contextmanager
+    def _writable(file: Path) -> Iterator[None]:
         try:
-            self._file.touch(mode=0o600)
+            yield
         except OSError as error:
-            raise ConfigurationError(f"the health file {self._file} cannot be written: {error.strerror}") from None
+            raise ConfigurationError(f"the health file {file} cannot be written: {error.strerror}") from None
 
     def _silence(self) -> float:
         return time.monotonic() - self._last_sign

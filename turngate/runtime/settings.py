@@ -131,6 +131,9 @@ class Settings(BaseSettings):
     ``tool_user``: the system's user that tools' processes become where neither bubblewrap nor Landlock works.
     ``tool_paths``: what they may read besides the system's programs. ``allow_unconfined``: start them where nothing works.
     ``health_file``: a worker sets its time while its event loop runs, for a probe; None: none.
+    ``stop_grace_seconds``: how long tools and model requests of a worker, and requests of an API, may continue after the process
+    must stop. ``drain_seconds``: how long ``turngate api`` still serves after that, while /readyz says that it stops, so that
+    a balancer sends no more; None: 5, and 0 where the API is bound to loopback.
     ``build_id``: of ``turngate worker``, whose runs then stay with workers of that build; None: it takes every run.
     ``deployment_name``: the name under which Temporal groups those builds; different for each stack in a namespace.
 
@@ -156,6 +159,8 @@ class Settings(BaseSettings):
     api_port: Port = 8321
     api_url: HttpUrl | None = None
     public_url: HttpUrl | None = None
+    drain_seconds: Annotated[int, Field(ge=0, le=600)] | None = None
+    stop_grace_seconds: Annotated[int, Field(ge=0, le=86_400)] = 5
     notifications: Annotated[Path, AfterValidator(_absolute)] | None = None
     push_key: SecretStr | None = None
 

@@ -59,6 +59,11 @@ async def test_i14_a_probe_sees_a_loop_that_stalls_by_its_file(tmp_path: Path) -
         hold_the_loop(watch)
         assert file.stat().st_mtime_ns == begun
         await until(lambda: asyncio.sleep(0, file.stat().st_mtime_ns > begun), "new time of the file")
+        assert file.read_text() == "running\n"
+        watch.drain()
+        begun = file.stat().st_mtime_ns
+        await until(lambda: asyncio.sleep(0, file.stat().st_mtime_ns > begun), "new time while it drains")
+        assert file.read_text() == "draining\n"
     assert not file.exists()
     with pytest.raises(ConfigurationError, match="cannot be written"):
         async with LoopWatch("a test", file=tmp_path / "no" / "health"):
@@ -79,6 +84,7 @@ async def test_i14_readiness_fails_after_a_stall() -> None:
     """/readyz is 503 and says ``loop: false`` for some seconds after the process stopped answering."""
     app = FastAPI()
     app.include_router(health)
+    app.state.draining = False
     app.state.services = SimpleNamespace(feed=Answering(), gateway=Answering())
     transport = httpx.ASGITransport(app)
     async with (

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from turngate.cli import terminal
 from turngate.cli.dev.script_steps import script_steps
 from turngate.cli.dev.worker_process import MOST_LINE_BYTES, SCRIPTED
-from turngate.cli.parts.worker import WORKER_STOP_SECONDS
+from turngate.cli.parts.worker import SIGN_OFF_SECONDS
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models.registry import Models, ModelSettings
@@ -35,7 +35,7 @@ from turngate.wire.playground import PaceOrder, RunMessages, ScriptSteps, Trial,
 LOOK_SECONDS: Final = 0.3
 """Between two looks at the files' times. Two looks that are alike end a change, as editors write more than once."""
 MOST_FILES: Final = 5_000
-STOP_SECONDS: Final = WORKER_STOP_SECONDS + 4
+PROCESS_END_SECONDS: Final = SIGN_OFF_SECONDS + 4
 TRIAL_SECONDS: Final = 60.0
 _TOOLS: Final = TypeAdapter(dict[str, list[ToolManifest]])
 WORKER: Final = "turngate.cli.dev.worker_process"
@@ -59,12 +59,13 @@ def times_of(files: Iterable[str]) -> Times:
 
 @dataclass
 class RunningWorker:
-    """A worker that has loaded the app. ``agents``: a line about each."""
+    """A worker that has loaded the app. ``agents``: a line about each. ``grace_seconds``: what its activities get at a stop."""
 
     process: asyncio.subprocess.Process
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     agents: list[str]
+    grace_seconds: int
 
     async def stop(self) -> None:
         """Let running tools finish for some seconds, then end the process. Safe to repeat."""
@@ -74,7 +75,7 @@ class RunningWorker:
         with contextlib.suppress(ProcessLookupError):
             self.process.terminate()
         try:
-            async with asyncio.timeout(STOP_SECONDS):
+            async with asyncio.timeout(self.grace_seconds + PROCESS_END_SECONDS):
                 await self.process.wait()
         except TimeoutError:
             self.process.kill()
@@ -158,7 +159,8 @@ class Workshop:
             self.error = message["error"]
             return False
         former, self.error = self.worker, ""
-        self.worker, self.files = RunningWorker(process, reader, writer, message["agents"]), set(message["files"])
+        self.worker = RunningWorker(process, reader, writer, message["agents"], self.settings.stop_grace_seconds)
+        self.files = set(message["files"])
         self.tools = _TOOLS.validate_python(message["tools"])
         self._models, self._scripts = message["models"], Models(ModelSettings(script_base=Path(message["base"])))
         if pace.one_step_at_a_time != self.one_step_at_a_time:  # someone changed it meanwhile

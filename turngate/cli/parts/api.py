@@ -12,6 +12,7 @@ from temporalio.client import Client
 from approvals_api.app import create_app
 from approvals_api.gateway.client import Gateway
 from approvals_api.settings import is_loopback
+from turngate.cli import terminal
 from turngate.cli.api_server import ApiServer
 from turngate.cli.api_settings import api_settings
 from turngate.cli.parts.confinement import workspaces_of
@@ -32,9 +33,11 @@ async def serving_api(
     *,
     eager: bool = False,
     playground: Playground | None = None,
+    drain_seconds: int = 0,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Serve API and pages on ``listener``, and notify ``channels``. Yields the task, which ends with the server.
 
+    ``drain_seconds``: how long it is still served after the block, while /readyz says that it stops.
     ``eager``: as of :class:`approvals_api.gateway.client.Gateway`. ``playground``: as of :func:`approvals_api.app.create_app`.
     The app itself starts the workflows of runs that a crash left recorded only (``approvals_api.app``).
     """
@@ -46,12 +49,16 @@ async def serving_api(
         create_app(database=database, gateway=gateway, settings=of_api, playground=playground),
         listener,
         access_log=settings.log_level == "debug",
+        grace_seconds=settings.stop_grace_seconds,
     )
     try:
         await server.start()
         if server.task is None:  # pragma: no cover - start() made it
             raise RuntimeError("the API has no task")
         yield server.task
+        if drain_seconds:
+            terminal.note(f"API stops in {drain_seconds} s; /readyz says so, so that no more requests are sent here")
+        await server.drain(drain_seconds)
     finally:
         await server.stop()
 

@@ -33,8 +33,8 @@ from worker import WorkerOptions, build_engine, build_worker
 logger = logging.getLogger(__name__)
 
 ASK_WAIT: Final = timedelta(seconds=3)
-WORKER_STOP_SECONDS: Final = 6.0
-"""The worker gives running activities 5 s (worker.py). It needs a little more to sign off."""
+SIGN_OFF_SECONDS: Final = 1.0
+"""What a worker needs after the grace of its activities."""
 
 
 @asynccontextmanager
@@ -69,6 +69,7 @@ async def serving_worker(
         tool_calls_at_once=settings.tool_calls_at_once,
         model_requests_at_once=settings.model_requests_at_once,
         deployment=deployment,
+        graceful_shutdown_seconds=settings.stop_grace_seconds,
     )
     worker = build_worker(client, engine, settings.task_queue, options)
     await publish_agents(app, database, task_queue=settings.task_queue)
@@ -81,11 +82,15 @@ async def serving_worker(
         terminal.note(new_runs)
     task = asyncio.create_task(worker.run(), name="worker")
     try:
-        async with LoopWatch("the worker", file=settings.health_file):
-            yield task
+        async with LoopWatch("the worker", file=settings.health_file) as watch:
+            try:
+                yield task
+            finally:
+                watch.drain()
+                if not task.done():
+                    limit = settings.stop_grace_seconds + SIGN_OFF_SECONDS
+                    await bounded(worker.shutdown(), limit, "the worker did not stop")
     finally:
-        if not task.done():
-            await bounded(worker.shutdown(), WORKER_STOP_SECONDS, "the worker did not stop")
         await models.aclose()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -21,6 +21,9 @@ from turngate.cli.temporal_link import connect_when_there, find_address
 from turngate.runtime.app_loader import load_app, publish_agents
 from turngate.runtime.locations import RunningStack
 from turngate.runtime.settings import Settings
+
+DRAIN_SECONDS: Final = 5
+"""A balancer that asks /readyz every two seconds has turned away by then."""
 
 
 def api(
@@ -56,7 +59,10 @@ def serve_api(settings: Settings, target: str | None) -> None:
                 if is_loopback(settings.api_host):
                     # This machine's own commands may use this API as soon as it answers, as with `turngate up`.
                     await stores.ensure_cli_token(database, settings.data_dir)
-                task = await parts.enter_async_context(serving_api(settings, client, database, listener, channels))
+                drain = _drain_seconds(settings)
+                task = await parts.enter_async_context(
+                    serving_api(settings, client, database, listener, channels, drain_seconds=drain)
+                )
                 if is_loopback(settings.api_host) and RunningStack.read(settings.data_dir) is None:
                     await parts.enter_async_context(announced(settings, find_address(settings) or ""))
                 terminal.note(f"API serves {settings.resolved_api_url} (`turngate login-link` lets a browser in)")
@@ -65,3 +71,10 @@ def serve_api(settings: Settings, target: str | None) -> None:
         terminal.note("API stopped")
 
     asyncio.run(serve())
+
+
+def _drain_seconds(settings: Settings) -> int:
+    """Return how long the API still serves after it must stop: a program on this machine alone has no balancer."""
+    if settings.drain_seconds is not None:
+        return settings.drain_seconds
+    return 0 if is_loopback(settings.api_host) else DRAIN_SECONDS
