@@ -165,14 +165,14 @@ async def livez() -> Liveness:
     response_model=Readiness,
     responses=problems(
         {
-            503: "`draining`: this process was told to stop, and still serves what is sent to it; "
+            503: "`draining`: this process stops, and still serves what is sent to it; "
             "`unavailable`: `store` or `temporal` is false, and cannot be reached; or `loop` is false: something held up "
             "all requests of this process within the last 15 seconds, and its log says what"
         }
     ),
 )
 async def readyz(services: ServicesDep, request: Request) -> Response:
-    """Tell whether store and Temporal answer, and whether the process has kept answering and goes on."""
+    """Tell whether store and Temporal answer, and whether the process has kept answering and does not stop."""
     if request.app.state.draining:
         return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "draining", "this process stops: use another one", {})
     try:

@@ -3,7 +3,7 @@
 A loop that stalls can't say so itself. A thread looks at the loop's last sign of life, logs what the loop is doing, and keeps
 when that was. ``/readyz`` asks for it after the stall; during the stall, ``/readyz`` does not answer at all. A process without
 HTTP has a file whose time is that of the last sign of life: a probe looks at its age. Its one word is ``running``, or
-``draining`` after the process was told to stop and while it finishes what it has begun.
+``draining`` after a request to stop, while the process finishes what it has begun.
 """
 
 from __future__ import annotations

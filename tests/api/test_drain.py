@@ -1,4 +1,4 @@
-"""An API that is told to stop: it says so first, serves on, asks streams to come again, and finishes what it began."""
+"""An API after SIGTERM: it says that it stops, serves on, asks streams to come again, and finishes what it began."""
 
 from __future__ import annotations
 
