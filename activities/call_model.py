@@ -239,9 +239,9 @@ def _responded(response: StepResponse, planned: Sequence[calls.Call] = (), *, fi
     if not final and (response.corrective is not None or not message.calls):
         written.append(steps.correction_message(run, number, response.corrective))
     digests = events.digests(
-        message={each.id: messages.digest(each) for each in written},
+        message={each.id: messages.digest(each, run.nonce) for each in written},
         call={each.tool_call_id: call_row_digest(each) for each in planned},
-        control={each.tool_call_id: text_digest(each.signal) for each in planned if each.signal is not None},
+        control={each.tool_call_id: text_digest(each.signal, run.nonce) for each in planned if each.signal is not None},
         result={each.tool_call_id: calls.result_digest(each) for each in planned if each.result is not None},
     )
     payload = {"step": number, "finish_reason": response.finish_reason, "calls": len(message.calls)}

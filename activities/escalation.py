@@ -44,7 +44,7 @@ class Escalation:
                 terms = terms.climbed(rung)
                 to = {"rung": number, "roles": rung.roles, "people": rung.people}
                 written = terms.model_dump_json(exclude_defaults=True)
-                climbed.append((CLIMBED[rung.do], {**payload, **to, "terms": text_digest(written)}))
+                climbed.append((CLIMBED[rung.do], {**payload, **to, "terms": text_digest(written, request.nonce)}))
             if not await requests.climb(conn, request, rungs=order.rung + 1, terms=written):
                 raise LookupError(f"request {request.id!r} moved on while it climbed; looking again")
             await events.append(conn, order.run_id, climbed)
@@ -63,7 +63,9 @@ class Escalation:
                 if await requests.park(conn, request, at=order.at):
                     await events.append(conn, order.run_id, [("request.parked", {"request_id": request.id})])
             elif await requests.settle(conn, request.id, requests.Ending(status="expired", at=order.at)):
-                digest = await calls.settle(conn, order.run_id, request.tool_call_id, results.expired())
+                digest = await calls.settle(
+                    conn, order.run_id, request.tool_call_id, results.expired(), nonce=request.nonce
+                )
                 payload = {"request_id": request.id, **events.digests(result={request.tool_call_id: digest})}
                 await events.append(conn, order.run_id, [("request.expired", payload)])
                 return RecordExpiryResult(status="expired")

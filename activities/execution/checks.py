@@ -151,7 +151,9 @@ async def take_answer(door: Door) -> Redemption | None:
             door.known_tool.success.validate_json(answer)
     except ValidationError as error:
         return await door.ask_question_again(describe_validation(error))
-    await calls.settle(door.conn, door.run.id, door.call.tool_call_id, Ok(value=as_object(json.loads(answer))))
+    await calls.settle(
+        door.conn, door.run.id, door.call.tool_call_id, Ok(value=as_object(json.loads(answer))), nonce=door.call.nonce
+    )
     return Settled()
 
 

@@ -123,12 +123,12 @@ async def take_control_call(door: Door, start: Start) -> Settled | Waits:
         return await _refuse_started(door, results.invalid_input(str(invalid), invalid.problem))
     stored = control_call.model_dump_json()
     await calls.set_control_call(door.conn, run.id, call.tool_call_id, stored)
-    digests = events.digests(control={call.tool_call_id: text_digest(stored)})
+    digests = events.digests(control={call.tool_call_id: text_digest(stored, call.nonce)})
     await tell_started(door.conn, call, start, signal=control_call.signal, **digests)
     if isinstance(control_call, WaitUntil):
         return Waits(wait_of(control_call))
     await executions.finish(door.conn, run_id=run.id, tool_call_id=call.tool_call_id, state="succeeded")
-    settled = await calls.settle(door.conn, run.id, call.tool_call_id, result_of(control_call))
+    settled = await calls.settle(door.conn, run.id, call.tool_call_id, result_of(control_call), nonce=call.nonce)
     payload = {"tool_call_id": call.tool_call_id, "tool": door.tool.name, "ok": True, "signal": control_call.signal}
     digests = events.digests(result={call.tool_call_id: settled})
     await events.append(door.conn, run.id, [("execution.finished", {**payload, **digests})])

@@ -88,13 +88,13 @@ async def _finished(conn: Connection, call: calls.Call, result: CallResult) -> t
     digest = None if result.whole is None else await whole_results.keep(conn, result.whole)
     view = calls.ResultView(presentation=result.presentation, whole_result=digest)
     writes = calls.settle_writes(call.run_id, call.tool_call_id, result.for_model, view)
-    digests = events.digests(result={call.tool_call_id: calls.written_digest(writes)})
+    digests = events.digests(result={call.tool_call_id: calls.written_digest(writes, call.nonce)})
     return writes, {**end_payload(call, result.for_model), **digests}
 
 
 async def refuse(conn: Connection, call: calls.Call, failure: Failure) -> None:
     """Settle a call with a failure in place of running it."""
-    settled = await calls.settle(conn, call.run_id, call.tool_call_id, failure)
+    settled = await calls.settle(conn, call.run_id, call.tool_call_id, failure, nonce=call.nonce)
     payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": failure.kind}
     digests = events.digests(result={call.tool_call_id: settled})
     await events.append(conn, call.run_id, [("call.closed", {**payload, **digests})])

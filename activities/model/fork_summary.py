@@ -78,7 +78,7 @@ class ForkSummary:
                 message=message,
             )
             await messages.append(conn, first)
-            parent_id, digests[first.id] = first.id, messages.digest(first)
+            parent_id, digests[first.id] = first.id, messages.digest(first, run.nonce)
         assert parent_id is not None  # noqa: S101 - two messages were appended
         await runs.begin_at(conn, run, parent_id)
         payload = {"from_run_id": of, "step": run.forked_from_step, "messages": covered, "model": model}

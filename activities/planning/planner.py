@@ -316,6 +316,7 @@ def planned_digest(run: runs.Run, classified: Classified, policy_version: str) -
         run_id=run.id,
         tool_call_id=classified.call.tool_call_id,
         policy_version=policy_version,
+        nonce=run.nonce,
     )
 
 
@@ -340,6 +341,7 @@ def planned_row(run: runs.Run, step: int, classified: Classified, policy_version
         effect="" if isinstance(classified, Closed) else classified.tool.effect,
         result=classified.failure.model_dump_json() if isinstance(classified, Closed) else None,
         settled_at=as_text(now()) if closed else None,
+        nonce=run.nonce,
     )
 
 

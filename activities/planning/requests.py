@@ -123,6 +123,7 @@ class Question:
             terms=terms.model_dump_json(exclude_defaults=True),
             quorum=terms.quorum,
             parked_at=as_text(created_at) if parks else None,
+            nonce=self.call.nonce,
         )
 
     def _masked_input(self, masked: Masked) -> str | None:

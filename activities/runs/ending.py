@@ -44,7 +44,7 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
     else:
         head = run.head_message_id if closed is None else closed.head_message_id
         written.append(await _complete(conn, run, head, answer))
-    digests = events.digests(result=results, message={each.id: messages.digest(each) for each in written})
+    digests = events.digests(result=results, message={each.id: messages.digest(each, run.nonce) for each in written})
     ended = end_payload(status=order.status, reason=order.reason, error_class=order.error_class, by=order.by)
     await events.append(conn, run.id, [*new, ("run.ended", {**ended, **digests})])
     return run
@@ -104,7 +104,7 @@ async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -
             await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="unknown")
         partial = execution.partial_output if execution else ""
         closure = _closure(order, started=execution is not None, partial=partial)
-        settled[call.tool_call_id] = await calls.settle(conn, run.id, call.tool_call_id, closure)
+        settled[call.tool_call_id] = await calls.settle(conn, run.id, call.tool_call_id, closure, nonce=run.nonce)
     return settled
 
 

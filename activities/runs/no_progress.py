@@ -93,7 +93,7 @@ async def _append_nudge(conn: Connection, run: runs.Run, step: int, text: str, r
     )
     await messages.append(conn, message)
     await runs.move_head(conn, run, message.id)
-    digests = events.digests(message={message.id: messages.digest(message)})
+    digests = events.digests(message={message.id: messages.digest(message, run.nonce)})
     await events.append(conn, run.id, [("run.nudged", {"step": step, **repeats, **digests})])
     return replace(run, head_message_id=message.id)
 

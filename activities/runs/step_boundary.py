@@ -248,7 +248,7 @@ async def take_messages(conn: Connection, run: runs.Run) -> runs.Run:
         await runs.move_head(conn, run, message.id)
         await queued_messages.take(conn, message.id, run_id=run.id)
         payload = {"message_id": message.id, "sent_by": message.sent_by}
-        digests = events.digests(message={taken.id: messages.digest(taken)})
+        digests = events.digests(message={taken.id: messages.digest(taken, run.nonce)})
         await events.append(conn, run.id, [("message.taken", {**payload, **digests})])
         run = replace(run, head_message_id=message.id)
     return run

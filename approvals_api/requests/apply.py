@@ -13,7 +13,7 @@ from typing import Final
 
 from approvals_api.principal import Principal
 from approvals_api.validation.errors import invalid
-from turngate.domain.digest import call_digest, framed_sha256
+from turngate.domain.digest import call_digest, keyed_sha256
 from turngate.domain.errors import ConflictError
 from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
@@ -48,7 +48,12 @@ async def count_approval(conn: Connection, request: Request, principal: Principa
     if count >= request.quorum:
         return True
     counts = {"approvals": count, "quorum": request.quorum, "digest": request.digest}
-    payload = {"request_id": request.id, "content": decision_digest(decision), **counts, **_who(principal, decision)}
+    payload = {
+        "request_id": request.id,
+        "content": decision_digest(decision, request.nonce),
+        **counts,
+        **_who(principal, decision),
+    }
     await events.append(conn, request.run_id, [("request.approved_once", payload)])
     # They have done their part: their claim must not hold up the people who are still needed.
     await claims.release(conn, request.id, by=decision.decided_by, anyones=False)
@@ -187,7 +192,7 @@ async def replace_by_edit(conn: Connection, request: Request, decision: Decision
     if not await requests.settle(conn, request.id, requests.Ending(status="superseded", at=now())):
         raise LookupError(f"request {request.id!r} has ended in this very transaction")
     payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "edited_digest": edit.digest}
-    sent = {"decision_id": edit.id, "by": edit.decided_by, "content": decision_digest(edit)}
+    sent = {"decision_id": edit.id, "by": edit.decided_by, "content": decision_digest(edit, request.nonce)}
     await events.append(conn, request.run_id, [("request.superseded", {**payload, **sent})])
 
 
@@ -210,11 +215,15 @@ async def _apply(conn: Connection, request: Request, decision: Decision) -> str 
     """Write the call's result, if the decision is one, and return its digest."""
     run_id, call_id = request.run_id, request.tool_call_id
     if decision.verb == "reject":
-        return await calls.settle(conn, run_id, call_id, results.rejected(decision.decided_by, decision.message))
+        return await calls.settle(
+            conn, run_id, call_id, results.rejected(decision.decided_by, decision.message), nonce=request.nonce
+        )
     if decision.verb == "respond" and request.kind == "outcome":
         return await _resolve(conn, request, decision)
     if decision.verb == "respond" and decision.args is None:
-        return await calls.settle(conn, run_id, call_id, Ok(value={"operator_response": decision.message}))
+        return await calls.settle(
+            conn, run_id, call_id, Ok(value={"operator_response": decision.message}), nonce=request.nonce
+        )
     if decision.verb == "respond":
         _parsed(decision.args or "")  # the answer to a question: the door settles the call, by the tool's own type
     return None
@@ -233,6 +242,7 @@ async def _edit(conn: Connection, request: Request, decision: Decision) -> Decis
         run_id=request.run_id,
         tool_call_id=request.tool_call_id,
         policy_version=call.policy_version,
+        nonce=request.nonce,
     )
     return replace(decision, digest=digest)
 
@@ -247,9 +257,11 @@ async def _resolve(conn: Connection, request: Request, decision: Decision) -> st
         await executions.resolve_unknown(conn, run_id=run_id, tool_call_id=call_id, state="succeeded")
         note = {"note": "An operator confirmed that this took effect."}
         value = as_object(_parsed(decision.args)) if decision.args else note
-        return await calls.settle(conn, run_id, call_id, Ok(value=value))
+        return await calls.settle(conn, run_id, call_id, Ok(value=value), nonce=request.nonce)
     if decision.outcome == "tell_model":
-        return await calls.settle(conn, run_id, call_id, results.outcome_unknown(request.tool_name))
+        return await calls.settle(
+            conn, run_id, call_id, results.outcome_unknown(request.tool_name), nonce=request.nonce
+        )
     return None
 
 
@@ -267,7 +279,11 @@ async def _grant(conn: Connection, request: Request, principal: Principal, decis
     )
     stored = await grants.create(conn, wanted, origin, key=decision.id)
     grant = {"grant_id": stored.id, "by": decision.decided_by, "tool": stored.tool_name, "scope": stored.scope}
-    bounds = {"max_uses": stored.max_uses, "expires_at": stored.expires_at, "digest": framed_sha256(stored.pattern)}
+    bounds = {
+        "max_uses": stored.max_uses,
+        "expires_at": stored.expires_at,
+        "digest": keyed_sha256(request.nonce, stored.pattern),
+    }
     return [("grant.created", {**grant, **bounds})]
 
 
@@ -277,7 +293,7 @@ def _payload(request: Request, principal: Principal, decision: Decision, status:
         "request_id": request.id,
         "verb": decision.verb,
         "status": status,
-        "content": decision_digest(decision),
+        "content": decision_digest(decision, request.nonce),
         "outcome": decision.outcome,
         "digest": request.digest,
         **_who(principal, decision),

@@ -107,7 +107,7 @@ async def supersede(services: Services, message: QueuedMessage) -> None:
         ended = await requests.supersede(conn, message.run_id, at=now())
         for request in ended:
             closing = results.superseded(message.sent_by)
-            digest = await calls.settle(conn, message.run_id, request.tool_call_id, closing)
+            digest = await calls.settle(conn, message.run_id, request.tool_call_id, closing, nonce=request.nonce)
             payload = {"request_id": request.id, "tool_call_id": request.tool_call_id, "by": message.sent_by}
             digests = events.digests(result={request.tool_call_id: digest})
             await events.append(conn, message.run_id, [("request.superseded", {**payload, **digests})])
@@ -160,7 +160,7 @@ async def _queue(
         )
         await queued_messages.add(conn, queued)
         payload = {"message_id": message_id, "while_running": mode, "by": principal.name}
-        digests = events.digests(queued={message_id: queued_messages.digest(queued)})
+        digests = events.digests(queued={message_id: queued_messages.digest(queued, live.nonce)})
         await events.append(conn, live.id, [("message.queued", {**payload, **digests})])
         return Sent(run=live, message=await queued_messages.get(conn, message_id))
 

@@ -414,6 +414,7 @@ def _matches(
             run_id=line.run,
             tool_call_id=line.call,
             policy_version=call.policy_version,
+            nonce=call.nonce,
         )
         if saw != allowed:
             yield Violation("unapproved", of, f"its handler got input that was not allowed: {line.input}")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, insert, update
+from sqlalchemy import delete, insert, select, update
 from support.engine import OPERATOR, Cast, ListModel, Script, call, says, stack
 from support.tools import Amount, Bench, Name
 from temporalio.client import Client
@@ -31,11 +31,15 @@ from turngate import (
 from turngate.domain.errors import ConflictError
 from turngate.store import evidence
 from turngate.store.database import Database
+from turngate.store.requests import requests as stored_requests
+from turngate.store.runs import calls as stored_calls
+from turngate.store.runs import messages as stored_messages
 from turngate.store.runs.runs import Run
 from turngate.store.tables import (
     approvals,
     calls,
     decisions,
+    events,
     executions,
     messages,
     published_policies,
@@ -165,6 +169,43 @@ async def test_i15_every_change_of_an_edited_call_is_found(client: Client, datab
         async with database.write() as conn:
             await conn.execute(update(table).values(**{name: before[name] for name in changed}))
         assert await difference(database, run) == ""
+
+
+async def test_no_digest_tells_what_it_is_of_without_the_nonce(client: Client, sqlite: Database, bench: Bench) -> None:
+    """Who knows all but a small amount can't try amounts against the log once the nonce is gone; with it, each agrees."""
+    async with stack(client, sqlite, bench.pay, model=paying(5_000)) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "edit", args='{"cents": 70}', message="Less.")
+        await engine.ended(run)
+    async with sqlite.read() as conn:
+        (request,) = await stored_requests.of_run(conn, run.id)
+        (planned,) = await stored_calls.of_run(conn, run.id)
+        decision = await stored_requests.decision(conn, str(request.decision_id))
+        logged = "\n".join((await conn.execute(select(events.c.payload))).scalars())
+        rows = await stored_messages.rows_of_run(conn, run.id)
+    assert decision is not None
+    nonces = {run.nonce, request.nonce, planned.nonce}
+    assert len(nonces) == 1
+    assert len(run.nonce) == 32
+
+    def digests_with(nonce: str) -> list[str]:
+        """Return those that the log has of rows that everyone knows but for the nonce."""
+        keyed, of_call = replace(request, nonce=nonce), replace(planned, nonce=nonce)
+        about_call = [evidence.call_row_digest(of_call), stored_calls.result_digest(of_call)]
+        of_messages = [stored_messages.digest_of_row(row, nonce) for row in rows if row["role"] != "tool"]
+        of_tool = [of_call.digest_with(bench.pay, text) for text in (planned.input, '{"cents": 70}')]
+        return [
+            evidence.request_digest(keyed),
+            evidence.decision_digest(decision, nonce),
+            *about_call,
+            *of_messages,
+            *of_tool,
+        ]
+
+    # The request's digest is part of its row: without the nonce, the true one would have to be known, too.
+    assert [each for each in digests_with(run.nonce) if each not in logged] == []
+    assert [each for each in digests_with("") if each in logged] == []
+    assert run.nonce not in logged
 
 
 async def test_i15_every_change_of_messages_and_results_is_found(

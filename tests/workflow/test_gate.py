@@ -129,6 +129,7 @@ async def test_i6_what_ran_equals_what_was_shown(client: Client, database: Datab
             run_id=run.id,
             tool_call_id="c1",
             policy_version=engine.engine.policy.version,
+            nonce=run.nonce,
         )
         assert request.digest == expected
         assert (await engine.executions(run))["c1"].digest == expected

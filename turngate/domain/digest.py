@@ -6,6 +6,7 @@ Pure; the framing is ours: every field is preceded by its length, so no two diff
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 
 from turngate.domain.text.json_text import MAX_ARGUMENT_CHARS
@@ -14,6 +15,17 @@ from turngate.domain.text.json_text import MAX_ARGUMENT_CHARS
 def framed_sha256(*fields: str) -> str:
     """Return the hex SHA-256 over length-prefixed UTF-8 fields (``("ab", "c")`` differs from ``("a", "bc")``)."""
     return hashlib.sha256(framed(*fields)).hexdigest()
+
+
+def keyed_sha256(nonce: str, *fields: str) -> str:
+    """Return the hex HMAC-SHA256 over the fields, framed as for :func:`framed_sha256`, with a run's nonce as its key.
+
+    Content is often short, and who has a plain digest of it can try values until one fits. The nonce goes when the content
+    goes, and then the digest says nothing. An empty one, of a run of an earlier release, gives the plain digest.
+    """
+    if not nonce:
+        return framed_sha256(*fields)
+    return hmac.digest(nonce.encode(), framed(*fields), "sha256").hex()
 
 
 def framed(*fields: str) -> bytes:
@@ -28,14 +40,21 @@ def framed(*fields: str) -> bytes:
 
 
 def call_digest(
-    *, tool_name: str, manifest_digest: str, raw_input: str, run_id: str, tool_call_id: str, policy_version: str
+    *,
+    tool_name: str,
+    manifest_digest: str,
+    raw_input: str,
+    run_id: str,
+    tool_call_id: str,
+    policy_version: str,
+    nonce: str = "",
 ) -> str:
     """Return the digest that request, decision and execution must agree on.
 
     ``raw_input``: the exact argument text, never re-serialised; ``manifest_digest``: of the tool's declaration, so a
-    tool that changed after it was shown does not match.
+    tool that changed after it was shown does not match. ``nonce``: the run's.
     """
-    return framed_sha256(tool_name, manifest_digest, raw_input, run_id, tool_call_id, policy_version)
+    return keyed_sha256(nonce, tool_name, manifest_digest, raw_input, run_id, tool_call_id, policy_version)
 
 
 def repeat_key(tool_name: str, raw_input: str) -> str:

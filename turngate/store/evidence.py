@@ -12,8 +12,8 @@ not have is not compared.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from sqlalchemy.engine import RowMapping
 
 from turngate.domain.conversation.clipping import result_digest
 from turngate.domain.conversation.history import CLOSED_BY_REPAIR
-from turngate.domain.digest import call_digest, derived_id, framed_sha256
+from turngate.domain.digest import call_digest, derived_id, framed_sha256, keyed_sha256
 from turngate.domain.runs.budgets import AFTER_THE_STEP
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent
 from turngate.domain.tools.results import Failure, Ok, as_object
@@ -78,28 +78,31 @@ def request_digest(request: Request) -> str:
 
     Fields that were added later are part of it where they have a value: older requests have none, and keep their digest.
     """
-    return _digest(request, (*REQUEST_FIELDS, *_present(request, ADDED_TO_REQUESTS)))
+    return _digest(request, (*REQUEST_FIELDS, *_present(request, ADDED_TO_REQUESTS)), request.nonce)
 
 
 def call_row_digest(call: Call) -> str:
     """Return the digest of a call as it was planned, with what policy says of it."""
     manifest = () if call.manifest is None else ("manifest",)
-    return _digest(call, (*CALL_FIELDS, "disposition", "verdict", "recorded_call_id", *manifest))
+    return _digest(call, (*CALL_FIELDS, "disposition", "verdict", "recorded_call_id", *manifest), call.nonce)
 
 
 def calls_digest(planned: Iterable[Call]) -> str:
     """Return the digest of the calls of one step, as planned, in the model's order; logs of earlier releases have it."""
-    return framed_sha256(*(_digest(each, CALL_FIELDS) for each in planned))
+    return framed_sha256(*(_digest(each, CALL_FIELDS, "") for each in planned))
 
 
-def decision_digest(decision: Decision) -> str:
-    """Return the digest of what a person sent. Fields that were added later: as in :func:`request_digest`."""
-    return _digest(decision, (*DECISION_FIELDS, *_present(decision, ADDED_TO_DECISIONS)))
+def decision_digest(decision: Decision, nonce: str) -> str:
+    """Return the digest of what a person sent. Fields that were added later: as in :func:`request_digest`.
+
+    ``nonce``: the request's.
+    """
+    return _digest(decision, (*DECISION_FIELDS, *_present(decision, ADDED_TO_DECISIONS)), nonce)
 
 
-def text_digest(text: str) -> str:
+def text_digest(text: str, nonce: str) -> str:
     """Return the digest of a request's terms, or of what a call asks of its run (both JSON)."""
-    return framed_sha256(storable(text))
+    return keyed_sha256(nonce, storable(text))
 
 
 def opening_event(request: Request, **more: object) -> NewEvent:
@@ -109,7 +112,7 @@ def opening_event(request: Request, **more: object) -> NewEvent:
     """
     of_call = {"request_id": request.id, "tool_call_id": request.tool_call_id, "tool": request.tool_name}
     of_question = {"kind": request.kind, "rule": request.rule, "digest": request.digest}
-    content = {"content": request_digest(request), "terms": text_digest(request.terms)}
+    content = {"content": request_digest(request), "terms": text_digest(request.terms, request.nonce)}
     return "request.opened", {**of_call, **of_question, **content, **more}
 
 
@@ -168,6 +171,7 @@ class _RunEvidence:
     """One run's events and rows."""
 
     run_id: str
+    nonce: str
     events: Sequence[_LoggedEvent]
     requests: Mapping[str, Request]
     calls: Mapping[str, Call]
@@ -189,8 +193,10 @@ class _RunEvidence:
         planned = await calls.of_run(conn, run_id)
         wholes = [each.whole_result or "" for each in planned]
         sent = [row_id for event in logged for row_id in event.digests.get("queued", {})]
+        own_nonce = select(runs_table.c.nonce).where(runs_table.c.id == run_id)
         return cls(
             run_id=run_id,
+            nonce=(await conn.execute(own_nonce)).scalar_one_or_none() or "",
             events=logged,
             requests={each.id: each for each in opened},
             calls={each.tool_call_id: each for each in planned},
@@ -202,6 +208,11 @@ class _RunEvidence:
             steps=await steps.of_run(conn, run_id),
             whole_results=await whole_results.of_digests(conn, wholes),
         )
+
+    @property
+    def _nonces(self) -> tuple[str, str]:
+        """With what its digests may be keyed: a process of an earlier release, beside this one, knows no nonce."""
+        return self.nonce, ""
 
     @cached_property
     def is_complete(self) -> bool:
@@ -222,7 +233,9 @@ class _RunEvidence:
         """Yield what differs, in the order of events; rows that no event accounts for come last."""
         logs = self._request_logs()
         yield from self._planned()
-        yield from self._rows("call", {each.tool_call_id: call_row_digest(each) for each in self.calls.values()})
+        yield from self._rows(
+            "call", {each.tool_call_id: _either(call_row_digest, each) for each in self.calls.values()}
+        )
         for request_id, log in logs.items():
             yield from self._request(request_id, log)
         yield from self._edits(logs)
@@ -264,8 +277,13 @@ class _RunEvidence:
             if calls_digest(sorted(of_model, key=lambda each: each.position)) != event.payload["planned"]:
                 yield self._differs(event, f"the calls of step {step} are not as they were planned")
 
-    def _rows(self, kind: str, stored: Mapping[str, str], *, without: Container[str] = ()) -> Iterator[ChainBreak]:
-        """Compare rows of one kind with their digests. ``without``: ids that may be in the log or the store only."""
+    def _rows(
+        self, kind: str, stored: Mapping[str, Collection[str]], *, without: Container[str] = ()
+    ) -> Iterator[ChainBreak]:
+        """Compare rows of one kind with their digests. ``without``: ids that may be in the log or the store only.
+
+        ``stored``: by id, the digests that a row may have.
+        """
         logged = self.digests[kind]
         for row_id in sorted(logged.keys() | stored.keys()):
             event, digest = logged.get(row_id, (None, None))
@@ -276,16 +294,20 @@ class _RunEvidence:
                 yield self._differs(None, f"no event accounts for {name}")
             elif event is not None and row_id not in stored:
                 yield self._differs(event, f"{name} is missing")
-            elif event is not None and stored[row_id] != digest:
+            elif event is not None and digest not in stored[row_id]:
                 yield self._differs(event, f"{name} is not as it was stored")
 
     def _settled(self) -> Iterator[ChainBreak]:
         """Compare what calls ask of the run, who answers them, and their results."""
         by_id = self.calls.values()
-        control = {each.tool_call_id: text_digest(each.signal) for each in by_id if each.signal is not None}
+        control = {
+            each.tool_call_id: {text_digest(each.signal, nonce) for nonce in (each.nonce, "")}
+            for each in by_id
+            if each.signal is not None
+        }
         yield from self._rows("control", control)
         yield from self._children()
-        results = {each.tool_call_id: calls.result_digest(each) for each in by_id if each.result is not None}
+        results = {each.tool_call_id: _either(calls.result_digest, each) for each in by_id if each.result is not None}
         yield from self._rows("result", results, without=self._answers())
         for call in by_id:
             answer = self._answers().get(call.tool_call_id)
@@ -321,12 +343,18 @@ class _RunEvidence:
 
     def _messages(self) -> Iterator[ChainBreak]:
         """Compare what was sent to the run, and the messages that it wrote; results messages with the results of calls."""
-        yield from self._rows("queued", {each.id: queued_messages.digest(each) for each in self.queued.values()})
+        yield from self._rows(
+            "queued",
+            {each.id: {queued_messages.digest(each, nonce) for nonce in self._nonces} for each in self.queued.values()},
+        )
         ends = {derived_id("msg", self.run_id, str(each.step), "results"): each for each in self.steps}
         unplanned = [
             each.assistant_message_id for each in self.steps if each.plan is None
         ]  # its event comes with the plan
-        stored = {message_id: messages.digest_of_row(row) for message_id, row in self.messages.items()}
+        stored = {
+            message_id: {messages.digest_of_row(row, nonce) for nonce in self._nonces}
+            for message_id, row in self.messages.items()
+        }
         yield from self._rows("message", stored, without={*ends, *unplanned})
         for message_id, step in ends.items():
             if self.is_complete and self._is_other_end(message_id, step):
@@ -368,7 +396,7 @@ class _RunEvidence:
 
     def _terms(self, request: Request, log: _RequestLog, opened: _LoggedEvent) -> Iterator[ChainBreak]:
         newest = next((each for each in reversed((opened, *log.climbs)) if "terms" in each.payload), None)
-        if newest is not None and newest.payload["terms"] != text_digest(request.terms):
+        if newest is not None and newest.payload["terms"] != text_digest(request.terms, request.nonce):
             yield self._differs(newest, f"the terms of request {request.id} are not those it was asked on")
         rungs = [each.payload.get("rung") for each in log.climbs]
         if "content" in opened.payload and request.rungs_climbed != (rungs[-1] if rungs else 0):
@@ -401,7 +429,11 @@ class _RunEvidence:
         """Tell whether a decision's row is gone, or is not what the log says. 0.1.0 logged nothing of its content."""
         stored = self.decisions.get(str(event.payload.get("decision_id")))
         known = event.payload.get("content")
-        return known is not None and (stored is None or decision_digest(stored) != known)
+        if known is None or stored is None:
+            return known is not None
+        request = self.requests.get(stored.request_id)
+        nonces = ("",) if request is None else (request.nonce, "")
+        return all(decision_digest(stored, nonce) != known for nonce in nonces)
 
     def _ending(self, request: Request, log: _RequestLog) -> Iterator[ChainBreak]:
         """Compare how a request ended, by whom, and what they sent."""
@@ -528,6 +560,7 @@ class _RunEvidence:
             run_id=request.run_id,
             tool_call_id=request.tool_call_id,
             policy_version=call.policy_version,
+            nonce=request.nonce,
         )
 
     def _differs(self, event: _LoggedEvent | None, problem: str) -> ChainBreak:
@@ -558,5 +591,10 @@ def _present(row: Request | Decision, names: Sequence[str]) -> list[str]:
     return [name for name in names if getattr(row, name) is not None]
 
 
-def _digest(row: Request | Call | Decision, names: Sequence[str]) -> str:
-    return stored_digest({name: getattr(row, name) for name in names})
+def _either(digest: Callable[[Call], str], call: Call) -> Collection[str]:
+    """Return the digests that a call may have in the log: a process of an earlier release doesn't key them."""
+    return {digest(call), digest(replace(call, nonce=""))}
+
+
+def _digest(row: Request | Call | Decision, names: Sequence[str], nonce: str) -> str:
+    return stored_digest({name: getattr(row, name) for name in names}, nonce)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from sqlalchemy import Dialect, String, Text
 from sqlalchemy.types import TypeDecorator
 
-from turngate.domain.digest import framed_sha256
+from turngate.domain.digest import keyed_sha256
 
 
 def storable(text: str) -> str:
@@ -24,10 +24,13 @@ def storable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\x00", "\ufffd")
 
 
-def stored_digest(values: Mapping[str, object]) -> str:
-    """Return the digest of a row's columns, as the database returns them. ``values``: text, numbers, booleans and None."""
+def stored_digest(values: Mapping[str, object], nonce: str) -> str:
+    """Return the digest of a row's columns, as the database returns them. ``values``: text, numbers, booleans and None.
+
+    ``nonce``: of the run that the row belongs to (:func:`turngate.domain.digest.keyed_sha256`).
+    """
     stored = {name: storable(value) if isinstance(value, str) else value for name, value in values.items()}
-    return framed_sha256(json.dumps(stored, sort_keys=True, separators=(",", ":")))
+    return keyed_sha256(nonce, json.dumps(stored, sort_keys=True, separators=(",", ":")))
 
 
 class StorableText(TypeDecorator[str]):

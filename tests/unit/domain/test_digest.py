@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from turngate.domain.digest import call_digest, derived_id, framed_sha256, repeat_key
+from turngate.domain.digest import call_digest, derived_id, framed_sha256, keyed_sha256, repeat_key
 
 CALL = {
     "tool_name": "pay",
@@ -37,6 +38,14 @@ def test_i6_no_two_lists_of_fields_share_their_bytes(one: list[str], other: list
 def test_i6_every_part_of_a_call_is_in_its_digest(field: str) -> None:
     """I6: another tool, manifest, byte of input, run, call or policy is another digest."""
     assert call_digest(**{**CALL, field: CALL[field] + " "}) != call_digest(**CALL)
+
+
+def test_a_digest_with_a_nonce_is_an_hmac_and_one_without_is_as_before() -> None:
+    """The nonce is the HMAC's key, so the digest can't be tried without it; runs of earlier releases have none."""
+    assert keyed_sha256("", "a", "b") == framed_sha256("a", "b")
+    expected = hmac.new(b"n", b"\0\0\0\0\0\0\0\1a\0\0\0\0\0\0\0\1b", hashlib.sha256).hexdigest()
+    assert keyed_sha256("n", "a", "b") == expected
+    assert len({call_digest(**CALL, nonce=nonce) for nonce in ("", "n", "m")}) == 3
 
 
 @pytest.mark.parametrize(

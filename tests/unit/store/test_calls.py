@@ -80,7 +80,7 @@ async def test_i1_the_first_result_of_a_call_stays(database: Database, run: runs
 
     async def settle(number: int) -> bool:
         async with database.write() as conn:
-            return await calls.settle(conn, run.id, "c1", Ok(value={"number": number})) is not None
+            return await calls.settle(conn, run.id, "c1", Ok(value={"number": number}), nonce=run.nonce) is not None
 
     won = await asyncio.gather(*(settle(number) for number in range(10)))
     assert won.count(True) == 1

@@ -121,7 +121,7 @@ async def test_a_call_holds_what_it_asked_for_and_who_answers_it(database: Datab
         first, second = await calls.of_step(conn, run.id, 1)
         assert (first.signal, first.child_run_id, first.result) == (SIGNAL, None, None)
         assert (second.signal, second.child_run_id, second.result) == (None, "child", None)
-        assert await calls.settle(conn, run.id, "c1", Ok(value={"finished": True}))
+        assert await calls.settle(conn, run.id, "c1", Ok(value={"finished": True}), nonce=run.nonce)
         settled = await calls.get(conn, run.id, "c1")
     assert settled is not None
     assert (settled.signal, settled.settled_result) == (SIGNAL, Ok(value={"finished": True}))

@@ -45,7 +45,7 @@ async def test_a_run_begins_with_its_message_and_its_event(database: Database) -
     assert (run.status, run.path, run.head_message_id) == ("running", "agent", "m")
     assert [(each.run_id, each.message.text) for each in path] == [(None, "before"), ("r", "go")]
     named = {"agent": "agent", "model": "scripted:test", "started_by": "ann"}
-    digests = {"message": {"m": messages.digest(message)}}
+    digests = {"message": {"m": messages.digest(message, run.nonce)}}
     payload = {**named, **details, "digests": digests}
     assert [(event.type, event.payload) for event in happened] == [("run.started", payload)]
 

@@ -232,12 +232,15 @@ async def test_how_a_request_was_looked_at_is_stored_with_its_decision(
     async with database.read() as conn:
         stored = [await requests.decision(conn, each) for each in ("dec_1", "dec_2")]
     assert stored == [plain, full]
-    assert [each and decision_digest(each) for each in stored] == [decision_digest(plain), decision_digest(full)]
+    assert [each and decision_digest(each, "n") for each in stored] == [
+        decision_digest(plain, "n"),
+        decision_digest(full, "n"),
+    ]
 
 
 def test_i15_a_decision_without_a_look_keeps_its_digest() -> None:
     """I15: decisions that were stored before anyone measured a look still agree with the log; a look is part of the digest."""
     plain = replace(decided("rq_1"), created_at="2026-01-01T00:00:00.000000+00:00")
-    assert decision_digest(plain) == stored_digest({name: getattr(plain, name) for name in DECISION_FIELDS})
+    assert decision_digest(plain, "") == stored_digest({name: getattr(plain, name) for name in DECISION_FIELDS}, "")
     looks = [{"looked_ms": 0}, {"looked_ms": 1}, {"seen_percent": 0}, {"seen_percent": 1}]
-    assert len({decision_digest(replace(plain, **each)) for each in ({}, *looks)}) == 5
+    assert len({decision_digest(replace(plain, **each), "n") for each in ({}, *looks)}) == 5

@@ -159,7 +159,7 @@ async def test_i1_closing_gives_every_call_one_result_in_the_models_order(databa
     await respond(database, run, response("c", "a", "b"))
     async with database.write() as conn:
         await calls.set_edited_input(conn, run.id, "a", '{"cents":2}')
-        assert await calls.settle(conn, run.id, "a", Ok(value={"n": 1.0}))
+        assert await calls.settle(conn, run.id, "a", Ok(value={"n": 1.0}), nonce=run.nonce)
         closed = await steps.close(conn, run, 1, OPEN)
         assert closed is not None
         assert closed.head_message_id == await messages.head_of(conn, run.conversation_id)
@@ -186,7 +186,7 @@ async def test_i1_closing_again_changes_nothing(database: Database, run: runs.Ru
         assert await steps.close(conn, run, 1, OPEN)
         before = await history(conn, run.id)
     async with database.write() as conn:
-        assert not await calls.settle(conn, run.id, "c1", Ok(value={}))
+        assert not await calls.settle(conn, run.id, "c1", Ok(value={}), nonce=run.nonce)
         assert not await steps.close(conn, run, 1, CLOSED_BY_REPAIR)
         assert not await steps.close(conn, run, 2, OPEN)
         assert await history(conn, run.id) == before
@@ -231,7 +231,7 @@ async def test_i1_i5_the_last_result_closes_its_step_or_is_not_stored(
             ),
         )
         if case != "another call is open":
-            await calls.settle(conn, run.id, "c1", Ok(value={"n": 1}))
+            await calls.settle(conn, run.id, "c1", Ok(value={"n": 1}), nonce=run.nonce)
         if case == "the execution has ended":
             await executions.finish(conn, run_id=run.id, tool_call_id="c2", state="unknown")
         before = await runs.get(conn, run.id)

@@ -39,7 +39,7 @@ async def test_i9_what_a_model_sends_can_be_stored(database: Database, run: runs
     async with database.write() as conn:
         await calls.insert_planned(conn, [planned(run, BAD)])
         await calls.set_edited_input(conn, run.id, "c1", BAD)
-        await calls.settle(conn, run.id, "c1", Failure(kind="unknown_tool", reason="no"))
+        await calls.settle(conn, run.id, "c1", Failure(kind="unknown_tool", reason="no"), nonce=run.nonce)
     async with database.read() as conn:
         stored = await calls.get(conn, run.id, "c1")
     assert stored is not None
@@ -114,7 +114,7 @@ async def test_i3_a_finished_tools_result_is_stored(database: Database, run: run
     """I3: a ``once`` tool that ran does not count as lost because a file name in its result is not UTF-8."""
     async with database.write() as conn:
         await calls.insert_planned(conn, [planned(run, "ls")])
-        assert await calls.settle(conn, run.id, "c1", result)
+        assert await calls.settle(conn, run.id, "c1", result, nonce=run.nonce)
         stored = await calls.get(conn, run.id, "c1")
     assert stored is not None
     corrected = "a\x00b\ufffdc\ufffdd"  # NUL is an escape in JSON, and stays

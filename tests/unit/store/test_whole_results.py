@@ -78,7 +78,7 @@ async def test_a_clipped_call_names_its_whole_result(database: Database, run: ru
         )
         await calls.insert_planned(conn, [row])
         digest = await keep(conn, whole)
-        assert await calls.settle(conn, run.id, "c1", excerpt, calls.ResultView(whole_result=digest))
+        assert await calls.settle(conn, run.id, "c1", excerpt, calls.ResultView(whole_result=digest), nonce=run.nonce)
         part = ToolResultPart(tool_call_id="c1", tool_name="read", result=excerpt, whole_result=digest)
         await messages.append(
             conn,

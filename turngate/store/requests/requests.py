@@ -315,6 +315,7 @@ class Request(ListedRequest):
     JSON of AskTerms, as the ladder's ``rungs_climbed`` first rungs left them. ``confinement``: JSON of how the call's
     processes are confined; None: its tool starts none. ``origins``: JSON of where its arguments come from; None: not known.
     ``repeat_key``: equal for calls that mean the same; None: not known. ``lost_start``: JSON of how a lost call had started.
+    ``nonce``: its run's.
     """
 
     manifest: str
@@ -329,6 +330,7 @@ class Request(ListedRequest):
     repeat_key: str | None = None
     terms: str = "{}"
     lost_start: str | None = None
+    nonce: str = ""
 
     @property
     def ask_terms(self) -> AskTerms:

@@ -81,6 +81,7 @@ class Call:
     whole_result: str | None = None
     recorded_call_id: str | None = None
     manifest: str | None = None
+    nonce: str = ""
 
     @property
     def tool(self) -> ToolManifest | None:
@@ -107,6 +108,7 @@ class Call:
             run_id=self.run_id,
             tool_call_id=self.tool_call_id,
             policy_version=self.policy_version,
+            nonce=self.nonce,
         )
 
     @property
@@ -223,10 +225,15 @@ async def settle(
     tool_call_id: str,
     result: Ok | Failure,
     view: ResultView = PLAIN_VIEW,
+    *,
+    nonce: str,
 ) -> str | None:
-    """Store the one result of a call, and return its digest for the log; None if it has one already (the first stays)."""
+    """Store the one result of a call, and return its digest for the log; None if it has one already (the first stays).
+
+    ``nonce``: the run's, which its calls and requests have, too.
+    """
     writes = settle_writes(run_id, tool_call_id, result, view)
-    return written_digest(writes) if await writes.run(conn) == [1] else None
+    return written_digest(writes, nonce) if await writes.run(conn) == [1] else None
 
 
 def settle_writes(run_id: str, tool_call_id: str, result: Ok | Failure, view: ResultView = PLAIN_VIEW) -> Writes:
@@ -256,19 +263,19 @@ def with_result(call: Call, writes: Writes) -> Call:
     )
 
 
-def written_digest(writes: Writes) -> str:
+def written_digest(writes: Writes, nonce: str) -> str:
     """Return the digest of the result that :func:`settle_writes` stores. If the call has one already, the first digest counts."""
     values = writes.values
-    return _result_digest(values["written"], values["shown"], values["whole"])
+    return _result_digest(values["written"], values["shown"], values["whole"], nonce)
 
 
 def result_digest(call: Call) -> str:
     """Return the digest of a call's result, with what people are shown of it."""
-    return _result_digest(call.result, call.presentation, call.whole_result)
+    return _result_digest(call.result, call.presentation, call.whole_result, call.nonce)
 
 
-def _result_digest(result: str | None, presentation: str | None, whole_result: str | None) -> str:
-    return stored_digest({"result": result, "presentation": presentation, "whole_result": whole_result})
+def _result_digest(result: str | None, presentation: str | None, whole_result: str | None, nonce: str) -> str:
+    return stored_digest({"result": result, "presentation": presentation, "whole_result": whole_result}, nonce)
 
 
 def _written(result: Ok | Failure) -> str:

@@ -122,14 +122,14 @@ async def append(conn: Connection, new: NewMessage) -> None:
     await conn.execute(_INSERT, row_of(new))
 
 
-def digest(new: NewMessage) -> str:
-    """Return the digest of a message for the log."""
-    return digest_of_row(row_of(new))
+def digest(new: NewMessage, nonce: str) -> str:
+    """Return the digest of a message for the log. ``nonce``: of the run that writes it."""
+    return digest_of_row(row_of(new), nonce)
 
 
-def digest_of_row(row: RowMapping | Mapping[str, Any]) -> str:
+def digest_of_row(row: RowMapping | Mapping[str, Any], nonce: str) -> str:
     """Return the digest of a message as it is stored; equal to that of the same message when it was appended."""
-    return stored_digest({name: value for name, value in row.items() if name != "created_at"})
+    return stored_digest({name: value for name, value in row.items() if name != "created_at"}, nonce)
 
 
 def row_of(new: NewMessage) -> dict[str, Any]:

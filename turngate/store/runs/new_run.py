@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from secrets import token_hex
 from typing import Any, Final
 
 from sqlalchemy import Table, insert
@@ -22,6 +23,8 @@ from turngate.store.tables import external_calls as external_calls_table
 from turngate.store.tables import messages as messages_table
 from turngate.store.together import Together, Writes
 
+NONCE_BYTES: Final = 16
+"""Of a run's nonce, with which the digests of its content are keyed (docs/adr/0053)."""
 _INSERT = insert(runs)
 _BEGIN = Together(conversations, messages_table, runs, external_calls_table)
 _CONTINUE = Together(messages_table, runs, MOVE_CONVERSATION, external_calls_table)
@@ -59,6 +62,7 @@ class NewRun:
     world: str | None = None
     replay_of_run_id: str | None = None
     model_chosen_by: str | None = None
+    nonce: str = field(default_factory=lambda: token_hex(NONCE_BYTES))
 
     def input_after(self, parent_id: str | None, message: Message) -> NewMessage:
         """Return its input as the message that follows ``parent_id``; None: the first one of its conversation."""
@@ -98,7 +102,7 @@ async def open_run(
     # From now on the input is part of the conversation, whatever happens to the run.
     own = {"conversation": new.conversation_id, "head": new.input_message_id}
     named = {"agent": new.agent, "model": new.model, "started_by": new.started_by, "by": new.started_by}
-    digests = events.digests(message={} if message is None else {message.id: messages.digest(message)})
+    digests = events.digests(message={} if message is None else {message.id: messages.digest(message, new.nonce)})
     first = events.FirstEvent.of(new.id, ("run.started", {**named, **details, **digests}))
     row = {**_row_of(new), "event_count": 1, "event_hash": first.hash}
     rows: dict[Table, list[dict[str, Any]]] = {

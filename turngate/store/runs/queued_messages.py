@@ -47,10 +47,13 @@ class QueuedMessage:
     taken_at: str | None = None
 
 
-def digest(message: QueuedMessage) -> str:
-    """Return the digest for the log of what was sent; not of which run takes it, and when."""
+def digest(message: QueuedMessage, nonce: str) -> str:
+    """Return the digest for the log of what was sent; not of which run takes it, and when.
+
+    ``nonce``: of the run that was live, whose log has it.
+    """
     sent = "id", "text", "while_running", "sent_by", "fingerprint"
-    return stored_digest({name: getattr(message, name) for name in sent})
+    return stored_digest({name: getattr(message, name) for name in sent}, nonce)
 
 
 async def add(conn: Connection, message: QueuedMessage) -> None:

@@ -88,7 +88,8 @@ class Run:
     ``extensions``: JSON of what was granted beyond its budgets. ``ended_by``: who interrupted it.
     ``model_chosen_by``: who switched its model while it was live; ``fell_back_from``: the model that ``model`` replaces.
     ``interrupted_at``, ``interrupted_by``, ``interrupt_reason``: since when, by whom and why it is to stop. ``control``: how
-    many orders of this kind it got; ``control_seen``: how many of them its workflow knows.
+    many orders of this kind it got; ``control_seen``: how many of them its workflow knows. ``nonce``: the key of the digests of
+    its content; empty for a run of an earlier release, and once its content is erased.
     """
 
     id: str
@@ -136,6 +137,7 @@ class Run:
     interrupt_reason: str = ""
     control: int = 0
     control_seen: int = 0
+    nonce: str = ""
 
     @property
     def may_start(self) -> bool:

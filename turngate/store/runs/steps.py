@@ -467,7 +467,7 @@ async def _settled(conn: Connection, call: calls.Call, assistant: Message, open_
     """Return the call with its result; one that the model left open is settled."""
     if call.result is not None or all(part.tool_call_id != call.tool_call_id for part in assistant.calls):
         return call
-    digest = await calls.settle(conn, call.run_id, call.tool_call_id, open_call)
+    digest = await calls.settle(conn, call.run_id, call.tool_call_id, open_call, nonce=call.nonce)
     if digest is not None:
         payload = {"tool_call_id": call.tool_call_id, "tool": call.tool_name, "kind": open_call.kind}
         closed = {**payload, **events.digests(result={call.tool_call_id: digest})}

@@ -62,7 +62,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     ),
     "runs": TextColumns(
         owner=Owner.CONVERSATION,
-        content=_names("task reason pause_reason interrupt_reason"),
+        content=_names("task reason pause_reason interrupt_reason nonce"),
         hashes=_names("request_fingerprint world"),
         people=_names("started_by ended_by paused_by interrupted_by model_chosen_by"),
         plain=_names(
@@ -88,7 +88,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     ),
     "calls": TextColumns(
         owner=Owner.RUN,
-        content=_names("input verdict result edited_input signal presentation"),
+        content=_names("input verdict result edited_input signal presentation nonce"),
         hashes=_names("repeat_key digest whole_result"),
         plain=_names(
             "run_id tool_call_id tool_name disposition policy_version effect settled_at child_run_id recorded_call_id "
@@ -135,7 +135,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "requests": TextColumns(
         owner=Owner.RUN,
         content=_names(
-            "input reason agent_words preview precondition confinement origins summary masked_input lost_start"
+            "input reason agent_words preview precondition confinement origins summary masked_input lost_start nonce"
         ),
         hashes=_names("digest repeat_key"),
         people=_names("not_by decided_by claimed_by terms"),

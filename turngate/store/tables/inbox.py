@@ -61,6 +61,7 @@ requests = Table(
     # Not unique by call and kind: a ``once`` call that is lost, sent again and lost again asks what happened to it each time.
     # Of a question about a lost call: JSON of how the call had started.
     Column("lost_start", StorableText),
+    Column("nonce", StorableText, nullable=False, server_default=""),
     Index("ix_requests_run_id", "run_id"),
     # The inbox under any filter is read from these two alone (turngate.store.requests.requests): a row of this table is wide.
     Index(

@@ -117,6 +117,8 @@ runs = Table(
     # How often someone has interrupted, paused or resumed it, and how many of these its workflow knows of.
     Column("control", Integer, nullable=False, server_default="0"),
     Column("control_seen", Integer, nullable=False, server_default="0"),
+    # Keys the digests of its content, and goes with the content; empty: they are plain. Its calls and requests have it, too.
+    Column("nonce", StorableText, nullable=False, server_default=""),
     # One live run per conversation, held by the database itself.
     Index(
         "uq_runs_live_conversation",
@@ -222,6 +224,7 @@ calls = Table(
     Column("recorded_call_id", StorableString(255)),
     # The declaration of its tool (JSON of ToolManifest), if that declares secrets: by it they are masked for people.
     Column("manifest", StorableText),
+    Column("nonce", StorableText, nullable=False, server_default=""),
     Index(
         "ix_calls_with_secrets",
         "run_id",

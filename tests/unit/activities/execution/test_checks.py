@@ -105,7 +105,7 @@ async def test_a_call_with_a_result_keeps_it(door_of) -> None:
     await at.plan()
     async with at.door() as door:
         assert await checks.keep_result(door) is None
-        await calls.settle(door.conn, at.run.id, "c1", Ok(value={"value": 1}))
+        await calls.settle(door.conn, at.run.id, "c1", Ok(value={"value": 1}), nonce=at.run.nonce)
     async with at.door() as door:
         assert await redeem(at.engine, door.conn, door.order) == Settled()
     assert (await at.stored()).settled_result == Ok(value={"value": 1})
