@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from activities.engine.engine import Engine
 from turngate.domain.agents.app import Agent
 from turngate.domain.conversation.messages import Usage
-from turngate.store.database import Connection
+from turngate.store.connection import Connection, Meter, note
 from turngate.store.runs import runs, subtree_usage
 
 
@@ -30,6 +34,24 @@ def cost_micros(engine: Engine, spec: str, usage: Usage) -> int:
     return 0 if price is None else price.micros(usage)
 
 
+@contextmanager
+def timed_request(meter: Meter | None, spec: str) -> Iterator[None]:
+    """Count a request to a model, with how long it took and how it ended; nothing where nothing counts."""
+    if meter is None:
+        yield
+        return
+    began, outcome = time.perf_counter(), "failed"
+    try:
+        yield
+        outcome = "answered"
+    except asyncio.CancelledError:
+        outcome = "cancelled"
+        raise
+    finally:
+        seconds = time.perf_counter() - began
+        meter.count([("model.requested", {"model": spec, "outcome": outcome, "seconds": seconds})])
+
+
 async def spend(engine: Engine, conn: Connection, run: runs.Run, step: int, use: ModelUse) -> bool:
     """Count what a model took that is not the one that answers the step; call it before the transaction's events.
 
@@ -40,4 +62,5 @@ async def spend(engine: Engine, conn: Connection, run: runs.Run, step: int, use:
     if not await runs.advance(conn, run.id, step=step, used=used):
         return False
     await subtree_usage.add(conn, run, subtree_usage.SubtreeUsage(tokens=used.tokens, cost_micros=used.cost_micros))
+    note(conn, "model.used", model=use.spec, usage=usage, cost_micros=used.cost_micros)
     return True

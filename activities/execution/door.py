@@ -34,7 +34,7 @@ from turngate.domain.tools.known_tools import KnownTool
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
 from turngate.store.clock import from_text, now
-from turngate.store.database import Connection
+from turngate.store.connection import Connection, note
 from turngate.store.events import events
 from turngate.store.evidence import call_row_digest
 from turngate.store.policy import grants, totals
@@ -289,6 +289,8 @@ class Door:
             worker=None if is_external(self.run.agent) else self.engine.worker,
             build=None if is_external(self.run.agent) else self.engine.build,
         )
+        if permission.approval is None:
+            note(self.conn, "ask.avoided", rule=permission.verdict.rule, grant=permission.verdict.grant_id)
         by = None if permission.approval is None else permission.approval.decided_by
         return Start(attempt=1, decision_id=decision_id, by=by, digest=permission.digest), new
 

@@ -13,6 +13,7 @@ import structlog
 from temporalio.exceptions import ApplicationError
 
 from activities.engine.author_code import await_author
+from activities.engine.costs import timed_request
 from activities.engine.engine import Engine
 from activities.engine.error_log import Where, quoted, report
 from activities.engine.rules import RulesInForce
@@ -125,7 +126,8 @@ class ModelCall:
                 messages=reconcile(messages), tools=offered, output=output_schema(agent.output), options=options
             )
             try:
-                return await self.live.answer(model, sent, step.run.id, step.number)
+                with timed_request(self._engine.database.meter, spec):
+                    return await self.live.answer(model, sent, step.run.id, step.number)
             except (ConfigurationError, ModelError):
                 raise
             except Exception as error:

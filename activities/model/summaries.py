@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 from temporalio.exceptions import ApplicationError
 
-from activities.engine.costs import ModelUse, lacks_price, spend
+from activities.engine.costs import ModelUse, lacks_price, spend, timed_request
 from activities.engine.engine import Engine, resolved
 from activities.engine.run_step import RunStep
 from activities.model.routing import window_of
@@ -78,7 +78,9 @@ class Summariser:
         try:
             async with asyncio.timeout(context.summary_timeout.total_seconds()):
                 request = ModelRequest(messages=prompt, options=self._engine.profiles.options(spec))
-                answer = await (await resolved(self._engine.models, spec)).generate(request)
+                model = await resolved(self._engine.models, spec)
+                with timed_request(self._engine.database.meter, spec):
+                    answer = await model.generate(request)
         except TimeoutError as late:
             raise NoSummaryError("timeout", spec=spec) from late
         except Exception as error:  # whatever goes wrong with that model, the step can do without its summary

@@ -22,6 +22,7 @@ from datetime import timedelta
 import anyio
 
 from turngate.domain.errors import UnavailableError
+from turngate.store.clock import from_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.live import watch
@@ -185,6 +186,7 @@ class EventFeed:
             self._wake_all()
         elif look.events:
             news[Numbered.EVENTS] = set[str]().union(*(run_ids for _event, run_ids in look.events))
+            self._count_lag(look.events[0][0].created_at)
         if Numbered.DELTAS in news:
             self._streamed_at = time.monotonic()
         for watcher in self._watchers:
@@ -192,6 +194,12 @@ class EventFeed:
             for sequence in watcher.follower.sequences & news.keys():
                 if run_id is None or run_id in news[sequence]:
                     watcher.changed.set()
+
+    def _count_lag(self, created_at: str) -> None:
+        meter = self._database.meter
+        if meter is not None:
+            lag = now() - from_text(created_at)
+            meter.count([("events.seen", {"seconds": lag / timedelta(seconds=1)})])
 
     def _wake_all(self) -> None:
         for watcher in self._watchers:

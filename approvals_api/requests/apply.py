@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from approvals_api.principal import Principal
@@ -21,7 +21,7 @@ from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.tools import results
 from turngate.domain.tools.results import MAX_DEPTH, Ok, as_object, is_deeper
 from turngate.store.clock import as_text, from_text, now
-from turngate.store.database import Connection
+from turngate.store.connection import Connection, note
 from turngate.store.events import events
 from turngate.store.evidence import decision_digest, opening_event
 from turngate.store.policy import grants
@@ -161,6 +161,7 @@ async def win(conn: Connection, request: Request, principal: Principal, decision
     *_stored, settled = await events.append(conn, request.run_id, [decided, *granted], writes=writes)
     if not settled:
         raise LookupError(f"request {request.id!r} has ended in this very transaction")
+    _note_answer(conn, request, decision)
     return status
 
 
@@ -177,7 +178,17 @@ async def approve_as_seen(
     digests = events.digests(result={})
     decided = ("request.decided", {**_payload(seen, principal, decision, status), **digests})
     settled, *_stored = await events.append(conn, seen.run_id, [decided], writes=writes, last=True)
-    return status if settled else None
+    if not settled:
+        return None
+    _note_answer(conn, seen, decision)
+    return status
+
+
+def _note_answer(conn: Connection, request: Request, decision: Decision) -> None:
+    if conn.facts is None:
+        return
+    waited = decided_at(request, decision) - from_text(request.created_at)
+    note(conn, "request.answered", kind=request.kind, verb=decision.verb, seconds=waited / timedelta(seconds=1))
 
 
 async def replace_by_edit(conn: Connection, request: Request, decision: Decision) -> None:

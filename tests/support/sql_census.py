@@ -19,7 +19,7 @@ from sqlalchemy import Executable
 from sqlalchemy.engine import CursorResult, Dialect
 from sqlalchemy.engine.interfaces import CacheStats
 
-from turngate.store.connection import Connection, Parameters, Result
+from turngate.store.connection import Connection, Fact, Parameters, Result
 from turngate.store.database import Database
 
 OWNERS: Final = ("/activities/", "/approvals_api/", "/tests/")
@@ -53,6 +53,7 @@ class _CountedConnection:
 
     inner: Connection
     transaction: Transaction
+    facts: list[Fact] | None = None
 
     @property
     def dialect(self) -> Dialect:

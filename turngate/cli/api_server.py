@@ -24,19 +24,18 @@ GRACE_SECONDS: Final = 5
 BACKLOG: Final = 2048
 
 
-def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
+def listen(host: str, port: int, *, option: str = "--port", host_setting: str = "TURNGATE_API_HOST") -> socket.socket:
     """Take the port at the start's beginning, so that no other program can take it before the end.
 
-    Raises ConfigurationError, which names the port and the option, when it is taken or must not be used.
+    ``option``, ``host_setting``: how a user chooses another port, and another address. Raises ConfigurationError, which names the
+    port and the option, when it is taken or must not be used.
     """
     try:
         family, kind, protocol, _name, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
-        raise ConfigurationError(
-            f"{host!r} is no address to listen on ({error.strerror}): set TURNGATE_API_HOST"
-        ) from None
+        raise ConfigurationError(f"{host!r} is no address to listen on ({error.strerror}): set {address}") from None
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -44,15 +43,15 @@ def listen(host: str, port: int, *, option: str = "--port") -> socket.socket:
         listener.listen(BACKLOG)  # Binding alone is no claim: two sockets with SO_REUSEADDR may both be bound.
     except OSError as error:
         listener.close()
-        raise _refused(error, host, port, option) from None
+        raise _refused(error, host, port, option=option, host_setting=host_setting) from None
     return listener
 
 
-def _refused(error: OSError, host: str, port: int, option: str) -> ConfigurationError:
+def _refused(error: OSError, host: str, port: int, *, option: str, host_setting: str) -> ConfigurationError:
     if error.errno == errno.EADDRINUSE:
         what = f"port {port} on {host} is taken: stop what listens there, or take another one with {option} PORT"
     elif error.errno == errno.EADDRNOTAVAIL:
-        what = f"{host} is not an address of this machine: set TURNGATE_API_HOST to one that is"
+        what = f"{host} is not an address of this machine: set {host_setting} to one that is"
     else:
         what = (
             f"port {port} on {host} cannot be used ({os.strerror(error.errno or 0)}): take another with {option} PORT"

@@ -56,6 +56,15 @@ AllowUnconfined = Annotated[
         "--allow-unconfined", help="Let tools start processes even if this machine can't confine them; each call asks."
     ),
 ]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=65_535,
+        help="Serve metrics for Prometheus at this port, under /metrics, on TURNGATE_METRICS_HOST.",
+        show_default="$TURNGATE_METRICS_PORT, else no metrics",
+    ),
+]
 TemporalUi = Annotated[bool, typer.Option("--temporal-ui", help="Also serve Temporal's own web pages.")]
 Url = Annotated[
     str | None,

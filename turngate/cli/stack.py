@@ -12,6 +12,7 @@ from turngate.cli import stores, terminal
 from turngate.cli.api_settings import configured_channels
 from turngate.cli.dev.workshop import Workshop
 from turngate.cli.parts.api import announced, serving_api
+from turngate.cli.parts.metrics import metrics_listener, serving_metrics, watched_by_api
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.temporal import embedded_temporal
 from turngate.cli.parts.worker import serving_worker
@@ -50,6 +51,7 @@ async def whole_stack(
     """
     async with AsyncExitStack() as running:
         running.callback(listener.close)
+        metrics = metrics_listener(settings)
         require_no_other_stack(settings)
         channels = configured_channels(settings)
         settings.ensure_data_dir()
@@ -67,6 +69,8 @@ async def whole_stack(
         client = await connect_when_there(
             settings.model_copy(update={"temporal_address": temporal_address}), terminal.note
         )
+        watched = watched_by_api(settings, client, database, channels)
+        await running.enter_async_context(serving_metrics(metrics, database, settings, watched=watched))
         await stores.ensure_cli_token(database, settings.data_dir)
         if isinstance(app, Workshop):
             worker = await running.enter_async_context(app.serving(temporal_address))

@@ -137,6 +137,8 @@ class Settings(BaseSettings):
     ``build_id``: of ``turngate worker``, whose runs then stay with workers of that build; None: it takes every run.
     ``deployment_name``: the name under which Temporal groups those builds; different for each stack in a namespace.
 
+    ``metrics_port``: where this process serves metrics for Prometheus, on ``metrics_host``; None: nowhere.
+
     ``session_idle_seconds``: after this time without a request, a browser must log in again. ``rate_limits`` None: failed
     log-ins are limited, and requests if the API is not bound to loopback; True: both always; False: neither.
     ``audit_key_file``, ``audit_heads``: the key that signs the audit log, and the file that the signed lines are added to, at
@@ -222,6 +224,9 @@ class Settings(BaseSettings):
     openai_api_key: SecretStr | None = Field(
         default=None, validation_alias=AliasChoices("TURNGATE_OPENAI_API_KEY", "OPENAI_API_KEY")
     )
+
+    metrics_host: str = "127.0.0.1"
+    metrics_port: Port | None = None
 
     log_level: Annotated[LogLevel, BeforeValidator(_lower_case)] = "info"
     log_format: Annotated[LogFormat, BeforeValidator(_lower_case)] = "console"

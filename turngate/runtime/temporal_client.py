@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,14 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError
-from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    PrometheusConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from turngate.domain.errors import ConfigurationError, UnavailableError
@@ -74,9 +82,36 @@ def sdk_runtime() -> Runtime:
     Its core is written in Rust and logs to stderr by itself. Its lines are forwarded to the common pipeline (logger
     ``temporalio.core``).
     """
+    return _runtime(None)
+
+
+@cache
+def metered_runtime() -> tuple[Runtime, int]:
+    """Return a runtime as :func:`sdk_runtime`, whose core counts, and the port on loopback where it shows that.
+
+    Read by :func:`turngate.runtime.metrics.port.read_sdk`: users scrape one port of a process. The core can't be given a
+    socket or be asked for its port, so a free one is looked for.
+    """
+    for last in (False, False, True):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        exporter = PrometheusConfig(
+            bind_address=f"127.0.0.1:{port}", counters_total_suffix=True, unit_suffix=True, durations_as_seconds=True
+        )
+        try:
+            return _runtime(exporter), port
+        except ValueError:  # another program was faster
+            if last:
+                raise
+    raise AssertionError("the loop returns or raises")
+
+
+def _runtime(metrics: PrometheusConfig | None) -> Runtime:
     forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
     filters = TelemetryFilter(core_level="WARN", other_level="ERROR")
-    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=filters, forwarding=forwarding)))
+    logs = LoggingConfig(filter=filters, forwarding=forwarding)
+    return Runtime(telemetry=TelemetryConfig(logging=logs, metrics=metrics))
 
 
 async def connect(
@@ -106,7 +141,7 @@ async def connect(
                 tls=tls,
                 data_converter=data_converter(),
                 lazy=False,
-                runtime=sdk_runtime(),
+                runtime=sdk_runtime() if settings.metrics_port is None else metered_runtime()[0],
             )
             await client.workflow_service.describe_namespace(
                 DescribeNamespaceRequest(namespace=settings.temporal_namespace)

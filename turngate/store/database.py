@@ -7,7 +7,8 @@ functions see one :class:`Connection` and do not know which it is.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +22,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from turngate.domain.errors import UnavailableError
 from turngate.store import schema
-from turngate.store.connection import Connection
+from turngate.store.connection import Connection, Fact, Meter, TransactionKind
 from turngate.store.sqlite import Sqlite
 
 __all__ = ["Connection", "Database"]
@@ -44,7 +45,12 @@ class _Backend(Protocol):
 
 
 class Database:
-    """A store's database and the ways to use it: :meth:`read` and :meth:`write`, and :meth:`glance` without a common view."""
+    """A store's database and the ways to use it: :meth:`read` and :meth:`write`, and :meth:`glance` without a common view.
+
+    ``meter``: counts its transactions and what they did; None: nothing counts.
+    """
+
+    meter: Meter | None = None
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -54,21 +60,26 @@ class Database:
 
     def read(self) -> AbstractAsyncContextManager[Connection]:
         """Open one consistent view for reading. Raises UnavailableError when the database is away."""
-        return _Reported(self._backend.read())
+        return self._reported("read", self._backend.read())
 
     def glance(self) -> AbstractAsyncContextManager[Connection]:
         """Open a connection for statements that read, each for itself: no transaction around them saves PostgreSQL two trips.
 
         For one statement, or for several that need no common view. Raises UnavailableError when the database is away.
         """
-        return _Reported(self._backend.glance())
+        return self._reported("glance", self._backend.glance())
 
     def write(self) -> AbstractAsyncContextManager[Connection]:
         """Open one write transaction; it commits at the end of the block and rolls back on any exception.
 
         Raises UnavailableError when the database is away, or busy for more than 10 s.
         """
-        return _Reported(self._backend.write())
+        return self._reported("write", self._backend.write())
+
+    def _reported(
+        self, kind: TransactionKind, opened: AbstractAsyncContextManager[Connection]
+    ) -> AbstractAsyncContextManager[Connection]:
+        return _Reported(opened) if self.meter is None else _Metered(_Reported(opened), kind, self.meter)
 
     @asynccontextmanager
     async def commits(self, ring: Callable[[], None]) -> AsyncIterator[None]:
@@ -141,6 +152,46 @@ class _Reported:
         if isinstance(error, SQLAlchemyError):
             _raise_outage(error)
         return suppressed
+
+
+@dataclass
+class _Metered:
+    """Lets a meter count a transaction: how long it took, and what it did once that is committed."""
+
+    opened: AbstractAsyncContextManager[Connection]
+    kind: TransactionKind
+    meter: Meter
+    connection: Connection | None = None
+    began: float = 0.0
+
+    async def __aenter__(self) -> Connection:
+        self.began = time.perf_counter()
+        try:
+            self.connection = await self.opened.__aenter__()
+        except UnavailableError:
+            self._count(failed=True)
+            raise
+        self.connection.facts = []
+        return self.connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        facts: Sequence[Fact] = ()
+        if self.connection is not None:  # taken off before another transaction may use the connection
+            facts, self.connection.facts = self.connection.facts or (), None
+        try:
+            suppressed = await self.opened.__aexit__(kind, error, traceback)
+        except UnavailableError:
+            self._count(failed=True)
+            raise
+        self._count(failed=False)
+        if error is None and facts:
+            self.meter.count(facts)
+        return suppressed
+
+    def _count(self, *, failed: bool) -> None:
+        self.meter.transaction(self.kind, time.perf_counter() - self.began, failed=failed)
 
 
 def _raise_outage(error: SQLAlchemyError) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import CursorResult, Dialect
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from turngate.store.connection import Parameters, Result
+from turngate.store.connection import Fact, Parameters, Result
 from turngate.store.prepared import is_one, prepared
 
 PING_AFTER_SECONDS = 1.0
@@ -34,6 +34,7 @@ class _PostgresqlConnection:
         self._dialect = connection.dialect
         self._driver = _driver_of(connection)
         self.begun = begun
+        self.facts: list[Fact] | None = None
 
     @property
     def dialect(self) -> Dialect:

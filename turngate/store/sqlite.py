@@ -19,7 +19,7 @@ from sqlalchemy import Executable, NullPool, event
 from sqlalchemy.engine import CursorResult, Dialect, make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from turngate.store.connection import Parameters, Result
+from turngate.store.connection import Fact, Parameters, Result
 from turngate.store.prepared import Prepared, is_one, prepared
 
 WRITE_LOCK_SECONDS = 10.0
@@ -36,6 +36,7 @@ class _SqliteConnection:
         # SQLAlchemy sends nothing for it, but thinks that there is a transaction. Else Alembic would commit for itself.
         connection.begin()
         self.sync = connection
+        self.facts: list[Fact] | None = None
         self._dialect = connection.dialect
         self._driver = cast("sqlite3.Connection", connection.connection.driver_connection)
 

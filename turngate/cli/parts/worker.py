@@ -65,6 +65,8 @@ async def serving_worker(
         workspaces=workspaces_of(settings),
         build=None if deployment is None else deployment.version.build_id,
     )
+    if database.meter is not None:
+        database.meter.expect(tools=tool_names(app), models=[agent.model for agent in app.agents.values()])
     options = WorkerOptions(
         tool_calls_at_once=settings.tool_calls_at_once,
         model_requests_at_once=settings.model_requests_at_once,
@@ -92,6 +94,11 @@ async def serving_worker(
                     await bounded(worker.shutdown(), limit, "the worker did not stop")
     finally:
         await models.aclose()
+
+
+def tool_names(app: LoadedApp) -> list[str]:
+    """Return the names of all tools that the app's agents have."""
+    return sorted({tool.name for agent in app.agents.values() for tool in agent.toolkit})
 
 
 async def new_runs_note(client: Client, task_queue: str, deployment: WorkerDeploymentConfig | None) -> str | None:

@@ -14,7 +14,7 @@ from sqlalchemy import CTE, TextClause, bindparam, column, insert, select, text
 from turngate.domain.digest import framed
 from turngate.domain.runs.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash
 from turngate.store.clock import as_text, now
-from turngate.store.database import Connection
+from turngate.store.connection import Connection, note
 from turngate.store.sequences import MAX_NUMBER, NEWEST_EVENT, Numbered, take
 from turngate.store.storable import storable
 from turngate.store.tables import event_chains, events, runs
@@ -260,6 +260,7 @@ async def append(
         appended = await _append_in_turn(conn, appends, run_id, written)
     if appended != len(new):
         raise LookupError(f"there is no chain of events {run_id!r}")
+    _count(conn, new)
     return counts
 
 
@@ -274,14 +275,20 @@ async def append_unless_changed(
     written, appends = _as_stored(new), change.appends
     values = {**writes.values, "seen": seen}
     if joins(conn, writes.rows):
-        return (await _append_in_one(conn, appends, run_id, written, replace(writes, values=values), last=True))[-1] > 0
-    if conn.dialect.name == "postgresql":  # too many rows for one statement
+        joined = replace(writes, values=values)
+        appended = (await _append_in_one(conn, appends, run_id, written, joined, last=True))[-1]
+    elif conn.dialect.name == "postgresql":  # too many rows for one statement
         return False
-    return await _append_in_turn(conn, appends, run_id, written, replace(writes, values=values)) > 0
+    else:
+        appended = await _append_in_turn(conn, appends, run_id, written, replace(writes, values=values))
+    if appended:
+        _count(conn, new)
+    return appended > 0
 
 
 async def begin(conn: Connection, first: FirstEvent, writes: Writes, *, last: bool = False) -> None:
     """Append a run's first event, as :func:`append` does, after ``writes``, among them the run's row with the chain's end."""
+    note(conn, first.type)
     if joins(conn, writes.rows):
         values = {
             "sequence": Numbered.EVENTS.value,
@@ -300,6 +307,11 @@ async def begin(conn: Connection, first: FirstEvent, writes: Writes, *, last: bo
     await writes.run(conn)
     place = {"seq": await take(conn, Numbered.EVENTS), "run_seq": 1, "previous_hash": ""}
     await conn.execute(_INSERT, {**vars(first), **place})
+
+
+def _count(conn: Connection, new: Sequence[NewEvent]) -> None:
+    if conn.facts is not None:
+        conn.facts.extend(new)
 
 
 def _as_stored(new: Sequence[NewEvent]) -> list[tuple[str, str]]:

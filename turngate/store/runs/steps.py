@@ -17,7 +17,7 @@ from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConflictError
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import as_text, now
-from turngate.store.database import Connection
+from turngate.store.connection import Connection, note
 from turngate.store.events import events
 from turngate.store.joined import parts
 from turngate.store.requests.requests import Request
@@ -237,6 +237,7 @@ async def record_response(conn: Connection, run: runs.Run, new: NewStep, *, last
         raise ConflictError(f"run {run.id} has ended; its response of step {new.number} came too late")
     used = subtree_usage.SubtreeUsage(tokens=writes.values["tokens"], cost_micros=writes.values["cost"])
     await subtree_usage.add(conn, run, used)
+    _note_usage(conn, run, new)
 
 
 async def record_unless_changed(
@@ -262,7 +263,15 @@ async def record_unless_changed(
     else:
         rows = {**writes.rows, calls_table: [vars(each) for each in planned], requests: [vars(each) for each in opened]}
         writes, change = Writes(_PLANNED_RESPONSE, rows, writes.values), runs.ADVANCED
-    return await events.append_unless_changed(conn, run.id, new_events, seen=seen, change=change, writes=writes)
+    if await events.append_unless_changed(conn, run.id, new_events, seen=seen, change=change, writes=writes):
+        _note_usage(conn, run, new)
+        return True
+    return False
+
+
+def _note_usage(conn: Connection, run: runs.Run, new: NewStep) -> None:
+    response = new.response
+    note(conn, "model.used", model=response.spec or run.model, usage=response.usage, cost_micros=new.cost_micros)
 
 
 def _response_writes(run: runs.Run, new: NewStep) -> Writes:

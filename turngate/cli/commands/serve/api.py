@@ -13,8 +13,9 @@ from turngate.cli import stores, terminal
 from turngate.cli.api_server import listen
 from turngate.cli.api_settings import configured_channels
 from turngate.cli.commands.serve.settings import server_settings
-from turngate.cli.options import ApiPort, DataDir
+from turngate.cli.options import ApiPort, DataDir, MetricsPort
 from turngate.cli.parts.api import announced, serving_api
+from turngate.cli.parts.metrics import metrics_listener, serving_metrics, watched_by_api
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there, find_address
@@ -32,13 +33,14 @@ def api(
         typer.Argument(metavar="APP", show_default=False, help="Publish this app's agents before a worker starts."),
     ] = None,
     port: ApiPort = None,
+    metrics_port: MetricsPort = None,
     data_dir: DataDir = None,
 ) -> None:
     """Serve the API and the operators' pages, without a worker.
 
     Finds Temporal as `turngate worker` does. TURNGATE_API_HOST is the address to listen on; the default is loopback.
     """
-    serve_api(server_settings(api_port=port, data_dir=data_dir), app)
+    serve_api(server_settings(api_port=port, metrics_port=metrics_port, data_dir=data_dir), app)
 
 
 def serve_api(settings: Settings, target: str | None) -> None:
@@ -46,6 +48,7 @@ def serve_api(settings: Settings, target: str | None) -> None:
     loaded = None if target is None else load_app(target)
     channels = configured_channels(settings)
     listener = listen(settings.api_host, settings.api_port)
+    metrics = metrics_listener(settings)
 
     async def serve() -> None:
         with stop_on_posix_signals() as stop:
@@ -54,6 +57,8 @@ def serve_api(settings: Settings, target: str | None) -> None:
                 database = await parts.enter_async_context(stores.opened_store(settings))
                 await parts.enter_async_context(stores.signing_log(settings, database))
                 client = await connect_when_there(settings, terminal.note)
+                watched = watched_by_api(settings, client, database, channels)
+                await parts.enter_async_context(serving_metrics(metrics, database, settings, watched=watched))
                 if loaded is not None:
                     await publish_agents(loaded, database, task_queue=settings.task_queue)
                 if is_loopback(settings.api_host):

@@ -12,7 +12,16 @@ from turngate.cli.api_server import listen
 from turngate.cli.app_choice import require_app
 from turngate.cli.builders_app import require_model_names
 from turngate.cli.commands.serve.settings import server_settings
-from turngate.cli.options import DEFAULT_APP, AllowUnconfined, ApiPort, AppHere, DataDir, TemporalPort, TemporalUi
+from turngate.cli.options import (
+    DEFAULT_APP,
+    AllowUnconfined,
+    ApiPort,
+    AppHere,
+    DataDir,
+    MetricsPort,
+    TemporalPort,
+    TemporalUi,
+)
 from turngate.cli.posix_signals import stop_on_posix_signals
 from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.settings import Settings, load_settings
@@ -24,6 +33,7 @@ logger = logging.getLogger(__name__)
 def up(
     app: AppHere = None,
     port: ApiPort = None,
+    metrics_port: MetricsPort = None,
     data_dir: DataDir = None,
     temporal_port: TemporalPort = None,
     temporal_ui: TemporalUi = False,
@@ -36,7 +46,11 @@ def up(
     """
     serve_stack(
         server_settings(
-            api_port=port, data_dir=data_dir, temporal_port=temporal_port, allow_unconfined=allow_unconfined or None
+            api_port=port,
+            metrics_port=metrics_port,
+            data_dir=data_dir,
+            temporal_port=temporal_port,
+            allow_unconfined=allow_unconfined or None,
         ),
         require_app(app, "turngate up"),
         temporal_ui=temporal_ui,

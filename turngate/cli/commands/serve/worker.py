@@ -13,7 +13,8 @@ from turngate.cli import stores, terminal
 from turngate.cli.app_choice import require_app
 from turngate.cli.builders_app import require_model_names
 from turngate.cli.commands.serve.settings import server_settings
-from turngate.cli.options import AllowUnconfined, AppHere, DataDir
+from turngate.cli.options import AllowUnconfined, AppHere, DataDir, MetricsPort
+from turngate.cli.parts.metrics import metrics_listener, serving_metrics
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
 from turngate.cli.posix_signals import stop_on_posix_signals
@@ -60,6 +61,7 @@ def worker(
             show_default="$TURNGATE_HEALTH_FILE, else none",
         ),
     ] = None,
+    metrics_port: MetricsPort = None,
     data_dir: DataDir = None,
     allow_unconfined: AllowUnconfined = False,
 ) -> None:
@@ -68,6 +70,7 @@ def worker(
     Finds Temporal by TEMPORAL_ADDRESS, or by the data directory that `turngate up` or `turngate temporal` uses.
     """
     options = {"tool_calls_at_once": tools, "model_requests_at_once": models, "health_file": health}
+    options["metrics_port"] = metrics_port
     serve_worker(
         server_settings(data_dir=data_dir, build_id=build_id, allow_unconfined=allow_unconfined or None, **options),
         require_app(app, "turngate worker"),
@@ -78,12 +81,14 @@ def serve_worker(settings: Settings, target: str) -> None:
     """Run a worker until SIGINT or SIGTERM."""
     loaded = load_app(target)
     require_model_names(settings, loaded)
+    metrics = metrics_listener(settings)
 
     async def serve() -> None:
         with stop_on_posix_signals() as stop:
             async with AsyncExitStack() as parts:
                 database = await parts.enter_async_context(stores.opened_store(settings))
                 client = await connect_when_there(settings, terminal.note)
+                await parts.enter_async_context(serving_metrics(metrics, database, settings))
                 build = deployment(settings.deployment_name, settings.build_id)
                 task = await parts.enter_async_context(serving_worker(settings, loaded, client, database, build))
                 terminal.note(f"worker runs: agents {', '.join(loaded.agents)}; task queue {settings.task_queue}")

@@ -1,0 +1,137 @@
+"""Metrics of a real engine: what runs, people and models do moves them, and a scraper reads them over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.engine import ListModel, call, says, stack
+from support.scrapes import Scrape, metered
+from support.tools import Bench
+from temporalio.client import Client
+
+from turngate import ToolContext, tool
+from turngate.domain.conversation.messages import ModelResponse, Usage
+from turngate.domain.errors import ModelError
+from turngate.domain.runs.budgets import Price
+from turngate.runtime.metrics import scraped
+from turngate.store.database import Database
+
+HOSTILE = 'pay"} 1\n# HELP x\nfake{a="\ud800'
+
+
+@tool(effect="read", ask=False)
+async def broken(ctx: ToolContext) -> str:
+    """Fail."""
+    raise ValueError("no")
+
+
+@dataclass
+class Story:
+    before: Scrape
+    waiting: Scrape
+    after: Scrape
+
+
+def paid_for(response: ModelResponse) -> ModelResponse:
+    return response.model_copy(update={"usage": Usage(input_tokens=100, output_tokens=20)})
+
+
+@pytest.fixture(scope="module")
+async def story(client: Client, sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """A run with an approval, a rejection, a failure, a call of no tool and a model that fails once."""
+    file = tmp_path_factory.mktemp("story") / "turngate.db"
+    shutil.copy(sqlite_template, file)
+    sqlite, bench = Database(f"sqlite:///{file}"), Bench()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(scraped, "FRESH_SECONDS", 0.0)
+        return await tell(client, sqlite, bench)
+
+
+async def tell(client: Client, sqlite: Database, bench: Bench) -> Story:
+    away = ModelError("slow down", error_class="rate_limited", retryable=True, retry_after_seconds=0.05)
+    model = ListModel(
+        away,
+        paid_for(says(call("pay", '{"cents": 1}', "a"), call("pay", '{"cents": 2}', "b"), call(HOSTILE, "{}", "c"))),
+        paid_for(says(call("look", '{"name": "x"}', "d"), call("broken", "{}", "e"))),
+        paid_for(says("Done.")),
+    )
+    prices = {"scripted:test": Price(input="1000", output="5000")}
+    async with metered(client, sqlite, disk=Path.cwd()) as (own, port):
+        before = await port.scrape()
+        tools = (bench.pay, bench.look, broken)
+        async with stack(own, sqlite, *tools, model=model, prices=prices) as engine:
+            run = await engine.start()
+            first = await engine.request(run)
+            waiting = await port.scrape()
+            await engine.decide(first, "approve" if '"cents": 1' in first.input else "reject")
+            second = await engine.request(run)
+            await engine.decide(second, "approve" if '"cents": 1' in second.input else "reject")
+            await engine.ended(run)
+            return Story(before, waiting, await port.scrape())
+
+
+async def test_a_run_moves_what_it_does(story: Story) -> None:
+    """Requests, decisions, executions, asks avoided, models, tokens, cost and retries count exactly what happened."""
+    waiting, after = story.waiting, story.after
+    assert waiting.total("turngate_requests_pending", kind="approval", tool="pay", age="5m") == 2
+    assert waiting.total("turngate_requests_oldest_pending_seconds", kind="approval") > 0
+    assert waiting.total("turngate_runs_live", waits_for="person") == 1
+    assert after.total("turngate_requests_pending") == after.total("turngate_runs_live") == 0
+
+    assert after.total("turngate_requests_opened_total", kind="approval", tool="pay") == 2
+    assert (
+        after.total("turngate_decisions_total", verb="approve")
+        == after.total("turngate_decisions_total", verb="reject")
+        == 1
+    )
+    assert after.total("turngate_requests_ended_total", status="approved") == 1
+    assert after.total("turngate_request_answer_seconds_count", kind="approval") == 2
+    assert after.total("turngate_executions_started_total", tool="pay") == 1
+    assert after.total("turngate_executions_finished_total", outcome="succeeded") == 2
+    assert after.total("turngate_executions_finished_total", tool="broken", outcome="failed") == 1
+    assert after.total("turngate_execution_failures_total", kind="execution_error") == 1
+    assert after.total("turngate_calls_closed_total", kind="unknown_tool") == 1
+    assert after.total("turngate_asks_avoided_total", by="tool") == 2
+    assert (
+        after.total("turngate_runs_started_total") == after.total("turngate_runs_ended_total", status="completed") == 1
+    )
+
+    assert after.total("turngate_model_requests_total", model="scripted:test", outcome="answered") == 3
+    assert after.total("turngate_model_requests_total", model="scripted:test", outcome="failed") == 1
+    assert after.total("turngate_model_request_seconds_count") == 4
+    assert after.total("turngate_model_retries_total", error_class="rate_limited") == 1
+    assert after.total("turngate_model_tokens_total", direction="input") == 300
+    assert after.total("turngate_model_tokens_total", direction="output") == 60
+    assert after.total("turngate_model_cost_total") == pytest.approx(0.6)
+
+    assert after.total("turngate_store_transaction_seconds_count", kind="write") > 5
+    assert after.total("turngate_store_up") == after.total("turngate_temporal_up") == 1
+    assert after.total("turngate_disk_free_bytes") > 0
+    assert after.total("turngate_events_stored") > story.before.total("turngate_events_stored")
+    assert after.total("turngate_task_queue_workers") >= 1
+
+
+async def test_the_sdk_shows_its_numbers_at_the_same_port(story: Story) -> None:
+    """Queue latency and slots of Temporal's SDK are part of the same text, by Prometheus' names and units."""
+    assert story.after.total("temporal_workflow_task_schedule_to_start_latency_seconds_count") > 0
+    assert story.after.total("temporal_activity_schedule_to_start_latency_seconds_count") > 0
+    assert "temporal_worker_task_slots_available" in story.after.names
+
+
+async def test_a_hostile_name_of_a_tool_gets_no_series(story: Story) -> None:
+    """A name with quotes, lines and half a surrogate is `other` or nothing: the text stays whole, and no label repeats it."""
+    assert "fake" not in story.after.text
+    assert all(value.isprintable() for _name, has in story.after.samples for _key, value in has)
+
+
+async def test_ten_scrapers_read_the_store_once(client: Client, sqlite: Database) -> None:
+    """Scrapers at the same time, and those within the next seconds, share one look at the store."""
+    async with metered(client, sqlite) as (_own, port):
+        first = await port.scrape()
+        scrapes = await asyncio.gather(*(port.scrape() for _ in range(10)))
+        looks = {each.total("turngate_store_transaction_seconds_count", kind="glance") for each in scrapes}
+        assert looks == {first.total("turngate_store_transaction_seconds_count", kind="glance") + 2}
