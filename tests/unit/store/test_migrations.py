@@ -162,3 +162,15 @@ def test_no_revision_can_be_mistaken_for_an_unreleased_one() -> None:
     assert migrations[0].revision == schema.newest_revision()
     assert {each.revision for each in migrations} == {Path(each.path).stem for each in migrations}
     assert not {each.revision for each in migrations} & schema.UNRELEASED
+
+
+def test_migrations_are_one_line_numbered_without_gaps() -> None:
+    """Two branches that were merged, each with its own newest migration, would leave a database that can't be migrated."""
+    scripts = ScriptDirectory(str(schema.MIGRATIONS))
+    assert len(scripts.get_heads()) == 1, "two migrations have one parent: set down_revision of one to the other"
+    in_order = [each.revision for each in reversed(list(scripts.walk_revisions()))]
+    assert [revision.partition("_")[0] for revision in in_order] == [
+        f"{number:04}" for number in range(1, len(in_order) + 1)
+    ]
+    files = sorted(path.stem for path in (schema.MIGRATIONS / "versions").glob("*.py") if path.stem != "__init__")
+    assert files == in_order
