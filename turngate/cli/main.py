@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 import warnings
-from contextlib import suppress
 from typing import Annotated, NoReturn
 
 import typer
@@ -27,6 +24,7 @@ from turngate.cli.commands import (
 )
 from turngate.cli.errors import EXIT_CTRL_C, Commands
 from turngate.cli.lazy import MARKUP
+from turngate.cli.posix_signals import leave
 
 app = typer.Typer(
     cls=Commands,
@@ -74,21 +72,7 @@ def main() -> NoReturn:
     try:
         app(prog_name="turngate")
     except KeyboardInterrupt:  # between two commands' own handling
-        _leave(EXIT_CTRL_C)
+        leave(EXIT_CTRL_C)
     except SystemExit as done:
-        _leave(done.code if isinstance(done.code, int) else int(done.code is not None))
-    _leave(0)
-
-
-def _leave(code: int) -> NoReturn:
-    """End the process at once, with its streams flushed.
-
-    The interpreter's own end will not do: the Temporal SDK's threads hand log lines to Python, and one that does so while the
-    interpreter shuts down aborts the process (``PyGILState_Release: thread state must be current``). That happened once in
-    some dozens of orderly stops.
-    """
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # its reader may be gone
-            stream.flush()
-    os._exit(code)
+        leave(done.code if isinstance(done.code, int) else int(done.code is not None))
+    leave(0)

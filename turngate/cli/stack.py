@@ -56,7 +56,9 @@ async def whole_stack(
         channels = configured_channels(settings)
         settings.ensure_data_dir()
         # Temporal's server is a process of its own, so it starts while this one opens the store.
-        starting = asyncio.create_task(running.enter_async_context(_temporal(settings, ui=temporal_ui)))
+        starting = asyncio.create_task(
+            running.enter_async_context(_temporal(settings, ui=temporal_ui, is_dev=isinstance(app, Workshop)))
+        )
         try:
             database = await running.enter_async_context(stores.opened_store(settings, migrate=True))
             temporal_address, ui_url = await starting
@@ -102,10 +104,13 @@ def require_no_other_stack(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def _temporal(settings: Settings, *, ui: bool) -> AsyncIterator[tuple[str, str | None]]:
-    """Yield the address of Temporal and of its pages: those of the settings, or of a server that runs meanwhile."""
+async def _temporal(settings: Settings, *, ui: bool, is_dev: bool) -> AsyncIterator[tuple[str, str | None]]:
+    """Yield the address of Temporal and of its pages: those of the settings, or of a server that runs meanwhile.
+
+    ``is_dev``: it is killed at the end, because who writes an app starts and stops all day.
+    """
     if settings.temporal_address is not None:
         yield settings.temporal_address, None
         return
-    async with embedded_temporal(settings, settings.temporal_port, ui=ui) as server:
+    async with embedded_temporal(settings, settings.temporal_port, ui=ui, kill=is_dev) as server:
         yield server.address, server.ui_url

@@ -1,7 +1,7 @@
 """Run a program that the kernel kills when the process that started it dies, even by SIGKILL.
 
 Run by path, before Turngate is imported: ``python -I -S die_with_parent.py PARENT_PID PROGRAM [ARGUMENT…]``.
-It replaces itself, so the program keeps its pid.
+It replaces itself, so the program keeps its pid. A program of ours calls :func:`die_with` itself.
 
 Why not ``preexec_fn``: it runs Python between fork and exec, which can deadlock in a process with threads, and ours has
 Temporal's. The setting survives exec (prctl(2), PR_SET_PDEATHSIG). It is tied to the *thread* that forked: start the
@@ -19,15 +19,20 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
-def main() -> None:
-    """Ask to die with the parent, then become the program."""
-    parent, *command = sys.argv[1:]
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process when its parent, of this pid, dies; ends it if the parent is dead already."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
             sys.exit(f"prctl(PR_SET_PDEATHSIG) failed: {os.strerror(ctypes.get_errno())}")
-        if os.getppid() != int(parent):
+        if os.getppid() != parent:
             sys.exit(1)  # The parent died before the setting took effect, so nothing else would end this process.
+
+
+def main() -> None:
+    """Ask to die with the parent, then become the program."""
+    parent, *command = sys.argv[1:]
+    die_with(int(parent))
     os.execv(command[0], command)  # noqa: S606  # an argument list, no shell
 
 

@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import socket
 import sys
 from collections.abc import Iterable
@@ -202,14 +203,14 @@ class EmbeddedTemporal:
         self._supervisor = asyncio.create_task(self._supervise(), name="embedded-temporal")
         return self.address
 
-    async def stop(self) -> None:
-        """Stop the server: SIGTERM, after 5 s SIGKILL. Safe to repeat; it may be started again."""
+    async def stop(self, *, kill: bool = False) -> None:
+        """Stop the server: SIGTERM, after 5 s SIGKILL; at once with ``kill``. Safe to repeat; it may be started again."""
         supervisor, self._supervisor = self._supervisor, None
         try:
             if supervisor is not None:
                 supervisor.cancel()
                 await asyncio.wait([supervisor])
-            await self._end_process()
+            await self._end_process(kill=kill)
         finally:
             self._lock.release()
 
@@ -294,12 +295,12 @@ class EmbeddedTemporal:
                 self.restarts += 1
                 logger.warning("temporal is back on %s (restart %s)", self.address, self.restarts)
 
-    async def _end_process(self) -> None:
+    async def _end_process(self, *, kill: bool = False) -> None:
         process = self._process
         if process is None or process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+            process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await process.wait()

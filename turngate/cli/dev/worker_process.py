@@ -1,8 +1,9 @@
 """The worker of ``turngate dev``: a process that loads the app once. A changed app gets a new process.
 
-Run as ``python -m turngate.cli.dev.worker_process DESCRIPTOR APP PACE``. The descriptor is one end of a socket pair with the
-process that started it. The first line that goes through it says whether the app could be loaded, and from which files. When the
-other end is gone, this process stops. PACE: ``step`` or ``run``, see :mod:`turngate.cli.dev.script_steps`.
+Run as ``python -m turngate.cli.dev.worker_process PARENT DESCRIPTOR APP PACE``. PARENT: the pid of the process that starts it.
+The descriptor is one end of a socket pair with it. The first line that goes through it says whether the app could be loaded, and
+from which files. When the other end is gone, this process stops; on Linux the kernel kills it then, also while it loads the app.
+PACE: ``step`` or ``run``, see :mod:`turngate.cli.dev.script_steps`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
+import typer
 from pydantic import TypeAdapter
 
 from activities.engine.engine import Engine
@@ -30,12 +32,13 @@ from turngate.cli.dev.trials import try_call
 from turngate.cli.parts.confinement import workspaces_of
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
-from turngate.cli.posix_signals import stop_on_posix_signals
+from turngate.cli.posix_signals import leave, stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there
 from turngate.domain.errors import TurngateError
 from turngate.models.profiles import find_models_file
 from turngate.runtime.app_errors import is_own
 from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.die_with_parent import die_with
 from turngate.runtime.settings import Settings, load_settings
 from turngate.runtime.telemetry import configure_logging
 from turngate.text.plain_text import plain
@@ -51,8 +54,10 @@ MOST_LINE_BYTES: Final = 8 * 1024 * 1024
 
 def main() -> None:
     """Load the app, say so, and run its worker until the other end or a signal ends it."""
+    parent, descriptor, target, pace = sys.argv[1:]
+    die_with(int(parent))
     terminal.prepare_streams()
-    channel, target = socket.socket(fileno=int(sys.argv[1])), sys.argv[2]
+    channel = socket.socket(fileno=int(descriptor))
     os.set_inheritable(channel.fileno(), False)  # no process that a tool starts gets it
     settings = load_settings()  # as the process that started this one has read them
     configure_logging(settings.log_level, settings.log_format)
@@ -60,22 +65,29 @@ def main() -> None:
         app = load_app(target)
         require_model_names(settings, app)
     except TurngateError as error:
-        cause = error.__cause__
-        frames = traceback.extract_tb(None if cause is None else cause.__traceback__)
-        files = [frame.filename for frame in frames] + _files_beside(target)
-        _send(channel, {"error": error.message, "files": _own(files)})
-        os._exit(2)
-    asyncio.run(_serve(settings, app, channel))
-    os._exit(0)  # the SDK's threads may not outlive the interpreter; see turngate.cli.main
+        channel.sendall(_line(_failure(error, target)))
+        leave(2)
+    code = 1
+    try:
+        asyncio.run(_serve(settings, app, channel, one_step_at_a_time=pace == "step"))
+        code = 0
+    except typer.Exit as stopped:
+        code = stopped.exit_code
+    except TurngateError as error:
+        terminal.error(plain(error.message))
+    except Exception:
+        log.exception("the worker ended")
+    finally:
+        leave(code)
 
 
-async def _serve(settings: Settings, app: LoadedApp, channel: socket.socket) -> None:
+async def _serve(settings: Settings, app: LoadedApp, channel: socket.socket, *, one_step_at_a_time: bool) -> None:
     reader, writer = await asyncio.open_connection(sock=channel, limit=MOST_LINE_BYTES)
     with stop_on_posix_signals() as stop:
         async with AsyncExitStack() as parts:
             database = await parts.enter_async_context(stores.opened_store(settings))
             client = await connect_when_there(settings, terminal.note)
-            pace = Pace(database, one_step_at_a_time=sys.argv[3] == "step")
+            pace = Pace(database, one_step_at_a_time=one_step_at_a_time)
             paced = build_models(settings, script_base=app.base, make=partial(PacedModels, pace))
             task = await parts.enter_async_context(serving_worker(settings, app, client, database, models=paced))
             agents = [f"{what} {plain(line)}" for what, line in builders_app.agent_lines(app)]
@@ -104,6 +116,15 @@ async def _answer_until_end(
     engine: Engine, pace: Pace, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stop: asyncio.Event
 ) -> None:
     """Try the calls that come, take the pace, and stop with the process that sends them, also when it was killed."""
+    try:
+        await _answer(engine, pace, reader, writer)
+    except OSError:
+        log.info("the process that started this worker is gone")
+    finally:
+        stop.set()
+
+
+async def _answer(engine: Engine, pace: Pace, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while line := await reader.readline():
         try:
             order = ORDERS.validate_json(line)
@@ -116,11 +137,13 @@ async def _answer_until_end(
             trial = Trial(problem=f"it could not be tried: {type(error).__name__}: {error}")
         writer.write(trial.model_dump_json().encode() + b"\n")
         await writer.drain()
-    stop.set()
 
 
-def _send(channel: socket.socket, message: dict[str, Any]) -> None:
-    channel.sendall(_line(message))
+def _failure(error: TurngateError, target: str) -> dict[str, Any]:
+    cause = error.__cause__
+    frames = traceback.extract_tb(None if cause is None else cause.__traceback__)
+    files = [frame.filename for frame in frames] + _files_beside(target)
+    return {"error": error.message, "files": _own(files)}
 
 
 def _line(message: dict[str, Any]) -> bytes:

@@ -59,27 +59,35 @@ def times_of(files: Iterable[str]) -> Times:
 
 @dataclass
 class RunningWorker:
-    """A worker that has loaded the app. ``agents``: a line about each. ``grace_seconds``: what its activities get at a stop."""
+    """A worker's process. ``agents``: a line about each, once it has loaded the app.
+
+    ``grace_seconds``: what its activities get at a stop.
+    """
 
     process: asyncio.subprocess.Process
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     agents: list[str]
     grace_seconds: int
+    _asked_to_stop: bool = False
 
     async def stop(self) -> None:
-        """Let running tools finish for some seconds, then end the process. Safe to repeat."""
-        self.writer.close()
-        if self.process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            self.process.terminate()
+        """Let running tools finish for some seconds, then end the process. Safe to repeat, also while it is stopping.
+
+        One that has not begun to serve ends at once.
+        """
+        if not self._asked_to_stop and self.process.returncode is None:
+            self._asked_to_stop = True  # a second signal would cut its tools off
+            with contextlib.suppress(ProcessLookupError):
+                self.process.terminate()
         try:
             async with asyncio.timeout(self.grace_seconds + PROCESS_END_SECONDS):
                 await self.process.wait()
         except TimeoutError:
-            self.process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
             await self.process.wait()
+        self.writer.close()  # after its end: a closed channel, too, asks it to stop
 
 
 @dataclass
@@ -99,6 +107,7 @@ class Workshop:
     one_step_at_a_time: bool = False
     _models: Mapping[str, str] = field(default_factory=dict)
     _scripts: Models | None = None
+    _started: list[RunningWorker] = field(default_factory=list)
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def try_call(self, order: TrialOrder) -> Trial:
@@ -143,24 +152,26 @@ class Workshop:
         pace = PaceOrder(one_step_at_a_time=self.one_step_at_a_time)
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", WORKER, str(theirs.fileno()), self.target, "step" if pace.one_step_at_a_time else "run",
+                sys.executable, "-m", WORKER,
+                str(os.getpid()), str(theirs.fileno()), self.target, "step" if pace.one_step_at_a_time else "run",
                 env=self._environment(), pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for the process that stops the parts in order
             )  # fmt: skip
         reader, writer = await asyncio.open_connection(sock=ours, limit=MOST_LINE_BYTES)
+        worker = RunningWorker(process, reader, writer, [], self.settings.stop_grace_seconds)
+        self._started = [*(each for each in self._started if each.process.returncode is None), worker]
         line = await reader.readline()
         message: dict[str, Any] = {"error": f"the worker of {self.target} ended while it started; the log says why"}
         if line:
             message = json.loads(line)
         self.files |= set(message.get("files", ()))
         if "error" in message:
-            writer.close()
-            await process.wait()
+            await worker.stop()
             self.error = message["error"]
             return False
         former, self.error = self.worker, ""
-        self.worker = RunningWorker(process, reader, writer, message["agents"], self.settings.stop_grace_seconds)
-        self.files = set(message["files"])
+        worker.agents = message["agents"]
+        self.worker, self.files = worker, set(message["files"])
         self.tools = _TOOLS.validate_python(message["tools"])
         self._models, self._scripts = message["models"], Models(ModelSettings(script_base=Path(message["base"])))
         if pace.one_step_at_a_time != self.one_step_at_a_time:  # someone changed it meanwhile
@@ -187,16 +198,18 @@ class Workshop:
     async def serving(self, temporal_address: str) -> AsyncIterator[asyncio.Task[None]]:
         """Start the worker, and keep it up to date. Yields the task that does so."""
         self.temporal_address = temporal_address
-        if not await self.load():
-            self._tell("fix it; the worker starts as soon as a file has changed")
-        task = asyncio.create_task(self._keep_loaded(times_of(self.files)), name="worker")
+        task: asyncio.Task[None] | None = None
         try:
+            if not await self.load():
+                self._tell("fix it; the worker starts as soon as a file has changed")
+            task = asyncio.create_task(self._keep_loaded(times_of(self.files)), name="worker")
             yield task
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            if self.worker is not None:
-                await self.worker.stop()
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            # During a reload there are two: the former one, and one that starts.
+            await asyncio.gather(*(each.stop() for each in self._started))
 
     async def _keep_loaded(self, seen: Times) -> None:
         while True:

@@ -15,13 +15,17 @@ TEMPORAL_STOP_SECONDS: Final = 1.5
 
 
 @asynccontextmanager
-async def embedded_temporal(settings: Settings, port: int | None, *, ui: bool) -> AsyncIterator[EmbeddedTemporal]:
-    """Run the embedded Temporal server from the data directory."""
+async def embedded_temporal(
+    settings: Settings, port: int | None, *, ui: bool, kill: bool = False
+) -> AsyncIterator[EmbeddedTemporal]:
+    """Run the embedded Temporal server from the data directory. ``kill``: without an orderly stop at the end."""
     server = EmbeddedTemporal(settings.data_dir, port, ui=ui)
     await server.start()
     try:
         yield server
     finally:
         await bounded(
-            server.stop(), TEMPORAL_STOP_SECONDS, "Temporal was killed, which loses nothing, because it did not stop"
+            server.stop(kill=kill),
+            TEMPORAL_STOP_SECONDS,
+            "Temporal was killed, which loses nothing, because it did not stop",
         )

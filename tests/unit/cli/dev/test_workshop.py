@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
 import pytest
+from support.engine import until
 from typer.testing import CliRunner
 
-from turngate.cli.dev.workshop import Workshop, times_of
+from turngate.cli.dev.workshop import WORKER, Workshop, times_of
 from turngate.cli.main import app
 from turngate.runtime.settings import load_settings
 
@@ -47,6 +49,71 @@ async def test_an_app_that_cannot_be_loaded_leaves_no_worker_and_says_why(
     assert "Agent() has no parameter 'modl'. Did you mean 'model'?\n  → broken_app.py, line 3" in workshop.error
     assert {Path(file).name for file in workshop.files} >= {"broken_app.py", "parts.py"}
     assert "broken_app" not in sys.modules
+
+
+LOADS_FOREVER = """\
+import os, pathlib, time
+pathlib.Path("loading").write_text(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+async def _pid(directory: Path) -> str | None:
+    """Return the pid of the worker that loads an app here; None: not yet."""
+    file = directory / "loading"
+    return file.read_text() or None if file.exists() else None
+
+
+async def _is_gone(pid: str) -> bool:
+    return not _runs(pid)
+
+
+def _runs(pid: str) -> bool:
+    status = Path("/proc", pid, "status")
+    return status.exists() and "\nState:\tZ" not in status.read_text()
+
+
+async def test_a_stop_while_the_app_loads_ends_its_process_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that loads is no one's worker yet: nothing would end it later."""
+    (tmp_path / "slow_app.py").write_text(LOADS_FOREVER)
+    monkeypatch.chdir(tmp_path)
+    workshop = Workshop("slow_app:app", load_settings(data_dir=tmp_path / "data"))
+
+    async def serve() -> None:
+        async with workshop.serving("127.0.0.1:1"):
+            raise AssertionError("it never loads")
+
+    serving = asyncio.create_task(serve())
+    pid = await until(lambda: _pid(tmp_path), "the app loads")
+    serving.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait([serving])
+    assert await _is_gone(pid)
+
+
+KILLED_PARENT = f"""\
+import os, socket, subprocess, sys, time
+ours, theirs = socket.socketpair()
+subprocess.Popen(
+    [sys.executable, "-m", {WORKER!r}, str(os.getpid()), str(theirs.fileno()), "slow_app:app", "run"], pass_fds=[theirs.fileno()]
+)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's setting is Linux's")
+async def test_a_worker_that_loads_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """Also by SIGKILL, where no one can end it in order and it doesn't read its socket yet."""
+    (tmp_path / "slow_app.py").write_text(
+        LOADS_FOREVER.replace("touch()", "write_text(str(__import__('os').getpid()))")
+    )
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED_PARENT, cwd=tmp_path)
+    pid = await until(lambda: _pid(tmp_path), "the app loads")
+    parent.kill()
+    await parent.wait()
+    assert await until(lambda: _is_gone(pid), "the worker is gone", 5)
 
 
 def test_dev_refuses_an_address_beyond_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
