@@ -35,7 +35,6 @@ SMALL: dict[str, str] = {
     "turngate/cli/default_app.py": "an app that is loaded by name, as a builder's is",
     "turngate/domain/contract/names.py": "the names on the wire, read beside recorded histories",
     "turngate/models/pydantic_ai/loader.py": "imports nothing of the extra, which its neighbours do",
-    "turngate/runtime/die_with_parent.py": "a program of its own, run by path",
     "turngate/runtime/secret_files.py": "opens files; settings declare what there is",
     "turngate/store/access/idempotent_answers.py": "SQL stays in the store; its importer is an operation",
     "turngate/store/badges.py": "SQL stays in the store; its importer is a page",

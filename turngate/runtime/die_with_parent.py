@@ -1,7 +1,7 @@
 """Run a program that the kernel kills when the process that started it dies, even by SIGKILL.
 
 Run by path, before Turngate is imported: ``python -I -S die_with_parent.py PARENT_PID PROGRAM [ARGUMENT…]``.
-It replaces itself, so the program keeps its pid. A program of ours calls :func:`die_with` itself.
+It replaces itself, so the program keeps its pid. Our own programs call :func:`die_with` themselves.
 
 Why not ``preexec_fn``: it runs Python between fork and exec, which can deadlock in a process with threads, and ours has
 Temporal's. The setting survives exec (prctl(2), PR_SET_PDEATHSIG). It is tied to the *thread* that forked: start the
