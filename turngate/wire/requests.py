@@ -210,10 +210,11 @@ class RequestDetail(RequestItem):
 
 
 class RequestCount(View):
-    """How many requests match a filter with this status."""
+    """How many requests match a filter with this status. ``is_more``: there are more than ``count``, which ends at 10,000."""
 
     status: InboxStatus
     count: int
+    is_more: bool = False
 
 
 # Claims: who works on a request.
