@@ -94,7 +94,7 @@ async def add_copies(database: Database, of: str, wanted: int, **own: str) -> No
     columns = ", ".join(column.name for column in requests_table.columns)
     values = ", ".join(own.get(column.name, column.name) for column in requests_table.columns)
     numbers = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :wanted)"
-    copies = f"{numbers} SELECT {values} FROM requests, numbers WHERE requests.id = :of"  # noqa: S608 - names of ours
+    copies = f"{numbers} SELECT {values} FROM requests, numbers WHERE requests.id = :of"  # noqa: S608 - our own column names
     async with database.write() as conn:
         insert = text(f"INSERT INTO requests ({columns}) {copies}")
         await conn.execute(insert, {"wanted": wanted, "of": of})
@@ -112,23 +112,23 @@ async def test_a_count_ends_at_ten_thousand(desk: Desk, sqlite: Database, more: 
 
 
 @pytest.mark.parametrize(
-    ("query", "found", "newer", "copies"),
+    ("query", "match", "newer", "copies"),
     [
         ("status=all&tool=refund", "c", "f", requests.MOST_SEARCHED - 6),
         pytest.param("status=rejected", "g", "h", requests.MOST_FILTERED - 1, marks=pytest.mark.exhaustive),
     ],
 )
 async def test_a_filter_looks_through_the_newest_alone(
-    desk: Desk, sqlite: Database, query: str, found: str, newer: str, copies: int
+    desk: Desk, sqlite: Database, query: str, match: str, newer: str, copies: int
 ) -> None:
     """One that few match must not read millions of rows. What is older is found by its run."""
     ann = await desk.person("ann")
     await add_copies(sqlite, newer, copies)
-    assert await listed(ann, query, limit=50) == found
+    assert await listed(ann, query, limit=50) == match
     await add_copies(sqlite, newer, 1, id="'one more'")
     assert await listed(ann, query, limit=50) == ""
-    run_id = "run_1" if found == "c" else "run_2"
-    assert await listed(ann, f"{query}&run_id={run_id}", limit=50) == found
+    run_id = "run_1" if match == "c" else "run_2"
+    assert await listed(ann, f"{query}&run_id={run_id}", limit=50) == match
 
 
 @pytest.mark.parametrize(

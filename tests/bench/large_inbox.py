@@ -96,5 +96,5 @@ def _copy(table: Table, own: dict[str, str]) -> TextClause:
     columns = ", ".join(column.name for column in table.columns)
     values = ", ".join(own.get(column.name, f"o.{column.name}") for column in table.columns)
     numbers = "generate_series(CAST(:first AS integer), CAST(:last AS integer)) n"
-    one = f"(SELECT * FROM {table.name} WHERE id !~ '_(live|past)' LIMIT 1) o"  # noqa: S608 - names of ours
+    one = f"(SELECT * FROM {table.name} WHERE id !~ '_(live|past)' LIMIT 1) o"  # noqa: S608 - our own column names
     return text(f"INSERT INTO {table.name} ({columns}) SELECT {values} FROM {one}, {numbers}")  # noqa: S608 - likewise
