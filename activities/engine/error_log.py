@@ -81,8 +81,8 @@ async def keeping_crashes(engine: Engine, where: Where) -> AsyncIterator[None]:
         with crashes_go_to(crashes.take):
             yield
     finally:
-        if crashes.kept:
-            await _keep(engine, crashes.kept)
+        if crashes.stored:
+            await _keep(engine, crashes.stored)
 
 
 @contextmanager
@@ -104,15 +104,15 @@ class _Crashes:
 
     engine: Engine
     where: Where
-    kept: list[errors.StoredError] = field(default_factory=list)
+    stored: list[errors.StoredError] = field(default_factory=list)
 
     def take(self, says: str, error: BaseException, **names: str) -> None:
         call, where = _call.get(), self.where
         if call is not None:
             where = replace(where, tool_call_id=call[0], step=call[1])
         stored = _logged(self.engine, says, error, where, names)
-        if len(self.kept) < MOST_KEPT and all(each.id != stored.id for each in self.kept):
-            self.kept.append(stored)
+        if len(self.stored) < MOST_KEPT and all(each.id != stored.id for each in self.stored):
+            self.stored.append(stored)
 
 
 def _logged(

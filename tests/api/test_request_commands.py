@@ -121,7 +121,7 @@ async def test_a_long_call_is_folded_unless_it_will_run(turngate: Turngate, sqli
 
 
 async def test_a_decision_prints_its_result_first_and_short(turngate: Turngate, sqlite: Database) -> None:
-    """An operator at a terminal sees what came of it, with the call on a line; ``--show`` has the whole request after it."""
+    """An operator at a terminal sees the result of it, with the call on a line; ``--show`` has the whole request after it."""
     async with sqlite.write() as conn:
         run = await runs.get(conn, "run_1")
         assert run is not None
@@ -131,10 +131,10 @@ async def test_a_decision_prints_its_result_first_and_short(turngate: Turngate, 
     assert line.startswith("✗ rq_short is rejected: ")
     assert "\x1b" not in line
     assert len(line) < 400
-    shown = (await turngate("decide", "rq_shown", "approve", "--show")).stdout
-    assert shown.startswith("✓ rq_shown is approved: ")
-    assert "what it does" in shown
-    assert "x" * 5_000 in shown.replace("\n", "").replace(" ", "")
+    output = (await turngate("decide", "rq_shown", "approve", "--show")).stdout
+    assert output.startswith("✓ rq_shown is approved: ")
+    assert "what it does" in output
+    assert "x" * 5_000 in output.replace("\n", "").replace(" ", "")
 
 
 async def test_an_approval_is_withdrawn(turngate: Turngate, sqlite: Database) -> None:

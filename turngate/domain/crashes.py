@@ -1,4 +1,4 @@
-"""Crashes of builders' code that the engine catches and goes on from: where they are reported.
+"""Crashes of builders' code that the engine catches before it continues: where they are reported.
 
 Policy, tools and views call code of a builder's own deep inside what must come to its end. They catch whatever it raises, report
 it here, and answer as if it had said nothing. The engine keeps each under an id (``activities.engine.error_log``); elsewhere,

@@ -351,7 +351,7 @@ def decide(
 
     Or withdraw your approval, while the approvals of others are still missing, or before the call starts.
 
-    The command prints what came of it, with the call on one line. The decision names the call's digest: if the call changes
+    The command prints the result, with the call on one line. The decision names the call's digest: if the call changes
     meanwhile, nothing is decided. Read the request first with `turngate show`. With `--show` what you let run is printed whole,
     except for what the tool's preview shows of it.
     """
@@ -409,7 +409,7 @@ def decide(
 
 
 def _print_decided(request: RequestDetail, answer: DecisionResult, *, is_edited: bool) -> None:
-    """Print on a line what came of a decision, and of which call."""
+    """Print the result of a decision, and its call, on a line."""
     mark = "✗ " if answer.status == "rejected" else "✓ "
     call = f"{request.tool_name} {'with the arguments that you sent' if is_edited else request.input}"
     terminal.line((mark, "bold"), f"{request.id} is {_status_words(request, answer)}: ", plain_line(call, CALL_CHARS))
