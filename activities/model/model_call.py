@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from activities.engine.author_code import await_author
 from activities.engine.costs import timed_request
 from activities.engine.engine import Engine
-from activities.engine.error_log import Where, quoted, report
+from activities.engine.error_log import Where, keeping_crashes, quoted, report
 from activities.engine.rules import RulesInForce
 from activities.engine.run_step import RunStep
 from activities.model.compaction import Compactor
@@ -117,7 +117,8 @@ class ModelCall:
         system = Message(role="system", parts=(TextPart(text=agent.instructions),))
 
         async def request(fitting: History) -> ModelResponse:
-            messages = await transform(step, [system, *fitting.messages], model)
+            async with keeping_crashes(self._engine, Where(run_id=step.run.id, step=step.number)):
+                messages = await transform(step, [system, *fitting.messages], model)
             # I1: what cannot be sent is repaired, never sent. The stored messages are immutable; the repair is a pure
             # function of them, so every retry sends the same.
             sent = ModelRequest(

@@ -368,13 +368,7 @@ def decide(
             terminal.line("")
             shows = False
         if verb is VerbChoice.WITHDRAW:
-            client.withdraw_approval(request.id)
-            again = client.get_request(request.id).replaced_by
-            if as_json:
-                terminal.raw(json.dumps({"asked_again": again}))
-            else:
-                more = "" if again is None else f"; {again} asks about the call again"
-                terminal.line(("✓ ", "bold"), f"{request.id} no longer has your approval{more}")
+            _withdraw(client, request, as_json=as_json)
             return
         wanted = None
         if grant is not None:
@@ -406,6 +400,16 @@ def decide(
         if shows:
             _print_request(request, whole=whole, runs=runs)
     _print_answered(answer, order, link.url if answer_waiting else None, as_json=as_json)
+
+
+def _withdraw(client: SyncTurngateClient, request: RequestDetail, *, as_json: bool) -> None:
+    client.withdraw_approval(request.id)
+    again = client.get_request(request.id).replaced_by
+    if as_json:
+        terminal.raw(json.dumps({"asked_again": again}))
+        return
+    more = "" if again is None else f"; {again} asks about the call again"
+    terminal.line(("✓ ", "bold"), f"{request.id} no longer has your approval{more}")
 
 
 def _print_decided(request: RequestDetail, answer: DecisionResult, *, is_edited: bool) -> None:
