@@ -10,11 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
-from helm_python import chart as helm
-from helm_python.errors import HelmError
 from support.chart import (
     CHART,
     NAMESPACE,
@@ -55,6 +52,9 @@ def full() -> list[Resource]:
 
 def test_helm_and_kubernetes_accept_the_chart(full: list[Resource]) -> None:
     """`helm lint --strict` is silent, and each resource fits the strict schema of the oldest Kubernetes it is for."""
+    import kubernetes_validate  # noqa: PLC0415 - slow, and not needed to collect the tests
+    from helm_python import chart as helm  # noqa: PLC0415 - the same
+
     assert f">={OLDEST}.0" in (CHART / "Chart.yaml").read_text()
     report = helm.lint(CHART, strict=True)
     assert [each for each in report["messages"] if each["error"] != "icon is recommended"] == []
@@ -136,6 +136,8 @@ def test_the_chart_has_the_versions_of_the_project() -> None:
 )  # fmt: skip
 def test_wrong_values_are_refused_in_words(values: dict[str, Any], says: str) -> None:
     """Before anything is installed, and by name."""
+    from helm_python.errors import HelmError  # noqa: PLC0415 - the same
+
     with pytest.raises(HelmError) as refused:
         render({**SMALLEST, **values})
     assert says in str(refused.value)
