@@ -7,7 +7,7 @@ code: a retry finds it and does not pay twice. The plan is stored with it or aft
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import structlog
@@ -17,7 +17,6 @@ from temporalio.exceptions import ApplicationError
 
 from activities.engine.costs import cost_micros
 from activities.engine.engine import Engine
-from activities.engine.error_log import Where, keeping_crashes
 from activities.engine.external_agents import external_response
 from activities.engine.heartbeats import heartbeating
 from activities.engine.lost_workers import judging
@@ -32,7 +31,6 @@ from activities.runs.step_boundary import StepBoundary, StepStart, after_step, o
 from turngate.domain import contract
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import CallModelInput, NextStep, StepPlan
-from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.runs.outcomes import end_payload
 from turngate.domain.tools.external import is_external
 from turngate.store.clock import now
@@ -67,7 +65,7 @@ class CallModel:
         info = activity.info()
         if start.failed is not None and info.attempt == 1:
             raise failed_request(start.failed)
-        async with heartbeating(), self._keeping_crashes(start.run_id, start.step):
+        async with heartbeating():
             begin = await self.boundary.begin(start.run_id, start.step)
             if begin.stored is not None and begin.stored.stored_plan is not None:
                 return begin.stored.stored_plan
@@ -86,10 +84,9 @@ class CallModel:
             ApplicationError: not retryable, as those of ``call_model``.
         """
         try:
-            async with self._keeping_crashes(run_id, step):
-                begins = begin or await self.boundary.pass_on(run_id, step)
-                if isinstance(begins, StepStart):
-                    return NextStep(plan=await self._take(begins, step, Attempt(1, since=now())))
+            begins = begin or await self.boundary.pass_on(run_id, step)
+            if isinstance(begins, StepStart):
+                return NextStep(plan=await self._take(begins, step, Attempt(1, since=now())))
         except ApplicationError as error:
             if error.non_retryable:
                 raise
@@ -112,16 +109,13 @@ class CallModel:
         answered = await self._answer(step, attempt)
         answer, corrective = answered.response, answered.corrective
         if answer.is_final:
-            plan = await self._finish(step, answer, begin.seen)
+            plan = await self._finish(step, answered, begin.seen)
             await after_step(self._engine, step.run, step.number)
             return plan
         response = StepResponse(step, answer.message, answer.finish_reason, corrective, answered.history)
         may_join = attempt.number == 1 and begin.seen is not None
         planned = await self._planned_at_once(response) if may_join else None
-        return await self._store(response, answer, planned, begin.seen) or await self._plan(response, begin.seen)
-
-    def _keeping_crashes(self, run_id: str, step: int) -> AbstractAsyncContextManager[None]:
-        return keeping_crashes(self._engine, Where(run_id=run_id, step=step))
+        return await self._store(response, answered, planned, begin.seen) or await self._plan(response, begin.seen)
 
     async def _agent(self, run: runs.Run) -> Agent:
         """Return the agent with the run's overrides."""
@@ -149,15 +143,14 @@ class CallModel:
             return None
 
     async def _store(
-        self, response: StepResponse, answer: ModelResponse, planned: PlannedStep | None, seen: int | None
+        self, response: StepResponse, answered: ModelAnswer, planned: PlannedStep | None, seen: int | None
     ) -> StepPlan | None:
         """Store a response; return its plan if that was stored with it. ``planned``: None: it has none yet.
 
         ``seen``: as of :class:`StepStart`.
         """
         run, number = response.step.run, response.step.number
-        cost = cost_micros(self._engine, answer.spec or run.model, answer.usage)
-        new = steps.NewStep(number=number, response=answer, corrective=response.corrective, cost_micros=cost)
+        new = self._new_step(response.step, answered)
         async with _first_attempt_counts(), self._engine.database.write() as conn:
             if planned is not None and seen is not None:
                 await self._model.live.forget(conn, run.id, number)
@@ -174,11 +167,21 @@ class CallModel:
             await steps.record_response(conn, run, new, last=True)
         return None
 
-    async def _finish(self, step: RunStep, answer: ModelResponse, seen: int | None) -> StepPlan:
+    def _new_step(self, step: RunStep, answered: ModelAnswer) -> steps.NewStep:
+        """Return the step that an answer is stored as, not planned yet."""
+        answer = answered.response
+        return steps.NewStep(
+            number=step.number,
+            response=answer,
+            corrective=answered.corrective,
+            cost_micros=cost_micros(self._engine, answer.spec or step.run.model, answer.usage),
+            asked_at=answered.asked_at,
+        )
+
+    async def _finish(self, step: RunStep, answered: ModelAnswer, seen: int | None) -> StepPlan:
         """Store the final answer and end the run, in one transaction. ``seen``: as of :class:`StepStart`."""
-        run, plan = step.run, StepPlan(final=True)
-        cost = cost_micros(self._engine, answer.spec or run.model, answer.usage)
-        new = steps.NewStep(number=step.number, response=answer, plan=plan, cost_micros=cost)
+        run, plan, answer = step.run, StepPlan(final=True), answered.response
+        new = replace(self._new_step(step, answered), plan=plan, corrective=None)
         responded = _responded(StepResponse(step, answer.message, answer.finish_reason), final=True)
         new_events = [responded, ("run.ended", end_payload(status="completed"))]
         async with _first_attempt_counts(), self._engine.database.write() as conn:
@@ -201,11 +204,7 @@ class CallModel:
         run, number = response.step.run, response.step.number
         async with judging(self._engine, run.id, f"the plan of step {number}"):
             await self._judge.judge_step(response)
-            # Crashes are stored before the requests that name them.
-            async with (
-                self._keeping_crashes(run.id, number),
-                self._engine.database.glance() as conn,
-            ):  # the door asks again about everything that is read here
+            async with self._engine.database.glance() as conn:  # the door asks again about everything that is read here
                 planner = self._dry_planner if run.is_dry else self._planner
                 planned = await planner.plan(conn, response)
         used = subtree_usage.SubtreeUsage(tool_calls=len(planned.calls))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from turngate.domain.errors import ForbiddenError
@@ -18,7 +18,7 @@ class Principal:
 
     ``role``: as it is now. ``machine``: True for an API token without a user. ``session_id``: of the browser's
     session, None for a token. ``token_id``: the token's, None for a session. ``bounds``: the
-    token's.
+    token's. ``traceparent``: the span in which the request was sent, as a run stores it; None: it names none.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Principal:
     session_id: str | None = None
     token_id: str | None = None
     bounds: TokenBounds = UNBOUND
+    traceparent: str | None = field(default=None, compare=False)
 
     @property
     def credential(self) -> str:

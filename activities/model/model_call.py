@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+import structlog
 from temporalio.exceptions import ApplicationError
 
 from activities.engine.author_code import await_author
 from activities.engine.costs import timed_request
 from activities.engine.engine import Engine
-from activities.engine.error_log import Where, keeping_crashes, quoted, report
+from activities.engine.error_log import Where, quoted, report
 from activities.engine.rules import RulesInForce
 from activities.engine.run_step import RunStep
 from activities.model.compaction import Compactor
@@ -28,13 +29,12 @@ from turngate.domain.conversation.clipping import READ_RESULT
 from turngate.domain.conversation.history import mint_call_ids, minted_id, reconcile
 from turngate.domain.conversation.malformed import corrective, without_calls
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
-from turngate.domain.crashes import report_crash
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
 from turngate.domain.text.durations import span
 from turngate.domain.tools.tool import Tool, ToolManifest
 from turngate.models.port import LanguageModel, ModelRequest
 from turngate.runtime.telemetry import redact_text
-from turngate.store.clock import now
+from turngate.store.clock import as_text, now
 from turngate.store.events import events
 from turngate.store.runs import calls
 
@@ -46,25 +46,29 @@ MAX_REASON_CHARS = 16_000
 ADAPTER_BUGS = (TypeError, AttributeError, NameError, ImportError, NotImplementedError, AssertionError)
 """Raised by an adapter's own code, whatever the provider answers: the same request fails again."""
 
+log = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True)
 class Attempt:
-    """Which attempt to take a step this is, from 1. ``since``: when the first one was due."""
+    """Which attempt to take a step this is, from 1. ``since``: when the first one was due. ``asked_at``: when this one asked."""
 
     number: int
     since: datetime
+    asked_at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class ModelAnswer:
     """A response, with the corrective that the model gets if it is unusable.
 
-    ``history``: what the step read of its conversation; None: no model was asked.
+    ``history``: what the step read of its conversation; None: no model was asked. ``asked_at``: when it was.
     """
 
     response: ModelResponse
     corrective: str | None = None
     history: History | None = None
+    asked_at: datetime | None = None
 
 
 class ModelCall:
@@ -87,8 +91,10 @@ class ModelCall:
         offered = self._offered(step, history, rules)
         while True:
             spec = await self._router.spec_for(step)
+            attempt = replace(attempt, asked_at=now())
             try:
-                answer = without_calls(await self._ask_model(step, spec, history, offered))
+                with self._engine.model_span(step.run, step.number):
+                    answer = without_calls(await self._ask_model(step, spec, history, offered))
                 answer = checked_output(answer, agent.output)
                 break
             except (ConfigurationError, ModelError) as error:
@@ -106,7 +112,7 @@ class ModelCall:
         message = mint_call_ids(answer.message, step=step.number, taken=taken)
         answer = answer.model_copy(update={"message": message, "spec": spec})
         unusable = corrective(answer, [tool.name for tool in offered], as_json=agent.output is not None)
-        return ModelAnswer(answer, unusable, history)
+        return ModelAnswer(answer, unusable, history, attempt.asked_at)
 
     async def _ask_model(
         self, step: RunStep, spec: str, history: History, offered: Sequence[ToolManifest]
@@ -117,8 +123,7 @@ class ModelCall:
         system = Message(role="system", parts=(TextPart(text=agent.instructions),))
 
         async def request(fitting: History) -> ModelResponse:
-            async with keeping_crashes(self._engine, Where(run_id=step.run.id, step=step.number)):
-                messages = await transform(step, [system, *fitting.messages], model)
+            messages = await transform(step, [system, *fitting.messages], model)
             # I1: what cannot be sent is repaired, never sent. The stored messages are immutable; the repair is a pure
             # function of them, so every retry sends the same.
             sent = ModelRequest(
@@ -191,7 +196,9 @@ class ModelCall:
         if error.retry_after_seconds is not None:
             wait = error.retry_after_seconds
         payload: dict[str, object] = {"step": step.number, "attempt": attempt.number, "error_class": error.error_class}
-        payload |= {"message": message, "retry_in_seconds": wait, "error_id": error_id}
+        payload |= {"message": message, "retry_in_seconds": wait, "error_id": error_id, "model": step.run.model}
+        if attempt.asked_at is not None:
+            payload["asked_at"] = as_text(attempt.asked_at)
         if was_shown:
             payload["shown"] = True
         async with self._engine.database.write() as conn:
@@ -267,8 +274,8 @@ async def transform(step: RunStep, messages: Sequence[Message], model: LanguageM
         try:
             before_model = hook.before_model(step.scope, tuple(sendable), generate)
             sendable = _sendable(await await_author(before_model, seconds=TRANSFORM_SECONDS))
-        except Exception as error:  # noqa: BLE001 - reported, with its traceback
-            report_crash("before_model hook failed", error, hook=type(hook).__name__)
+        except Exception:
+            log.exception("before_model hook failed", hook=type(hook).__name__, run_id=step.run.id)
     return sendable
 
 

@@ -18,6 +18,7 @@ from approvals_api.principal import Principal
 from approvals_api.settings import ATTEMPT_SECONDS
 from turngate.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from turngate.domain.identity import ROLE_SCOPES
+from turngate.domain.runs.trace import read_traceparent
 from turngate.store.access import sessions, tokens
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ async def authenticate(services: Services, request: Request) -> Principal:
         ForbiddenError: an unsafe request with a cookie that another site may have sent (code ``cross_origin``).
     """
     header = request.headers.get("authorization")
+    traceparent = read_traceparent(request.headers.get("traceparent"))
     if header is not None:
-        return await _by_token(services, header)
+        return await _by_token(services, header, traceparent)
     cookie = session_secret(request)
     if cookie is None:
         raise UnauthenticatedError(
@@ -64,10 +66,11 @@ async def authenticate(services: Services, request: Request) -> Principal:
         scopes=ROLE_SCOPES[session.role],
         role=session.role,
         session_id=session.id,
+        traceparent=traceparent,
     )
 
 
-async def _by_token(services: Services, header: str) -> Principal:
+async def _by_token(services: Services, header: str, traceparent: str | None) -> Principal:
     scheme, _space, secret = header.partition(" ")
     async with services.database.glance() as conn:
         token = await tokens.find(conn, secret.strip()) if scheme.lower() == "bearer" else None
@@ -88,6 +91,7 @@ async def _by_token(services: Services, header: str) -> Principal:
         machine=token.machine,
         token_id=token.id,
         bounds=token.bounds,
+        traceparent=traceparent,
     )
 
 

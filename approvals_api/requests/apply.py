@@ -311,6 +311,8 @@ def _payload(request: Request, principal: Principal, decision: Decision, status:
     }
     if principal.machine:
         payload["machine"] = True
+    if principal.traceparent is not None:
+        payload["traceparent"] = principal.traceparent
     return {**payload, "edited_digest": decision.digest} if decision.verb == "edit" else payload
 
 

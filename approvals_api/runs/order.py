@@ -191,6 +191,7 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
         world=await overrides.keep(conn, order.run_overrides),
         replay_of_run_id=order.replay_of,
         model_chosen_by=principal.name if order.model_is_fixed else None,
+        traceparent=principal.traceparent,
     )
     message = new.input_after(head, user_message(order.text)) if input_message_id is None else None
     return await open_run(

@@ -63,6 +63,7 @@ class NewRun:
     replay_of_run_id: str | None = None
     model_chosen_by: str | None = None
     nonce: str = field(default_factory=lambda: token_hex(NONCE_BYTES))
+    traceparent: str | None = None
 
     def input_after(self, parent_id: str | None, message: Message) -> NewMessage:
         """Return its input as the message that follows ``parent_id``; None: the first one of its conversation."""

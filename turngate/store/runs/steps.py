@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, select, update
@@ -95,7 +96,8 @@ class NewStep:
 
     ``plan``: stored with it; None: it is planned later. With the plan of a final response the step is stored as closed and the
     run as completed. ``corrective``: the user message that closes the step of a response that could not be used.
-    ``cost_micros``: what it cost, in millionths; it counts against the run's budgets, as its tokens do.
+    ``cost_micros``: what it cost, in millionths; it counts against the run's budgets, as its tokens do. ``asked_at``: when the
+    request was sent; None: no model was asked.
     """
 
     number: int
@@ -103,6 +105,7 @@ class NewStep:
     plan: StepPlan | None = None
     corrective: str | None = None
     cost_micros: int = 0
+    asked_at: datetime | None = None
 
     @property
     def is_final(self) -> bool:
@@ -134,7 +137,7 @@ class Step:
 
     ``corrective``: the message that tells the model why its response could not be used. ``trail``: JSON of a closed step's
     Trail; None: the run was not checked for progress. ``model_spec``: the model that was called, where ``model`` is the
-    provider's name for it; None: no model was called (an external call).
+    provider's name for it; None: no model was called (an external call). ``asked_at``: when the model was asked.
     """
 
     run_id: str
@@ -151,6 +154,7 @@ class Step:
     corrective: str | None = None
     trail: str | None = None
     model_spec: str | None = None
+    asked_at: str | None = None
 
     @property
     def decoded_trail(self) -> Trail:
@@ -292,6 +296,7 @@ def _response_writes(run: runs.Run, new: NewStep) -> Writes:
         "closed_at": at if new.is_final else None,
         "corrective": new.corrective,
         "model_spec": response.spec,
+        "asked_at": None if new.asked_at is None else as_text(new.asked_at),
     }
     tokens = response.usage.input_tokens + response.usage.output_tokens
     values = {"run": run.id, "at_step": step, "tokens": tokens, "cost": new.cost_micros}

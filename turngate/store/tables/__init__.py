@@ -35,6 +35,7 @@ from turngate.store.tables.log import (
     events,
     notification_cursors,
     push_subscriptions,
+    trace_export,
 )
 from turngate.store.tables.metadata import metadata
 from turngate.store.tables.people import api_tokens, login_links, sessions, users
@@ -102,6 +103,7 @@ __all__ = [
     "summaries",
     "summaries_wanted",
     "totals",
+    "trace_export",
     "used_below",
     "users",
     "views",

@@ -68,7 +68,8 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
         plain=_names(
             "id conversation_id agent agent_version model workspace status error_class input_message_id head_message_id "
             "idempotency_key created_at ended_at event_hash parent_run_id parent_tool_call_id path forked_from_run_id "
-            "unattended_asks paused_at replay_of_run_id extensions schedule_id fell_back_from interrupted_at"
+            "unattended_asks paused_at replay_of_run_id extensions schedule_id fell_back_from interrupted_at "
+            "traceparent"
         ),
     ),
     "queued_messages": TextColumns(
@@ -83,7 +84,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
         content=_names("corrective"),
         hashes=_names("trail"),
         plain=_names(
-            "run_id assistant_message_id results_message_id model finish_reason plan created_at closed_at model_spec"
+            "run_id assistant_message_id results_message_id model finish_reason plan created_at closed_at model_spec asked_at"
         ),
     ),
     "calls": TextColumns(
@@ -212,6 +213,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "event_counter": TextColumns(),
     "event_chains": TextColumns(plain=_names("id event_hash")),
     "notification_cursors": TextColumns(plain=_names("channel gathering_since")),
+    "trace_export": TextColumns(plain=_names("salt held_by held_until")),
     # What apps publish, and who may log in.
     "agents": TextColumns(
         plain=_names("name version model description limits tools task_queue published_at sub_agent_of while_running")

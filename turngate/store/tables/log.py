@@ -48,6 +48,18 @@ notification_cursors = Table(
     Column("gathering_since", StorableText),
 )
 
+# How far the events are exported as traces, and which process does it until when. One row, from the first export on.
+trace_export = Table(
+    "trace_export",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("last_seq", Integer, nullable=False),
+    # With which people's names become pseudonyms.
+    Column("salt", StorableString(64), nullable=False),
+    Column("held_by", StorableString(64), nullable=False),
+    Column("held_until", StorableText, nullable=False),
+)
+
 deliveries = Table(
     "deliveries",
     metadata,

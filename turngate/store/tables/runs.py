@@ -119,6 +119,8 @@ runs = Table(
     Column("control_seen", Integer, nullable=False, server_default="0"),
     # Keys the digests of its content, and goes with the content; empty: they are plain. Its calls and requests have it, too.
     Column("nonce", StorableText, nullable=False, server_default=""),
+    # The trace that it belongs to (turngate.domain.runs.trace); NULL: it begins one, whose id follows from the run's.
+    Column("traceparent", StorableString(55)),
     # One live run per conversation, held by the database itself.
     Index(
         "uq_runs_live_conversation",
@@ -183,6 +185,8 @@ steps = Table(
     Column("model_spec", StorableText),
     # Whether the run makes progress (JSON of a Trail), of a closed step.
     Column("trail", StorableText),
+    # When the request to the model was sent whose response this is; NULL: no model was asked.
+    Column("asked_at", StorableText),
 )
 
 # What the runs below a run used, where it has any: sub-agents', and theirs. Apart from the run's own row, which its own
