@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from temporalio.client import Client
 from temporalio.worker import WorkerDeploymentConfig
@@ -29,6 +29,9 @@ from workflows import lanes
 from workflows.agent_turn import AgentTurn
 from workflows.scheduled_start import ScheduledStart
 
+if TYPE_CHECKING:
+    from turngate.runtime.traces.current import CurrentSpans
+
 RECORD_SLOTS: Final = 20
 """Short transactions at once: more would only wait for each other's locks."""
 
@@ -43,10 +46,11 @@ def build_engine(
     grace: bool = True,
     workspaces: Workspaces | None = None,
     build: str | None = None,
+    tracing: CurrentSpans | None = None,
 ) -> Engine:
     """Return what this app's activities use. ``workspaces``: where runs may work; None: in no directory.
 
-    ``build``: the worker's; None: it has none.
+    ``build``: the worker's; None: it has none. ``tracing`` None: no traces are exported.
     """
     profiles = profiles or Profiles()
     engine = Engine(
@@ -64,6 +68,7 @@ def build_engine(
         streaming=streaming,
         grace=grace,
         workspaces=workspaces or Workspaces(),
+        tracing=tracing,
     )
     return engine if build is None else replace(engine, build=build)
 

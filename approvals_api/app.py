@@ -37,6 +37,7 @@ from approvals_api.services import Services
 from approvals_api.settings import ApiSettings, OidcSettings
 from turngate.domain.errors import UnavailableError
 from turngate.runtime.loop_watch import LoopWatch
+from turngate.runtime.traces.export import keep_tracing
 from turngate.store.database import Database
 from turngate.wire.playground import Playground
 
@@ -90,6 +91,7 @@ def create_api_app(
             asyncio.create_task(browsers.keep_pushing(services), name="notify-browsers"),
             asyncio.create_task(keep_schedules(services), name="keep-schedules"),
             asyncio.create_task(keep_adding(services), name="add-precedents"),
+            asyncio.create_task(keep_tracing(database, settings.tracing), name="export-traces"),
         ]
         try:
             async with LoopWatch("the API") as app.state.loop_watch:

@@ -13,6 +13,7 @@ from turngate.domain.policy.terms import Role
 from turngate.notifications.configuration import Channel
 from turngate.notifications.http_post import Poster
 from turngate.runtime.push_key import PushKeySource
+from turngate.runtime.traces.switch import TraceSettings
 from turngate.runtime.workspaces import Workspaces
 from turngate.store.access.sessions import IDLE_LIMIT
 
@@ -100,7 +101,7 @@ class ApiSettings:
     ``offer_rule_after``: approved calls like one, from which on a rule is offered; 0: never.
     ``policy_four_eyes``: whether stored rules that may loosen wait for a second admin.
     ``deployment_name``: under which Temporal groups the workers' builds. ``disk``: the directory of the store; None: it is on
-    a server of its own.
+    a server of its own. ``tracing`` None: no traces are exported.
     """
 
     host: str = "127.0.0.1"
@@ -120,6 +121,7 @@ class ApiSettings:
     policy_four_eyes: bool = False
     deployment_name: str = "turngate"
     disk: Path | None = None
+    tracing: TraceSettings | None = None
     workspaces: Workspaces = field(default_factory=Workspaces)
 
     @property

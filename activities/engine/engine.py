@@ -6,10 +6,11 @@ import asyncio
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import svcs
 from temporalio.exceptions import ApplicationError
@@ -34,6 +35,9 @@ from turngate.store.policy import policies
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
 from turngate.store.runs.runs import Run
+
+if TYPE_CHECKING:
+    from turngate.runtime.traces.current import CurrentSpans
 
 
 class ModelResolver(Protocol):
@@ -86,8 +90,18 @@ class Engine:
     """The process, as Temporal's SDK names it, too."""
     build: str = field(default_factory=lambda: f"turngate-{version('turngate')}")
     """The build of the app, where the worker has one; else Turngate's release."""
+    tracing: CurrentSpans | None = None
+    """What names the current span of a handler; None: no traces are exported."""
     built_in: Toolkit = field(default_factory=Toolkit.of)
     """The engine's own tools, found by every agent under their names unless it declares one of the same name."""
+
+    def call_span(self, run: Run, tool_call_id: str) -> AbstractContextManager[None]:
+        """Return what makes the execution of a call the current span."""
+        return nullcontext() if self.tracing is None else self.tracing.call(run, tool_call_id)
+
+    def model_span(self, run: Run, step: int) -> AbstractContextManager[None]:
+        """Return what makes the request to the model of a step the current span."""
+        return nullcontext() if self.tracing is None else self.tracing.model_request(run, step)
 
     async def rules(self, conn: Connection, run: Run, *, glance: tuple[int, bool] | None = None) -> RulesInForce:
         """Return the rules in force for a run now: the app's, the stored ones and the grants.

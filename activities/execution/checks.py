@@ -16,7 +16,6 @@ from typing import Final
 from pydantic import ValidationError
 
 from activities.engine.engine import Engine
-from activities.engine.error_log import at_call
 from activities.engine.preconditions import idempotency_key
 from activities.execution import delegation, external_calls, lost_calls
 from activities.execution.door import Door, not_run
@@ -45,12 +44,11 @@ async def redeem(engine: Engine, conn: Connection, order: RunToolInput, findings
     ``findings``: of the :class:`Inspection` that an earlier redemption came to; None the first time.
     """
     door = await Door.at(engine, conn, order, findings)
-    with at_call(door.call.tool_call_id, door.call.step):
-        for check in CHECKS:
-            redemption = await check(door)
-            if redemption is not None:
-                return redemption
-        return await let_through(door)
+    for check in CHECKS:
+        redemption = await check(door)
+        if redemption is not None:
+            return redemption
+    return await let_through(door)
 
 
 async def keep_result(door: Door) -> Redemption | None:

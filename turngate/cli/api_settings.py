@@ -35,6 +35,7 @@ def api_settings(
         policy_four_eyes=settings.policy_four_eyes,
         deployment_name=settings.deployment_name,
         disk=next((file.parent for file in settings.database_files), None),
+        tracing=settings.tracing,
         workspaces=workspaces or Workspaces(),
     )
 

@@ -23,6 +23,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.locations import data_dir_of_stack, default_data_dir, ensure_data_dir, require_no_former_data_dir
 from turngate.runtime.secret_files import SUFFIX, secrets_from_files
+from turngate.runtime.traces.switch import Traces, TraceSettings, trace_settings
 
 ENV_PREFIX: Final = "TURNGATE_"
 HOST_AND_PORT: Final = re.compile(r"[^\s/]+:\d{1,5}")
@@ -145,6 +146,7 @@ class Settings(BaseSettings):
     least every ``audit_every`` events; both or neither. ``audit_heads_command`` gets each line on its standard input, too.
     ``offer_rule_after``: so many calls like one, all approved, offer an admin a rule; 0: none is offered.
     ``policy_four_eyes``: stored rules that may let more run unasked wait until a second admin confirms them.
+    ``traces``: ``auto`` exports them where OpenTelemetry's own variables name a collector; ``trace_names``: with people's names.
     ``oidc_*``: an OpenID provider with which people log in; comma-separated values of ``oidc_role_claim`` give the roles.
     """
 
@@ -230,6 +232,8 @@ class Settings(BaseSettings):
 
     log_level: Annotated[LogLevel, BeforeValidator(_lower_case)] = "info"
     log_format: Annotated[LogFormat, BeforeValidator(_lower_case)] = "console"
+    traces: Annotated[Traces, BeforeValidator(_lower_case)] = "auto"
+    trace_names: bool = False
 
     @model_validator(mode="after")
     def _tls_is_whole(self) -> Settings:
@@ -275,6 +279,11 @@ class Settings(BaseSettings):
             return f"sqlite:///{self.data_dir / 'turngate.db'}"
         scheme, _separator, rest = self.database_url.get_secret_value().partition("://")
         return f"{'sqlite' if scheme in SQLITE_SCHEMES else 'postgresql+psycopg'}://{rest}"
+
+    @property
+    def tracing(self) -> TraceSettings | None:
+        """Return how this process exports traces; None: it doesn't. Raises ConfigurationError when it should and can't."""
+        return trace_settings(self.traces, os.environ, with_names=self.trace_names)
 
     @property
     def database_files(self) -> tuple[Path, ...]:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from temporalio import activity, workflow
 from temporalio.client import Client
@@ -29,6 +29,9 @@ from turngate.runtime.settings import Settings
 from turngate.store import agents
 from turngate.store.database import Database
 from worker import WorkerOptions, build_engine, build_worker
+
+if TYPE_CHECKING:
+    from turngate.runtime.traces.current import CurrentSpans
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +59,7 @@ async def serving_worker(
     _warn_of_models(app, models)
     for warning in builders_app.warnings(app):
         logger.warning("%s", warning)
+    tracing = await current_spans(settings)
     engine = build_engine(
         app,
         database,
@@ -64,6 +68,7 @@ async def serving_worker(
         streaming=settings.streaming,
         workspaces=workspaces_of(settings),
         build=None if deployment is None else deployment.version.build_id,
+        tracing=tracing,
     )
     if database.meter is not None:
         database.meter.expect(tools=tool_names(app), models=[agent.model for agent in app.agents.values()])
@@ -94,6 +99,17 @@ async def serving_worker(
                     await bounded(worker.shutdown(), limit, "the worker did not stop")
     finally:
         await models.aclose()
+        if tracing is not None:
+            await tracing.end()
+
+
+async def current_spans(settings: Settings) -> CurrentSpans | None:
+    """Return what names the current span of handlers; None: no traces are exported. Raises as :attr:`Settings.tracing`."""
+    if settings.tracing is None:
+        return None
+    from turngate.runtime.traces.current import CurrentSpans  # noqa: PLC0415 - an extra
+
+    return CurrentSpans.install()
 
 
 def tool_names(app: LoadedApp) -> list[str]:
