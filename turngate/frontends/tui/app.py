@@ -16,7 +16,8 @@ from turngate.frontends.tui.grants_screen import GrantsScreen
 from turngate.frontends.tui.inbox_screen import InboxScreen
 from turngate.frontends.tui.problems import problem_words
 from turngate.frontends.tui.request_screen import RequestScreen
-from turngate.frontends.tui.run_screen import RunScreen, RunsScreen
+from turngate.frontends.tui.run_screen import RunScreen
+from turngate.frontends.tui.runs_screen import RunsScreen
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Session
 from turngate.frontends.tui.texts import plain_line

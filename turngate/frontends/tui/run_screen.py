@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -26,10 +26,9 @@ from turngate.frontends.tui.run_text import (
     head_text,
     status_piece,
     step_text,
-    summary_text,
     tail_text,
 )
-from turngate.frontends.tui.screens import ListScreen, LiveScreen
+from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Sent, Session
 from turngate.frontends.tui.texts import folded, line, plain_line
 from turngate.frontends.tui.widgets import ScrolledText
@@ -37,8 +36,6 @@ from turngate.wire.events import DeltaView, EventView
 from turngate.wire.orders import ForkOrder
 from turngate.wire.runs import RunDetail, RunSummary
 
-MAX_RUNS: Final = 100
-"""Most runs that are listed: the newest."""
 DRAW_SECONDS: Final = 0.05
 """Between two drawings of what the model says: its words may come hundreds a second."""
 RETRY_SECONDS: Final = 2.0
@@ -340,38 +337,3 @@ class RunScreen(LiveScreen):
 
 def _or_complaint(complaint: str, text: str) -> str | None:
     return None if text.strip() else complaint
-
-
-class RunsScreen(ListScreen):
-    """A list of runs; Enter opens one."""
-
-    KEYS = "Enter open  1 inbox  3 grants  F5 look again  u back  ? keys  q quit"
-    EMPTY = "There are no runs. Start one with `turngate run`."
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self.runs: list[RunSummary] = []
-
-    def take_event(self, event: EventView) -> None:
-        """Look again when a run may have changed."""
-        if event.type.startswith(("run.", "step.")):
-            self.refresher.ask()
-
-    async def look(self) -> None:
-        """Read the newest runs."""
-        self.runs = (await self.client.list_runs(limit=MAX_RUNS)).items
-        self.looked()
-
-    def rows(self, width: int) -> Iterable[tuple[str, Text]]:
-        """Return the runs."""
-        return ((run.id, summary_text(run, width)) for run in self.runs)
-
-    def heading(self) -> Text:
-        """Return how many there are."""
-        live = sum(run.status == "running" for run in self.runs)
-        newest = f"the newest {MAX_RUNS}, " if len(self.runs) == MAX_RUNS else f"{len(self.runs)}, "
-        return line(("Runs  ", "bold"), f"{newest}{live} live")
-
-    def open(self, row_id: str) -> None:
-        """Open a run."""
-        self.session.navigator.open_run(row_id)
