@@ -14,7 +14,9 @@ from approvals_api.app import create_api_app
 from approvals_api.settings import ApiSettings
 from turngate.domain.conversation.messages import Delta
 from turngate.frontends.tui.run_text import LiveText
+from turngate.frontends.tui.runs_screen import Filter, filter_of
 from turngate.frontends.tui.texts import plain
+from turngate.frontends.tui.widgets import PickList
 from turngate.wire.events import DeltaView, ProgressView
 
 
@@ -52,6 +54,46 @@ async def test_a_run_is_followed_and_controlled(api: Api) -> None:
         await person.sees("OUTCOME interrupted by ada: enough")
         await person.press("1")
         await person.sees("Nothing waits")
+
+
+def test_the_filter_of_stalled_runs_takes_nothing_else() -> None:
+    """The API lists stalled runs by what they wait for alone; everything else goes together."""
+    typed = {"search": " lamp ", "agent": "", "status": "failed"}
+    assert filter_of(typed) == Filter({"search": "lamp", "status": "failed"})
+    assert filter_of({"status": "stalled"}) == Filter(is_stalled=True)
+    assert filter_of({"status": "stalled", "waits_for": "person"}) == Filter(is_stalled=True, waits_for="person")
+    assert filter_of({"waits_for": "no_worker"}) == Filter(is_stalled=True, waits_for="no_worker")
+    assert filter_of({"waits_for": "person", "search": "lamp"}) is None
+    assert filter_of({"status": "failed", "waits_for": "person"}) is None
+
+
+@pytest.mark.exhaustive
+async def test_the_runs_are_filtered_as_on_their_page(api: Api) -> None:
+    """`/` narrows the list and says so, also when no run is left. Stalled runs say what each waits for."""
+    await api.start("look here")
+    waiting = await api.gated("pay 5")
+    async with person_at(api, size=(100, 40)) as person:
+        await person.sees("1 waits")
+        await person.press("2")
+        await person.sees("2, 1 live")
+
+        async def filters(**typed: str) -> None:
+            await person.press("slash")
+            for control, value in typed.items():
+                widget = await person.at(f"own-{control.removeprefix('field')}")
+                assert isinstance(widget, (Input, PickList))
+                widget.value = value
+            await person.press("ctrl+s")
+
+        await filters(field0="here")
+        screen = await person.sees("1, 0 live  only search here")
+        assert "pay 5" not in screen
+        await filters(field0="none such")
+        await person.sees("No run is under this filter")
+        await api.operator.post(f"/api/v1/runs/{waiting['run_id']}/pause", json={"reason": "lunch"})
+        await filters(field0="", field4='"paused"')
+        screen = await person.sees("1, 1 live  only waits for paused")
+        assert "lunch" in screen
 
 
 @pytest.mark.exhaustive

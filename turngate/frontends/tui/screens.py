@@ -51,6 +51,8 @@ _KEYS: Final = (  # what `?` shows
     ("Tab, arrows", "next field; Space and arrows pick one of several"),
     ("F2", "all of it as JSON, or as fields again"),
     ("Ctrl+S / Escape", "send / leave, and keep what was typed"),
+    ("Runs", ()),
+    ("/", "show only some of them, or the stalled ones"),
     ("Run", ()),
     ("p", "pause the run, or resume it"),
     ("m", "send it a message, and say when it is read"),
