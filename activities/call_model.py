@@ -7,7 +7,7 @@ code: a retry finds it and does not pay twice. The plan is stored with it or aft
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
 import structlog
@@ -17,6 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.engine.costs import cost_micros
 from activities.engine.engine import Engine
+from activities.engine.error_log import Where, keeping_crashes
 from activities.engine.external_agents import external_response
 from activities.engine.heartbeats import heartbeating
 from activities.engine.lost_workers import judging
@@ -65,7 +66,7 @@ class CallModel:
         info = activity.info()
         if start.failed is not None and info.attempt == 1:
             raise failed_request(start.failed)
-        async with heartbeating():
+        async with heartbeating(), self._keeping_crashes(start.run_id, start.step):
             begin = await self.boundary.begin(start.run_id, start.step)
             if begin.stored is not None and begin.stored.stored_plan is not None:
                 return begin.stored.stored_plan
@@ -84,9 +85,10 @@ class CallModel:
             ApplicationError: not retryable, as those of ``call_model``.
         """
         try:
-            begins = begin or await self.boundary.pass_on(run_id, step)
-            if isinstance(begins, StepStart):
-                return NextStep(plan=await self._take(begins, step, Attempt(1, since=now())))
+            async with self._keeping_crashes(run_id, step):
+                begins = begin or await self.boundary.pass_on(run_id, step)
+                if isinstance(begins, StepStart):
+                    return NextStep(plan=await self._take(begins, step, Attempt(1, since=now())))
         except ApplicationError as error:
             if error.non_retryable:
                 raise
@@ -116,6 +118,9 @@ class CallModel:
         may_join = attempt.number == 1 and begin.seen is not None
         planned = await self._planned_at_once(response) if may_join else None
         return await self._store(response, answered, planned, begin.seen) or await self._plan(response, begin.seen)
+
+    def _keeping_crashes(self, run_id: str, step: int) -> AbstractAsyncContextManager[None]:
+        return keeping_crashes(self._engine, Where(run_id=run_id, step=step))
 
     async def _agent(self, run: runs.Run) -> Agent:
         """Return the agent with the run's overrides."""
@@ -204,7 +209,11 @@ class CallModel:
         run, number = response.step.run, response.step.number
         async with judging(self._engine, run.id, f"the plan of step {number}"):
             await self._judge.judge_step(response)
-            async with self._engine.database.glance() as conn:  # the door asks again about everything that is read here
+            # Crashes are stored before the requests that name them.
+            async with (
+                self._keeping_crashes(run.id, number),
+                self._engine.database.glance() as conn,
+            ):  # the door asks again about everything that is read here
                 planner = self._dry_planner if run.is_dry else self._planner
                 planned = await planner.plan(conn, response)
         used = subtree_usage.SubtreeUsage(tool_calls=len(planned.calls))

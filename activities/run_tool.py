@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from activities.call_model import CallModel
 from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
 from activities.engine.engine import Engine
-from activities.engine.error_log import Where, quoted, report
+from activities.engine.error_log import Where, keeping_crashes, quoted, report
 from activities.engine.heartbeats import heartbeating
 from activities.engine.lost_workers import judging
 from activities.execution.checks import redeem
@@ -34,6 +34,7 @@ from turngate.domain import contract
 from turngate.domain.agents.hooks import HookedCall, RunScope
 from turngate.domain.contract import RunToolInput, RunToolResult
 from turngate.domain.conversation.clipping import READ_RESULT, shortened
+from turngate.domain.crashes import report_crash
 from turngate.domain.errors import UnavailableError
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.failures import InvalidToolInput
@@ -91,7 +92,8 @@ class RunTool:
 
     async def _settle(self, order: RunToolInput) -> RunToolResult | StepStart:
         """Bring the call to its result, or to what it has to wait for; a StepStart: its step is closed, too."""
-        async with _bugs_end_the_run(self._engine, order):
+        where = Where(run_id=order.run_id, tool_call_id=order.call)
+        async with _bugs_end_the_run(self._engine, order), keeping_crashes(self._engine, where):
             redemption = await self._redeem(order)
         match redemption:
             case Settled(finishes, raises):
@@ -106,7 +108,8 @@ class RunTool:
             case Delegated(child):
                 return RunToolResult(state="child", child=child)
             case Redeemed():
-                return await self._execute(redemption, order)
+                async with keeping_crashes(self._engine, _place_of(redemption)):
+                    return await self._execute(redemption, order)
             case _:
                 assert_never(redemption)
 
@@ -299,8 +302,8 @@ async def presentation_of(redeemed: Redeemed, result: Ok | Failure) -> str | Non
         draw = partial(redeemed.tool.presentation_of, params, result)
         view = in_own_thread(draw, of=redeemed.tool.present, most_overdue=MOST_VIEWS_OVERDUE)
         return PRESENTATION.dump_json(await await_author(view, seconds=PRESENTER_SECONDS)).decode()
-    except Exception:
-        log.exception("presenter failed", tool=redeemed.tool.name)
+    except Exception as error:  # noqa: BLE001 - reported; people see the result as it is
+        report_crash("presenter failed", error, tool=redeemed.tool.name)
         return None
 
 

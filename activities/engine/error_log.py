@@ -2,18 +2,24 @@
 
 The id is in the log line, in ``turngate explain`` and on the run's page; ``turngate logs ID`` prints the rest. A model never
 reads any of it. What Temporal carries is a beginning of the text: it cuts failures of more than 4 KiB.
+
+An error is reported (:func:`report`) where no transaction is open. Within one, and deep inside the rules, a crash is kept until
+the transaction is over (:func:`keeping_crashes`): what rolls back takes no error with it, and no writer waits for itself.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
 
 from activities.engine.engine import Engine
+from turngate.domain.crashes import crashes_go_to
 from turngate.domain.errors import TurngateError
 from turngate.domain.text.bounds import ends, head, size
 from turngate.runtime.telemetry import redact_text
@@ -29,6 +35,9 @@ HEAD_BYTES: Final = 2_000
 
 LOGGED_BYTES: Final = 500
 """Of the text of an error that has no traceback, in its log line."""
+
+MOST_KEPT: Final = 50
+"""Crashes between two writes that are stored; the log has all of them."""
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +64,61 @@ async def report(engine: Engine, says: str, error: BaseException, where: Where, 
 
     A store that is away is no reason to fail: then only the log has the error.
     """
+    stored = _logged(engine, says, error, where, names)
+    await _keep(engine, [stored])
+    return stored.id
+
+
+@asynccontextmanager
+async def keeping_crashes(engine: Engine, where: Where) -> AsyncIterator[None]:
+    """Log crashes of builders' code that are reported inside the block, and store them when it ends, however it ends.
+
+    No transaction is open where the block ends. Nothing is written if nothing crashed. ``where``: unless :func:`at_call` says
+    which call it is.
+    """
+    crashes = _Crashes(engine, where)
+    try:
+        with crashes_go_to(crashes.take):
+            yield
+    finally:
+        if crashes.stored:
+            await _keep(engine, crashes.stored)
+
+
+@contextmanager
+def at_call(tool_call_id: str, step: int) -> Iterator[None]:
+    """Have crashes inside the block filed under this call."""
+    token = _call.set((tool_call_id, step))
+    try:
+        yield
+    finally:
+        _call.reset(token)
+
+
+_call: ContextVar[tuple[str, int] | None] = ContextVar("crashed_call", default=None)
+
+
+@dataclass
+class _Crashes:
+    """The crashes of one block. Author's code may be given up and crash later, in its thread: then only the log has it."""
+
+    engine: Engine
+    where: Where
+    stored: list[errors.StoredError] = field(default_factory=list)
+
+    def take(self, says: str, error: BaseException, **names: str) -> None:
+        call, where = _call.get(), self.where
+        if call is not None:
+            where = replace(where, tool_call_id=call[0], step=call[1])
+        stored = _logged(self.engine, says, error, where, names)
+        if len(self.stored) < MOST_KEPT and all(each.id != stored.id for each in self.stored):
+            self.stored.append(stored)
+
+
+def _logged(
+    engine: Engine, says: str, error: BaseException, where: Where, names: Mapping[str, str]
+) -> errors.StoredError:
+    """Return an error as it is stored, once the log has it with its id."""
     trace = _traceback(error)
     stored = _stored(engine, says, _message(error), where, names, trace)
     call = {} if where.tool_call_id is None else {"call": where.tool_call_id}
@@ -63,12 +127,16 @@ async def report(engine: Engine, says: str, error: BaseException, where: Where, 
         log.error(says, **where_and_what, exc_info=error)
     else:
         log.warning(says, **where_and_what, why=head(stored.message, LOGGED_BYTES))
+    return stored
+
+
+async def _keep(engine: Engine, stored: Sequence[errors.StoredError]) -> None:
     try:
         async with engine.database.write() as conn:
-            await errors.keep(conn, stored)
-    except Exception as away:  # noqa: BLE001 - whatever it is: the log has the error
-        log.warning("an error could not be stored", error=stored.id, why=str(away))
-    return stored.id
+            for each in stored:
+                await errors.keep(conn, each)
+    except Exception as away:  # noqa: BLE001 - whatever it is: the log has the errors
+        log.warning("errors could not be stored", errors=[each.id for each in stored], why=str(away))
 
 
 async def note(conn: Connection, engine: Engine, says: str, message: str, where: Where, **names: str) -> str:

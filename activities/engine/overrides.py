@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
 from temporalio.exceptions import ApplicationError
 
 from turngate.domain import contract
 from turngate.domain.agents.overrides import RunOverrides
+from turngate.domain.crashes import report_crash
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy.policy import Policy, Rule, parse_policy
 from turngate.store.database import Connection
 from turngate.store.runs import overrides, runs
-
-log = structlog.get_logger(__name__)
 
 MAX_CACHED: Final = 64
 UNREADABLE: Final = Rule(
@@ -67,5 +65,5 @@ def _parsed(values: RunOverrides) -> Policy | None:
     try:
         return parse_policy(values.policy, source="of the run")
     except ConfigurationError as error:
-        log.exception("a run's own policy cannot be read", overrides=values.digest, problem=error.message)
+        report_crash("a run's own policy cannot be read", error, overrides=values.digest)
         return Policy(rule=[UNREADABLE])

@@ -7,19 +7,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import structlog
 import svcs
 
 from activities.engine import author_code
 from activities.engine.author_code import await_author, call_injected
 from activities.engine.engine import Engine
+from turngate.domain.crashes import report_crash
 from turngate.domain.digest import framed_sha256
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.tool import Tool
 from turngate.store.clock import now
 from turngate.store.runs import runs
-
-log = structlog.get_logger(__name__)
 
 
 def idempotency_key(run_id: str, tool_call_id: str) -> str:
@@ -53,6 +51,6 @@ async def precondition_or_failure(
     """As :func:`precondition`; a failure is returned as a value, which differs from any precondition taken later."""
     try:
         return await precondition(engine, tool, params, run, tool_call_id)
-    except Exception as error:
-        log.exception("precondition failed", tool=tool.name, run_id=run.id)
+    except Exception as error:  # noqa: BLE001 - reported, with its traceback
+        report_crash("precondition failed", error, tool=tool.name)
         return json.dumps({"precondition_failed": type(error).__name__})

@@ -16,6 +16,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from activities.engine.engine import Engine
+from activities.engine.error_log import at_call
 from activities.engine.preconditions import idempotency_key
 from activities.execution import delegation, external_calls, lost_calls
 from activities.execution.door import Door, not_run
@@ -44,11 +45,12 @@ async def redeem(engine: Engine, conn: Connection, order: RunToolInput, findings
     ``findings``: of the :class:`Inspection` that an earlier redemption came to; None the first time.
     """
     door = await Door.at(engine, conn, order, findings)
-    for check in CHECKS:
-        redemption = await check(door)
-        if redemption is not None:
-            return redemption
-    return await let_through(door)
+    with at_call(door.call.tool_call_id, door.call.step):
+        for check in CHECKS:
+            redemption = await check(door)
+            if redemption is not None:
+                return redemption
+        return await let_through(door)
 
 
 async def keep_result(door: Door) -> Redemption | None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
-
 from activities.engine.engine import Engine
 from activities.execution.door import Door
 from activities.execution.redemption import Delegated, Settled, Waits
@@ -13,6 +11,7 @@ from activities.execution.settlement import Start, tell_started
 from activities.planning.control_calls import CONTROL_CALL, read_control_call, result_of, wait_of
 from turngate.domain.contract import ChildRun, Wait
 from turngate.domain.conversation.messages import Message, user_message
+from turngate.domain.crashes import report_crash
 from turngate.domain.digest import derived_id
 from turngate.domain.runs.trace import RunTrace
 from turngate.domain.runs.turn_state import TurnState
@@ -26,8 +25,6 @@ from turngate.store.events import events
 from turngate.store.evidence import text_digest
 from turngate.store.runs import calls, executions, messages, recovery, runs
 from turngate.store.runs.new_run import NewRun, open_run
-
-log = structlog.get_logger(__name__)
 
 MAX_DEPTH = 5
 """Agents above and including a sub-agent; agents that call each other by name would never end."""
@@ -54,8 +51,8 @@ def brief_of(tool: Tool, params: Any) -> Message | Failure:
     """Return the sub-agent's input message, or why there is none: what writes it is the author's code, and failed."""
     try:
         return user_message("" if tool.brief is None else tool.brief(params))
-    except Exception as error:
-        log.exception("brief failed", tool=tool.name)
+    except Exception as error:  # noqa: BLE001 - reported, with its traceback
+        report_crash("brief failed", error, tool=tool.name)
         why = f"its task could not be written from these arguments ({type(error).__name__}); this was logged"
         return Failure(kind="execution_error", reason=f"{tool.name!r} was not started: {why}.")
 

@@ -22,7 +22,7 @@ from activities.engine.author_code import (
     in_own_thread,
 )
 from activities.engine.engine import Engine
-from activities.engine.error_log import Where, report
+from activities.engine.error_log import Where, keeping_crashes, report
 from activities.engine.preconditions import idempotency_key, precondition, precondition_or_failure
 from activities.execution.executor import encode_success
 from activities.planning.requests import take_preview, take_summary
@@ -86,7 +86,8 @@ class Findings:
 
 async def inspect(engine: Engine, inspection: Inspection) -> Findings:
     """Ask hooks and precondition of a call that is about to start, or the probe of one that was lost, and resolve its secrets."""
-    findings = await _inspect(engine, inspection)
+    async with keeping_crashes(engine, _place_of(inspection)):
+        findings = await _inspect(engine, inspection)
     if findings.refusal is not None:
         return findings
     values = await _resolve(engine, inspection)

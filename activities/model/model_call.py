@@ -9,13 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-import structlog
 from temporalio.exceptions import ApplicationError
 
 from activities.engine.author_code import await_author
 from activities.engine.costs import timed_request
 from activities.engine.engine import Engine
-from activities.engine.error_log import Where, quoted, report
+from activities.engine.error_log import Where, keeping_crashes, quoted, report
 from activities.engine.rules import RulesInForce
 from activities.engine.run_step import RunStep
 from activities.model.compaction import Compactor
@@ -29,6 +28,7 @@ from turngate.domain.conversation.clipping import READ_RESULT
 from turngate.domain.conversation.history import mint_call_ids, minted_id, reconcile
 from turngate.domain.conversation.malformed import corrective, without_calls
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
+from turngate.domain.crashes import report_crash
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
 from turngate.domain.text.durations import span
 from turngate.domain.tools.tool import Tool, ToolManifest
@@ -45,8 +45,6 @@ TRANSFORM_SECONDS = 300.0
 MAX_REASON_CHARS = 16_000
 ADAPTER_BUGS = (TypeError, AttributeError, NameError, ImportError, NotImplementedError, AssertionError)
 """Raised by an adapter's own code, whatever the provider answers: the same request fails again."""
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,8 @@ class ModelCall:
         system = Message(role="system", parts=(TextPart(text=agent.instructions),))
 
         async def request(fitting: History) -> ModelResponse:
-            messages = await transform(step, [system, *fitting.messages], model)
+            async with keeping_crashes(self._engine, Where(run_id=step.run.id, step=step.number)):
+                messages = await transform(step, [system, *fitting.messages], model)
             # I1: what cannot be sent is repaired, never sent. The stored messages are immutable; the repair is a pure
             # function of them, so every retry sends the same.
             sent = ModelRequest(
@@ -274,8 +273,8 @@ async def transform(step: RunStep, messages: Sequence[Message], model: LanguageM
         try:
             before_model = hook.before_model(step.scope, tuple(sendable), generate)
             sendable = _sendable(await await_author(before_model, seconds=TRANSFORM_SECONDS))
-        except Exception:
-            log.exception("before_model hook failed", hook=type(hook).__name__, run_id=step.run.id)
+        except Exception as error:  # noqa: BLE001 - reported, with its traceback
+            report_crash("before_model hook failed", error, hook=type(hook).__name__)
     return sendable
 
 

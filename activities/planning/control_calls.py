@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
 from pydantic import TypeAdapter
 
 from activities.engine.engine import Engine
 from turngate.domain.contract import Wait
+from turngate.domain.crashes import report_crash
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.control_calls import MAX_WAIT, ControlCall, Finish, HandOff, SwitchModel, WaitUntil
 from turngate.domain.tools.failures import InvalidToolInput
@@ -18,8 +18,6 @@ from turngate.store.clock import now
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.runs import calls, runs
-
-log = structlog.get_logger(__name__)
 
 CONTROL_CALL: TypeAdapter[ControlCall] = TypeAdapter(ControlCall)
 
@@ -36,8 +34,8 @@ def read_control_call(engine: Engine, tool: Tool, params: Any) -> ControlCall:
         control_call = CONTROL_CALL.validate_python(tool.interpret(params))
     except ValueError as refused:  # pydantic's own errors are of this kind too
         raise InvalidToolInput(str(refused)) from None
-    except Exception as bug:
-        log.exception("interpret failed", tool=tool.name)
+    except Exception as bug:  # noqa: BLE001 - reported, with its traceback
+        report_crash("interpret failed", bug, tool=tool.name)
         why = f"{tool.name!r} could not make anything of these arguments ({type(bug).__name__}); this was logged"
         raise InvalidToolInput(why) from None
     match control_call:

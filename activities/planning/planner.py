@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from activities.engine.engine import Engine
+from activities.engine.error_log import at_call
 from activities.engine.external_agents import rejected_before
 from activities.engine.preconditions import precondition_or_failure
 from activities.engine.rules import RulesInForce
@@ -156,7 +157,8 @@ class Planner:
             if each.verdict.answer == "allow":
                 planned.to_settle.append(ready_call(row, each.tool))
                 continue
-            question = await self._question(step, row, each, response.message.text)
+            with at_call(row.tool_call_id, step.number):
+                question = await self._question(step, row, each, response.message.text)
             request = replace(question, origins=await origins.of(conn, each.tool, row)).request()
             planned.requests.append(request)
             planned.events.append(opening_event(request))
@@ -217,13 +219,14 @@ class Planner:
                 reason = f"{finishes!r} came before it in the same response, and nothing runs after that."
                 classified.append(Closed(call, position, Failure(kind="cancelled", reason=reason)))
                 continue
-            well_formed = self.well_formed(response, position)
-            if isinstance(well_formed, Failure):
-                classified.append(Closed(call, position, well_formed))
-                continue
-            tool, params = well_formed
-            of_call = await origins.for_rules(conn, rules, tool, call.input)
-            verdict = rules.verdict(tool, params, call.input, origins=of_call)
+            with at_call(call.tool_call_id, step.number):
+                well_formed = self.well_formed(response, position)
+                if isinstance(well_formed, Failure):
+                    classified.append(Closed(call, position, well_formed))
+                    continue
+                tool, params = well_formed
+                of_call = await origins.for_rules(conn, rules, tool, call.input)
+                verdict = rules.verdict(tool, params, call.input, origins=of_call)
             admitted = Admitted(call, position, tool, params, verdict)
             closed = _closed(admitted, refused.get(key))
             classified.append(closed or admitted)

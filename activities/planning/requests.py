@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
 from activities.engine.author_code import MOST_VIEWS_OVERDUE, await_author, in_own_thread
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import PlannedCall
+from turngate.domain.crashes import report_crash
 from turngate.domain.digest import derived_id, repeat_key
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.policy import Verdict
@@ -38,8 +37,6 @@ PREVIEW_SECONDS = 10.0
 SUMMARY_SECONDS = 2.0
 QUICK_CHARS: Final = 20_000
 """Of arguments that are rendered on the event loop; longer ones in a thread."""
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,8 +232,8 @@ async def _written_summary(tool: Tool, summarizer: Summarizer, params: Any) -> s
     try:
         words = in_own_thread(lambda: clean(summarizer(params)), of=summarizer, most_overdue=MOST_VIEWS_OVERDUE)
         return await await_author(words, seconds=SUMMARY_SECONDS) or None
-    except Exception:
-        log.exception("a tool's summary failed; Turngate renders one", tool=tool.name)
+    except Exception as error:  # noqa: BLE001 - reported; Turngate renders one
+        report_crash("summary failed", error, tool=tool.name)
         return None
 
 
@@ -249,4 +246,5 @@ async def take_preview(tool: Tool, params: Any, workspace: str | None) -> Previe
         preview = in_own_thread(take, of=tool.preview, most_overdue=MOST_VIEWS_OVERDUE)
         return await await_author(preview, seconds=PREVIEW_SECONDS)
     except Exception as error:  # noqa: BLE001 - the tool author's code; the operator still sees the exact arguments
+        report_crash("preview failed", error, tool=tool.name)
         return Preview(kind="text", text=f"No preview: {type(error).__name__}: {error}")

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import structlog
 from temporalio.exceptions import ApplicationError
 
 from activities.engine.author_code import await_author
 from activities.engine.engine import Engine
+from activities.engine.error_log import Where, report
 from activities.execution.settlement import CallResult, finished_with, run_failure
 from activities.planning.control_calls import carry_out
 from activities.runs.no_progress import ProgressGuard, forget
@@ -29,8 +29,6 @@ from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.runs import calls, messages, queued_messages, runs, steps
 from turngate.store.runs.new_run import NewRun, open_run
-
-log = structlog.get_logger(__name__)
 
 HOOK_SECONDS = 30.0
 
@@ -227,8 +225,9 @@ async def after_step(engine: Engine, run: runs.Run, step: int) -> None:
     for hook in agent.hooks:
         try:
             await await_author(hook.after_step(scope, results), seconds=HOOK_SECONDS)
-        except Exception:
-            log.exception("after_step hook failed", hook=type(hook).__name__, run_id=run.id)
+        except Exception as error:  # noqa: BLE001 - reported, with its traceback
+            where = Where(run_id=run.id, step=step)
+            await report(engine, "after_step hook failed", error, where, hook=type(hook).__name__)
 
 
 async def take_messages(conn: Connection, run: runs.Run) -> runs.Run:

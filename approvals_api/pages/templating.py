@@ -23,6 +23,7 @@ from approvals_api.pages.call_view import excerpt, show_arguments
 from approvals_api.pages.file_parts import shown_file, size_in_words
 from approvals_api.pages.result_text import depends_on
 from turngate.domain.runs.groups import label
+from turngate.domain.runs.inbox import count_words
 from turngate.domain.text.changes import changes
 from turngate.domain.text.diff import read_diff
 from turngate.domain.text.durations import exact_span, span
@@ -180,6 +181,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.filters |= {
+        "count_words": count_words,
         "visible": visible,
         "line": visible_line,
         "sentence": sentence,

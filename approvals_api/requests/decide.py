@@ -236,10 +236,9 @@ async def _decide(
     if order.verb == "approve" and request.quorum > 1:
         before = await requests.of_request(conn, request.id)
         if person_of(principal.name) in {person_of(each.decided_by) for each in before}:
-            raise ConflictError(
-                f"{principal.name} has approved this already; {request.quorum} different people have to",
-                code="already_approved",
-            )
+            missing = request.quorum - len(before)
+            more = "One more person" if missing == 1 else f"{missing} more people"
+            raise ConflictError(f"You approved this. {more} must approve it.", code="already_approved")
         if not await apply.count_approval(conn, request, principal, decision):
             return DecisionAnswer(decision_id=decision.id, status="pending")
     return _answer(request, decision, await apply.win(conn, request, principal, decision))

@@ -24,14 +24,23 @@ from turngate.domain.tools.summary import describe
 from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Beside, Decision, ListedRequest, Request
-from turngate.store.runs import calls, executions, messages, runs, steps
+from turngate.store.runs import calls, errors, executions, messages, runs, steps
 from turngate.store.runs.calls import Call
 from turngate.store.runs.messages import StoredMessage
 from turngate.wire.decisions import DecisionView
-from turngate.wire.requests import ApprovalView, EarlierApproval, LatestMessage, RequestDetail, RequestItem, TaskView
+from turngate.wire.requests import (
+    ApprovalView,
+    CrashView,
+    EarlierApproval,
+    LatestMessage,
+    RequestDetail,
+    RequestItem,
+    TaskView,
+)
 from turngate.wire.view import Page
 
 MAX_MESSAGE_CHARS: Final = 500
+CRASHES_SHOWN: Final = 10
 
 
 async def request_page(
@@ -54,6 +63,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         each.id for each in await requests.of_call(conn, request.run_id, request.tool_call_id, kind=request.kind)
     ]
     approved = await requests.of_request(conn, request_id) if request.quorum > 1 else []
+    crashes = await errors.of_call(conn, request.run_id, request.tool_call_id, limit=CRASHES_SHOWN)
     path = await _path_of(conn, run, call)
     masks = await Masks.of_run(conn, run, path)
     call = None if call is None else masks.call(call)
@@ -87,6 +97,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         lost_start=_lost_start(request, masks),
         earlier=await _earlier(conn, _neighbour(request, request_ids, -1), masks),
         judged=_judgement(call, masks),
+        crashes=[CrashView.model_validate(each) for each in crashes],
         run=masks.view(run_summary(run), *RUN_TEXTS),
         messages=message_views(path),
     )

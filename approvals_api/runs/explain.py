@@ -15,7 +15,7 @@ from approvals_api.gateway.workflow_status import WorkflowLook
 from approvals_api.principal import Principal
 from approvals_api.runs import views as run_views
 from approvals_api.runs.masks import Masks
-from approvals_api.runs.remedies import Remedies, for_stall
+from approvals_api.runs.remedies import Remedies, for_stall, plays_script
 from approvals_api.runs.stalled import find_stall
 from approvals_api.runs.switch_model import fallbacks_of
 from approvals_api.services import Services
@@ -30,7 +30,7 @@ from turngate.store.requests.requests import ListedRequest
 from turngate.store.runs import errors, runs, steps
 from turngate.store.runs.errors import StoredError
 from turngate.wire.calls import CallView
-from turngate.wire.explanation import ErrorView, Explanation, ModelAttempt, NextAction, WaitReason
+from turngate.wire.explanation import ErrorView, Explanation, ModelAttempt, NextAction, UnfinishedAnswer, WaitReason
 from turngate.wire.runs import RunDetail, RunSummary, StepView
 
 ATTEMPTS_SHOWN: Final = 10
@@ -47,7 +47,7 @@ async def explain(services: Services, reader: Principal, run_id: str) -> Explana
         run = await run_views.run_detail(conn, run_id)
         if run.ended_at is not None:
             return await explained_end(services, conn, reader, run)
-        attempts = await _attempts(conn, run)
+        attempts, unfinished = await _attempts(conn, run), await _unfinished(conn, run)
         fallbacks = await fallbacks_of(conn, run_id)
         run_errors = await errors_of_run(conn, reader, run_id)
         pending = await requests.pending_of(conn, [run_id])
@@ -56,7 +56,8 @@ async def explain(services: Services, reader: Principal, run_id: str) -> Explana
         async with services.database.read() as conn:
             return await explained_end(services, conn, reader, await run_views.run_detail(conn, run_id))
     explained = _live(run, waits_for, attempts, services.settings.temporal_pages)
-    return explained.model_copy(update={"model_fallbacks": fallbacks, "errors": run_errors})
+    more = {"model_fallbacks": fallbacks, "errors": run_errors, "unfinished": unfinished}
+    return explained.model_copy(update=more)
 
 
 async def explained_end(services: Services, conn: Connection, reader: Principal, run: RunDetail) -> Explanation:
@@ -68,7 +69,7 @@ async def explained_end(services: Services, conn: Connection, reader: Principal,
         case "failed":
             meaning = meaning_of(run.error_class)
             step = await _broke_off_at(conn, run, meaning)
-            cause, failure, actions = meaning.cause, meaning.failure, remedies.actions(meaning.remedies)
+            cause, failure, actions = _cause(run, meaning), meaning.failure, remedies.actions(meaning.remedies)
         case "interrupted":
             cause, step = await _interrupted_by(conn, run), run.step or None
             actions = remedies.actions(("send_message", "fork"))
@@ -83,6 +84,7 @@ async def explained_end(services: Services, conn: Connection, reader: Principal,
         steps=_around(run, step),
         model_attempts=await _attempts(conn, run, step=step),
         waits_for=[],
+        unfinished=await _unfinished(conn, run, step=step),
         temporal_url=page,
         actions=actions,
         model_fallbacks=await fallbacks_of(conn, run.id),
@@ -131,6 +133,12 @@ async def waits_of(
     return find_stall(run, newest, {each.tool_call_id: each for each in pending}, look, now=now())
 
 
+def _cause(run: RunDetail, meaning: Meaning) -> str:
+    if run.error_class == "bad_response" and plays_script(run):
+        return "The script that plays the model has no answer here."
+    return meaning.cause
+
+
 async def _broke_off_at(conn: Connection, run: RunDetail, meaning: Meaning) -> int | None:
     last = await steps.get(conn, run.id, run.step)
     calls = [call for step in run.steps if step.step == run.step for call in step.calls]
@@ -160,9 +168,25 @@ async def _attempts(conn: Connection, run: RunDetail, *, step: int | None = None
     """Return the newest failed attempts to get a response, oldest first; ``step``: of which; None: the one it is at."""
     retries = await events.newest(conn, run.id, "model.retrying", limit=ATTEMPTS_SHOWN)
     attempts = [ModelAttempt(at=each.created_at, **each.payload) for each in reversed(retries)]
-    if step is None:
-        step = run.steps[-1].step + 1 if run.steps else 1
-    return [each for each in attempts if each.step == step]
+    return [each for each in attempts if each.step == _step_at(run, step)]
+
+
+async def _unfinished(conn: Connection, run: RunDetail, *, step: int | None = None) -> list[UnfinishedAnswer]:
+    """Return the newest answers that broke off, oldest first, without secrets. ``step``: as of :func:`_attempts`."""
+    newest = await events.newest(conn, run.id, "model.broke_off", limit=ATTEMPTS_SHOWN)
+    answers = [UnfinishedAnswer(at=each.created_at, **each.payload) for each in reversed(newest)]
+    of_step = [each for each in answers if each.step == _step_at(run, step)]
+    if not of_step:
+        return []
+    masks = (await Masks.of_each(conn, {run.id})).get(run.id, Masks())
+    return [masks.view(each, "text") for each in of_step]
+
+
+def _step_at(run: RunDetail, step: int | None) -> int:
+    """Return the step that is explained; None: the one that a live run is at."""
+    if step is not None:
+        return step
+    return run.steps[-1].step + 1 if run.steps else 1
 
 
 def _around(run: RunDetail, step: int | None) -> list[StepView]:

@@ -44,6 +44,17 @@ PLAIN: Final[dict[Remedy, NextAction]] = {
 }
 """Remedies that are the same for every run."""
 
+SCRIPTED: Final = "scripted:"
+FIX_SCRIPT: Final = NextAction(
+    text="Fix the script: the reason names the file and the line. Workers read it again when it changes, so nothing has to be "
+    "restarted, and a script continues after the responses that the run has."
+)
+
+
+def plays_script(run: RunDetail) -> bool:
+    """Tell whether a script plays the run's model, so that no server and no key can be at fault."""
+    return run.model.startswith(SCRIPTED) or run.reason.startswith(f"the script {SCRIPTED}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Remedies:
@@ -77,6 +88,8 @@ class Remedies:
                 return NextAction(
                     text=again, command=f'turngate run --agent {shlex.quote(self.run.agent)} "…"', href="/runs/new"
                 )
+            case "check_model" if plays_script(self.run):
+                return FIX_SCRIPT
             case "raise_limit":
                 limit = _LIMITS.get(self.run.error_class, "…")
                 return NextAction(

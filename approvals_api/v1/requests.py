@@ -25,11 +25,11 @@ from approvals_api.v1.parameters import Cursor, Id, IdempotencyKey, Limit, Reque
 from approvals_api.validation.exact_json import member_text
 from approvals_api.validation.text import STORABLE
 from turngate.domain.requests import RequestKind
-from turngate.domain.runs.inbox import MAX_STEP, InboxFilter, InboxOrder, InboxStatus
+from turngate.domain.runs.inbox import MAX_STEP, MOST_COUNTED, InboxFilter, InboxOrder, InboxStatus
 from turngate.store.policy import grants
 from turngate.store.requests import requests
 from turngate.store.requests.presence import ActiveViewer
-from turngate.store.requests.requests import MOST_SEARCHED
+from turngate.store.requests.requests import MOST_FILTERED, MOST_SEARCHED
 from turngate.wire import orders
 from turngate.wire.decisions import DecidedItems, DecisionResult
 from turngate.wire.requests import (
@@ -62,7 +62,11 @@ async def inbox_filter(
     principal: ReaderDep,
     status: Annotated[
         InboxStatus,
-        Query(description="One status; `decided`: all but `pending`; `all`: any status."),
+        Query(
+            description="One status; `decided`: all but `pending`; `all`: any status. With conditions other than `run_id`, those "
+            f"that have ended are looked for among the newest {MOST_FILTERED:,}, and those of any status among the newest "
+            f"{MOST_SEARCHED:,}."
+        ),
     ] = "pending",
     search: Annotated[
         str | None,
@@ -130,9 +134,10 @@ async def list_requests(
 
 @router.get("/requests/count")
 async def count_requests(services: ServicesDep, _principal: ReaderDep, wanted: InboxFilterDep) -> RequestCount:
-    """Count the requests that the list shows under the same filter."""
+    """Count the requests that the list shows under the same filter, up to 10,000."""
     async with services.database.read() as conn:
-        return RequestCount(status=wanted.status, count=await requests.count(conn, wanted))
+        count = await requests.count(conn, wanted)
+    return RequestCount(status=wanted.status, count=min(count, MOST_COUNTED), is_more=count > MOST_COUNTED)
 
 
 @router.get("/requests/{request_id}")

@@ -282,7 +282,7 @@ async def not_taken(api: Api) -> None:
     sent: dict[str, Any] = {"verb": "edit", "args": {"cents": 50_000}, "grant": grant}
     refusal = await api.decide(request, key=key, **sent)
     assert (refusal.status_code, refusal.json()["code"]) == (409, "asked_again"), refusal.text
-    assert "2 people have to agree" in refusal.json()["detail"]
+    assert "2 people must approve it" in refusal.json()["detail"]
     row = await stored(api.stack.database, request)
     assert (row.status, row.decided_by, row.decision_id) == ("superseded", None, None)
     new = await again(api, request)

@@ -32,9 +32,12 @@ from turngate import Limits, ToolFailure, tool
 from turngate.cli.main import app
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
+from turngate.frontends.tui.run_text import explanation_text
 from turngate.store.database import Database
+from turngate.store.events import events
 from turngate.store.runs import runs
 from turngate.store.tables import runs as runs_table
+from turngate.wire.explanation import Explanation
 
 LIMITS = Limits(steps=2, malformed_in_a_row=2, model_retry=timedelta(milliseconds=600))
 UI = "http://127.0.0.1:8233/namespaces/default/workflows"
@@ -83,6 +86,7 @@ SCENES: dict[str, list[ModelResponse | ModelError]] = {
     "linger": [says(call("linger", "{}"))],
     "deaf": [],
     "done": [says("Done.")],
+    "no answer": [model_error("bad_response", retryable=False)],
 }
 
 
@@ -135,16 +139,16 @@ class Expected:
     actions: list[str | None]
 
 
-FORK, SAY, DOCTOR = "turngate fork", "turngate run --agent agent --conv", "turngate doctor"
+FORK, SAY = "turngate fork", "turngate run --agent agent --conv"
 RETRY = "turngate retry RUN"
-MODEL = f"{DOCTOR} --probe"
+SCRIPT = None  # the model is a script: fix it
 EXPECTED = {
     "unreachable": Expected(
         "model_unreachable", "unreachable", 1, [], "could not be reached",
-        [MODEL, RETRY, SAY, f"{RETRY} --model"],
+        [SCRIPT, RETRY, SAY, f"{RETRY} --model"],
     ),
     "refused": Expected(
-        "model_refused", "authentication", 2, [1], "refused the key", [MODEL, RETRY, SAY, f"{FORK} RUN --step 1"]
+        "model_refused", "authentication", 2, [1], "refused the key", [SCRIPT, RETRY, SAY, f"{FORK} RUN --step 1"]
     ),
     "malformed": Expected(
         "malformed_output", "malformed", 2, [1, 2], "nothing could be run from",
@@ -179,6 +183,41 @@ async def test_a_run_whose_app_does_not_fit_is_a_configuration_failure(troubled:
     assert (explanation["failure"], explanation["step"], explanation["steps"]) == ("configuration", 1, [])
     assert "there is no model" in explanation["run"]["reason"]
     assert explanation["actions"][0]["command"] == "turngate doctor APP"
+
+
+async def test_a_script_that_fails_a_run_is_to_be_fixed(troubled: Api) -> None:
+    """No server and no key is to blame: the first thing to do is to fix the script, and then the run can be retried."""
+    explanation = await played(troubled, "no answer")
+    assert explanation["cause"] == "The script that plays the model has no answer here."
+    fix, *others = explanation["actions"]
+    assert (fix["text"][:15], fix["command"]) == ("Fix the script:", None)
+    assert "server's address" not in str(explanation["actions"])
+    assert any((each["command"] or "").startswith("turngate retry") for each in others)
+    async with troubled.stack.database.write() as conn:
+        of_run = update(runs_table).where(runs_table.c.id == explanation["run"]["id"])
+        await conn.execute(of_run.values(model="openai:gpt"))
+    by_provider = await explained(troubled, explanation["run"]["id"])
+    assert by_provider["actions"][0]["command"] == "turngate doctor --probe"
+    assert by_provider["cause"].startswith("The model's server answered")
+
+
+async def test_an_answer_that_broke_off_is_explained(troubled: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the model had said is in the explanation, in `explain` and in the terminal UI's view, for the step at hand only."""
+    explanation = await played(troubled, "malformed")
+    run_id, step = explanation["run"]["id"], explanation["step"]
+    async with troubled.stack.database.write() as conn:
+        for at, text in ((step, "Half an\x1b[2J answer"), (step + 7, "elsewhere")):
+            payload = {"step": at, "attempt": 2, "text": text, "error_id": "err-4k7mp-2xq9t"}
+            await events.append(conn, run_id, [("model.broke_off", payload)])
+    explanation = await explained(troubled, run_id)
+    (broken,) = explanation["unfinished"]
+    assert (broken["step"], broken["attempt"], broken["text"]) == (step, 2, "Half an\x1b[2J answer")
+    printed = await (await terminal(troubled, monkeypatch))("explain", run_id)
+    drawn = explanation_text(Explanation.model_validate(explanation))
+    for text in (printed, "\n".join(each.text.plain for each in drawn.lines)):
+        assert "broke off" in text
+        assert "Half an" in text
+        assert "\x1b" not in text
 
 
 @pytest.mark.exhaustive

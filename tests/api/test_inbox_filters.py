@@ -7,12 +7,16 @@ from datetime import timedelta
 
 import httpx
 import pytest
+from sqlalchemy import text
 from support.store_app import Desk, desk_on
 from support.stored_requests import AT
 
+from turngate.domain.runs.inbox import count_words
+from turngate.store import badges
 from turngate.store.clock import as_text
 from turngate.store.database import Database
 from turngate.store.requests import requests
+from turngate.store.tables import requests as requests_table
 
 SOON = as_text(AT + timedelta(hours=1))
 
@@ -82,6 +86,49 @@ async def test_each_filter_lists_and_counts_the_same(desk: Desk) -> None:
             assert await listed(ann, query, limit=limit) == expected, query
         count = (await ann.get(f"/api/v1/requests/count?{query}")).json()
         assert count["count"] == len(expected), query
+
+
+async def add_copies(database: Database, of: str, wanted: int, **own: str) -> None:
+    """Store copies of a request. ``own``: SQL of the columns in which they differ, by ``n``."""
+    own = {"id": "'copy' || n", **own}
+    columns = ", ".join(column.name for column in requests_table.columns)
+    values = ", ".join(own.get(column.name, column.name) for column in requests_table.columns)
+    numbers = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :wanted)"
+    copies = f"{numbers} SELECT {values} FROM requests, numbers WHERE requests.id = :of"  # noqa: S608 - our own column names
+    async with database.write() as conn:
+        insert = text(f"INSERT INTO requests ({columns}) {copies}")
+        await conn.execute(insert, {"wanted": wanted, "of": of})
+
+
+@pytest.mark.parametrize(("more", "count", "is_more"), [(9_994, 10_000, False), (9_995, 10_000, True)])
+async def test_a_count_ends_at_ten_thousand(desk: Desk, sqlite: Database, more: int, count: int, is_more: bool) -> None:
+    """Beyond that, API and badge say that there are more, and the database looks no further."""
+    await add_copies(sqlite, "a", more)
+    async with sqlite.read() as conn:
+        badge = (await badges.read(conn)).pending
+    counted = (await (await desk.person("ann")).get("/api/v1/requests/count")).json()
+    assert (counted["count"], counted["is_more"]) == (count, is_more)
+    assert count_words(badge) == ("10,000+" if is_more else "10,000")
+
+
+@pytest.mark.parametrize(
+    ("query", "match", "newer", "copies"),
+    [
+        ("status=all&tool=refund", "c", "f", requests.MOST_SEARCHED - 6),
+        pytest.param("status=rejected", "g", "h", requests.MOST_FILTERED - 1, marks=pytest.mark.exhaustive),
+    ],
+)
+async def test_a_filter_looks_through_the_newest_alone(
+    desk: Desk, sqlite: Database, query: str, match: str, newer: str, copies: int
+) -> None:
+    """One that few match must not read millions of rows. What is older is found by its run."""
+    ann = await desk.person("ann")
+    await add_copies(sqlite, newer, copies)
+    assert await listed(ann, query, limit=50) == match
+    await add_copies(sqlite, newer, 1, id="'one more'")
+    assert await listed(ann, query, limit=50) == ""
+    run_id = "run_1" if match == "c" else "run_2"
+    assert await listed(ann, f"{query}&run_id={run_id}", limit=50) == match
 
 
 @pytest.mark.parametrize(

@@ -86,11 +86,11 @@ async def test_an_approval_is_withdrawn_before_its_call_starts(turngate: Turngat
         await calls.insert_planned(conn, [call])
     printed = await turngate("decide", "rq_slow", "approve")
     assert "until then `turngate decide rq_slow withdraw` takes your approval back" in printed.stdout
+    assert "the call starts at" in (await turngate("show", "rq_slow")).stdout
     printed = await turngate("decide", "rq_slow", "withdraw")
-    assert "the call starts at" in printed.stdout
     again = requests.again_id(slow)
     assert f"rq_slow no longer has your approval; {again} asks about the call again" in printed.stdout
-    assert "grace took an approval of this call back." in (await turngate("decide", again, "reject")).stdout
+    assert "grace took an approval of this call back." in (await turngate("decide", again, "reject", "--show")).stdout
 
 
 async def test_a_long_call_is_folded_unless_it_will_run(turngate: Turngate, sqlite: Database) -> None:
@@ -112,14 +112,39 @@ async def test_a_long_call_is_folded_unless_it_will_run(turngate: Turngate, sqli
     assert places == sorted(places)
     assert "END" not in folded.stdout
     whole = await turngate("show", "rq_read", "--whole")
-    rejected, approved = await turngate("decide", "rq_no", "reject"), await turngate("decide", "rq_yes", "approve")
+    rejected, approved = (
+        await turngate("decide", "rq_no", "reject", "--show"),
+        await turngate("decide", "rq_yes", "approve", "--show"),
+    )
     assert ["END" in each.stdout for each in (whole, rejected, approved)] == [True, False, True]
     assert "folded" not in whole.stderr + approved.stderr
 
 
+async def test_a_decision_prints_its_result_first_and_short(turngate: Turngate, sqlite: Database) -> None:
+    """An operator at a terminal sees the result of it, with the call on a line; ``--show`` has the whole request after it."""
+    async with sqlite.write() as conn:
+        run = await runs.get(conn, "run_1")
+        assert run is not None
+        of_call = {"manifest": MANIFEST, "input": json.dumps({"note": "\x1b[2J" + "x" * 5_000, "order": "A-1"})}
+        await requests.insert_all(conn, [request_row(run, name, **of_call) for name in ("rq_short", "rq_shown")])
+    (line,) = (await turngate("decide", "rq_short", "reject")).stdout.splitlines()
+    assert line.startswith("✗ rq_short is rejected: ")
+    assert "\x1b" not in line
+    assert len(line) < 400
+    output = (await turngate("decide", "rq_shown", "approve", "--show")).stdout
+    assert output.startswith("✓ rq_shown is approved: ")
+    assert "what it does" in output
+    assert "x" * 5_000 in output.replace("\n", "").replace(" ", "")
+
+
 async def test_an_approval_is_withdrawn(turngate: Turngate, sqlite: Database) -> None:
     """``decide REQUEST withdraw`` takes back one's approval of a call that two people approve."""
-    assert (await turngate("decide", "rq_two", "approve")).exit_code == 0
+    assert (
+        "rq_two is still pending: 1 more person must approve it: "
+        in (await turngate("decide", "rq_two", "approve")).stdout
+    )
+    again = await turngate("decide", "rq_two", "approve")
+    assert "You approved this. One more person must approve it." in " ".join(again.stderr.split())
 
     async def approvals() -> int:
         async with sqlite.read() as conn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -497,3 +498,12 @@ async def test_a_preview_masks_secrets(database: Database, admin: httpx.AsyncCli
     assert "123" in report["changes"][0]["examples"][0]["input"]
     assert "hunter2" not in json.dumps(report)
     assert "hunter2" not in page.text
+
+
+async def test_hidden_characters_in_the_explain_form_are_marked(admin: httpx.AsyncClient) -> None:
+    """A link may fill the form in: what one can't see in it is marked, as everywhere, in each of its fields."""
+    hidden = {"tool": "pay\u202edeny", "args": '{"a": "\u200b"}', "agent": "a\u2066b", "workspace": "/w\u00adx"}
+    page = html.unescape((await admin.get("/policy", params=hidden)).text)
+    assert not set("\u202e\u200b\u2066\u00ad") & set(page)
+    for mark in ("pay⟨U+202E⟩deny", '{"a": "⟨U+200B⟩"}', "a⟨U+2066⟩b", "/w⟨U+00AD⟩x"):
+        assert f'value="{mark}"' in page

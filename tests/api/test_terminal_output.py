@@ -104,7 +104,7 @@ async def test_a_sub_agents_lines_carry_its_path(office: Api, printed: Printed, 
     assert listed[child.id][2] == "agent \u203a researcher"
     assert listed[child.id][5].startswith(f"↳ of run {run.id}: ")
     assert not listed[run.id][5].startswith("↳")
-    decided = await printed("decide", request.id, "approve")
+    decided = await printed("decide", request.id, "approve", "--show")
     assert "agent agent \u203a researcher" in decided
     await office.stack.ended(run)
     output = await printed("watch", run.id)
@@ -117,10 +117,10 @@ async def test_a_sub_agents_lines_carry_its_path(office: Api, printed: Printed, 
 async def test_where_a_tool_comes_from_is_printed_before_the_decision(office: Api, printed: Printed) -> None:
     """Origin and precondition are lines of the request."""
     booking = await office.stack.request(await begun(office, task(step(("ledger_book", {})))))
-    output = await printed("decide", booking.id, "reject")
+    output = await printed("decide", booking.id, "reject", "--show")
     assert f"comes from mcp server ledger<b>, server version 1.2, manifest digest {'ab' * 32}" in output
     deploying = await office.stack.request(await begun(office, task(step(("deploy", {})))))
-    assert 'depends on {"release": "r1"}' in await printed("decide", deploying.id, "reject")
+    assert 'depends on {"release": "r1"}' in await printed("decide", deploying.id, "reject", "--show")
 
 
 @pytest.mark.exhaustive
@@ -131,7 +131,7 @@ async def test_what_changed_since_an_approval_is_printed(office: Api, printed: P
     world.release = "r2\x1b[2J"
     await printed("decide", first.id, "approve")
     again = await office.stack.request(run)
-    lines = (await printed("decide", again.id, "reject")).splitlines()
+    lines = (await printed("decide", again.id, "reject", "--show")).splitlines()
     assert any(line.startswith(f"  instead of the approval {first.id} by cli at ") for line in lines)
     at = lines.index("  what changed since that approval")
     assert '    -  "release": "r1"' in lines[at:]

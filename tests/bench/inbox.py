@@ -60,7 +60,7 @@ async def measure(client: Client, databases: dict[str, Database], scale: Scale) 
 
 async def _figures(name: str, client: Client, database: Database, scale: Scale) -> list[Figure]:
     async with database.write() as conn:
-        await _seed(conn, scale.pending)
+        await seed(conn, scale.pending)
     async with database.glance() as conn:
         # PostgreSQL does so by itself within a minute after such an import.
         await conn.execute(text("ANALYZE" if database.url.startswith("sqlite") else "VACUUM ANALYZE"))
@@ -76,21 +76,22 @@ async def _figures(name: str, client: Client, database: Database, scale: Scale) 
     ):
         gc.freeze()  # as `turngate up` does once it serves
         figures = [
-            _figure(f"{items}, {name}", await _pages(program, scale.pages)),
-            _figure(f"{page}, {name}", await _html(browser, scale.pages)),
+            figure_of(f"{items}, {name}", await pages(program, scale.pages)),
+            figure_of(f"{page}, {name}", await html_pages(browser, scale.pages)),
         ]
         async with _traffic(database) as ended:
             figures += [
-                _figure(f"{items} {busy}, {name}", await _pages(program, scale.pages)),
-                _figure(f"{page} {busy}, {name}", await _html(browser, scale.pages)),
-                _figure(f"counts under {len(FILTERS)} filters {busy}, {name}", await _counts(program, scale.pages)),
+                figure_of(f"{items} {busy}, {name}", await pages(program, scale.pages)),
+                figure_of(f"{page} {busy}, {name}", await html_pages(browser, scale.pages)),
+                figure_of(f"counts under {len(FILTERS)} filters {busy}, {name}", await counts(program, scale.pages)),
             ]
         if not ended:
             raise MeasurementError("nothing ended while the inbox was measured")
     return figures
 
 
-def _figure(name: str, samples: list[float]) -> Figure:
+def figure_of(name: str, samples: list[float]) -> Figure:
+    """Judge samples, in seconds, by the goal of the inbox."""
     return Figure(
         name=name,
         ours=milliseconds(samples),
@@ -100,17 +101,19 @@ def _figure(name: str, samples: list[float]) -> Figure:
     )
 
 
-async def _pages(http: httpx.AsyncClient, wanted: int) -> list[float]:
+async def pages(http: httpx.AsyncClient, wanted: int, **filters: str) -> list[float]:
+    """Ask for the first page, ``wanted`` times."""
     samples: list[float] = []
     for _ in range(WARM_UP + wanted):
-        seconds, answer = await _timed(http, "/api/v1/requests", {"limit": PAGE})
+        seconds, answer = await _timed(http, "/api/v1/requests", {"limit": PAGE, **filters})
         if len(answer.json()["items"]) != PAGE:
             raise MeasurementError(f"a page of {PAGE} has {len(answer.json()['items'])} requests")
         samples.append(seconds)
     return samples[WARM_UP:]
 
 
-async def _html(http: httpx.AsyncClient, wanted: int) -> list[float]:
+async def html_pages(http: httpx.AsyncClient, wanted: int) -> list[float]:
+    """Open the inbox as a browser does, without its style sheets."""
     samples: list[float] = []
     for _ in range(WARM_UP + wanted):
         seconds, answer = await _timed(http, "/", {})
@@ -120,7 +123,8 @@ async def _html(http: httpx.AsyncClient, wanted: int) -> list[float]:
     return samples[WARM_UP:]
 
 
-async def _counts(http: httpx.AsyncClient, wanted: int) -> list[float]:
+async def counts(http: httpx.AsyncClient, wanted: int) -> list[float]:
+    """Count under each filter in turn."""
     samples: list[float] = []
     for number in range(WARM_UP + wanted):
         seconds, answer = await _timed(http, "/api/v1/requests/count", FILTERS[number % len(FILTERS)])
@@ -180,7 +184,7 @@ async def _beat(database: Database, ended: list[str]) -> None:
         await asyncio.sleep(1 / ROUNDS_PER_SECOND)
 
 
-async def _seed(conn: Connection, pending: int) -> None:
+async def seed(conn: Connection, pending: int) -> None:
     """Store pending requests as large as real ones: a tool's whole manifest, a diff of some 1 KiB, the agent's words."""
     manifest = edit_file.manifest.model_dump_json()
     for first in range(0, pending, PER_RUN):

@@ -28,11 +28,13 @@ from bench import (
     history,
     inbox,
     interrupt,
+    large_inbox,
     latency,
     long_run,
     origins,
     precedents,
     restarts,
+    storage,
     streaming,
     through_api,
     throughput,
@@ -64,6 +66,8 @@ NAMES = (
     "streaming",
     "watchers",
     "precedents",
+    "storage",
+    "large-inbox",
     "crowd",
     "long-run",
     "restarts",
@@ -73,8 +77,11 @@ WITH_DATABASES = {
     "streaming": streaming.measure,
     "watchers": watchers.measure,
     "precedents": precedents.measure,
+    "large-inbox": large_inbox.measure,
 }
-BY_HAND = {"precedents", "crowd", "long-run", "restarts"}
+OF_TURNS = {"throughput", "latency", "history", "storage"}
+ON_POSTGRESQL = {*WITH_DATABASES, *OF_TURNS, "through-api"} - {"history"}
+BY_HAND = {"precedents", "storage", "large-inbox", "crowd", "long-run", "restarts"}
 """Minutes long: measured only when they are asked for."""
 
 
@@ -132,7 +139,7 @@ def _postgres(only: Sequence[str]) -> Iterator[Cluster | None]:
     """A durable PostgreSQL where one is installed and wanted; None where it is not, and then its lines are missing."""
     with ExitStack() as servers:
         server = None
-        if {"throughput", "latency", "inbox", "streaming", "watchers", "precedents", "through-api"} & set(only):
+        if ON_POSTGRESQL & set(only):
             try:
                 server = servers.enter_context(running_cluster(durable=True))
             except (RuntimeError, KeyError) as missing:
@@ -146,19 +153,8 @@ async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres:
         client = await Client.connect(server.address, data_converter=data_converter(), runtime=sdk_runtime())
         if "through-api" in only:
             figures += await _timed(_through_api(client, directory, server, scale, postgres))
-        if {"throughput", "latency", "history"} & set(only):
-            async with AsyncExitStack() as stack:
-                sqlite, *others = await _sides(stack, client, directory, postgres)
-                baseline = Baseline(client)
-                await stack.enter_async_context(baseline.worker(like=sqlite.worker))
-                if "throughput" in only:
-                    figures += await _timed(
-                        throughput.measure([sqlite, *others], baseline, scale, server_pid=server.pid)
-                    )
-                if "latency" in only:
-                    figures += await _timed(latency.measure([sqlite, *others], baseline, scale))
-                if "history" in only:
-                    figures += await _timed(history.measure(sqlite, baseline))
+        if OF_TURNS & set(only):
+            figures += await _of_turns(client, directory, scale, only, server_pid=server.pid, postgres=postgres)
         if "executor" in only:
             figures += await _timed(executor.measure(client, directory, scale))
         if "interrupt" in only:
@@ -169,6 +165,26 @@ async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres:
                     databases = await _databases(stack, directory, name, postgres)
                     figures += await _timed(measured(client, databases, scale))
         figures += await _by_hand(client, directory, scale, only, server_pid=server.pid)
+    return figures
+
+
+async def _of_turns(
+    client: Client, directory: Path, scale: Scale, only: Sequence[str], *, server_pid: int, postgres: Cluster | None
+) -> list[Figure]:
+    """Measure gated turns in this process, against a workflow written by hand."""
+    figures: list[Figure] = []
+    async with AsyncExitStack() as stack:
+        sqlite, *others = await _sides(stack, client, directory, postgres)
+        baseline = Baseline(client)
+        await stack.enter_async_context(baseline.worker(like=sqlite.worker))
+        if "throughput" in only:
+            figures += await _timed(throughput.measure([sqlite, *others], baseline, scale, server_pid=server_pid))
+        if "latency" in only:
+            figures += await _timed(latency.measure([sqlite, *others], baseline, scale))
+        if "history" in only:
+            figures += await _timed(history.measure(sqlite, baseline))
+        if "storage" in only:
+            figures += await _timed(storage.measure([sqlite, *others], scale))
     return figures
 
 

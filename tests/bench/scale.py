@@ -13,7 +13,8 @@ class Scale:
     ``reads``: ungated calls in one step. ``crowd_seconds``: after which none of the ``crowd_people`` begins another
     decision about the ``crowd_runs`` times ``crowd_calls`` requests. ``long_run_steps``: of the one
     very long run. ``waiting_worker``, ``waiting_all``: runs that wait while the worker, or everything, is killed.
-    ``chunks``: of each streamed answer. ``twins``: of some of the ``decided`` requests, to be found.
+    ``chunks``: of each streamed answer. ``large_…``: of the large inbox. ``twins``: of some of the ``decided`` requests,
+    to be found.
     """
 
     rounds: int = 7
@@ -31,6 +32,9 @@ class Scale:
     interrupts: int = 30
     pending: int = 10_000
     pages: int = 200
+    stored_turns: int = 1_000
+    large_pending: int = 100_000
+    large_decided: int = 5_000_000
     decided: int = 100_000
     twins: int = 300
     chunks: int = 500
@@ -57,6 +61,9 @@ QUICK = Scale(
     reads=40,
     interrupts=5,
     pages=40,
+    stored_turns=48,
+    large_pending=1_000,
+    large_decided=5_000,
     decided=2_000,
     twins=50,
     chunks=100,

@@ -163,7 +163,7 @@ def test_i13_runs_work_where_up_was_started_and_not_around_its_data(started: Sta
 def test_a_run_waits_for_its_decision_and_completes(started: Started, waiting: tuple[Background, str, str]) -> None:
     """From init over up, run and decide to completed, each a process; the decider saw exactly the call."""
     follower, run_id, request_id = waiting
-    decided = started.turngate("decide", request_id, "approve")
+    decided = started.turngate("decide", request_id, "approve", "--show")
     assert decided.returncode == 0, decided.stderr
     assert '"amount_cents": 7500' in decided.stdout
     assert f"{request_id} is approved" in decided.stdout

@@ -221,7 +221,7 @@ class PlantedPlayground:
         }
         self.one_step_at_a_time = True
 
-    def script_steps(self, agent: str, run: RunMessages | None = None) -> ScriptSteps:
+    def script_steps(self, agent: str, script: str = "", run: RunMessages | None = None) -> ScriptSteps:
         """Return a script of which the run took the first entry; the agent of the run has it."""
         text = self._text
         entry = ScriptEntry(place=text, when=text, text=text, calls=((text, text),), notes=(text,), steps=(1,))
@@ -231,6 +231,7 @@ class PlantedPlayground:
         ]
         return ScriptSteps(
             model=f"scripted:{text}",
+            of_agent=(f"scripted:{text}", f"scripted:other {text}"),
             problem=text,
             entries=(entry, entry.model_copy(update={"steps": (), "is_next": True})),
             requests=() if run is None else tuple(requests),

@@ -76,11 +76,14 @@ class InOneProcess:
     error: str = ""
     tools: Mapping[str, Sequence[ToolManifest]] = field(default_factory=dict)
     one_step_at_a_time: bool = False
-    scripts: Mapping[str, ScriptedModel] = field(default_factory=dict)
+    scripts: Mapping[str, Sequence[ScriptedModel]] = field(default_factory=dict)
 
-    def script_steps(self, agent: str, run: RunMessages | None = None) -> ScriptSteps | None:
-        model = self.scripts.get(agent)
-        return None if model is None else script_steps(model, model.name, run)
+    def script_steps(self, agent: str, script: str = "", run: RunMessages | None = None) -> ScriptSteps | None:
+        models = {each.name: each for each in self.scripts.get(agent, ())}
+        if not models:
+            return None
+        model = models.get(script) or next(iter(models.values()))
+        return script_steps(model, model.name, run).model_copy(update={"of_agent": tuple(models)})
 
     async def set_pace(self, order: PaceOrder) -> None:
         self.one_step_at_a_time = order.one_step_at_a_time

@@ -126,6 +126,7 @@ class ApiServer:
             return
         self._server.handle_exit(signal.SIGTERM, None)  # also what tells sse-starlette to end its streams
         await asyncio.wait([self.task])
+        AppStatus.should_exit = False  # it is of the whole process, and would end the streams of every later server
 
     async def _serve(self) -> None:
         try:

@@ -59,16 +59,26 @@ class Models:
         self._settings = settings
         self.profiles = profiles or Profiles()
         self._resolved: dict[str, LanguageModel] = {}
+        self._scripts: dict[str, tuple[int, ...]] = {}
         self._client: httpx.AsyncClient | None = None
 
     def resolve(self, spec: str) -> LanguageModel:
         """Return the model of this spec: the same object every time, and for every profile of one model.
 
+        A script whose file has changed is read again: a run that failed because of it can be retried at once.
+
         Raises:
             ConfigurationError: no such form or profile, no readable script, or OpenAI's own API without a key.
         """
         spec = self._named(spec)
-        if spec not in self._resolved:
+        provider, _colon, name = spec.partition(":")
+        if provider == "scripted" and name:
+            file = self._script(name)
+            read = _state_of(file)
+            if self._scripts.get(spec) != read:
+                self._resolved[spec] = ScriptedModel.from_file(file)
+                self._scripts[spec] = read
+        elif spec not in self._resolved:
             self._resolved[spec] = self._make(spec)
         return self._resolved[spec]
 
@@ -121,8 +131,6 @@ class Models:
     def _make(self, spec: str) -> LanguageModel:
         provider, _colon, name = spec.partition(":")
         match provider:
-            case "scripted" if name:
-                return ScriptedModel.from_file(self._script(name))
             case "openai" if name:
                 return self._openai(name)
             case _ if name and (model := provider_model(provider, name, timeout=self._settings.timeout_seconds)):
@@ -152,3 +160,12 @@ class Models:
             )
         self._client = self._client or httpx.AsyncClient()
         return OpenAICompatibleModel(base_url, key, name, timeout=self._settings.timeout_seconds, client=self._client)
+
+
+def _state_of(file: Path) -> tuple[int, ...]:
+    """Return what differs once a file was changed; empty if there is none."""
+    try:
+        state = file.stat()
+    except OSError:
+        return ()
+    return state.st_ino, state.st_size, state.st_mtime_ns

@@ -21,7 +21,7 @@ _HEADLINES: Final = {
     "request.escalated": "Escalated: others may decide now",
     "request.delegated": "Delegated: others decide now",
     "request.parked": "Ran out of time, waits on",
-    "request.approved_once": "Approved, more have to agree",
+    "request.approved_once": "Approved, more people must approve",
     "request.approval_withdrawn": "An approval was taken back",
     "request.expired": "Expired, the call is refused",
     "request.cancelled": "Cancelled with its run",

@@ -80,6 +80,19 @@ class ModelFallback(View):
     at: str
 
 
+class UnfinishedAnswer(View):
+    """What a model had said when it broke off, of which nothing ran. ``text``: at most its first 4,000 characters.
+
+    ``error_id``: under which the failure is stored.
+    """
+
+    step: int
+    attempt: int
+    text: str
+    at: str
+    error_id: str | None = None
+
+
 class ErrorView(View):
     """An error of a run. ``says``: what failed, in a few words; ``about``: which tool, model or hook. ``attempt``: from 1.
 
@@ -116,6 +129,7 @@ class Explanation(View):
     where the run ended or is now, from 1; None: before its first step. ``steps``: the step before that one, then that step if
     it has a response. ``model_attempts``: the newest failed attempts that were followed by another, oldest first.
     ``model_fallbacks``: changes to a fallback model, oldest first.
+    ``unfinished``: the newest answers that broke off in that step, oldest first.
     ``errors``: the newest errors of the run, oldest first.
     ``waits_for``: why a live run waits; the first reason is why it is stalled. ``temporal_url``: the workflow's page, if its
     address is known. ``actions``: the likeliest first.
@@ -131,4 +145,5 @@ class Explanation(View):
     temporal_url: str | None
     actions: list[NextAction]
     model_fallbacks: list[ModelFallback] = Field(default_factory=list)
+    unfinished: list[UnfinishedAnswer] = Field(default_factory=list)
     errors: list[ErrorView] = Field(default_factory=list)

@@ -90,11 +90,16 @@ class ScriptRequest(BaseModel):
 
 
 class ScriptSteps(BaseModel):
-    """An agent's script, and what a run took of it. ``problem``: why it can't be read. ``left_out``: earlier requests."""
+    """A script of an agent, and what a run took of it. ``model``: its spec. ``problem``: why it can't be read.
+
+    ``of_agent``: the specs of every script that may answer for the agent, as its model or as a fallback. ``left_out``: earlier
+    requests.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     model: str
+    of_agent: tuple[str, ...] = ()
     problem: str = ""
     entries: tuple[ScriptEntry, ...] = ()
     requests: tuple[ScriptRequest, ...] = ()
@@ -123,8 +128,11 @@ class Playground(Protocol):
     tools: Mapping[str, Sequence[ToolManifest]]
     one_step_at_a_time: bool
 
-    def script_steps(self, agent: str, run: RunMessages | None = None) -> ScriptSteps | None:
-        """Return the script of an agent; None: its model plays none. ``run``: whose requests are looked up in it."""
+    def script_steps(self, agent: str, script: str = "", run: RunMessages | None = None) -> ScriptSteps | None:
+        """Return a script of an agent; None: no model of it plays one.
+
+        ``script``: its spec; one that the agent doesn't have: its first. ``run``: whose requests are looked up in it.
+        """
 
     async def set_pace(self, order: PaceOrder) -> None:
         """Let runs pause after each answer, or not."""

@@ -141,6 +141,14 @@ class Consequences(View):
     undo: str
 
 
+class CrashView(View):
+    """A crash of a builder's code. ``says``: what failed; ``about``: which tool or hook. ``turngate logs ID`` has the rest."""
+
+    id: str
+    says: str
+    about: str
+
+
 class RequestDetail(RequestItem):
     """A request with everything an operator needs to decide it.
 
@@ -160,7 +168,8 @@ class RequestDetail(RequestItem):
     ``latest_message``: a person's newest one to the run before this call; None: its task is the newest.
     ``siblings``: the other calls of its step, at most 64. ``precedent``: what people decided about calls like it; None: it is
     no approval, or a token that may read only its own runs reads it. ``reject_reasons``: with which people lately rejected calls
-    or questions of this tool, at most six, the reader's own first; none once it ended.
+    or questions of this tool, at most six, the reader's own first; none once it ended. ``crashes``: of the tool's own code about
+    this call, such as its preview, the oldest first.
     """
 
     manifest: ToolManifest
@@ -193,6 +202,7 @@ class RequestDetail(RequestItem):
     siblings: list[SiblingView] = Field(default_factory=list)
     precedent: PrecedentView | None = None
     reject_reasons: list[str] = Field(default_factory=list)
+    crashes: list[CrashView] = Field(default_factory=list)
     run: RunSummary
     messages: list[MessageView]
 
@@ -210,10 +220,11 @@ class RequestDetail(RequestItem):
 
 
 class RequestCount(View):
-    """How many requests match a filter with this status."""
+    """How many requests match a filter with this status. ``is_more``: there are more than ``count``, which ends at 10,000."""
 
     status: InboxStatus
     count: int
+    is_more: bool = False
 
 
 # Claims: who works on a request.

@@ -37,10 +37,10 @@ Name = Annotated[str, Query(max_length=255, pattern=STORABLE)]
 
 @router.get("/playground/script")
 async def script_page(
-    request: Request, services: ServicesDep, principal: OperatorDep, agent: Name = "", run: Name = ""
+    request: Request, services: ServicesDep, principal: OperatorDep, agent: Name = "", run: Name = "", script: Name = ""
 ) -> HTMLResponse:
-    """Show the script of an agent, and what a run took of it. ``agent`` may be left out if there is a run."""
-    return await _show(request, services, principal, {"agent": agent, "run": run}, None)
+    """Show a script of an agent, and what a run took of it. ``agent`` may be left out if there is a run."""
+    return await _show(request, services, principal, {"agent": agent, "run": run, "script": script}, None)
 
 
 @router.post("/playground/script")
@@ -62,7 +62,7 @@ async def step_on(request: Request, services: ServicesDep, principal: OperatorDe
         raise
     except TurngateError as error:
         return await _show(request, services, principal, typed, error)
-    place = urlencode({name: typed.get(name, "") for name in ("agent", "run")})
+    place = urlencode({name: typed.get(name, "") for name in ("agent", "run", "script")})
     return RedirectResponse(f"/playground/script?{place}", HTTPStatus.SEE_OTHER)
 
 
@@ -87,7 +87,7 @@ async def _show(
             raise NotFoundError(f"the app has no agent {agent!r}")
         listed = await run_views.run_page(conn, RunFilter(agent=agent), limit=MOST_RUNS)
         conversation = None if run is None else await _messages_of(conn, run)
-    script = await asyncio.to_thread(playground.script_steps, agent, conversation)
+    script = await asyncio.to_thread(playground.script_steps, agent, typed.get("script", ""), conversation)
     return render(
         "script.html",
         frame=frame,

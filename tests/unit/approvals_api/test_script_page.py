@@ -25,13 +25,13 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     database = Database(f"sqlite:///{tmp_path}/store.db")
     await database.migrate()
     async with playground_on(database) as on:
-        on.playground.scripts = {"support": ScriptedModel.from_text(SCRIPT, "s.yaml")}
+        on.playground.scripts = {"support": [ScriptedModel.from_text(SCRIPT, "s.yaml")]}
         yield on
     await database.close()
 
 
-async def page_of(served: Served) -> str:
-    answer = await served.client.get("/playground/script", params={"agent": "support"})
+async def page_of(served: Served, **more: str) -> str:
+    answer = await served.client.get("/playground/script", params={"agent": "support", **more})
     assert answer.status_code == 200, answer.text
     return answer.text
 
@@ -50,6 +50,16 @@ async def test_the_entries_are_listed_and_escaped(served: Served) -> None:
     assert "/playground/script?agent=support" in (await served.client.get("/playground")).text
 
 
+async def test_each_script_of_an_agent_can_be_chosen(served: Served) -> None:
+    """The model's own comes first; a fallback's has a link. A button leads back to the same script."""
+    spare = ScriptedModel.from_text(SCRIPT.replace("Done.", "Spare."), "spare.yaml")
+    served.playground.scripts = {"support": [*served.playground.scripts["support"], spare]}
+    first, second = await page_of(served), await page_of(served, script=spare.name)
+    assert ("Done." in first, "Spare." in first, "Done." in second, "Spare." in second) == (True, False, False, True)
+    assert f"script={spare.name.replace(':', '%3A')}" in first
+    assert "Spare." in (await post(served, **PostedPage(second).form("step").sent)).text
+
+
 async def test_the_pace_is_changed_by_the_pages_form_alone(served: Served) -> None:
     """The button turns it on, and the other one off again. Without the page's token nothing changes."""
     refused = await post(served, agent="support", action="step")
@@ -63,6 +73,6 @@ async def test_the_pace_is_changed_by_the_pages_form_alone(served: Served) -> No
 async def test_an_agent_without_a_script_has_a_page_and_an_unknown_one_has_none(served: Served) -> None:
     """The page says that there is no script. An unknown run has no page either."""
     served.playground.scripts = {}
-    assert "plays no script" in await page_of(served)
+    assert "No model of this agent plays a script" in await page_of(served)
     for params in ({"agent": "none"}, {"agent": "support", "run": "run_none"}, {}):
         assert (await served.client.get("/playground/script", params=params)).status_code == 404

@@ -27,6 +27,25 @@ def test_a_script_is_found_below_the_base(tmp_path):
     assert models.resolve("scripted:demo.yaml") is model
 
 
+def test_a_script_that_was_changed_is_read_again(tmp_path):
+    """A run that failed because its script has no answer can be retried at once, without a restart."""
+    file = tmp_path / "demo.yaml"
+    file.write_text("responses: [{text: x}]")
+    models = Models(ModelSettings(script_base=tmp_path))
+    first = models.resolve("scripted:demo.yaml")
+    file.write_text("responses: [{text: x}, {text: y}]")
+    second = models.resolve("scripted:demo.yaml")
+    assert [len(each.script.responses_per_run[0]) for each in (first, second)] == [1, 2]
+    file.write_text("responses: [")
+    with pytest.raises(ConfigurationError, match="demo"):
+        models.resolve("scripted:demo.yaml")
+    file.write_text("responses: [{text: x}, {text: y}, {text: z}]")
+    assert len(models.resolve("scripted:demo.yaml").script.responses_per_run[0]) == 3
+    file.unlink()
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        models.resolve("scripted:demo.yaml")
+
+
 @pytest.mark.parametrize("spec", ["scripted:/etc/shadow", "scripted:../secret.yaml", "scripted:link.yaml"])
 def test_a_script_outside_the_app_is_refused_unread(tmp_path: Path, spec: str):
     """An absolute path, a way up and a symlink lead outside the app's directory; the message has none of the file."""

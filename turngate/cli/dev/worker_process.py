@@ -27,13 +27,14 @@ from pydantic import TypeAdapter
 from activities.engine.engine import Engine
 from turngate.cli import builders_app, stores, terminal
 from turngate.cli.builders_app import build_models, require_model_names
-from turngate.cli.dev.script_steps import Pace, PacedModels
+from turngate.cli.dev.script_steps import SCRIPTED, Pace, PacedModels, scripts_of
 from turngate.cli.dev.trials import try_call
 from turngate.cli.parts.confinement import workspaces_of
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
 from turngate.cli.posix_signals import leave, stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there
+from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import TurngateError
 from turngate.models.profiles import find_models_file
 from turngate.runtime.app_errors import is_own
@@ -47,7 +48,6 @@ from worker import build_engine
 
 log = structlog.get_logger(__name__)
 ORDERS: Final[TypeAdapter[TrialOrder | PaceOrder]] = TypeAdapter(TrialOrder | PaceOrder)
-SCRIPTED: Final = "scripted:"
 MOST_LINE_BYTES: Final = 8 * 1024 * 1024
 """Of one line through the socket."""
 
@@ -98,9 +98,9 @@ async def _serve(settings: Settings, app: LoadedApp, channel: socket.socket, *, 
             ready = {
                 "agents": agents,
                 "tools": tools,
-                "models": {name: agent.model for name, agent in app.agents.items()},
+                "scripts": {name: scripts_of(agent, paced.profiles) for name, agent in app.agents.items()},
                 "base": str(app.base),
-                "files": _own(_files_of(app, settings)),
+                "files": _own(_files_of(app, settings, paced.profiles)),
             }
             writer.write(_line(ready))
             models = build_models(settings, script_base=app.base)
@@ -160,10 +160,10 @@ def _files_beside(target: str) -> list[str]:
     return module + [str(path) for path in Path.cwd().glob("*.toml")]
 
 
-def _files_of(app: LoadedApp, settings: Settings) -> list[str]:
+def _files_of(app: LoadedApp, settings: Settings, of_models: Profiles) -> list[str]:
     """Return what a loaded app reads besides its modules: its policy, its scripts and the profiles of its models."""
-    specs = [spec for agent in app.agents.values() for spec in (agent.model, *agent.fallback)]
-    scripts = [app.base / spec.removeprefix(SCRIPTED) for spec in specs if spec.startswith(SCRIPTED)]
+    specs = [spec for agent in app.agents.values() for spec in scripts_of(agent, of_models)]
+    scripts = [app.base / spec.removeprefix(SCRIPTED) for spec in specs]
     profiles = find_models_file(settings.models_file, settings.data_dir, app.base)
     return [str(path) for path in (*scripts, app.policy_file, profiles) if path is not None]
 

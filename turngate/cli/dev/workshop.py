@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from turngate.cli import terminal
 from turngate.cli.dev.script_steps import script_steps
-from turngate.cli.dev.worker_process import MOST_LINE_BYTES, SCRIPTED
+from turngate.cli.dev.worker_process import MOST_LINE_BYTES
 from turngate.cli.parts.worker import SIGN_OFF_SECONDS
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import ToolManifest
@@ -105,8 +105,8 @@ class Workshop:
     files: set[str] = field(default_factory=set)
     tools: Mapping[str, Sequence[ToolManifest]] = field(default_factory=dict)
     one_step_at_a_time: bool = False
-    _models: Mapping[str, str] = field(default_factory=dict)
-    _scripts: Models | None = None
+    _scripts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    _models: Models | None = None
     _started: list[RunningWorker] = field(default_factory=list)
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -126,16 +126,19 @@ class Workshop:
                 await worker.stop()
                 return Trial(problem="the worker gave no answer, and was stopped; its log says why")
 
-    def script_steps(self, agent: str, run: RunMessages | None = None) -> ScriptSteps | None:
-        """Return the script of an agent, and what a run took of it; None: its model plays none. May read a file."""
-        spec = self._models.get(agent, "")
-        if self._scripts is None or not spec.startswith(SCRIPTED):
+    def script_steps(self, agent: str, script: str = "", run: RunMessages | None = None) -> ScriptSteps | None:
+        """Return a script of an agent, and what a run took of it; None: no model of it plays one. May read a file."""
+        scripts = tuple(self._scripts.get(agent, ()))
+        if self._models is None or not scripts:
             return None
+        spec = script if script in scripts else scripts[0]
         try:
-            model = self._scripts.resolve(spec)
+            model = self._models.resolve(spec)
         except ConfigurationError as error:
-            return ScriptSteps(model=spec, problem=error.message)
-        return script_steps(model, spec, run) if isinstance(model, ScriptedModel) else None
+            return ScriptSteps(model=spec, of_agent=scripts, problem=error.message)
+        if not isinstance(model, ScriptedModel):
+            return None
+        return script_steps(model, spec, run).model_copy(update={"of_agent": scripts})
 
     async def set_pace(self, order: PaceOrder) -> None:
         """Let runs pause after each answer of a scripted model, or not; also those of workers that start later."""
@@ -173,7 +176,7 @@ class Workshop:
         worker.agents = message["agents"]
         self.worker, self.files = worker, set(message["files"])
         self.tools = _TOOLS.validate_python(message["tools"])
-        self._models, self._scripts = message["models"], Models(ModelSettings(script_base=Path(message["base"])))
+        self._scripts, self._models = message["scripts"], Models(ModelSettings(script_base=Path(message["base"])))
         if pace.one_step_at_a_time != self.one_step_at_a_time:  # someone changed it meanwhile
             await self.set_pace(PaceOrder(one_step_at_a_time=self.one_step_at_a_time))
         if former is not None:

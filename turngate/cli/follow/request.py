@@ -146,8 +146,15 @@ def _more_facts(request: RequestDetail) -> Iterator[tuple[str, str]]:
         yield "instead of", f"the approval {request.instead_of}{_by_whom(request)}, which no longer counts"
     if request.replaced_by:
         yield "asked again", f"as {request.replaced_by}; this answer no longer counts"
+    yield from _crashes(request)
     if request.in_part is not None:
         yield "the result", part_words(request.in_part, request.run_id, request.tool_call_id)
+
+
+def _crashes(request: RequestDetail) -> Iterator[tuple[str, str]]:
+    for crash in request.crashes:
+        about = f" ({plain_line(crash.about, 100)})" if crash.about else ""
+        yield "crashed", f"{plain_line(crash.says, 100)}{about}: turngate logs {crash.id}"
 
 
 def _by_whom(request: RequestDetail) -> str:

@@ -13,12 +13,17 @@ from typing import Any, Final, Literal, cast
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 
+from turngate.domain.crashes import report_crash
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.command_line import Commands, Unparsable
 from turngate.domain.text.json_pointers import AMBIGUOUS
 
 Match = Literal["yes", "no", "unclear"]
 """``unclear`` never helps a call: an allow rule does not match, a deny or ask rule asks."""
+
+
+LOOK_FAILED: Final = "rules could not look at the call"
+"""How a crash is reported that leaves rules without an answer."""
 
 
 def all_of(answers: Iterable[Match]) -> Match:
@@ -80,7 +85,8 @@ class CallFacts:
         """Return the same with the decoded parameters, or any value that is no model where they are not known."""
         try:
             view = decoded_view(self.arguments, params)
-        except Exception:  # noqa: BLE001 - a property of the author's failed: no rule can tell what it would see
+        except Exception as error:  # noqa: BLE001 - a property of the author's failed: no rule can tell what it would see
+            report_crash("parameters could not be read", error, parameters=type(params).__name__)
             view = cast("JsonValue", AMBIGUOUS)
         return self if repr(view) == repr(self.arguments) else replace(self, decoded=view)
 

@@ -16,10 +16,11 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from turngate.domain.crashes import report_crash
 from turngate.domain.policy.arguments import ArgumentMatcher
 from turngate.domain.policy.command_pattern import parse_command_pattern
 from turngate.domain.policy.commands import match_commands
-from turngate.domain.policy.facts import CallFacts, Finding, Match
+from turngate.domain.policy.facts import LOOK_FAILED, CallFacts, Finding, Match
 from turngate.domain.policy.paths import check_workspace_pattern, match_path, match_workspace, parse_path_pattern
 from turngate.domain.text.json_pointers import ABSENT, checked_pointer, value_at
 
@@ -83,6 +84,7 @@ class Matchers(BaseModel):
             decoded = self._examine(replace(facts, arguments=facts.decoded), origin, allowing=verdict == "allow")
             return _stricter(finding, decoded, allowing=verdict == "allow")
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here must ask, and never end a run (DESIGN §6)
+            report_crash(LOOK_FAILED, error)
             return Finding(match="unclear", reason=f"looking at the call failed: {type(error).__name__}")
 
     def _examine(self, facts: CallFacts, origin: Finding | None, *, allowing: bool) -> Finding:

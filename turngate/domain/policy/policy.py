@@ -18,10 +18,11 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from turngate.domain.crashes import report_crash
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.policy import protected
-from turngate.domain.policy.facts import CallFacts, Match
+from turngate.domain.policy.facts import LOOK_FAILED, CallFacts, Match
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.matchers import Matchers
@@ -29,6 +30,7 @@ from turngate.domain.policy.terms import HIGH_RISK_GRACE_SECONDS, AskTerms, pers
 from turngate.domain.policy.totals import Share, Total, grant_owner, rule_owner
 from turngate.domain.text.suggestions import problems
 from turngate.domain.tools.failures import describe_issues
+from turngate.domain.tools.known_tools import UnknownAskError
 from turngate.domain.tools.tool import Tool
 
 VerdictKind = Literal["allow", "ask", "deny"]
@@ -315,7 +317,8 @@ class _Case:
         """Return what the call adds to a total; None where its arguments don't say."""
         try:
             facts = None if self.facts is None else self.facts()
-        except Exception:  # noqa: BLE001 - as for a rule: what can't be judged asks (DESIGN §6)
+        except Exception as error:  # noqa: BLE001 - as for a rule: what can't be judged asks (DESIGN §6)
+            report_crash(LOOK_FAILED, error, tool=self.tool.name)
             return None
         return None if facts is None else total.share_of(owner, facts.arguments, facts.decoded)
 
@@ -377,6 +380,7 @@ def _protected_places(case: _Case) -> Verdict | None:
     try:
         touches = protected.touches(case.facts(), case.rules)
     except Exception as error:  # noqa: BLE001 - as for a rule: what can't be judged asks (DESIGN §6)
+        report_crash(LOOK_FAILED, error, tool=case.tool.name)
         reason = f"Looking at the call failed ({type(error).__name__}), so a person is asked."
         return Verdict(answer="ask", rule=PROTECTED, reason=reason, risk=case.risk)
     allowing = case.matching("allow")
@@ -445,6 +449,8 @@ def _tools_own_ask(case: _Case) -> Verdict | None:
         try:
             asks = asks(case.params)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any failure of a predicate means ask (DESIGN §13)
+            if not isinstance(error, UnknownAskError):
+                report_crash("ask predicate failed", error, tool=case.tool.name)
             reason = f"The tool's ask predicate raised {type(error).__name__}, so a person is asked."
             return Verdict(answer="ask", rule="tool:ask-error", reason=reason, risk=case.risk)
     if asks is False:

@@ -143,7 +143,7 @@ class AskTerms(BaseModel):
     def barred(self, *, name: str, role: Role, machine: bool) -> str | None:
         """Return why this one may not decide, in words for them; None when they may. The starter is barred elsewhere."""
         if machine and self.quorum > 1:
-            return f"{self.quorum} people have to agree, and this token belongs to no one: log in, or bind it to a user"
+            return f"{self.quorum} people must approve this, and this token belongs to no one: log in, or bind it to a user"
         roles = self.roles or ([] if self.people else ["operator"])
         if name in self.people or role in roles or (role == "admin" and "operator" in roles):
             return None
@@ -156,7 +156,7 @@ class AskTerms(BaseModel):
         Everyone who could decide under the earlier terms must be able to under these, with the same words and as much time.
         """
         if self.quorum > earlier.quorum:
-            return f"{self.quorum} people have to agree"
+            return f"{self.quorum} people must approve it"
         if earlier.starter_may_decide and not self.starter_may_decide:
             return "the person who started the run may not decide it"
         if not earlier._deciders() <= self._deciders():

@@ -32,6 +32,9 @@ SHARE: Final[Mapping[Risk, float]] = {"low": 1.0, "medium": 0.5, "high": 0.25}
 MAX_WORDS: Final = 8
 """Of one search."""
 
+MOST_COUNTED: Final = 10_000
+"""A count goes no further than one beyond: counting millions takes minutes, and no one works through that many."""
+
 MAX_STEP: Final = 2**31 - 1
 """The greatest integer that the databases compare with."""
 
@@ -73,6 +76,13 @@ class InboxFilter(BaseModel):
     def narrows(self) -> bool:
         """Tell whether it has a condition beyond the status."""
         return self != self.without_conditions
+
+    @property
+    def looks_through_newest(self) -> bool:
+        """Tell whether it looks through the newest requests alone: one of conditions on requests that have ended."""
+        if self.status == "pending" or self.run_id is not None:
+            return False
+        return self.narrows or self.status not in {"decided", "all"}
 
     @property
     def without_conditions(self) -> InboxFilter:
@@ -149,3 +159,8 @@ def _not_a_filter(message: str) -> InvalidInputError:
         code="bad_filter",
         errors=[{"pointer": "/query", "message": message}],
     )
+
+
+def count_words(count: int) -> str:
+    """Return a count as people read it. One beyond :data:`MOST_COUNTED` means "more than that"."""
+    return f"{count:,}" if count <= MOST_COUNTED else f"{MOST_COUNTED:,}+"

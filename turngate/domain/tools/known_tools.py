@@ -76,11 +76,15 @@ class KnownTool(BaseModel):
 _ANYTHING: Final[TypeAdapter[Any]] = TypeAdapter(Any)
 
 
+class UnknownAskError(LookupError):
+    """The tool's own ``ask`` is not known in this process: no crash of it."""
+
+
 class _Unknown:
     """An ``ask`` that is not known here: it raises, which policy takes as *ask*; see :func:`is_ask_unknown`."""
 
     def __call__(self, _params: Any) -> bool:
-        raise LookupError("the tool's own ask is not known here")
+        raise UnknownAskError("the tool's own ask is not known here")
 
 
 def is_ask_unknown(tool: Tool, rule: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 
+from turngate.domain.crashes import report_crash
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.text.suggestions import did_you_mean
@@ -56,8 +56,6 @@ NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 _ADDED_LATER = ("failure_schemas", "origin", "provider", "references")
 """Left out of the digest while empty, so that a tool that does not use them keeps the digest it was approved under."""
-
-_log = logging.getLogger("turngate.tool")
 
 
 class ToolManifest(BaseModel):
@@ -380,7 +378,7 @@ class Tool:
         except InvalidToolInput:
             raise
         except (Exception, SystemExit) as bug:  # noqa: BLE001 - the author's validator; planning must come to its end (I9)
-            _log.exception("the parameters of tool %r could not be validated", self.name)
+            report_crash("parameters could not be validated", bug, tool=self.name)
             why = f"arguments cannot be read: the tool's own validation failed ({type(bug).__name__})"
             raise InvalidToolInput(why) from None
 
@@ -399,8 +397,8 @@ class Tool:
             try:
                 if blocks := PRESENTATION.validate_python(self.present(params, result)):
                     return bounded(blocks)
-            except Exception:  # noqa: BLE001 - the author's code: whatever it raises, the result is still shown
-                _log.exception("the presenter of tool %r failed; its results are shown as they are", self.name)
+            except Exception as error:  # noqa: BLE001 - the author's code: whatever it raises, the result is still shown
+                report_crash("presenter failed", error, tool=self.name)
         return default_presentation(result)
 
     def renamed(self, name: str) -> Tool:

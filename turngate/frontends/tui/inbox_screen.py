@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 
 from turngate.client.requests import Where
 from turngate.domain.runs.groups import Group, Grouping, groups_of
+from turngate.domain.runs.inbox import count_words
 from turngate.frontends.tui.bulk_screen import BulkScreen
 from turngate.frontends.tui.form_dialog import FormDialog, FormSpec
 from turngate.frontends.tui.form_model import Control, Draft, choice_of, object_form
@@ -114,7 +115,8 @@ class InboxScreen(ListScreen):
         page = await self.client.list_requests(limit=MAX_REQUESTS, **wanted.where)
         total = len(page.items)
         if page.next_cursor is not None:
-            total = (await self.client.count_requests(**wanted.where)).count
+            counted = await self.client.count_requests(**wanted.where)
+            total = counted.count + counted.is_more
         if wanted is not self.filter:
             return  # It was changed meanwhile, and is asked again.
         self._total = total
@@ -138,7 +140,7 @@ class InboxScreen(ListScreen):
 
     def heading(self) -> Text:
         """Return how many wait, under which filter, and who one is."""
-        waits = f"{self._total:,} {'waits' if self._total == 1 else 'wait'} for a person"
+        waits = f"{count_words(self._total)} {'waits' if self._total == 1 else 'wait'} for a person"
         more = f", the first {len(self.items)} shown" if self._total > len(self.items) else ""
         picked = f", {len(self.picked)} chosen" if self.picked else ""
         who = f"  {plain_line(self.session.me, 40)}" if self.session.me else ""

@@ -253,6 +253,9 @@ def explanation_text(explanation: Explanation) -> Folded:
         at("  ", (f"step {tried.step}, attempt {tried.attempt} ", "dim"), plain_line(tried.message, 500))
         for tried in explanation.model_attempts
     )
+    for broken in explanation.unfinished:
+        label = (f"step {broken.step}, attempt {broken.attempt} ", "dim")
+        lines.append(at("  ", label, ("broke off ", "yellow"), plain_line(broken.text, 500)))
     for each in explanation.model_fallbacks:
         took = f"{plain_line(each.model, 80)} took over from {plain_line(each.instead_of, 80)}"
         lines.append(at("  ", (f"step {each.step} ", "dim"), f"{took}: {plain_line(each.message, 300)}"))

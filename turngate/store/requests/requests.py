@@ -34,7 +34,7 @@ from turngate.domain.origins.origin import Doubts, Origins
 from turngate.domain.policy.policy import Risk
 from turngate.domain.policy.terms import AskTerms, names_of
 from turngate.domain.requests import ExecutionState, LostStart, RequestKind, RequestStatus, Resolution, Verb
-from turngate.domain.runs.inbox import UNCLAIMED, InboxFilter, urgent_at
+from turngate.domain.runs.inbox import MOST_COUNTED, UNCLAIMED, InboxFilter, urgent_at
 from turngate.domain.tools.preview import Preview, PreviewKind
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, from_text, now
@@ -56,6 +56,8 @@ CACHED_QUERIES: Final = 256
 """Building a query costs more than running it, and people look through the same few filters all day."""
 MOST_SEARCHED: Final = 10_000
 """How many requests one search reads: the first in its order. It reads whole rows, on SQLite in the process that serves."""
+MOST_FILTERED: Final = 100_000
+"""How many requests that have ended a filter looks through, the newest: with millions, one that few match takes minutes."""
 ESCAPE: Final = "!"
 _ENDED = requests.c.status != literal_column("'pending'")
 
@@ -67,19 +69,20 @@ def page_query(wanted: InboxFilter, columns: tuple[Column[Any], ...], *, limit: 
     ``columns``: of each request. ``resumed``: it begins after a request seen before. Run it with :func:`values_of`.
     """
     instant, newest_first = _order(wanted)
-    query = select(*columns).where(*_conditions(wanted)).limit(limit)
+    query = select(*columns).where(*_conditions(wanted)).limit(limit).order_by(*_in_order(wanted))
     if resumed:
         seen, place = tuple_(bindparam("seen_at"), bindparam("seen_id")), tuple_(instant, requests.c.id)
         query = query.where(place < seen if newest_first else place > seen)
-    if newest_first:
-        return query.order_by(instant.desc(), requests.c.id.desc())
-    return query.order_by(instant, requests.c.id)
+    return query
 
 
 @lru_cache(maxsize=CACHED_QUERIES)
 def count_query(wanted: InboxFilter) -> Select[int]:
-    """Return the query of how many there are on all pages. Run it with :func:`values_of`."""
-    return select(func.count()).select_from(requests).where(*_conditions(wanted))
+    """Return the query of how many there are on all pages, up to :data:`MOST_COUNTED` and one. Run it with :func:`values_of`."""
+    some: Select[Any] = select(literal_column("1")).select_from(requests).where(*_conditions(wanted))
+    # In order, because PostgreSQL would otherwise read the whole table for a filter that few requests match.
+    some = some.order_by(*_in_order(wanted)).limit(MOST_COUNTED + 1)
+    return select(func.count()).select_from(some.subquery())
 
 
 def values_of(wanted: InboxFilter, after: tuple[str, str] | None = None) -> dict[str, str]:
@@ -103,14 +106,28 @@ def _order(wanted: InboxFilter) -> tuple[Column[str], bool]:
     return (requests.c.created_at if wanted.status == "all" else requests.c.decided_at), True
 
 
+def _in_order(wanted: InboxFilter) -> tuple[ColumnElement[str], ColumnElement[str]]:
+    instant, newest_first = _order(wanted)
+    return (instant.desc(), requests.c.id.desc()) if newest_first else (instant, requests.c.id)
+
+
 def _conditions(wanted: InboxFilter) -> list[ColumnElement[bool]]:
-    conditions = _plain_conditions(wanted)
+    conditions = [*_plain_conditions(wanted), *_newest_alone(wanted)]
     if not wanted.words:
         return conditions
-    instant, newest_first = _order(wanted)
-    first = select(requests.c.id).where(*conditions).limit(MOST_SEARCHED)
-    first = first.order_by(instant.desc() if newest_first else instant)
+    first = select(requests.c.id).where(*conditions).order_by(*_in_order(wanted)).limit(MOST_SEARCHED)
     return [requests.c.id.in_(first), *(_has(place) for place in range(len(wanted.words)))]
+
+
+def _newest_alone(wanted: InboxFilter) -> list[ColumnElement[bool]]:
+    """Return the condition that bounds how many requests a filter looks through, where it might look through millions."""
+    if not wanted.looks_through_newest:
+        return []
+    newest = _in_order(wanted)
+    if wanted.status == "all":  # no index has its columns, so rows are read
+        return [requests.c.id.in_(select(requests.c.id).order_by(*newest).limit(MOST_SEARCHED))]
+    oldest = select(requests.c.decided_at).where(_ENDED).order_by(*newest).offset(MOST_FILTERED).limit(1)
+    return [requests.c.decided_at >= func.coalesce(oldest.scalar_subquery(), "")]
 
 
 def _has(place: int) -> ColumnElement[bool]:
@@ -573,7 +590,7 @@ async def page(
 
 
 async def count(conn: Connection, wanted: InboxFilter = PENDING) -> int:
-    """Return how many requests there are on all pages of this filter."""
+    """Return how many requests there are on all pages of this filter, up to :data:`MOST_COUNTED` and one."""
     return int((await conn.execute(count_query(wanted), values_of(wanted))).scalar_one())
 
 

@@ -76,6 +76,17 @@ async def get(conn: Connection, error_id: str) -> StoredError | None:
     return None if row is None else StoredError(**row)
 
 
+async def of_call(conn: Connection, run_id: str, tool_call_id: str, *, limit: int) -> Sequence[StoredError]:
+    """Return the oldest errors of a call, oldest first."""
+    query = (
+        select(errors)
+        .where(errors.c.run_id == run_id, errors.c.tool_call_id == tool_call_id)
+        .order_by(errors.c.created_at, errors.c.id)
+        .limit(limit)
+    )
+    return [StoredError(**row) for row in (await conn.execute(query)).mappings()]
+
+
 async def newest(conn: Connection, *, run_id: str | None = None, limit: int) -> Sequence[StoredError]:
     """Return the newest errors, the newest first. ``run_id`` None: of every run."""
     query = select(errors).order_by(errors.c.created_at.desc(), errors.c.id.desc()).limit(limit)

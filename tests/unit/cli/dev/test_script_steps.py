@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from turngate.cli.dev.script_steps import script_steps
+from turngate import Agent, Toolkit
+from turngate.cli.dev.script_steps import script_steps, scripts_of
+from turngate.domain.agents.model_profiles import Profile, Profiles
 from turngate.domain.conversation.messages import Message, TextPart, ToolCallPart, ToolResultPart, user_message
 from turngate.domain.tools.results import Ok, ToolResult, rejected
 from turngate.models import ScriptedModel
@@ -93,3 +95,19 @@ def test_an_answer_that_is_not_in_the_script_is_not_counted_as_taken() -> None:
     steps = steps_of(RunMessages([GO, (1, answer_of("Something else."))]))
     assert taken_of(steps)[0] == ((), False)
     assert [(each.step, each.differs) for each in steps.requests] == [(1, True)]
+
+
+def test_scripts_are_found_in_profiles_and_fallbacks_in_the_order_they_are_asked() -> None:
+    """An agent's model may be a profile, and a fallback of either may be a script."""
+    profiles = Profiles(
+        {
+            "main": Profile(name="main", model="openai:gpt", fallback=("spare",)),
+            "spare": Profile(name="spare", model="scripted:spare.yaml"),
+        }
+    )
+    by_profile = Agent(name="a", instructions="", toolkit=Toolkit.of(), model="main", fallback=["scripted:last.yaml"])
+    assert scripts_of(by_profile, profiles) == ["scripted:spare.yaml", "scripted:last.yaml"]
+    plain = Agent(name="b", instructions="", toolkit=Toolkit.of(), model="scripted:s.yaml", fallback=["openai:gpt"])
+    assert scripts_of(plain, profiles) == ["scripted:s.yaml"]
+    without = Agent(name="c", instructions="", toolkit=Toolkit.of(), model="openai:gpt")
+    assert scripts_of(without, profiles) == []

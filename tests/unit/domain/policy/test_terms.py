@@ -203,7 +203,7 @@ def test_terms_of_a_rule_equal_terms_written_alone() -> None:
     ("terms", "why"),
     [
         ({}, None),
-        ({"quorum": 2}, "2 people have to agree"),
+        ({"quorum": 2}, "2 people must approve it"),
         ({"starter_may_decide": False}, "the person who started the run"),
         ({"roles": ["admin"]}, "other people"),
         ({"people": ["ann"]}, "other people"),

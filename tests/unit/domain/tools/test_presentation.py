@@ -120,7 +120,7 @@ def test_a_presenter_that_fails_gives_way_to_the_default(present, caplog):
     """People still see the result, and the author finds the reason in the worker's log."""
     with caplog.at_level(logging.ERROR, logger="turngate.tool"):
         assert shows(present).presentation_of(Params(), Ok(value={"value": "hi"})) == (TextBlock(text="hi"),)
-    assert "presenter of tool 'greet' failed" in caplog.text
+    assert "presenter failed tool='greet'" in caplog.text
 
 
 @pytest.mark.parametrize("present", [None, lambda _params, _result: (), lambda _params, _result: None])

@@ -38,6 +38,8 @@ from turngate.wire.requests import RequestDetail, RequestItem
 
 MOST_ROWS: Final = 50
 MOST_GROUPED: Final = 100
+CALL_CHARS: Final = 300
+"""Of the call that was decided, on its line."""
 Whole = Annotated[bool, typer.Option("--whole", help="Print all of a long call; nothing of it is folded.")]
 
 
@@ -337,6 +339,9 @@ def decide(
         str, typer.Option(metavar="TOOL", help="The tool's name, needed after many approvals within a minute.")
     ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="With --grant: save it without a question.")] = False,
+    show_call: Annotated[
+        bool, typer.Option("--show", help="Also print the request, as `turngate show` does. --whole does, too.")
+    ] = False,
     whole: Whole = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -346,8 +351,9 @@ def decide(
 
     Or withdraw your approval, while the approvals of others are still missing, or before the call starts.
 
-    The command prints the call and decides exactly that call: the decision names the call's digest. If the call has changed by
-    then, nothing is decided. What you let run is printed whole, except for what the tool's preview shows of it.
+    The command prints the result, with the call on one line. The decision names the call's digest: if the call changes
+    meanwhile, nothing is decided. Read the request first with `turngate show`. With `--show` what you let run is printed whole,
+    except for what the tool's preview shows of it.
     """
     content = None if args is None else _read_args(args)
     _check_waiting(grant, wanted=answer_waiting)
@@ -355,18 +361,14 @@ def decide(
     with link.client() as client:
         request = client.get_request(request_id)
         _check_content(request, verb, content, message, outcome)
-        if not as_json:
-            runs = verb in {VerbChoice.APPROVE, VerbChoice.EDIT} or outcome is OutcomeChoice.DID_NOT_HAPPEN
+        runs = verb in {VerbChoice.APPROVE, VerbChoice.EDIT} or outcome is OutcomeChoice.DID_NOT_HAPPEN
+        shows = show_call or whole
+        if grant is not None and not yes and not as_json:  # a person is about to be asked about calls like it
             _print_request(request, whole=whole, runs=runs)
             terminal.line("")
+            shows = False
         if verb is VerbChoice.WITHDRAW:
-            client.withdraw_approval(request.id)
-            again = client.get_request(request.id).replaced_by
-            if as_json:
-                terminal.raw(json.dumps({"asked_again": again}))
-            else:
-                more = "" if again is None else f"; {again} asks about the call again"
-                terminal.line(("✓ ", "bold"), f"{request.id} no longer has your approval{more}")
+            _withdraw(client, request, as_json=as_json)
             return
         wanted = None
         if grant is not None:
@@ -394,10 +396,37 @@ def decide(
     if as_json:
         terminal.raw(json.dumps(answer.model_dump(mode="json")))
     else:
-        terminal.line(("✗ " if answer.status == "rejected" else "✓ ", "bold"), f"{request.id} is {answer.status}")
-        if answer.starts_at is not None:
-            terminal.line("  ", start_words(request.id, answer.starts_at))
+        _print_decided(request, answer, is_edited=verb is VerbChoice.EDIT)
+        if shows:
+            _print_request(request, whole=whole, runs=runs)
     _print_answered(answer, order, link.url if answer_waiting else None, as_json=as_json)
+
+
+def _withdraw(client: SyncTurngateClient, request: RequestDetail, *, as_json: bool) -> None:
+    client.withdraw_approval(request.id)
+    again = client.get_request(request.id).replaced_by
+    if as_json:
+        terminal.raw(json.dumps({"asked_again": again}))
+        return
+    more = "" if again is None else f"; {again} asks about the call again"
+    terminal.line(("✓ ", "bold"), f"{request.id} no longer has your approval{more}")
+
+
+def _print_decided(request: RequestDetail, answer: DecisionResult, *, is_edited: bool) -> None:
+    """Print the result of a decision, and its call, on a line."""
+    mark = "✗ " if answer.status == "rejected" else "✓ "
+    call = f"{request.tool_name} {'with the arguments that you sent' if is_edited else request.input}"
+    terminal.line((mark, "bold"), f"{request.id} is {_status_words(request, answer)}: ", plain_line(call, CALL_CHARS))
+    if answer.starts_at is not None:
+        terminal.line("  ", start_words(request.id, answer.starts_at))
+
+
+def _status_words(request: RequestDetail, answer: DecisionResult) -> str:
+    """Return the request's new status; of one that needs more approvals, how many."""
+    missing = request.quorum - request.approvals - 1
+    if answer.status != "pending" or missing < 1:
+        return answer.status
+    return f"still pending: {missing} more {'person' if missing == 1 else 'people'} must approve it"
 
 
 def _check_content(

@@ -57,6 +57,9 @@ def _show(explanation: Explanation, link: ApiLink, commands: Any) -> None:  # ty
         terminal.line(
             ("  model ", "dim"), f"attempt {attempt.attempt} at {_at(attempt.at)} {attempt.error_class}: {message}"
         )
+    for broken in explanation.unfinished:
+        when = f"attempt {broken.attempt} broke off at {_at(broken.at)}, and nothing of it ran: "
+        terminal.line(("  model ", "dim"), when, (plain_line(broken.text, 300), "dim"))
     for fallback in explanation.model_fallbacks:
         text = f"{fallback.model} instead of {fallback.instead_of} since {_at(fallback.at)}, {fallback.error_class}: "
         terminal.line(("  model ", "dim"), plain_line(f"{text}{fallback.message}", 500))
