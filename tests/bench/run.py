@@ -31,6 +31,7 @@ from bench import (
     large_inbox,
     latency,
     long_run,
+    metered,
     origins,
     precedents,
     restarts,
@@ -71,6 +72,7 @@ NAMES = (
     "crowd",
     "long-run",
     "restarts",
+    "metrics",
 )
 WITH_DATABASES = {
     "inbox": inbox.measure,
@@ -81,7 +83,7 @@ WITH_DATABASES = {
 }
 OF_TURNS = {"throughput", "latency", "history", "storage"}
 ON_POSTGRESQL = {*WITH_DATABASES, *OF_TURNS, "through-api"} - {"history"}
-BY_HAND = {"precedents", "storage", "large-inbox", "crowd", "long-run", "restarts"}
+BY_HAND = {"precedents", "storage", "large-inbox", "crowd", "long-run", "restarts", "metrics"}
 """Minutes long: measured only when they are asked for."""
 
 
@@ -221,6 +223,8 @@ async def _by_hand(
         await database.close()
     if "long-run" in only:
         figures += await _timed(long_run.measure(client, directory, scale, server_pid=server_pid))
+    if "metrics" in only:
+        figures += await _timed(metered.measure(client, directory, scale, server_pid=server_pid))
     if "restarts" in only:
         figures += await _timed(restarts.measure(directory / "restarts", scale))
     return figures

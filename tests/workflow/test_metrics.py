@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.alerts import ROOT, alerts, metrics_of
+from support.dashboards import expressions
 from support.engine import ListModel, call, says, stack
 from support.scrapes import Scrape, metered
 from support.tools import Bench
@@ -135,3 +138,47 @@ async def test_ten_scrapers_read_the_store_once(client: Client, sqlite: Database
         scrapes = await asyncio.gather(*(port.scrape() for _ in range(10)))
         looks = {each.total("turngate_store_transaction_seconds_count", kind="glance") for each in scrapes}
         assert looks == {first.total("turngate_store_transaction_seconds_count", kind="glance") + 2}
+
+
+STEADY = {
+    "turngate_build_info",
+    "turngate_event_delivery_seconds_bucket",
+    "turngate_event_loop_delay_seconds",
+    "turngate_model_fallbacks_total",
+    "turngate_outbox_due_seconds",
+    "turngate_outbox_failed",
+    "turngate_outbox_oldest_seconds",
+    "turngate_outbox_retrying",
+    "turngate_outbox_unread_events",
+    "turngate_run_failures_total",
+    "turngate_store_failures_total",
+    "turngate_store_up",
+    "turngate_temporal_up",
+}
+"""Metrics that a run without a fault leaves as they are. The faults of ``test_alerts.py`` move those that alerts read."""
+
+
+async def test_every_metric_of_dashboard_and_alerts_exists_and_moves(story: Story) -> None:
+    """Each name in an expression is in a real scrape, and a run moves it; what only a fault moves is listed."""
+    read = {name for each in expressions() for name in metrics_of(each)}
+    read |= {name for alert in alerts().values() for name in alert.metrics}
+    families = {name for name in story.after.names if name.startswith("turngate_")}
+    described = set(re.findall(r"^# TYPE (\w+) ", story.after.text, re.MULTILINE))
+    missing = {name for name in read if name not in story.after.names and name.removesuffix("_bucket") not in described}
+    assert not missing
+    assert families
+    moved = {
+        name
+        for name in read
+        for each in (story.before, story.waiting)
+        if {key: value for key, value in each.samples.items() if key[0] == name}
+        != {key: value for key, value in story.after.samples.items() if key[0] == name}
+    }
+    assert read - moved <= STEADY, read - moved - STEADY
+
+
+async def test_the_documented_metrics_are_those_that_exist(story: Story) -> None:
+    """The table in the how-to lists every metric of Turngate's with its labels' names, and no other."""
+    text = (ROOT / "docs" / "howto" / "see-what-production-does.md").read_text()
+    listed = set(re.findall(r"^\| `(turngate_\w+)", text, re.MULTILINE))
+    assert listed == set(re.findall(r"^# TYPE (turngate_\w+) ", story.after.text, re.MULTILINE))

@@ -108,10 +108,19 @@ async def read_watched(watched: Watched) -> list[Metric]:
     if temporal:
         metrics += await _queues(watched)
     if watched.disk is not None:
-        with suppress(OSError):
-            free = (await asyncio.to_thread(shutil.disk_usage, watched.disk)).free
-            metrics.append(gauge("turngate_disk_free_bytes", "Free room where the store is.", {(): float(free)}))
+        metrics += await read_disk(watched.disk)
     return metrics
+
+
+async def read_disk(directory: Path) -> list[Metric]:
+    """Return how much room there is; nothing when that can't be read."""
+    from turngate.runtime.metrics.scraped import gauge  # noqa: PLC0415
+
+    try:
+        free = (await asyncio.to_thread(shutil.disk_usage, directory)).free
+    except OSError:
+        return []
+    return [gauge("turngate_disk_free_bytes", "Free room where the store is.", {(): float(free)})]
 
 
 async def _queues(watched: Watched) -> list[Metric]:
