@@ -34,6 +34,7 @@ from turngate.domain.agents.app import Agent
 from turngate.domain.contract import CallModelInput, NextStep, StepPlan
 from turngate.domain.runs.outcomes import end_payload
 from turngate.domain.tools.external import is_external
+from turngate.runtime import log_ids
 from turngate.store.clock import now
 from turngate.store.events import events
 from turngate.store.evidence import call_row_digest, text_digest
@@ -84,6 +85,7 @@ class CallModel:
         Raises:
             ApplicationError: not retryable, as those of ``call_model``.
         """
+        log_ids.belongs_to({"run_id": run_id, "step": step})  # and no longer to the call before
         try:
             async with self._keeping_crashes(run_id, step):
                 begins = begin or await self.boundary.pass_on(run_id, step)

@@ -164,7 +164,14 @@ class Gateway:
         try:
             await self._tell(run_id, signal, name)
         except TurngateError as error:
-            logger.warning("run %s does not know yet that it was %s (%s): %s", run_id, signal, name, error)
+            logger.warning(
+                "run %s does not know yet that it was %s (%s): %s",
+                run_id,
+                signal,
+                name,
+                error,
+                extra={"run_id": run_id},
+            )
 
     async def _tell(self, run_id: str, signal: str, name: str | None = None) -> None:
         """Send a signal that carries an id, or nothing. ``name``: the id."""

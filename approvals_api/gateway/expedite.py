@@ -50,6 +50,8 @@ async def expedite_model(client: Client, run_id: str) -> bool:
                 )
                 await client.workflow_service.reset_activity(request, timeout=WAIT)
     except (RPCError, RuntimeError, TimeoutError) as error:  # a lazy client that cannot connect raises RuntimeError
-        logger.warning("the model of run %s is called when its wait is over: %s", run_id, error)
+        logger.warning(
+            "the model of run %s is called when its wait is over: %s", run_id, error, extra={"run_id": run_id}
+        )
         return False
     return bool(waiting)

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from approvals_api.http.problems import problem_response
 from approvals_api.http.security_headers import SECURITY_HEADERS
 from approvals_api.settings import ApiSettings
+from turngate.runtime import log_ids
 
 STATIC_PREFIX = "/static/"
 
@@ -34,6 +35,7 @@ class Guards:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        log_ids.belongs_to(scope)
         headers = Headers(scope=scope)
 
         async def send_guarded(message: Message) -> None:

@@ -167,6 +167,6 @@ async def _log_recovery(services: Services, run: Run, lost: LostRun, *, step: in
                 payload["with_run_id"] = run.id
             await events.append(conn, run_id, [("run.recovered", payload)])
         ended = (await existing_run(conn, run.id)).status != "running"
-    logger.info("recovered run %s: it continues with step %d", run.id, step)
+    logger.info("recovered run %s: it continues with step %d", run.id, step, extra={"run_id": run.id})
     if ended:
         services.gateway.tell_changed(run.id)

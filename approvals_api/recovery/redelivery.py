@@ -93,7 +93,12 @@ async def redeliver(services: Services, request_id: str) -> bool:
         await services.gateway.tell_decided_again(run_id, request_id)
     except ConflictError:
         return False
-    logger.info("told run %s again about request %s: it had not acted on it", run_id, request_id)
+    logger.info(
+        "told run %s again about request %s: it had not acted on it",
+        run_id,
+        request_id,
+        extra={"run_id": run_id, "request_id": request_id},
+    )
     return True
 
 
@@ -107,7 +112,7 @@ async def redeliver_order(services: Services, run_id: str) -> bool:
         await services.gateway.tell_changed_again(run_id)
     except ConflictError:
         return False
-    logger.info("told run %s again about an order: it had not acted on it", run_id)
+    logger.info("told run %s again about an order: it had not acted on it", run_id, extra={"run_id": run_id})
     return True
 
 

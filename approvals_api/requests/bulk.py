@@ -101,7 +101,7 @@ async def _decide(
         problem = problem_document(status, error.error_code, error.message, error.details)
         return _failed(item, decision_id, status, problem)
     except Exception:  # a bug with one request must not hide the outcome of the others
-        logger.exception("deciding %s in bulk failed", item.request_id)
+        logger.exception("deciding %s in bulk failed", item.request_id, extra={"request_id": item.request_id})
         status = HTTPStatus.INTERNAL_SERVER_ERROR
         detail = "Turngate failed: this is a bug. The server's log says what happened."
         return _failed(item, decision_id, status, problem_document(status, "internal_error", detail, {}))

@@ -60,7 +60,9 @@ async def note(services: Services, look: FirstLook | None) -> None:
         async with asyncio.timeout(LOG_SECONDS), services.database.write() as conn:
             await presence.note_first(conn, run_id=look.run_id, request_id=look.request_id, viewer=look.viewer)
     except (TimeoutError, UnavailableError) as error:
-        logger.warning("%s was shown %s, and the store could not record it: %s", look.viewer, look.request_id, error)
+        says = "%s was shown %s, and the store could not record it: %s"
+        ids = {"run_id": look.run_id, "request_id": look.request_id}
+        logger.warning(says, look.viewer, look.request_id, error, extra=ids)
 
 
 async def still_looking(services: Services, principal: Principal, request_id: str) -> list[ActiveViewer]:

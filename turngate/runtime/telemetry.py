@@ -17,6 +17,7 @@ import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 
 from turngate.domain.tools.secrets import mask_text
+from turngate.runtime.log_ids import add_ids
 from turngate.runtime.settings import LogFormat, LogLevel
 
 REDACTED: Final = "[redacted]"
@@ -44,6 +45,7 @@ def configure_logging(level: LogLevel = "info", log_format: LogFormat = "console
     """Send all logging of this process to stderr, as lines for people or as JSON. Safe to repeat; the last call counts."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        add_ids,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

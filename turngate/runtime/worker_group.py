@@ -13,6 +13,8 @@ from typing import Any, Self
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker, WorkerDeploymentConfig
 
+from turngate.runtime.log_ids import LogIds
+
 
 @dataclass(frozen=True, kw_only=True)
 class Lane:
@@ -68,7 +70,7 @@ class WorkerGroup:
                     max_heartbeat_throttle_interval=timedelta(milliseconds=500),
                     graceful_shutdown_timeout=grace,
                     **polling,
-                    **lane.more,
+                    **{**lane.more, "interceptors": [LogIds(), *lane.more.get("interceptors", ())]},
                 )
                 for lane in lanes
             ]
