@@ -85,7 +85,6 @@ class CallModel:
         Raises:
             ApplicationError: not retryable, as those of ``call_model``.
         """
-        log_ids.belongs_to({"run_id": run_id, "step": step})  # and no longer to the call before
         try:
             async with self._keeping_crashes(run_id, step):
                 begins = begin or await self.boundary.pass_on(run_id, step)
@@ -102,6 +101,8 @@ class CallModel:
 
     async def _take(self, begin: StepStart, number: int, attempt: Attempt) -> StepPlan:
         """Take the step that begins here, from wherever an earlier attempt left it."""
+        # And no longer to the call before.
+        log_ids.belongs_to({"run_id": begin.run.id, "step": number, "traceparent": begin.run.traceparent})
         step = RunStep(begin.run, await self._agent(begin.run), number)
         if begin.stored is not None and begin.response is not None:
             finish_reason, corrective = begin.stored.finish_reason, begin.stored.corrective

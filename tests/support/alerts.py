@@ -98,7 +98,7 @@ def _test(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, 
         beginning = f"_x{BEFORE}" if first is None else f"{first}x{BEFORE}"
         if then is None:
             return f"{beginning} stale"
-        # The fault goes on: what was counted once is counted every minute.
+        # The fault continues: what was counted once is counted every minute.
         more = then - (first or 0) if COUNTED.search(name.partition("{")[0]) else 0
         return f"{beginning} {then}+{more}x{AFTER}"
 

@@ -131,7 +131,12 @@ async def test_a_line_has_the_ids_of_its_trace(lines: list[dict[str, Any]]) -> N
         with trace.use_span(span):
             log.info("inside")
         log.info("outside")
-    inside, outside = (line for line in lines if line["event"] in {"inside", "outside"})
+    log_ids.belongs_to({"run_id": "run_1", "step": 1, "traceparent": f"00-{12:032x}-{13:016x}-01"})
+    async with logged(lines):
+        log.info("between")
+    log_ids.belongs_to(None)
+    assert lines[-1]["trace_id"] == f"{12:032x}"
+    inside, outside, *_again = (line for line in lines if line["event"] in {"inside", "outside"})
     assert (inside["trace_id"], inside["span_id"]) == (f"{10:032x}", f"{11:016x}")
     assert "trace_id" not in outside
 

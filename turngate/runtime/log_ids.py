@@ -17,6 +17,7 @@ from temporalio import activity, workflow
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from turngate.domain import contract
+from turngate.domain.runs.trace import RunTrace
 
 FIELDS: Final = {
     "run_id": "run_id",
@@ -53,21 +54,23 @@ def add_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict
 def _ids_of(subject: object) -> list[tuple[str, Any]]:
     if isinstance(subject, Mapping):
         named = subject.get("path_params", {}) if "path" in subject else subject  # known once its route is
-        plain = {name: value for name, value in named.items() if PLAIN.fullmatch(str(value))}
+        plain = {name: value for name, value in named.items() if value is not None and PLAIN.fullmatch(str(value))}
         return [(field, plain[name]) for name, field in FIELDS.items() if name in plain]
     pairs = ((field, getattr(subject, name, None)) for name, field in FIELDS.items())
     return [(field, value) for field, value in pairs if value is not None]
 
 
 def _add_trace(event: EventDict) -> None:
-    """Add the ids of the current span, where traces are on: only then is OpenTelemetry loaded."""
+    """Add the ids of the current span, else that of the run's trace, where traces are on: only then is OpenTelemetry loaded."""
     traces = sys.modules.get("opentelemetry.trace")
     if traces is None:
         return
-    span = traces.get_current_span().get_span_context()
+    span, subject = traces.get_current_span().get_span_context(), _subject.get()
     if span.is_valid:
         event.setdefault("trace_id", f"{span.trace_id:032x}")
         event.setdefault("span_id", f"{span.span_id:016x}")
+    elif isinstance(subject, Mapping) and "traceparent" in subject:
+        event.setdefault("trace_id", RunTrace.of(subject["run_id"], subject["traceparent"]).trace_id)
 
 
 class LogIds(Interceptor):
