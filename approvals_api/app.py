@@ -37,7 +37,7 @@ from approvals_api.services import Services
 from approvals_api.settings import ApiSettings, OidcSettings
 from turngate.domain.errors import UnavailableError
 from turngate.runtime.loop_watch import LoopWatch
-from turngate.runtime.traces.export import keep_tracing
+from turngate.runtime.traces.export import keep_tracing, name_span
 from turngate.store.database import Database
 from turngate.wire.playground import Playground
 
@@ -86,7 +86,14 @@ def create_api_app(
             asyncio.create_task(_start_recorded(services), name="start-recorded-runs"),
             asyncio.create_task(keep_redelivering(services), name="redeliver-decisions"),
             asyncio.create_task(
-                keep_notifying(database, feed, settings.channels, others=(browsers.CHANNEL,)), name="send-notifications"
+                keep_notifying(
+                    database,
+                    feed,
+                    settings.channels,
+                    others=(browsers.CHANNEL,),
+                    name_span=None if settings.tracing is None else name_span,
+                ),
+                name="send-notifications",
             ),
             asyncio.create_task(browsers.keep_pushing(services), name="notify-browsers"),
             asyncio.create_task(keep_schedules(services), name="keep-schedules"),

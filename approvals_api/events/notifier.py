@@ -15,6 +15,7 @@ from typing import Final
 from approvals_api.events.deliveries import RETRIED
 from approvals_api.events.feed import EventFeed
 from turngate.domain.errors import UnavailableError
+from turngate.domain.runs.trace import RunTrace, SpanRef
 from turngate.notifications.configuration import Channel
 from turngate.notifications.outbox_reader import Reader
 from turngate.notifications.send_delivery import claim_due, send_claimed
@@ -36,15 +37,21 @@ PAUSE_AFTER_FAILURE: Final = timedelta(seconds=2)
 
 
 async def keep_notifying(
-    database: Database, feed: EventFeed, channels: tuple[Channel, ...], *, others: Sequence[str] = ()
+    database: Database,
+    feed: EventFeed,
+    channels: tuple[Channel, ...],
+    *,
+    others: Sequence[str] = (),
+    name_span: Callable[[RunTrace, SpanRef], str] | None = None,
 ) -> None:
     """Send each channel its notifications, until cancelled. Returns at once when there is no channel.
 
-    ``others``: channels that another loop sends to, whose deliveries stay.
+    ``others``: channels that another loop sends to, whose deliveries stay. ``name_span``: as of
+    :class:`turngate.notifications.outbox_reader.Reader`.
     """
     if not channels:
         return
-    notifier = Notifier(database, feed, channels, others)
+    notifier = Notifier(database, feed, Reader(database, channels, name_span=name_span), channels, others)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_for_ever(notifier.listen))
         tasks.create_task(_for_ever(notifier.read))
@@ -58,13 +65,18 @@ class Notifier:
     """What the tasks of one process share: signals that wake them, and a turn at claiming for each channel."""
 
     def __init__(
-        self, database: Database, feed: EventFeed, channels: tuple[Channel, ...], others: Sequence[str] = ()
+        self,
+        database: Database,
+        feed: EventFeed,
+        reader: Reader,
+        channels: tuple[Channel, ...],
+        others: Sequence[str] = (),
     ) -> None:
         self._database = database
         self._feed = feed
         self._channels = channels
         self._others = others
-        self._reader = Reader(database, channels)
+        self._reader = reader
         self._happened = asyncio.Event()
         self._to_send = {channel.name: asyncio.Event() for channel in channels}
         self._claiming = {channel.name: asyncio.Lock() for channel in channels}

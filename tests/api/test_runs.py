@@ -57,6 +57,21 @@ async def test_a_run_is_started_and_ends(api: Api, tmp_path: Path) -> None:
     assert (done["status"], done["final_text"], len(done["steps"])) == ("completed", "Done.", 1)
 
 
+async def test_a_run_is_below_its_callers_span(api: Api) -> None:
+    """W3C's ``traceparent`` at the start of a run is stored; one that is none changes nothing."""
+    caller = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    stored: list[str | None] = []
+    for header in (caller, caller + "'; DROP TABLE runs", "0" * 5_000):
+        body = {"agent": "agent", "input": "hello"}
+        started = await api.operator.post("/api/v1/runs", json=body, headers={"traceparent": header})
+        assert started.status_code == 201, started.text
+        async with api.stack.database.read() as conn:
+            run = await runs.get(conn, started.json()["id"])
+        assert run is not None
+        stored.append(run.traceparent)
+    assert stored == [caller, None, None]
+
+
 async def test_the_same_key_starts_one_run(api: Api) -> None:
     """Idempotency-Key: ten requests at once start one run; the same key with another body is 409."""
     headers = {"Idempotency-Key": secrets.token_hex(8)}

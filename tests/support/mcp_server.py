@@ -71,6 +71,8 @@ class ServerUnderTest:
         key = (ctx.meta or {}).get("turngate/idempotency-key")
         with (self.marks / "calls").open("a") as calls:
             calls.write(f"{params.name} {key}\n")
+        if "traceparent" in (ctx.meta or {}):
+            (self.marks / "traceparent").write_text(ctx.meta["traceparent"])
         match params.name:
             case "note":
                 return text_result(f"noted {(params.arguments or {})['text']}")

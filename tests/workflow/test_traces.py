@@ -7,25 +7,28 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from opentelemetry import trace
-from support.engine import OPERATOR, STARTER, Cast, Script, Stack, call, says, stack
+from support.engine import OPERATOR, STARTER, Cast, Script, Stack, call, says, stack, until
+from support.notification_receivers import receiving, webhook_channel
 from support.otlp_collector import Collector, collecting
 from support.tools import Bench
 from temporalio.client import Client
 
+from approvals_api.events.notifier import keep_notifying
 from approvals_api.runs import fork
 from turngate import Agent, Toolkit, sub_agent, tool
 from turngate.domain.errors import ModelError
 from turngate.domain.runs.trace import RunTrace, read_traceparent
 from turngate.runtime.traces.current import CurrentSpans
-from turngate.runtime.traces.export import keep_tracing
+from turngate.runtime.traces.export import keep_tracing, name_span
 from turngate.runtime.traces.spans import TraceSampler, provider
 from turngate.runtime.traces.switch import TraceSettings
 from turngate.store.database import Database
-from turngate.store.events import traces
+from turngate.store.events import deliveries, traces
 from turngate.store.runs import runs
 from turngate.wire.orders import ForkOrder
 
@@ -173,6 +176,33 @@ async def test_the_execution_is_the_current_span_of_a_handler(
             await collector.one("invoke_agent")
     (execution,) = collector.named("execute_tool where")
     assert seen == [f"{execution.trace_id}-{execution.span_id}-01"]
+
+
+async def test_a_webhook_names_the_span_that_it_is_about(
+    client: Client, sqlite: Database, bench: Bench, collector: Collector
+) -> None:
+    """A request's message the wait for its answer, in the run's trace; without traces there is no such header."""
+    async with receiving() as receiver, receiving() as other:
+        async with stack(client, sqlite, bench.pay, model=Script(PAY, says("All paid."))) as engine, exporting(sqlite):
+            of_traces = keep_notifying(sqlite, engine.services.feed, (webhook_channel(receiver),), name_span=name_span)
+            plain = keep_notifying(sqlite, engine.services.feed, (webhook_channel(other, "plain"),))
+            notifying = [asyncio.create_task(each) for each in (of_traces, plain)]
+            await until(partial(_listening, sqlite), "cursors of both channels")
+            await paid(engine)
+            (opened, *_more) = await receiver.got(1)
+            (without, *_more) = await other.got(1)
+            for task in notifying:
+                task.cancel()
+            await asyncio.gather(*notifying, return_exceptions=True)
+        wait = await collector.one("wait for approval")
+    assert opened.headers["traceparent"] == f"00-{wait.trace_id}-{wait.span_id}-01"
+    assert "traceparent" not in {name.lower() for name in without.headers}
+    assert b"traceparent" not in opened.body
+
+
+async def _listening(database: Database) -> bool:
+    async with database.read() as conn:
+        return None not in [await deliveries.cursor(conn, name) for name in ("ops", "plain")]
 
 
 async def test_a_request_to_a_model_that_fails_has_a_span(

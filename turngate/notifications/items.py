@@ -30,6 +30,7 @@ class Item(BaseModel):
     who may not, although those words would let them. ``decided_by``, ``status``: of a request that has ended.
     ``outcome``, ``error_class``, ``ended_by``: how a run ended (:mod:`turngate.domain.runs.outcomes`), never why in an author's
     or a model's words. ``proposed_by``: of stored rules that wait for a second admin.
+    ``traceparent``: names the span that the event is about; None: traces are not exported.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -55,6 +56,7 @@ class Item(BaseModel):
     error_class: str | None = None
     ended_by: str | None = None
     proposed_by: str | None = None
+    traceparent: str | None = None
 
 
 class Payload(BaseModel):

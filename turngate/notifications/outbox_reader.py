@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -10,6 +10,7 @@ from typing import Final
 from sqlalchemy.exc import IntegrityError
 
 from turngate.domain.runs.deliveries import DeliveryStatus
+from turngate.domain.runs.trace import RunTrace, SpanRef
 from turngate.notifications.configuration import Channel
 from turngate.notifications.items import Item, Payload, item_of
 from turngate.notifications.selection import name_of
@@ -17,6 +18,7 @@ from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import deliveries, events
 from turngate.store.events.deliveries import Cursor
+from turngate.store.runs import runs
 
 # From events to deliveries: the first of a quiet channel goes out at once, what follows within the window goes together.
 #
@@ -87,10 +89,20 @@ class ReadResult:
 
 
 class Reader:
-    """Reads events for some channels. What it keeps in memory may be lost: the cursors in the store are what counts."""
+    """Reads events for some channels. What it keeps in memory may be lost: the cursors in the store are what counts.
 
-    def __init__(self, database: Database, channels: Sequence[Channel]) -> None:
+    ``name_span``: the ``traceparent`` of a span of a run's trace; None: traces are not exported.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        channels: Sequence[Channel],
+        *,
+        name_span: Callable[[RunTrace, SpanRef], str] | None = None,
+    ) -> None:
         self._database = database
+        self._name_span = name_span
         self._channels = channels
         self._read_to: dict[str, int] = {}
 
@@ -138,8 +150,17 @@ class Reader:
                 continue
             item = await item_of(conn, event)
             if item is not None:
-                items[event.seq] = item
+                items[event.seq] = await self._traced(conn, item)
         return items
+
+    async def _traced(self, conn: Connection, item: Item) -> Item:
+        """Return the item with the span that it is about: the wait for an answer, or the run."""
+        run = None if self._name_span is None or item.run_id is None else await runs.get(conn, item.run_id)
+        if run is None or self._name_span is None:
+            return item
+        trace = RunTrace.of(run.id, run.traceparent)
+        span = trace.run if item.request_id is None else trace.request(item.request_id)
+        return item.model_copy(update={"traceparent": self._name_span(trace, span)})
 
     async def _tell(self, channel: Channel, wanted: Sequence[Item], *, last_seq: int) -> bool:
         """Write what the channel wants and move its cursor; returns whether there is something to send."""

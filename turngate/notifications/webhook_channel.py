@@ -33,7 +33,10 @@ class WebhookSender:
     async def send(self, delivery_id: str, payload: Payload, created_at: datetime) -> SendResult:
         """Send one message; a repeat has the same id and the same body, and a new time and signature."""
         body = json.dumps(body_of(payload, self.links, created_at))
-        return await self.poster.post(body.encode(), signed_headers(self.secrets, delivery_id, body, now()))
+        headers = signed_headers(self.secrets, delivery_id, body, now())
+        if payload.count == 1 and payload.items and payload.items[0].traceparent is not None:
+            headers["traceparent"] = payload.items[0].traceparent
+        return await self.poster.post(body.encode(), headers)
 
 
 def signed_headers(secrets: Sequence[SecretStr], delivery_id: str, body: str, at: datetime) -> dict[str, str]:
@@ -65,7 +68,7 @@ def body_of(payload: Payload, links: Links, created_at: datetime) -> dict[str, A
 
 
 def _data(item: Item, links: Links) -> dict[str, Any]:
-    known = item.model_dump(exclude={"name", "at", "approvals", "quorum"}, exclude_none=True)
+    known = item.model_dump(exclude={"name", "at", "approvals", "quorum", "traceparent"}, exclude_none=True)
     if item.request_id is not None:
         known |= {"approvals": item.approvals, "quorum": item.quorum}
     return {**known, "url": links.to(item)}

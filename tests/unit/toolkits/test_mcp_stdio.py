@@ -11,12 +11,16 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.mcp_calls import SERVER, McpBench, command, on_stdio, started_here
 
 from turngate import Ok, Tool, Toolkit
+from turngate.domain.runs.trace import RunTrace
+from turngate.runtime.traces.current import CurrentSpans
+from turngate.runtime.traces.spans import TraceSampler, provider
 from turngate.toolkits.mcp import StdioServer, close_sessions, mcp_toolkit
 from turngate.toolkits.mcp_servers.calls import LiveSession
 from turngate.toolkits.mcp_servers.connection import connected
@@ -57,6 +61,17 @@ async def test_a_call(shared: McpBench) -> None:
     """A call reaches the server once, with the idempotency key, and its text is returned."""
     assert await shared("note", "key_7", text="milk") == Ok(value={"text": "noted milk"})
     assert (shared.marks / "calls").read_text() == "note key_7\n"
+
+
+@ERAS
+async def test_a_server_gets_the_current_span(shared: McpBench) -> None:
+    """The execution of the call, as ``_meta.traceparent``: the server's own spans are below it."""
+    current = CurrentSpans(TraceSampler(provider().sampler))
+    run: Any = SimpleNamespace(id="run_1", traceparent=None)
+    with current.call(run, "call_1"):
+        await shared("note", text="milk")
+    execution = RunTrace.of("run_1", None).call("call_1")
+    assert (shared.marks / "traceparent").read_text() == execution.traceparent(sampled=True)
 
 
 @ERAS

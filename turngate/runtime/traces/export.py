@@ -14,11 +14,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from sqlalchemy.exc import IntegrityError
 
 from turngate.domain.errors import UnavailableError
+from turngate.domain.runs.trace import RunTrace, SpanRef
 from turngate.runtime.traces.switch import TraceSettings
 from turngate.store.clock import from_text, now
 from turngate.store.database import Database
@@ -58,6 +60,18 @@ async def keep_tracing(database: Database, settings: TraceSettings | None) -> No
             await asyncio.sleep(pause.total_seconds())
     finally:
         await export.end()
+
+
+@lru_cache(1)
+def _sampler() -> TraceSampler:
+    from turngate.runtime.traces.spans import TraceSampler, provider  # noqa: PLC0415 - needs the extra
+
+    return TraceSampler(provider().sampler)
+
+
+def name_span(trace: RunTrace, span: SpanRef) -> str:
+    """Return the ``traceparent`` of a span, for another program. Only where traces are exported: it needs the extra."""
+    return span.traceparent(sampled=_sampler().takes(trace))
 
 
 @dataclass(kw_only=True)
