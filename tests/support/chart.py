@@ -172,3 +172,10 @@ def _is_peer(wanted: Resource, peer: Peer) -> bool:
 
 def _all(selector: Resource, labels: Mapping[str, str]) -> bool:
     return all(labels.get(name) == value for name, value in selector.get("matchLabels", {}).items())
+
+
+def worker_security(resources: Sequence[Resource]) -> Resource:
+    """Return the security context of the workers' pods: as whom the image runs."""
+    template = next(template for name, template in pods(resources) if "worker" in name)
+    context: Resource = template["spec"]["securityContext"]
+    return context

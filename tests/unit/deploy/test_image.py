@@ -1,0 +1,101 @@
+"""The image's Dockerfile and its bill of materials, as far as they can be checked without Docker."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from support.chart import render, worker_security
+
+ROOT = Path(__file__).parents[3]
+DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+INSTRUCTION = re.compile(r"^([A-Z]+) (.*)$", re.MULTILINE)
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    """Return the instructions of each stage, continued lines joined."""
+    text = "\n".join(line for line in DOCKERFILE.read_text().splitlines() if not line.startswith("#"))
+    instructions = INSTRUCTION.findall(re.sub(r"\\\n\s*", "", text))
+    begins = [place for place, (name, _rest) in enumerate(instructions) if name == "FROM"]
+    return [instructions[begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=True)]
+
+
+def test_hadolint_has_no_complaint() -> None:
+    """The linter reads the shell of RUN lines, too."""
+    hadolint = Path(sys.executable).parent / "hadolint"
+    result = subprocess.run([hadolint, "--no-color", DOCKERFILE], capture_output=True, text=True, check=False)
+    assert (result.stdout, result.returncode) == ("", 0)
+
+
+def test_the_base_is_pinned_and_the_same_for_each_stage() -> None:
+    """An exact version, which a build can narrow to a digest."""
+    bases = {rest.partition(" AS ")[0] for stage in stages() for name, rest in stage if name == "FROM"}
+    assert len(bases) == 1
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+\$\{BASE_DIGEST:\+@\$BASE_DIGEST\}", bases.pop())
+
+
+def test_the_last_stage_builds_nothing_and_is_not_root() -> None:
+    """No installer is used or left, the user is a number other than root's, and it is the chart's."""
+    last = stages()[-1]
+    runs = " ".join(rest for name, rest in last if name == "RUN")
+    assert "pip uninstall --yes --quiet setuptools wheel pip" in runs
+    assert not re.search(r"pip (install|download|wheel)|apt-get|curl|wget|git ", runs)
+    users = [rest for name, rest in last if name == "USER"]
+    assert users == [str(worker_security(render())["runAsUser"])]
+    assert {rest for name, rest in last if name == "COPY"} == {"--from=wheels /opt/turngate /opt/turngate"}
+
+
+def test_what_is_copied_is_there_and_sent_to_the_build() -> None:
+    """A renamed directory fails here, not in the next build; the ignore file lets through no more than what is copied."""
+    copied = {
+        source
+        for name, rest in stages()[0]
+        if name == "COPY"
+        for source in shlex.split(rest)[:-1]
+        if not source.startswith("--")
+    }
+    assert all((ROOT / source).exists() for source in copied)
+    ignore = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {line[1:] for line in ignore if line.startswith("!")} == copied
+
+
+def sbom(*arguments: str) -> str:
+    """Return what scripts/sbom prints."""
+    command = [sys.executable, ROOT / "scripts" / "sbom", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+
+def pins(lock: str) -> set[str]:
+    return set(re.findall(r"^([a-z0-9-]+==[^\s;]+)", (ROOT / lock).read_text(), re.MULTILINE))
+
+
+def test_the_bill_of_materials_has_every_locked_package() -> None:
+    """With version, package URL and hashes; valid CycloneDX; the same bytes each time."""
+    from cyclonedx.schema import SchemaVersion  # noqa: PLC0415 - slow, and not needed to collect the tests
+    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415 - the same
+
+    for lock in ("requirements.lock", "requirements-dev.lock"):
+        text = sbom(lock)
+        components = json.loads(text)["components"]
+        assert {f"{each['name']}=={each['version']}" for each in components} == pins(lock)
+        assert all(each["hashes"] and each["purl"].startswith("pkg:pypi/") for each in components)
+    small = sbom("requirements.lock")
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(small) is None
+    assert sbom() == small
+
+
+def test_the_bill_of_an_image_has_what_is_installed_in_it() -> None:
+    """Of the lock with test tools, only what is there; here, that is everything that this system needs."""
+    names = {
+        each["name"]: each["version"] for each in json.loads(sbom("--installed", "requirements-dev.lock"))["components"]
+    }
+    assert names["temporalio"] == version("temporalio")
+    marked = {each["name"] for each in json.loads(sbom("requirements-dev.lock"))["components"] if "scope" in each}
+    assert pins("requirements-dev.lock") - {f"{name}=={each}" for name, each in names.items()} <= {
+        pin for pin in pins("requirements-dev.lock") if pin.partition("==")[0] in marked
+    }
