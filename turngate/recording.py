@@ -85,6 +85,8 @@ def request_ids(run: RunDetail) -> list[str]:
 def _refuse_unplayable(run: RunDetail) -> None:
     if run.status == "running":
         raise NotExportableError(f"run {run.id} is still live: export it when it has ended")
+    if run.erased is not None:
+        raise NotExportableError(f"{run.erased.says} So run {run.id} can't become a fixture any more")
     if run.status == "interrupted":
         raise NotExportableError(
             f"run {run.id} was interrupted, and an instant cannot be played again: start the same task in a test and "

@@ -16,6 +16,7 @@ from approvals_api.http.dependencies import RunReaderDep, ServicesDep
 from approvals_api.lookups import existing_run
 from approvals_api.pages.frames import frame_of
 from approvals_api.pages.templating import render
+from approvals_api.retention.erase import erased_of
 from approvals_api.runs import views as run_views
 from approvals_api.runs.masks import Masks
 from approvals_api.validation.text import STORABLE
@@ -81,6 +82,7 @@ async def conversation_page(
             return _above(run, message)
         cuts = await _cuts(conn, path)
         masks = await Masks.of_run(conn, run, path)
+        erased = await erased_of(conn, run)
     of_step = {each.step: each for each in cuts if each.run_id == run_id}
     if message is not None:
         offset = max(0, places[message] - PAGE_SIZE // 2)
@@ -91,6 +93,7 @@ async def conversation_page(
         render,
         "conversation.html",
         frame=frame,
+        erased=erased,
         run=masks.view(run_views.run_summary(run), *run_views.RUN_TEXTS),
         page=page_at([masks.message(each) for each in path], offset),
         cut_after={each.covers: replace(each, text=masks.text(each.text)) for each in cuts},

@@ -10,6 +10,7 @@ from approvals_api.lookups import existing_request, existing_run
 from approvals_api.paging import encode_cursor
 from approvals_api.requests.consequences import consequences_of
 from approvals_api.requests.eligibility import starters
+from approvals_api.retention.erase import erased_of
 from approvals_api.runs.masks import Masks
 from approvals_api.runs.step_views import in_part, presentation_of
 from approvals_api.runs.views import RUN_TEXTS, message_views, run_summary
@@ -100,6 +101,7 @@ async def request_detail(conn: Connection, request_id: str) -> RequestDetail:
         crashes=[CrashView.model_validate(each) for each in crashes],
         run=masks.view(run_summary(run), *RUN_TEXTS),
         messages=message_views(path),
+        erased=await erased_of(conn, run),
     )
     return detail.model_copy(update={"leads_to": consequences_of(detail)})
 

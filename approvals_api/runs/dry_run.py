@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from approvals_api.principal import Principal
+from approvals_api.retention.erase import require_content
 from approvals_api.runs import start
 from approvals_api.runs.fork import fork_point
 from approvals_api.runs.lead import lead_after
@@ -53,6 +54,7 @@ async def start_dry_run(
     principal.require("runs:write")
     async with services.database.read() as conn:
         run = await own_run(conn, principal, run_id)
+        await require_content(conn, run.erasure_id, "a dry run of it", needs_results=True)
         refuse_dry(run, f"start one of run {run.replay_of_run_id}, whose record it follows")
         point = None if wanted.step is None else await fork_point(conn, run, wanted.step)
         lead = await lead_after(conn, run, 0 if point is None else point.step)

@@ -76,6 +76,8 @@ async def explained_end(services: Services, conn: Connection, reader: Principal,
         case _:
             cause, step = "It completed: nothing failed.", run.step or None
             actions = remedies.actions(("fork",))
+    if run.erased is not None:
+        cause, actions = f"{cause} {run.erased.says}", []
     return Explanation(
         run=_summary(run),
         cause=cause,

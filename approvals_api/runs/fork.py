@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from approvals_api.principal import Principal
+from approvals_api.retention.erase import require_content
 from approvals_api.runs import start
 from approvals_api.runs.lead import lead_after
 from approvals_api.runs.order import ForkPoint, checked_order
@@ -53,6 +54,7 @@ async def fork(
     principal.require("runs:write")
     async with services.database.read() as conn:
         run = await own_run(conn, principal, run_id)
+        await require_content(conn, run.erasure_id, "a fork of it")
         point = await fork_point(conn, run, wanted.step)
         lead = await lead_after(conn, run, point.step)
         published = await start.published_agent(conn, wanted.agent or lead.agent)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from approvals_api.principal import Principal
+from approvals_api.retention.erase import require_content
 from approvals_api.runs.overrides import own_facts
 from approvals_api.runs.ownership import require_own_conversation
 from approvals_api.services import Services
@@ -259,12 +260,14 @@ def run_live(run: Run) -> ConflictError:
 
 async def _head_of_idle(conn: Connection, conversation_id: str) -> str | None:
     """Return the newest message of a conversation that exists and has no live run. Raises as :func:`record`."""
-    if not await messages.conversation_exists(conn, conversation_id):
+    end = await messages.end_of(conn, conversation_id)
+    if end is None:
         raise NotFoundError(f"there is no conversation {conversation_id!r}")
+    await require_content(conn, end.erasure_id, "a new run in it")
     live = await runs.live_of_conversation(conn, conversation_id)
     if live is not None:
         raise run_live(live)
-    return await messages.head_of(conn, conversation_id)
+    return end.head_message_id
 
 
 def _input_already_there(order: CheckedOrder, head: str | None) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from approvals_api.principal import Principal
+from approvals_api.retention.erase import require_content
 from approvals_api.runs import start
 from approvals_api.runs.dry_run import refuse_dry
 from approvals_api.runs.order import ForkPoint, checked_order
@@ -53,6 +54,7 @@ async def retry(
     principal.require("runs:write")
     async with services.database.read() as conn:
         run = await own_run(conn, principal, run_id)
+        await require_content(conn, run.erasure_id, "a retry of it")
         run_overrides = await overrides.get(conn, run.world)
         if model is not None:
             await require_known_model(conn, model)

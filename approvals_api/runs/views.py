@@ -7,6 +7,7 @@ from typing import Final
 
 from approvals_api.lookups import existing_run
 from approvals_api.paging import one_page
+from approvals_api.retention.erase import erased_of
 from approvals_api.runs.masks import Masks
 from approvals_api.runs.overrides import overrides_view
 from approvals_api.runs.step_views import step_views
@@ -87,6 +88,7 @@ async def run_detail(conn: Connection, run_id: str) -> RunDetail:
         ],
         own=overrides_view(await overrides.get(conn, run.world)),
         schedule_name=await _schedule_name(conn, run),
+        erased=await erased_of(conn, run),
     )
 
 

@@ -35,6 +35,7 @@ NULLS = {
     "runs.parent_tool_call_id", "forked_from_run_id", "parent_id", "grant_wanted", "plan", "results_message_id",
     "disabled_at", "password_hash", "oidc_issuer", "oidc_subject", "preview_kind", "preview", "gathering_since",
     "replay_of_run_id", "deleted_at", "deleted_by", "removed_at", "masked_input", "lost_start",
+    "erasure_id", "words", "removed_by",
 }  # fmt: skip
 """Columns whose emptiness means something; the states that need them set them."""
 

@@ -17,6 +17,7 @@ from turngate.cli.commands import (
     policy,
     recovery,
     requests,
+    retention,
     runs,
     schedules,
     serve,
@@ -43,6 +44,7 @@ app.add_typer(evals.app)
 app.add_typer(requests.app)
 app.add_typer(policy.app)
 app.add_typer(access.app)
+app.add_typer(retention.app)
 app.add_typer(events.app)
 app.add_typer(frontends.app)
 

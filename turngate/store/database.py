@@ -41,6 +41,8 @@ class _Backend(Protocol):
 
     def commits(self, ring: Callable[[], None]) -> Any: ...
 
+    async def scrub(self) -> Sequence[str]: ...
+
     async def close(self) -> None: ...
 
 
@@ -98,6 +100,18 @@ class Database:
         async with self.glance() as connection:
             at: datetime = (await connection.execute(sqlalchemy.select(sqlalchemy.func.clock_timestamp()))).scalar_one()
         return at
+
+    async def scrub(self) -> Sequence[str]:
+        """Rewrite the database's files, so that nothing is left in them of rows that were emptied or deleted.
+
+        It takes some seconds a gigabyte, in which others wait to write. Returns sentences about what may still hold old bytes.
+        Raises UnavailableError when the database is away.
+        """
+        try:
+            return await self._backend.scrub()
+        except SQLAlchemyError as error:
+            _raise_outage(error)
+            raise
 
     async def close(self) -> None:
         """Close every connection."""

@@ -7,6 +7,10 @@ the database returns, so text that the columns had to change (``turngate.store.s
 An event's ``digests`` (:func:`turngate.store.events.events.digests`) are by :data:`KINDS`. The results message of a step has
 none: it holds nothing but the results of its calls, and is compared with them. Logs of 0.1.0 have no ``digests``; what they do
 not have is not compared.
+
+When content is erased, what the log had digests of is gone. So the event ``conversation.erased`` has one digest of all rows of
+its run as erasing left them (:func:`rows_digest`), and from then on the rows are compared with that. Whether they were as the
+log said until then was compared first, and the event says it.
 """
 
 from __future__ import annotations
@@ -70,6 +74,7 @@ KINDS: Final = {
 MAY_CHANGE: Final = frozenset({"call", "control"})
 """Kinds of which the newest digest counts; what the others are of is written once."""
 ENDINGS: Final = ("expired", "cancelled", "superseded")
+ERASED: Final = "conversation.erased"
 CLIMBS: Final = ("request.reminded", "request.escalated", "request.delegated")
 
 
@@ -125,6 +130,11 @@ async def first_difference(conn: Connection, run_id: str) -> ChainBreak | None:
     return next(run.differences(), None)
 
 
+async def rows_digest(conn: Connection, run_id: str) -> str:
+    """Return the digest of a run's rows as they are now, for the event that says what was erased of them."""
+    return (await _RunEvidence.read(conn, run_id)).rows_digest()
+
+
 def is_complete(started: ChainedEvent) -> bool:
     """Tell from its first event whether a run's messages, results and verdicts all have digests in the log."""
     return "digests" in _logged(started).payload
@@ -144,6 +154,7 @@ class _LoggedEvent:
     run_seq: int
     type: str
     payload: Mapping[str, Any]
+    lacks_words: bool = False
 
     @property
     def digests(self) -> Mapping[str, Mapping[str, str]]:
@@ -231,6 +242,11 @@ class _RunEvidence:
 
     def differences(self) -> Iterator[ChainBreak]:
         """Yield what differs, in the order of events; rows that no event accounts for come last."""
+        erased = next((each for each in reversed(self.events) if each.type == ERASED), None)
+        yield from self._words(0 if erased is None else erased.run_seq)
+        if erased is not None:
+            yield from self._since_erased(erased)
+            return
         logs = self._request_logs()
         yield from self._planned()
         yield from self._rows(
@@ -246,6 +262,35 @@ class _RunEvidence:
         for request_id in self.requests:
             if request_id not in logs or logs[request_id].opened is None:
                 yield self._differs(None, f"no event opened request {request_id}")
+
+    def rows_digest(self) -> str:
+        """Return the digest of all rows that are compared, whole; of requests without what changes after their end."""
+        stored = {
+            "requests": [{**vars(each), "claimed_by": None, "claimed_until": None} for each in self.requests.values()],
+            "calls": [vars(each) for each in self.calls.values()],
+            "decisions": [vars(each) for each in self.decisions.values()],
+            "approvals": [vars(each) for each in self.approvals.values()],
+            "executions": [vars(each) for each in self.executions.values()],
+            "messages": [dict(each) for each in self.messages.values()],
+            "queued": [vars(each) for each in self.queued.values()],
+            "steps": [vars(each) for each in self.steps],
+        }
+        lines = {name: sorted(json.dumps(row, sort_keys=True) for row in rows) for name, rows in stored.items()}
+        return framed_sha256(json.dumps(lines, sort_keys=True, separators=(",", ":")))
+
+    def _words(self, until: int) -> Iterator[ChainBreak]:
+        """Look for words that are gone from events after event ``until``, the last one that says that they were erased."""
+        for event in self.events:
+            if event.lacks_words and event.run_seq > until:
+                yield self._differs(event, "its words are missing, and no event says that they were erased")
+
+    def _since_erased(self, erased: _LoggedEvent) -> Iterator[ChainBreak]:
+        """Compare the rows of a run with what erasing left of them."""
+        before = next((each for each in self.events if each.type == ERASED and not each.payload.get("intact")), None)
+        if before is not None:
+            yield self._differs(before, "before this run's content was erased, a row was not as the log says")
+        if erased.payload.get("rows") != self.rows_digest():
+            yield self._differs(erased, "a row is not as erasing the run's content left it")
 
     def _request_logs(self) -> dict[str, _RequestLog]:
         logs: dict[str, _RequestLog] = {}
@@ -569,7 +614,13 @@ class _RunEvidence:
 
 def _logged(event: ChainedEvent) -> _LoggedEvent:
     payload = json.loads(event.payload)
-    return _LoggedEvent(run_seq=event.run_seq, type=event.type, payload=payload if isinstance(payload, dict) else {})
+    is_object = isinstance(payload, dict)
+    return _LoggedEvent(
+        run_seq=event.run_seq,
+        type=event.type,
+        payload=payload if is_object else {},
+        lacks_words=event.lacks_words,
+    )
 
 
 def _result(call: Call) -> Ok | Failure | None:

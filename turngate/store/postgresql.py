@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from turngate.store.connection import Fact, Parameters, Result
 from turngate.store.prepared import is_one, prepared
+from turngate.store.tables.content import TEXT_COLUMNS
 
 PING_AFTER_SECONDS = 1.0
 """How long a connection may be idle before it is pinged."""
@@ -90,6 +91,20 @@ def _driver_of(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
     return cast("psycopg.AsyncConnection[Any]", pooled.connection.driver_connection)
 
 
+MOST_SCRUBBED_BYTES = 4 * 1024**3
+SCRUB_LOCK_SECONDS = 5
+"""How long a rewrite waits for a table; meanwhile everyone else who wants it waits, too."""
+BEYOND_TABLES = (
+    "PostgreSQL's write-ahead log, its archive, replicas and backups hold old bytes until they are recycled or expire."
+)
+NOT_REWRITTEN = (
+    "The tables are too large to be rewritten while others use them, so their files still hold old bytes until PostgreSQL "
+    "uses the space again: run `VACUUM FULL` in a quiet hour."
+)
+_SCRUBBED = tuple(sorted(name for name, columns in TEXT_COLUMNS.items() if columns.content or columns.people))
+_SIZE = "SELECT coalesce(sum(pg_total_relation_size(quote_ident(name)::regclass)), 0) FROM unnest(%s::text[]) AS name"
+
+
 class Postgresql:
     """One database and its pool of connections."""
 
@@ -154,6 +169,36 @@ class Postgresql:
                         if notification.pid not in self._processes.values():
                             ring()
             await asyncio.sleep(LISTEN_AGAIN_SECONDS)
+
+    async def scrub(self) -> Sequence[str]:
+        """Rewrite the tables that hold content (``VACUUM FULL``), and checkpoint where this user may.
+
+        An updated row's old version stays in its page until then: a plain ``VACUUM`` frees the place, and leaves the bytes.
+        """
+        remarks = [BEYOND_TABLES]
+        async with self._engine.connect() as connection:
+            driver = _driver_of(connection)
+            await driver.execute(f"SET lock_timeout = '{SCRUB_LOCK_SECONDS}s'")
+            try:
+                row = await (await driver.execute(_SIZE, (list(_SCRUBBED),))).fetchone()
+                full = "" if row is None or row[0] > MOST_SCRUBBED_BYTES else "FULL, "
+                if not full:
+                    remarks.append(NOT_REWRITTEN)
+                for table in _SCRUBBED:
+                    try:
+                        await driver.execute(f'VACUUM ({full}ANALYZE) "{table}"')
+                    except psycopg.errors.LockNotAvailable:
+                        await driver.execute(f'VACUUM "{table}"')
+                        remarks.append(
+                            f"The table {table} was in use and was not rewritten: run `turngate erase --scrub` later."
+                        )
+                # The planner's statistics quote values; ANALYZE has replaced them by those that are there now.
+                for after in ("VACUUM FULL pg_catalog.pg_statistic", "SELECT pg_switch_wal()", "CHECKPOINT"):
+                    with suppress(psycopg.errors.InsufficientPrivilege, psycopg.errors.LockNotAvailable):
+                        await driver.execute(after)
+            finally:
+                await driver.execute("RESET lock_timeout")
+        return remarks
 
     async def close(self) -> None:
         """Close every connection."""

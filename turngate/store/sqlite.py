@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import sqlalchemy
@@ -24,6 +26,9 @@ from turngate.store.prepared import Prepared, is_one, prepared
 
 WRITE_LOCK_SECONDS = 10.0
 """How long a write waits for another process that writes to the same file."""
+
+MOST_SCRUBBED_BYTES = 4 * 1024**3
+"""Files up to this size are rewritten while others wait to write; a larger one would make their writes fail."""
 
 MOST_IDLE = 4
 """How many connections stay open while no one uses them."""
@@ -176,12 +181,41 @@ class Sqlite:
         if (stopped := cancelled or failure) is not None:
             raise stopped
 
+    async def scrub(self) -> Sequence[str]:
+        """Rewrite the file (``VACUUM``) and empty its write-ahead log, in a thread and on a connection of its own.
+
+        ``secure_delete`` would not be enough: it leaves what was moved when pages were split.
+        """
+        async with self._writing:  # writers of this process queue; those of others try again for a while
+            return await asyncio.to_thread(_scrub, make_url(self._engine.url).database or "")
+
     async def close(self) -> None:
         """Close every connection, after the last commit."""
         self._closed = True
         while self._idle:
             self._idle.pop().sync.close()
         self._committer.shutdown(wait=True)
+
+
+def _scrub(path: str) -> Sequence[str]:
+    size = Path(path).stat().st_size
+    if size > MOST_SCRUBBED_BYTES:
+        again = "Stop everything that uses it and run `turngate erase --scrub`"
+        return [f"The database file ({size // 1024**2:,} MiB) was not rewritten, so it still holds old bytes. {again}."]
+    driver = sqlite3.connect(path, isolation_level=None, timeout=WRITE_LOCK_SECONDS)
+    try:
+        driver.execute("VACUUM")
+        deadline = time.monotonic() + WRITE_LOCK_SECONDS
+        while driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:  # someone still reads from the log
+            if time.monotonic() > deadline:
+                return ["The write-ahead log is in use and still holds old bytes: run `turngate erase --scrub` later."]
+            time.sleep(0.05)
+    except sqlite3.Error as error:
+        again = "run `turngate erase --scrub` when nothing else uses it"
+        return [f"The database file could not be rewritten ({error}), so it still holds old bytes: {again}."]
+    finally:
+        driver.close()
+    return []
 
 
 def run_prepared(driver: sqlite3.Connection, form: Prepared, parameters: Parameters | None) -> CursorResult[Any]:

@@ -19,6 +19,7 @@ from turngate.wire.agents import agents_path
 from turngate.wire.calls import ResultInPart
 from turngate.wire.decisions import DecisionView
 from turngate.wire.precedents import PrecedentView, SiblingView
+from turngate.wire.retention import ErasureView
 from turngate.wire.runs import MessageView, RunSummary
 from turngate.wire.view import View
 
@@ -205,6 +206,7 @@ class RequestDetail(RequestItem):
     crashes: list[CrashView] = Field(default_factory=list)
     run: RunSummary
     messages: list[MessageView]
+    erased: ErasureView | None = None
 
     @property
     def waits_to_start(self) -> bool:

@@ -13,6 +13,7 @@ from turngate.domain.runs.budgets import MILLION
 from turngate.domain.runs.outcomes import RunOutcome, describe_outcome
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import CallView
+from turngate.wire.retention import ErasureView
 from turngate.wire.view import View
 
 # What a run overrides of its agent and its app.
@@ -47,7 +48,7 @@ class RunSummary(View):
     millionths of the currency of the app's prices. ``replay_of_run_id``: set for a dry run, which executes no call: the run
     whose recorded results answer its calls. ``outcome``: how it ended; None while it is live. ``ended_by``: who
     interrupted it. ``model_chosen_by``: who switched its model while it was live; ``fell_back_from``: the model that could
-    not be used, so that ``model`` is the fallback.
+    not be used, so that ``model`` is the fallback. ``erasure_id``: of the newest erasure of content of its conversation.
     """
 
     id: str
@@ -83,6 +84,7 @@ class RunSummary(View):
     ended_by: str | None = None
     model_chosen_by: str | None = None
     fell_back_from: str | None = None
+    erasure_id: str | None = None
 
     @property
     def how_it_ended(self) -> str:
@@ -183,7 +185,8 @@ class RunDetail(RunSummary):
     """A run with its steps. ``final_text``: the agent's answer; empty unless the run is completed.
 
     ``parent``: the call that it answers, for a sub-agent's run. ``waiting_messages``: sent to it and not read yet.
-    ``own``: its overrides; None: it has none. ``schedule_name``: of the schedule that opened it.
+    ``own``: its overrides; None: it has none. ``schedule_name``: of the schedule that opened it. ``erased``: what of its
+    content was erased, when and why.
     """
 
     steps: list[StepView]
@@ -192,6 +195,7 @@ class RunDetail(RunSummary):
     waiting_messages: list[WaitingMessage] = Field(default_factory=list)
     own: OverridesView | None = None
     schedule_name: str | None = None
+    erased: ErasureView | None = None
 
 
 # Messages of a conversation.

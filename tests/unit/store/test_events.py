@@ -356,12 +356,13 @@ async def test_i9_any_text_can_be_in_an_event(database: Database, run: runs.Run)
 GUARDED = (
     "UPDATE events SET type = 'other' WHERE run_seq = 1",
     "UPDATE events SET type = type WHERE run_seq > 0",
+    "UPDATE events SET words = 'other' WHERE run_seq = 1",
     "DELETE FROM events WHERE run_seq = 2",
 )
 # SQLite removes the replaced row without a DELETE; PostgreSQL empties a table without one.
 ALSO_GUARDED = {
-    "sqlite": "INSERT OR REPLACE INTO events SELECT seq, run_id, run_seq, 'other', payload, created_at, previous_hash, hash "
-    "FROM events WHERE run_seq = 1",
+    "sqlite": "INSERT OR REPLACE INTO events SELECT seq, run_id, run_seq, 'other', payload, created_at, previous_hash, hash, "
+    "words FROM events WHERE run_seq = 1",
     "postgresql": "TRUNCATE events",
 }
 

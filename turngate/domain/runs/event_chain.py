@@ -7,14 +7,19 @@ without a gap, too; it is not hashed.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from turngate.domain.digest import framed_sha256
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChainedEvent:
-    """One event with all that its hash is made over. ``payload``: the stored text, to the byte."""
+    """One event with all that its hash is made over. ``payload``: the stored text, to the byte.
+
+    ``words``: JSON of what was said, apart from the payload, which has digests of it; None: nothing, or it was erased.
+    """
 
     seq: int
     run_id: str
@@ -24,6 +29,23 @@ class ChainedEvent:
     created_at: str
     previous_hash: str
     hash: str
+    words: str | None = None
+
+    @property
+    def lacks_words(self) -> bool:
+        """Whether its payload has digests of words that are not here: they were erased, or taken out."""
+        return self.words is None and '"words":{' in self.payload and bool(_decoded(self.payload).get("words"))
+
+    @property
+    def has_its_words(self) -> bool:
+        """Whether its words, where it has any, are those that its payload has digests of."""
+        if self.words is None:
+            return True
+        texts, digests = _decoded(self.words), _decoded(self.payload).get("words")
+        try:
+            return {name: words_digest(nonce, text) for name, (nonce, text) in texts.items()} == digests
+        except (TypeError, ValueError, AttributeError):
+            return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +76,19 @@ class ChainBreak:
 def chain_hash(previous: str, run_id: str, run_seq: int, kind: str, payload: str, created_at: str) -> str:
     """Return the hash of one event: SHA-256 over length-prefixed fields, the previous hash first."""
     return framed_sha256(previous, run_id, str(run_seq), kind, payload, created_at)
+
+
+def words_digest(nonce: str, text: str) -> str:
+    """Return the digest that an event has of words that are stored apart from it."""
+    return framed_sha256(nonce, text)
+
+
+def _decoded(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 class ChainCheck:
@@ -108,6 +143,8 @@ class ChainCheck:
             event.previous_hash, event.run_id, event.run_seq, event.type, event.payload, event.created_at
         ):
             return "its content is not what its hash was made over"
+        if not event.has_its_words:
+            return "its words are not those that it has digests of"
         return None
 
 

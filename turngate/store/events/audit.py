@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Select, Subquery, exists, func, literal, o
 from turngate.domain.runs.event_chain import ChainedEvent, ChainHead
 from turngate.store.clock import as_text
 from turngate.store.database import Connection
-from turngate.store.events.events import FOR_ALL_READERS, SYSTEM, Event
+from turngate.store.events.events import FOR_ALL_READERS, SYSTEM, Event, loaded
 from turngate.store.tables import event_chains, events, requests, runs
 from turngate.wire.events import AuditFilter
 
@@ -59,7 +59,7 @@ async def page(
     if wanted.until is not None:
         query = query.where(window.c.created_at < as_text(wanted.until))
     rows = (await conn.execute(query)).mappings()
-    matches = [Event(**{**row, "payload": json.loads(row["payload"])}) for row in rows]
+    matches = [loaded(row) for row in rows]
     if len(matches) == limit:
         return AuditPage(events=matches, next_before=matches[-1].seq)
     bounds = select(func.count().label("scanned"), func.min(window.c.seq).label("oldest"))

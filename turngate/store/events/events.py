@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping, Sequence
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Self
@@ -12,7 +13,7 @@ from typing import Any, Final, Self
 from sqlalchemy import CTE, TextClause, bindparam, column, insert, select, text
 
 from turngate.domain.digest import framed
-from turngate.domain.runs.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash
+from turngate.domain.runs.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash, words_digest
 from turngate.store.clock import as_text, now
 from turngate.store.connection import Connection, note
 from turngate.store.sequences import MAX_NUMBER, NEWEST_EVENT, Numbered, take
@@ -25,8 +26,14 @@ NewEvent = tuple[str, Mapping[str, Any]]
 
 SYSTEM: Final = "system"
 """The chain of events without a run: logins, grants, policy, users. It is used in place of a run id."""
-FOR_ALL_READERS: Final = ("grant.", "policy.", "notification.", "schedule.")
+FOR_ALL_READERS: Final = ("grant.", "policy.", "notification.", "schedule.", "hold.", "retention.")
 """Type prefixes of its events for everyone who may read requests; the others show who logged in and how."""
+
+WORDS: Final = ("message", "reason", "text")
+"""Fields of a run's events that hold what a person, model or tool said: the payload has their digests, in a field ``words``,
+and ``events.words`` the texts, each with a nonce, so that a text can be erased and not be guessed from what stays."""
+ERASED: Final = "(erased)"
+"""In place of erased text."""
 
 CHECKED_AT_ONCE: Final = 1_000
 """How many events of a chain are read at once when it is checked."""
@@ -78,11 +85,11 @@ _APPEND: Final = (
     ),
     (
         "new",
-        ("n", "type", "payload", "frames"),
+        ("n", "type", "payload", "words", "frames"),
         (
-            "SELECT n, type, payload, frames "
-            "FROM unnest(CAST(:types AS text[]), CAST(:payloads AS text[]), CAST(:frames AS bytea[])) "
-            "WITH ORDINALITY AS each (type, payload, frames, n)"
+            "SELECT n, type, payload, words, frames FROM unnest("
+            "CAST(:types AS text[]), CAST(:payloads AS text[]), CAST(:words AS text[]), CAST(:frames AS bytea[])) "
+            "WITH ORDINALITY AS each (type, payload, words, frames, n)"
         ),
     ),
     (
@@ -110,8 +117,8 @@ _APPEND: Final = (
         "appended",
         ("one",),
         (
-            "INSERT INTO events (seq, run_id, run_seq, type, payload, created_at, previous_hash, hash) "
-            "SELECT prior.seq + n, :chain_id, prior.run_seq + n, new.type, new.payload, :appended_at, "
+            "INSERT INTO events (seq, run_id, run_seq, type, payload, words, created_at, previous_hash, hash) "
+            "SELECT prior.seq + n, :chain_id, prior.run_seq + n, new.type, new.payload, new.words, :appended_at, "
             "chained.previous, chained.hash FROM prior, chained JOIN new USING (n) RETURNING 1"
         ),
     ),
@@ -206,7 +213,7 @@ class FirstEvent:
     @classmethod
     def of(cls, run_id: str, new: NewEvent) -> Self:
         """Return it as it will be stored."""
-        ((kind, payload),) = _as_stored([new])
+        ((kind, payload, _words),) = _as_stored(run_id, [new])
         at = as_text(now())
         own_hash = chain_hash("", run_id, 1, kind, payload, at)
         return cls(run_id=run_id, type=kind, payload=payload, created_at=at, hash=own_hash)
@@ -241,7 +248,7 @@ async def append(
     if run_id == SYSTEM and conn.dialect.name == "postgresql":
         # Logins hold the counter when they come here, so everyone takes it before this chain, or two would wait for each other.
         await take(conn, Numbered.EVENTS, 0)
-    written = _as_stored(new)
+    written = _as_stored(run_id, new)
     counts: list[int] = []
     if not joins(conn, writes.rows):
         counts = await writes.run(conn)
@@ -272,7 +279,7 @@ async def append_unless_changed(
     ``seen``: the run's number of events when the caller read what this follows from. Whatever changes a run appends an event
     to it in the same transaction; so all that was read is as it was. ``writes``: as those of :func:`append`, not guarded.
     """
-    written, appends = _as_stored(new), change.appends
+    written, appends = _as_stored(run_id, new), change.appends
     values = {**writes.values, "seen": seen}
     if joins(conn, writes.rows):
         joined = replace(writes, values=values)
@@ -314,27 +321,53 @@ def _count(conn: Connection, new: Sequence[NewEvent]) -> None:
         conn.facts.extend(new)
 
 
-def _as_stored(new: Sequence[NewEvent]) -> list[tuple[str, str]]:
-    """Return type and stored payload of each. Made storable here, not by the column: the hash is over what is stored."""
-    return [
-        (kind, storable(json.dumps(payload, ensure_ascii=False, sort_keys=True, separators=(",", ":"))))
-        for kind, payload in new
-    ]
+@dataclass(frozen=True)
+class _Stored:
+    """An event as it is stored. ``words``: JSON, or None for most."""
+
+    type: str
+    payload: str
+    words: str | None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.type, self.payload, self.words))
+
+
+def _as_stored(run_id: str, new: Sequence[NewEvent]) -> list[_Stored]:
+    """Return how each is stored. Made storable here, not by the column: the hash is over what is stored."""
+    return [_stored(kind, payload, has_words=run_id != SYSTEM) for kind, payload in new]
+
+
+def _stored(kind: str, payload: Mapping[str, Any], *, has_words: bool) -> _Stored:
+    words = {name: payload[name] for name in WORDS if payload.get(name)} if has_words else {}
+    # As it reads when it comes back: the digest is over that.
+    read = {name: json.loads(_json(text)) for name, text in words.items() if isinstance(text, str)}
+    apart = {name: (secrets.token_hex(8), text) for name, text in read.items()}
+    if not apart:
+        return _Stored(kind, _json(payload), None)
+    digests_of_words = {name: words_digest(*each) for name, each in apart.items()}
+    rest = {name: value for name, value in payload.items() if name not in apart}
+    return _Stored(kind, _json({**rest, "words": digests_of_words}), _json(apart))
+
+
+def _json(value: object) -> str:
+    return storable(json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
 
 
 async def _append_in_one(
-    conn: Connection, appends: _Append, run_id: str, new: Sequence[tuple[str, str]], writes: Writes, *, last: bool
+    conn: Connection, appends: _Append, run_id: str, new: Sequence[_Stored], writes: Writes, *, last: bool
 ) -> list[int]:
-    """Append on PostgreSQL. ``new``: type and stored payload of each. Returns the writes' counts, then that of the events."""
+    """Append on PostgreSQL. Returns the writes' counts, then that of the events."""
     at = as_text(now())
     values = {
         "sequence": Numbered.EVENTS.value,
         "more": len(new),
         "chain_id": run_id,
         "chain_frame": framed(run_id),
-        "types": [kind for kind, _payload in new],
-        "payloads": [payload for _kind, payload in new],
-        "frames": [framed(kind, payload, at) for kind, payload in new],
+        "types": [each.type for each in new],
+        "payloads": [each.payload for each in new],
+        "words": [each.words for each in new],
+        "frames": [framed(each.type, each.payload, at) for each in new],
         "appended_at": at,
     }
     guard = appends.parts[0] if "seen" in writes.values else None
@@ -346,7 +379,7 @@ async def _append_in_turn(
     conn: Connection,
     appends: _Append,
     run_id: str,
-    new: Sequence[tuple[str, str]],
+    new: Sequence[_Stored],
     writes: Writes = NO_WRITES,
 ) -> int:
     """Append on SQLite after the writes, and return how many. ``writes``: with the values of the chain's own row."""
@@ -358,7 +391,7 @@ async def _append_in_turn(
     seq, run_seq, previous = int(row.last_seq) - len(new), int(row.run_seq), str(row.previous)
     created_at = as_text(now())
     rows = []
-    for kind, payload in new:
+    for kind, payload, words in new:
         seq, run_seq = seq + 1, run_seq + 1
         digest = chain_hash(previous, run_id, run_seq, kind, payload, created_at)
         rows.append(
@@ -368,6 +401,7 @@ async def _append_in_turn(
                 "run_seq": run_seq,
                 "type": kind,
                 "payload": payload,
+                "words": words,
                 "created_at": created_at,
                 "previous_hash": previous,
                 "hash": digest,
@@ -428,8 +462,12 @@ async def newest(conn: Connection, run_id: str, kind: str, *, limit: int) -> lis
 
 
 def loaded(row: Mapping[Any, Any]) -> Event:
-    """Return an event of its row, decoded."""
-    return Event(**{**row, "payload": json.loads(row["payload"])})
+    """Return an event of its row, decoded, with its words; :data:`ERASED` in place of those that were erased."""
+    payload, texts = json.loads(row["payload"]), json.loads(row["words"] or "{}")
+    digests_of_words = payload.pop("words", None)
+    if isinstance(digests_of_words, dict):
+        payload |= {name: texts[name][1] if name in texts else ERASED for name in digests_of_words}
+    return Event(**{name: value for name, value in row.items() if name != "words"} | {"payload": payload})
 
 
 async def last_seq(conn: Connection) -> int:

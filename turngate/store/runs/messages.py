@@ -17,7 +17,7 @@ from turngate.domain.digest import derived_id
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.storable import stored_digest
-from turngate.store.tables import conversations, messages
+from turngate.store.tables import conversations, erasures, messages
 
 _PARTS: TypeAdapter[tuple[Part, ...]] = TypeAdapter(tuple[Part, ...])
 
@@ -50,6 +50,15 @@ _SET_HEAD = (
     .where(conversations.c.id == bindparam("conversation"))
     .values(head_message_id=bindparam("head"))
 )
+_ERASURE = (
+    select(erasures.c.id)
+    .where(erasures.c.conversation_id == conversations.c.id)
+    .order_by(erasures.c.what, erasures.c.created_at.desc())
+    .limit(1)
+    .scalar_subquery()
+    .label("erasure_id")
+)
+_END = select(conversations.c.head_message_id, _ERASURE).where(conversations.c.id == bindparam("conversation"))
 _BY_ID = select(messages).where(messages.c.id == bindparam("message"))
 _PATH = _along(_walk())
 _NEWEST = _along(_walk(newest=True))
@@ -92,6 +101,20 @@ async def head_of(conn: Connection, conversation_id: str) -> str | None:
     """Return the id of the conversation's newest closed message; None when it has none or does not exist."""
     query = select(conversations.c.head_message_id).where(conversations.c.id == conversation_id)
     return (await conn.execute(query)).scalar_one_or_none()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationEnd:
+    """Where a conversation ends. ``erasure_id``: an erasure of its content, of all of it rather than of results."""
+
+    head_message_id: str | None
+    erasure_id: str | None
+
+
+async def end_of(conn: Connection, conversation_id: str) -> ConversationEnd | None:
+    """Return the end of a conversation; None: there is no such conversation."""
+    row = (await conn.execute(_END, {"conversation": conversation_id})).one_or_none()
+    return None if row is None else ConversationEnd(head_message_id=row.head_message_id, erasure_id=row.erasure_id)
 
 
 async def conversation_exists(conn: Connection, conversation_id: str) -> bool:

@@ -91,6 +91,7 @@ class Run:
     many orders of this kind it got; ``control_seen``: how many of them its workflow knows. ``nonce``: the key of the digests of
     its content; empty for a run of an earlier release, and once its content is erased. ``traceparent``: as
     :class:`turngate.domain.runs.trace.RunTrace` reads it.
+    ``erasure_id``: of the newest erasure of content of its conversation; None: there was none.
     """
 
     id: str
@@ -140,6 +141,7 @@ class Run:
     control_seen: int = 0
     nonce: str = ""
     traceparent: str | None = None
+    erasure_id: str | None = None
 
     @property
     def may_start(self) -> bool:

@@ -20,8 +20,8 @@ from turngate.store.runs import messages, runs
 from turngate.store.runs.new_run import NewRun, open_run
 from turngate.store.schedules import schedules
 from turngate.store.schedules.schedules import Schedule
+from turngate.store.tables import erasures, schedule_fires
 from turngate.store.tables import runs as runs_table
-from turngate.store.tables import schedule_fires
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +83,23 @@ async def settle(
     if agent is None:
         unknown = f"the worker's app has no agent {schedule.agent!r}"
         return await _note(conn, schedule, replace(new, outcome="missed", reason=unknown), before)
+    if await _is_erased(conn, schedule):
+        gone = f"the content of conversation {schedule.conversation_id}, which it continues, was erased"
+        return await _note(conn, schedule, replace(new, outcome="missed", reason=gone), before)
     live = await _live(conn, schedule)
     if live is not None:
         return await _wait_or_skip(conn, schedule, new, before, live)
     opened = replace(new, outcome="opened", run_id=derived_id("run", schedule_id, new.fire_at))
     await _open(conn, schedule, opened, agent)
     return await _note(conn, schedule, opened, before)
+
+
+async def _is_erased(conn: Connection, schedule: Schedule) -> bool:
+    """Tell whether all content of the conversation that a schedule continues was erased."""
+    if schedule.conversation_id is None:
+        return False
+    of_all = erasures.c.conversation_id == schedule.conversation_id, erasures.c.what == "all"
+    return (await conn.execute(select(erasures.c.id).where(*of_all).limit(1))).first() is not None
 
 
 def _fires(schedule: Schedule, by: str | None) -> bool:

@@ -5,7 +5,7 @@ names of tools and agents, states, instants, declarations that an app publishes.
 short: anyone who has a hash without a key in it can try values until one fits.
 
 Every text column of every table is in exactly one list (tests/unit/store/test_content.py), so a new column has to be
-classified. Events hold no content, because their chain can't be changed: ids, the engine's own words, and digests.
+classified. The payload of an event holds no content, because it can't be changed: ids, the engine's own words, and digests.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
             "id conversation_id agent agent_version model workspace status error_class input_message_id head_message_id "
             "idempotency_key created_at ended_at event_hash parent_run_id parent_tool_call_id path forked_from_run_id "
             "unattended_asks paused_at replay_of_run_id extensions schedule_id fell_back_from interrupted_at "
-            "traceparent"
+            "traceparent erasure_id"
         ),
     ),
     "queued_messages": TextColumns(
@@ -131,7 +131,9 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
         content=_names("says about message traceback"),
         plain=_names("id run_id tool_call_id worker build created_at"),
     ),
-    "events": TextColumns(owner=Owner.RUN, plain=_names("run_id type payload created_at previous_hash hash")),
+    "events": TextColumns(
+        owner=Owner.RUN, content=_names("words"), plain=_names("run_id type payload created_at previous_hash hash")
+    ),
     # Requests, and what people do with them.
     "requests": TextColumns(
         owner=Owner.RUN,
@@ -174,6 +176,14 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
         plain=_names("id tool_name scope run_id agent expires_at created_by_role created_at request_id revoked_at"),
     ),
     "grant_uses": TextColumns(owner=Owner.RUN, plain=_names("grant_id run_id tool_call_id used_at")),
+    "erasures": TextColumns(
+        owner=Owner.CONVERSATION,
+        people=_names("erased_by"),
+        plain=_names("id conversation_id what reason rule counts created_at"),
+    ),
+    "holds": TextColumns(
+        people=_names("created_by removed_by"), plain=_names("id kind target reason created_at removed_at")
+    ),
     # Of no single conversation.
     "schedules": TextColumns(
         content=_names("input notes pause_reason"),

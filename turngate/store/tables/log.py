@@ -1,4 +1,4 @@
-"""Events, notifications about them, and deltas."""
+"""Events, notifications about them, and deltas; what was erased, and what must be kept."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ events = Table(
     Column("created_at", StorableText, nullable=False),
     Column("previous_hash", StorableString(64), nullable=False),
     Column("hash", StorableString(64), nullable=False),
+    # Words of people, models and tools (JSON: name → [nonce, text]), of which the payload has digests: so they can be erased.
+    Column("words", StorableText),
     UniqueConstraint("run_id", "run_seq", name="uq_events_run_seq"),
 )
 
@@ -141,4 +143,42 @@ errors = Table(
     Column("created_at", StorableText, nullable=False),
     Index("ix_errors_run_id", "run_id", "created_at", "id"),
     Index("ix_errors_created_at", "created_at", "id"),
+)
+
+
+# Retention.
+
+
+# One row for each time that content of a conversation was erased.
+erasures = Table(
+    "erasures",
+    metadata,
+    Column("id", StorableString(64), primary_key=True),
+    Column("conversation_id", StorableString(64), ForeignKey("conversations.id"), nullable=False),
+    # all: everything; results: the results of tools, wherever they are.
+    Column("what", StorableString(16), nullable=False),
+    Column("erased_by", StorableText, nullable=False),
+    Column("reason", StorableText, nullable=False),
+    # The retention rule that wanted it; "": a person did.
+    Column("rule", StorableText, nullable=False, server_default=""),
+    # JSON: kind of row → how many.
+    Column("counts", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+    Index("ix_erasures_conversation_id", "conversation_id"),
+    Index("ix_erasures_created_at_id", "created_at", "id"),
+)
+
+# Legal holds: nothing of the conversation, or of any conversation of the agent, is erased while one has not been removed.
+holds = Table(
+    "holds",
+    metadata,
+    Column("id", StorableString(64), primary_key=True),
+    Column("kind", StorableString(16), nullable=False),
+    Column("target", StorableString(64), nullable=False),
+    Column("reason", StorableText, nullable=False),
+    Column("created_by", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+    Column("removed_by", StorableText),
+    Column("removed_at", StorableText),
+    Index("ix_holds_target", "target", "kind"),
 )

@@ -121,6 +121,8 @@ runs = Table(
     Column("nonce", StorableText, nullable=False, server_default=""),
     # The trace that it belongs to (turngate.domain.runs.trace); NULL: it begins one, whose id follows from the run's.
     Column("traceparent", StorableString(55)),
+    # The newest row of ``erasures`` about its conversation; NULL: nothing was erased.
+    Column("erasure_id", StorableString(64)),
     # One live run per conversation, held by the database itself.
     Index(
         "uq_runs_live_conversation",

@@ -226,10 +226,9 @@ async def _export_csv(settings: Settings, since: str | None, run: str | None, wr
 def _as_event(event: ChainedEvent) -> events.Event:
     """Return an event with its payload read; one that was changed into something else is empty."""
     try:
-        payload = json.loads(event.payload)
-    except (ValueError, RecursionError):
-        payload = {}
-    return events.Event(**{**vars(event), "payload": payload if isinstance(payload, dict) else {}})
+        return events.loaded(vars(event))
+    except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        return events.loaded({**vars(event), "payload": "{}"})
 
 
 async def _heads(conn: Connection, first: int, run: str | None) -> AsyncIterator[str]:
@@ -438,7 +437,10 @@ def header_line(header: Header) -> str:
 
 def event_line(event: ChainedEvent) -> str:
     """Return the line of one event."""
-    return _line(asdict(event))
+    members = asdict(event)
+    if event.words is None:
+        del members["words"]
+    return _line(members)
 
 
 def head_line(head: ChainHead) -> str:
@@ -525,7 +527,10 @@ class _FileCheck:
     def _event(self, read: Mapping[str, Any]) -> ChainBreak | str | None:
         if self._chains:
             return "an event comes after the closing lines"
-        if set(read) != set(_MEMBERS) or any(type(read[name]) is not kind for name, kind in _MEMBERS.items()):
+        members = {name: value for name, value in read.items() if name != "words"}
+        if set(members) != set(_MEMBERS) or any(type(read[name]) is not kind for name, kind in _MEMBERS.items()):
+            return "this is neither an event nor a closing line"
+        if not isinstance(read.get("words", ""), str):
             return "this is neither an event nor a closing line"
         event = ChainedEvent(**read)
         return self._check.add(event) or _first(each.add(event) for each in self._signed)

@@ -1,0 +1,1 @@
+"""What is erased, when, and what must be kept."""
