@@ -83,6 +83,8 @@ def configure_logging(level: LogLevel = "info", log_format: LogFormat = "console
         library.propagate = True
     for name in QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    # The SDK writes what an activity failed with, words of people and tools among it. Ours are logged by their ids.
+    logging.getLogger("temporalio.activity").setLevel(max(logging.ERROR, root.level))
     logging.captureWarnings(capture=True)
     logging.raiseExceptions = False  # the report about a line that can't be written quotes it as it is
 
