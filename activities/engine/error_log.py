@@ -9,6 +9,7 @@ the transaction is over (:func:`keeping_crashes`): what rolls back takes no erro
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -32,9 +33,6 @@ MOST_BYTES: Final = 64 * 1024
 """Of an error's text, and of its traceback."""
 HEAD_BYTES: Final = 2_000
 """Of an error's text where it is quoted: in a run's reason, an event, a failure that Temporal carries."""
-
-LOGGED_BYTES: Final = 500
-"""Of the text of an error that has no traceback, in its log line."""
 
 MOST_KEPT: Final = 50
 """Crashes between two writes that are stored; the log has all of them."""
@@ -123,10 +121,10 @@ def _logged(
     stored = _stored(engine, says, _message(error), where, names, trace)
     call = {} if where.tool_call_id is None else {"call": where.tool_call_id}
     where_and_what = {"error": stored.id, "run_id": where.run_id, **call, **names}
-    if trace:
-        log.error(says, **where_and_what, exc_info=error)
-    else:
-        log.warning(says, **where_and_what, why=head(stored.message, LOGGED_BYTES))
+    # Not its text: an error quotes what people and tools said, and no one erases that from a log.
+    level = logging.ERROR if trace else logging.WARNING
+    more = f"turngate logs {stored.id}"
+    log.log(level, says, **where_and_what, kind=type(error).__name__, at=_place(error), more=more)
     return stored
 
 
@@ -136,6 +134,8 @@ async def _keep(engine: Engine, stored: Sequence[errors.StoredError]) -> None:
             for each in stored:
                 await errors.keep(conn, each)
     except Exception as away:  # noqa: BLE001 - whatever it is: the log has the errors
+        for each in stored:
+            log.error(each.says, error=each.id, why=each.message, exception=each.traceback)  # noqa: TRY400 - not of this one
         log.warning("errors could not be stored", errors=[each.id for each in stored], why=str(away))
 
 
@@ -143,8 +143,14 @@ async def note(conn: Connection, engine: Engine, says: str, message: str, where:
     """Store an error that nothing raised, in the caller's transaction, and return its id. The rest is as of :func:`report`."""
     stored = _stored(engine, says, message, where, names)
     await errors.keep(conn, stored)
-    log.warning(says, error=stored.id, run_id=where.run_id, **names, why=message)
+    log.warning(says, error=stored.id, run_id=where.run_id, **names, more=f"turngate logs {stored.id}")
     return stored.id
+
+
+def _place(error: BaseException) -> str:
+    """Return the innermost line of code that an error passed; empty for one that nothing raised."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    return f"{frames[0].filename}:{frames[0].lineno}" if frames else ""
 
 
 def quoted(message: str, error_id: str) -> str:
