@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from approvals_api.lookups import existing_run
+from approvals_api.principal import Principal
 from approvals_api.runs.masks import Masks
+from approvals_api.runs.ownership import only_own
 from approvals_api.runs.views import RUN_TEXTS, run_summary
 from turngate.store.database import Connection
 from turngate.store.runs import families
 from turngate.store.runs.families import Family
 from turngate.store.runs.runs import Run
+from turngate.wire.explanation import FamilyMember
 from turngate.wire.runs import RunSummary
 
 How = Literal["started", "forked", "retried", "dry run"]
@@ -46,6 +49,23 @@ async def family_of(conn: Connection, run_id: str) -> list[Member]:
         return []
     masks = await Masks.of(conn, [run.id for run in family.runs])
     return list(_members(family, masks, run_id))
+
+
+async def family_for(conn: Connection, reader: Principal, run_id: str) -> list[FamilyMember]:
+    """Return the tree as the API has it, of the runs that this principal may name. Raises NotFoundError."""
+    return [
+        FamilyMember(
+            run_id=each.run.id,
+            agents=each.run.agents,
+            how_it_ended=each.run.how_it_ended or each.run.status,
+            came=each.came,
+            level=each.level,
+            here=each.here,
+            left_out=each.left_out,
+        )
+        for each in await family_of(conn, run_id)
+        if not only_own(reader) or each.run.started_by == reader.name
+    ]
 
 
 def _members(family: Family, masks: Masks, here: str) -> Iterator[Member]:

@@ -18,6 +18,7 @@ from approvals_api.runs import views as run_views
 from approvals_api.runs.compare import compare
 from approvals_api.runs.control import interrupt, pause, resume
 from approvals_api.runs.explain import error_by_id, newest_errors
+from approvals_api.runs.family import family_for
 from approvals_api.runs.ownership import starter_filter
 from approvals_api.runs.results import whole_result
 from approvals_api.runs.switch_model import switch_model
@@ -256,9 +257,12 @@ StillFor = Annotated[
 async def explain_run(run_id: RunId, services: ServicesDep, principal: RunReaderDep) -> Explanation:
     """Explain a run: why it failed, or what it waits for.
 
-    With the calls, decisions and attempts around that point, and what to do next.
+    With the calls, decisions and attempts around that point, what to do next, and the runs it was forked from or to.
     """
-    return await explain.explain(services, principal, run_id)
+    explanation = await explain.explain(services, principal, run_id)
+    async with services.database.read() as conn:
+        family = await family_for(conn, principal, run_id)
+    return explanation.model_copy(update={"family": family})
 
 
 @router.get("/stuck-runs")

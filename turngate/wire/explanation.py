@@ -122,6 +122,22 @@ class NextAction(View):
     href: str | None = None
 
 
+class FamilyMember(View):
+    """A run in the tree of what was forked from what. ``level``: how many runs are above it there. ``here``: the explained run.
+
+    ``how_it_ended``: its outcome, or its status. ``came``: who started, forked, retried or dry-ran it, after which step. It has
+    a person's name: escape it before you show it. ``left_out``: forks of it that are not in the tree.
+    """
+
+    run_id: str
+    agents: str
+    how_it_ended: str
+    came: str
+    level: int
+    here: bool
+    left_out: int = 0
+
+
 class Explanation(View):
     """Why a run ended, or what it waits for.
 
@@ -130,7 +146,8 @@ class Explanation(View):
     it has a response. ``model_attempts``: the newest failed attempts that were followed by another, oldest first.
     ``model_fallbacks``: changes to a fallback model, oldest first.
     ``unfinished``: the newest answers that broke off in that step, oldest first.
-    ``errors``: the newest errors of the run, oldest first.
+    ``errors``: the newest errors of the run, oldest first. ``family``: the runs that it came from and those that came from it,
+    each before its forks; empty: there is none.
     ``waits_for``: why a live run waits; the first reason is why it is stalled. ``temporal_url``: the workflow's page, if its
     address is known. ``actions``: the likeliest first.
     """
@@ -147,3 +164,4 @@ class Explanation(View):
     model_fallbacks: list[ModelFallback] = Field(default_factory=list)
     unfinished: list[UnfinishedAnswer] = Field(default_factory=list)
     errors: list[ErrorView] = Field(default_factory=list)
+    family: list[FamilyMember] = Field(default_factory=list)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,7 +34,7 @@ from turngate.frontends.tui.texts import (
 )
 from turngate.wire.calls import CallRequest, CallView
 from turngate.wire.events import DeltaView, ProgressView
-from turngate.wire.explanation import Explanation
+from turngate.wire.explanation import Explanation, FamilyMember
 from turngate.wire.runs import RunDetail, RunSummary, StepView
 
 MAX_CHARS: Final = 20_000
@@ -241,6 +241,19 @@ def _request_words(request: CallRequest) -> str:
     return f"{request.status}{edited}{by}"
 
 
+def family_lines(family: Sequence[FamilyMember]) -> Iterator[Line]:
+    """Return which run came from which, as a tree."""
+    if family:
+        yield at("")
+        yield at("", ("FORKS, RETRIES, DRY RUNS", "bold"))
+    for each in family:
+        mark = "▸ " if each.here else "  "
+        state = plain_line(f"{each.agents}: {each.how_it_ended}", 100)
+        more = f", {each.left_out:,} more forks" if each.left_out else ""
+        came = f"  {plain_line(each.came, 100)}{more}"
+        yield at("  " * (each.level + 1), mark, f"{each.run_id}  {state}", (came, "dim"))
+
+
 def explanation_text(explanation: Explanation) -> Folded:
     """Return why a run ended, or what it waits for, and what a person can do."""
     lines = [at("", (plain_line(explanation.cause, 2_000), "bold"))]
@@ -263,6 +276,7 @@ def explanation_text(explanation: Explanation) -> Folded:
         lines.append(at("  ", (f"{error.id} ", "bold"), plain_line(f"{error.says} {error.about}", 200)))
         if error.message is not None:
             lines.extend(lines_of(error.message, "  │ "))
+    lines.extend(family_lines(explanation.family))
     if explanation.actions:
         lines.extend([at(""), at("", ("WHAT TO DO", "bold"))])
     for action in explanation.actions:

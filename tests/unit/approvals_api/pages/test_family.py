@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from support.engine import person
 from support.html_text import ShownText
 from support.planted_pages import STATES, PageState, pages_of
 from support.planted_text import Filling
 from support.stored_requests import live_run
 
 from approvals_api.pages.pictures.family import NOTE, WIDTH, tree_of
-from approvals_api.runs.family import Member, family_of
+from approvals_api.runs.family import Member, family_for, family_of
+from turngate.cli.commands.runs.explain import show_family
+from turngate.frontends.tui.run_text import family_lines
 from turngate.store.database import Database
 from turngate.store.runs import runs
 
@@ -91,3 +96,29 @@ async def test_the_page_has_the_tree_and_its_table(sqlite_template: Path, tmp_pa
     assert "forked by evil ⟨U+202E⟩<b> after step 7 compare" in text
     assert "Pay the invoices." in text
     assert 'id="family"' not in alone
+
+
+async def test_an_explanation_has_the_same_tree_in_the_terminal(
+    sqlite: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`turngate explain` and the terminal UI print the API's tree; a machine that sees only its own runs gets only those."""
+    await plant(sqlite)
+    machine = person("bob", "operator", machine=True)
+    starter = replace(machine, scopes=frozenset({"runs:write"}))
+    async with sqlite.read() as conn:
+        family = await family_for(conn, person("ann"), "run_early")
+        own = await family_for(conn, starter, "run_r")
+    assert [(each.run_id, each.level, each.here) for each in family] == [
+        ("run_o", 0, False),
+        ("run_early", 1, True),
+        ("run_x", 2, False),
+        ("run_r", 1, False),
+        ("run_late", 1, False),
+    ]
+    assert [each.run_id for each in own] == ["run_r"]
+    show_family(family)
+    printed = capsys.readouterr().out
+    drawn = "\n".join(f"{each.margin}{each.text.plain}" for each in family_lines(family))
+    for text in (printed, drawn):
+        assert "▸ run_early  agent: running  forked by ann after step 1" in text
+        assert "\u202e" not in text

@@ -15,7 +15,7 @@ from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text
 from turngate.text.plain_text import Piece, indented, plain_line
 from turngate.wire.calls import CallRequest, CallView
-from turngate.wire.explanation import ErrorView, Explanation, NextAction, WaitReason
+from turngate.wire.explanation import ErrorView, Explanation, FamilyMember, NextAction, WaitReason
 from turngate.wire.runs import RunSummary, StepView
 
 COMMAND_MARGIN: Final = "      "
@@ -66,6 +66,7 @@ def _show(explanation: Explanation, link: ApiLink, commands: Any) -> None:  # ty
     for step in explanation.steps:
         _show_step(step, explanation.errors)
     show_errors(explanation.errors, link)
+    show_family(explanation.family)
     _show_links(explanation, link)
     if explanation.actions:
         terminal.line("")
@@ -114,6 +115,23 @@ def error_line(error: ErrorView) -> str:
     step = f", step {error.step}" if error.step else ""
     attempt = f", attempt {error.attempt}" if error.attempt > 1 else ""
     return f"{plain_line(error.says, 100)}{about}{step}{attempt}"
+
+
+def show_family(family: Sequence[FamilyMember]) -> None:
+    """Print which run came from which, as a tree."""
+    if not family:
+        return
+    terminal.line("")
+    terminal.line(("its forks, retries and dry runs", "bold"))
+    for each in family:
+        mark, style = ("▸ ", "bold") if each.here else ("  ", "cyan")
+        where = "  " * each.level
+        state = plain_line(f"{each.agents}: {each.how_it_ended}", 100)
+        terminal.line(
+            f"  {where}{mark}", (each.run_id, style or "cyan"), f"  {state}", (f"  {plain_line(each.came, 100)}", "dim")
+        )
+        if each.left_out:
+            terminal.line((f"  {where}      and {each.left_out:,} more forks of it", "dim"))
 
 
 def _show_step(step: StepView, errors: Sequence[ErrorView]) -> None:
