@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from activities.engine.lost_workers import judging
 from activities.execution.checks import redeem
 from activities.execution.door import Door
 from activities.execution.executor import Reporter, execute
-from activities.execution.lost_calls import waiting_resolution
+from activities.execution.lost_calls import note_orderly_stop, waiting_resolution
 from activities.execution.preflight import Inspection, inspect
 from activities.execution.progress import reporting
 from activities.execution.redemption import AskAgain, Decided, Delegated, Redeemed, Settled, Stopped, Waits
@@ -205,6 +205,9 @@ class RunTool:
         cancelled alike: should the run be recovered, the next attempt does the same, and this one leaves it alone.
         """
         details = activity.cancellation_details()
+        if details is not None and details.worker_shutdown:
+            with suppress(UnavailableError):  # then the start counts as lost
+                await note_orderly_stop(self._engine, _place_of(redeemed), redeemed.tool.name)
         if details is None or not details.cancel_requested:
             return
         limit = self._engine.agent(redeemed.run.agent).limits.result_chars

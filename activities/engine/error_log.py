@@ -139,9 +139,23 @@ async def _keep(engine: Engine, stored: Sequence[errors.StoredError]) -> None:
         log.warning("errors could not be stored", errors=[each.id for each in stored], why=str(away))
 
 
-async def note(conn: Connection, engine: Engine, says: str, message: str, where: Where, **names: str) -> str:
-    """Store an error that nothing raised, in the caller's transaction, and return its id. The rest is as of :func:`report`."""
+async def note(
+    conn: Connection,
+    engine: Engine,
+    says: str,
+    message: str,
+    where: Where,
+    *,
+    process: tuple[str, str] | None = None,
+    **names: str,
+) -> str:
+    """Store an error that nothing raised, in the caller's transaction, and return its id. The rest is as of :func:`report`.
+
+    ``process``: the worker and build that it happened in; None: this one.
+    """
     stored = _stored(engine, says, message, where, names)
+    if process is not None:
+        stored = replace(stored, worker=process[0], build=process[1])
     await errors.keep(conn, stored)
     log.warning(says, error=stored.id, run_id=where.run_id, **names, more=f"turngate logs {stored.id}")
     return stored.id

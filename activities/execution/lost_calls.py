@@ -7,11 +7,14 @@ The handler was started before and brought no result. The checks below are passe
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from pydantic import JsonValue
 
+from activities.engine.engine import Engine
 from activities.engine.error_log import Where, note
 from activities.execution.door import MOVED_ON, Door, resolution_request_id
 from activities.execution.redemption import AskAgain, Redeemed, Redemption
@@ -25,20 +28,27 @@ from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer
 from turngate.domain.tools.results import Failure, Ok, as_object
 from turngate.domain.tools.summary import check_text
 from turngate.domain.tools.tool import ToolManifest
-from turngate.store.clock import as_text, now
+from turngate.store.clock import as_text, from_text, now
 from turngate.store.events import events
 from turngate.store.live import progress
 from turngate.store.requests import requests
-from turngate.store.runs import executions
+from turngate.store.runs import errors, executions
 
 MAX_STARTS = 5
-"""How often a handler is started when its workers keep dying under it; a ``once`` one only where its probe allows it."""
+"""How many workers a call may lose while others are lost without it; a ``once`` one only where its probe allows it."""
 
 STARTS_SEEN: Final = 200
 """Of a run's newest starts: the lost one is among them."""
 MAX_PROGRESS_BYTES: Final = 2_000
-NAMED_FROM: Final = 2
-"""Lost starts of a call after which people see its tool named."""
+MOST_LOST: Final = 2
+"""Workers that a call may lose if it alone loses them (I14)."""
+LOST_WORKER: Final = "worker lost while the tool ran"
+STOPPED_WORKER: Final = "worker stopped while the tool ran"
+"""How a lost start is on record, and one whose worker said that it stops."""
+BEFORE_FIRST_START: Final = timedelta(minutes=10)
+"""Losses of other calls count from so long before a call's first start."""
+MOST_LOSSES_SEEN: Final = 500
+MOST_CALLS_SEEN: Final = 50
 LOST = "The worker was lost while this call ran. It may or may not have taken effect: which?"
 
 
@@ -53,16 +63,82 @@ async def resume(door: Door) -> Redemption:
 
 
 async def name_the_tool(door: Door) -> None:
-    """Note which tool and call lost their worker, from the second time on (I14). Any worker may be lost once."""
+    """Note which tool and call lost their worker; from the second time on, that the tool may kill it (I14)."""
     lost, call = door.previous_start, door.call
-    if lost.state != "executing" or lost.attempts < NAMED_FROM:
+    if lost.state != "executing":
         return
-    message = (
-        f"The worker was lost {lost.attempts} times while {call.tool_name!r} ran (call {call.tool_call_id}; last on "
-        f"{lost.worker or 'an unknown worker'}). The tool may kill it: look at the worker's log and its limit of memory."
-    )
+    losses = await losses_of(door)
+    if not losses.is_new:
+        return
     where = Where(run_id=call.run_id, step=call.step, tool_call_id=call.tool_call_id, attempt=lost.attempts)
-    await note(door.conn, door.engine, "worker lost while the tool ran", message, where, tool=call.tool_name)
+    worker = lost.worker or "an unknown worker"
+    of_call = f"while {call.tool_name!r} ran (call {call.tool_call_id}"
+    message = f"The worker {worker} was lost {of_call}). Any worker may be lost once."
+    if losses.count > 1:
+        message = (
+            f"The worker was lost {losses.count} times {of_call}; last on {worker}). The tool may kill it: look at the worker's "
+            "log and its limit of memory."
+        )
+    process = (lost.worker or "", lost.build or "")
+    await note(door.conn, door.engine, LOST_WORKER, message, where, process=process, tool=call.tool_name)
+
+
+async def note_orderly_stop(engine: Engine, where: Where, tool_name: str) -> None:
+    """Note that this worker stops in order while a handler runs, as in a deploy: that start doesn't count against its call."""
+    message = f"The worker was stopped in order while {tool_name!r} ran (call {where.tool_call_id})."
+    async with engine.database.write() as conn:
+        await note(conn, engine, STOPPED_WORKER, message, where, tool=tool_name)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The starts of a call that lost their worker, and those of other calls around that time (ADR 0047).
+
+    ``count``: with the one at hand. ``is_new``: that one was lost, not stopped in order, and is not noted yet. ``workers``: the
+    processes that were lost with it. ``others``: other call → the processes lost with it.
+    """
+
+    count: int
+    is_new: bool
+    workers: frozenset[str]
+    others: Mapping[tuple[str, str], frozenset[str]]
+
+    @property
+    def blame_the_call(self) -> bool:
+        """Whether only this call explains them: no other call lost a worker elsewhere, or lost all of these workers, too."""
+        return all(workers < self.workers for workers in self.others.values())
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether the call may not start again."""
+        return self.count >= (MOST_LOST if self.blame_the_call else MAX_STARTS)
+
+
+async def losses_of(door: Door) -> Losses:
+    """Return what is on record about lost workers since this call first started, and for a while before."""
+    lost, this = door.previous_start, (door.call.run_id, door.call.tool_call_id)
+    since = as_text(from_text(lost.started_at) - BEFORE_FIRST_START)
+    rows = await errors.saying(door.conn, (LOST_WORKER, STOPPED_WORKER), since=since, limit=MOST_LOSSES_SEEN)
+    own = [row for row in rows if (row.run_id, row.tool_call_id) == this]
+    known = {row.attempt for row in own}
+    is_new = lost.attempts not in known
+    noted = [row for row in own if row.says == LOST_WORKER]
+    workers = {row.worker for row in noted} | ({lost.worker or ""} if is_new else set())
+    others: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        key = (row.run_id, row.tool_call_id or "")
+        if key != this and row.says == LOST_WORKER:
+            others.setdefault(key, set()).add(row.worker)
+    # A call that was lost with this one may not have been looked at since.
+    for key, execution in (await executions.of_calls(door.conn, list(others)[:MOST_CALLS_SEEN])).items():
+        if execution.state == "executing" and execution.worker in workers:
+            others[key].add(execution.worker or "")
+    return Losses(
+        count=lost.attempts - sum(row.says == STOPPED_WORKER for row in own),
+        is_new=is_new,
+        workers=frozenset(workers),
+        others={key: frozenset(each) for key, each in others.items()},
+    )
 
 
 async def ask_probe(door: Door) -> Redemption | None:
@@ -103,21 +179,23 @@ async def ask_a_person(door: Door) -> Redemption | None:
     if not _is_lost_once(door):
         return None
     # A call that kills its workers is for a person to look at, whatever its probe says.
-    did_not_happen = isinstance(_probed(door), DidNotHappen) and door.previous_start.attempts < MAX_STARTS
-    return None if did_not_happen else await ask_resolution(door)
+    may_start = isinstance(_probed(door), DidNotHappen) and not (await losses_of(door)).are_too_many
+    return None if may_start else await ask_resolution(door)
 
 
 async def limit_starts(door: Door) -> Redemption | None:
-    """Fail a call that may be repeated when its workers were lost too often."""
-    if (
-        door.previous_start.state == "unknown"
-        or door.call.effect == "once"
-        or door.previous_start.attempts < MAX_STARTS
-    ):
+    """End a call that may be repeated after its second lost worker; after more only where others are lost without it (I14)."""
+    if door.previous_start.state == "unknown" or door.call.effect == "once":
         return None
-    why = f"its worker was lost {door.previous_start.attempts} times while it ran"
+    losses, name = await losses_of(door), door.call.tool_name
+    if not losses.are_too_many:
+        return None
+    why = (
+        f"{name!r}: its worker was lost {losses.count} times while it ran, so it was not started again. It may be what stops the "
+        "worker, and may have done part of its work. Do not send the same call again."
+    )
     await door.end_previous_start("failed")
-    return await door.refuse(Failure(kind="execution_error", reason=f"{door.call.tool_name!r}: {why}."))
+    return await door.refuse(Failure(kind="execution_error", reason=why))
 
 
 async def refuse_changed_call(door: Door) -> Redemption | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import delete
 from support.engine import ListModel, OneModel, Stack, call, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
@@ -14,7 +15,7 @@ from temporalio.testing import ActivityEnvironment
 
 import worker as composition
 from activities.execution.door import Door
-from activities.execution.lost_calls import ask_resolution
+from activities.execution.lost_calls import STOPPED_WORKER, ask_resolution
 from activities.run_tool import RunTool
 from approvals_api.requests.views import request_detail
 from approvals_api.runs import explain
@@ -25,6 +26,7 @@ from turngate.domain.tools.tool import Effect, Tool
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
 from turngate.store.requests import requests
+from turngate.store.tables import errors
 
 
 def lost_tool(bench: Bench, effect: Effect, *, ask: bool, description: str = "Pay.") -> Tool:
@@ -89,16 +91,28 @@ async def test_i3_a_call_that_is_lost_again_asks_again(client: Client, database:
         assert (await engine.executions(run))["c1"].attempts == 2
 
 
+async def killed(engine: Stack) -> None:
+    """Forget that the worker had said that it stops: then it is as if it had been killed."""
+
+    async def is_noted() -> bool:
+        async with engine.database.write() as conn:
+            return bool((await conn.execute(delete(errors).where(errors.c.says == STOPPED_WORKER))).rowcount)
+
+    await until(is_noted, "a worker that stops in order")
+
+
 @pytest.mark.parametrize("effect", ["idempotent", "once"])
-async def test_i14_a_tool_that_loses_its_worker_twice_is_named(
+async def test_i14_a_tool_that_loses_its_worker_twice_is_named_and_ends(
     client: Client, database: Database, bench: Bench, effect: Effect
 ) -> None:
-    """I14: not after the first loss, which may be a deploy; after the second, explanation and page have the tool and the call."""
+    """I14: the first loss may be anyone's; after the second, people see the tool's name, and no third worker is lost to it."""
     async with stack(client, database, lost_tool(bench, effect, ask=False), model=model(), working=False) as engine:
 
         async def named() -> list[tuple[str, str | None, int]]:
-            explanation = await explain.explain(engine.services, person("ada"), run.id)
-            return [(each.about, each.tool_call_id, each.attempt) for each in explanation.errors]
+            noted = (await explain.explain(engine.services, person("ada"), run.id)).errors
+            return [
+                (each.about, each.tool_call_id, each.attempt) for each in noted if "may kill it" in (each.message or "")
+            ]
 
         for start in (1, 2):
             async with engine.worker(graceful_shutdown_seconds=0):
@@ -108,11 +122,33 @@ async def test_i14_a_tool_that_loses_its_worker_twice_is_named(
                     await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="did_not_happen")
                 await started(bench, start)
                 assert await named() == []
+            await killed(engine)
         async with engine.worker():
             await until(named, "the tool's name")
             assert await named() == [("pay", "c1", 2)]
-            (error,) = (await explain.explain(engine.services, person("ada"), run.id)).errors
-            assert "lost 2 times while 'pay' ran (call c1;" in (error.message or "")
+            if effect == "once":
+                await engine.request(run, kind="outcome")
+                await engine.interrupt(run)
+            assert (await engine.ended(run)).status == ("interrupted" if effect == "once" else "completed")
+        assert len(bench.paid) == 2
+        if effect == "idempotent":
+            result = (await engine.results(run))["c1"]
+            assert isinstance(result, Failure)
+            assert "its worker was lost 2 times" in result.reason
+
+
+async def test_i5_deploys_do_not_end_a_call(client: Client, database: Database, bench: Bench) -> None:
+    """I5: a worker that stops in order says so, and its calls start again as often as it takes."""
+    async with stack(
+        client, database, lost_tool(bench, "idempotent", ask=False), model=model(), working=False
+    ) as engine:
+        for start in (1, 2, 3):
+            async with engine.worker(graceful_shutdown_seconds=0):
+                if start == 1:
+                    run = await engine.start()
+                await started(bench, start)
+        async with engine.worker():
+            await started(bench, 4)
             await engine.interrupt(run)
             await engine.ended(run)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,6 +82,17 @@ async def of_call(conn: Connection, run_id: str, tool_call_id: str, *, limit: in
         select(errors)
         .where(errors.c.run_id == run_id, errors.c.tool_call_id == tool_call_id)
         .order_by(errors.c.created_at, errors.c.id)
+        .limit(limit)
+    )
+    return [StoredError(**row) for row in (await conn.execute(query)).mappings()]
+
+
+async def saying(conn: Connection, says: Collection[str], *, since: str, limit: int) -> Sequence[StoredError]:
+    """Return the newest errors of every run that say one of these, no older than ``since``; the newest first."""
+    query = (
+        select(errors)
+        .where(errors.c.created_at >= since, errors.c.says.in_(says))
+        .order_by(errors.c.created_at.desc(), errors.c.id.desc())
         .limit(limit)
     )
     return [StoredError(**row) for row in (await conn.execute(query)).mappings()]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import update
 from support.call_at_door import CallAtDoor
 
+from activities.engine.error_log import Where, note
 from activities.execution import lost_calls
 from activities.execution.preflight import Findings, Inspection
 from activities.execution.redemption import AskAgain, Redeemed, Settled
@@ -14,6 +16,8 @@ from turngate.domain.tools.results import Failure, Ok
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.requests import requests
+from turngate.store.runs import errors
+from turngate.store.tables import executions as executions_table
 from turngate.wire.orders import DecisionOrder
 
 
@@ -128,17 +132,78 @@ async def test_i3_a_person_is_asked_about_a_lost_once_call(sqlite: Database, pro
     assert await at.event_types() == (["execution.unknown", "request.opened"] if asks else [])
 
 
-async def test_a_repeatable_call_fails_when_its_workers_keep_dying(sqlite: Database) -> None:
-    """A ``read`` call starts again until its last allowed start is lost, too."""
+async def is_ended(at: CallAtDoor) -> bool:
+    """Look at a lost call as its next attempt does; whether that ended it."""
+    async with at.door() as door:
+        redemption = await lost_calls.resume(door)
+    assert isinstance(redemption, Redeemed | Settled)
+    return isinstance(redemption, Settled)
+
+
+async def lose(at: CallAtDoor, worker: str) -> None:
+    """Let the newest start of the call be on this worker, which is lost now."""
+    async with at.database.write() as conn:
+        await conn.execute(update(executions_table).values(worker=worker))
+
+
+async def test_i14_a_call_that_alone_loses_two_workers_ends_with_a_reason(sqlite: Database) -> None:
+    """I14: no third worker is lost to it; the model reads what happened, and people find an error with its worker."""
     at = CallAtDoor(sqlite, look)
     await at.plan()
-    await at.begin(starts=lost_calls.MAX_STARTS)
-    async with at.door() as door:
-        assert await lost_calls.resume(door) == Settled()
+    await at.begin()
+    await lose(at, "w1")
+    assert not await is_ended(at)
+    await lose(at, "w2")
+    assert await is_ended(at)
     result = (await at.stored()).settled_result
     assert isinstance(result, Failure)
     assert result.kind == "execution_error"
-    assert f"lost {lost_calls.MAX_STARTS} times" in result.reason
+    assert "'look': its worker was lost 2 times while it ran" in result.reason
+    async with sqlite.read() as conn:
+        second, first = await errors.newest(conn, run_id=at.run.id, limit=5)
+    assert [(each.worker, each.attempt) for each in (first, second)] == [("w1", 1), ("w2", 2)]
+    assert ["may kill it" in each.message for each in (first, second)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("others", "starts"),
+    [
+        pytest.param({"elsewhere": ["w8"]}, 5, id="workers are lost without it"),
+        pytest.param({"beside": ["w1"]}, 2, id="another was there the first time"),
+        pytest.param({"beside": ["w1", "w2"]}, 3, id="another was there both times"),
+        pytest.param({"first": ["w1"], "second": ["w2"]}, 2, id="each time another was there"),
+    ],
+)
+async def test_i5_i14_an_innocent_call_may_lose_more_workers(
+    sqlite: Database, others: dict[str, list[str]], starts: int
+) -> None:
+    """I5, I14: while workers are lost elsewhere (chaos, a machine that fails), or another call is as suspect, it goes on."""
+    at = CallAtDoor(sqlite, look)
+    await at.plan()
+    await at.begin()
+    async with sqlite.write() as conn:
+        for call, workers in others.items():
+            for attempt, worker in enumerate(workers, 1):
+                where = Where(run_id="run_other", tool_call_id=call, attempt=attempt)
+                await note(conn, at.engine, lost_calls.LOST_WORKER, "", where, process=(worker, "b"))
+    for start in range(1, starts + 1):
+        await lose(at, f"w{start}")
+        assert await is_ended(at) == (start == starts)
+
+
+async def test_i5_a_worker_that_stops_in_order_does_not_count(sqlite: Database) -> None:
+    """I5: a call may see any number of deploys."""
+    at = CallAtDoor(sqlite, look)
+    await at.plan()
+    await at.begin()
+    for attempt in range(1, 9):
+        place = Where(run_id=at.run.id, step=1, tool_call_id="c1", attempt=attempt)
+        await lost_calls.note_orderly_stop(at.engine, place, "look")
+        assert not await is_ended(at)
+    await lose(at, "w1")
+    assert not await is_ended(at)
+    await lose(at, "w2")
+    assert await is_ended(at)
 
 
 async def test_i6_a_changed_call_is_not_started_again(sqlite: Database) -> None:
