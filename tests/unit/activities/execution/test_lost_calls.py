@@ -177,7 +177,7 @@ async def test_i14_a_call_that_alone_loses_two_workers_ends_with_a_reason(sqlite
 async def test_i5_i14_an_innocent_call_may_lose_more_workers(
     sqlite: Database, others: dict[str, list[str]], starts: int
 ) -> None:
-    """I5, I14: while workers are lost elsewhere (chaos, a machine that fails), or another call is as suspect, it goes on."""
+    """I5, I14: while workers are lost elsewhere (chaos, a machine that fails), or another call is as suspect, it continues."""
     at = CallAtDoor(sqlite, look)
     await at.plan()
     await at.begin()
