@@ -7,7 +7,8 @@ The handler was started before and brought no result. The checks below are passe
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -29,6 +30,7 @@ from turngate.domain.tools.results import Failure, Ok, as_object
 from turngate.domain.tools.summary import check_text
 from turngate.domain.tools.tool import ToolManifest
 from turngate.store.clock import as_text, from_text, now
+from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.live import progress
 from turngate.store.requests import requests
@@ -119,26 +121,32 @@ async def losses_of(door: Door) -> Losses:
     lost, this = door.previous_start, (door.call.run_id, door.call.tool_call_id)
     since = as_text(from_text(lost.started_at) - BEFORE_FIRST_START)
     rows = await errors.saying(door.conn, (LOST_WORKER, STOPPED_WORKER), since=since, limit=MOST_LOSSES_SEEN)
-    own = [row for row in rows if (row.run_id, row.tool_call_id) == this]
-    known = {row.attempt for row in own}
-    is_new = lost.attempts not in known
-    noted = [row for row in own if row.says == LOST_WORKER]
-    workers = {row.worker for row in noted} | ({lost.worker or ""} if is_new else set())
-    others: dict[tuple[str, str], set[str]] = {}
+    by_call: defaultdict[tuple[str, str], list[errors.StoredError]] = defaultdict(list)
     for row in rows:
-        key = (row.run_id, row.tool_call_id or "")
-        if key != this and row.says == LOST_WORKER:
-            others.setdefault(key, set()).add(row.worker)
-    # A call that was lost with this one may not have been looked at since.
-    for key, execution in (await executions.of_calls(door.conn, list(others)[:MOST_CALLS_SEEN])).items():
-        if execution.state == "executing" and execution.worker in workers:
-            others[key].add(execution.worker or "")
+        by_call[row.run_id, row.tool_call_id or ""].append(row)
+    own = by_call.pop(this, [])
+    is_new = lost.attempts not in {row.attempt for row in own}
+    workers = _lost_with(own) | ({lost.worker or ""} if is_new else frozenset())
     return Losses(
         count=lost.attempts - sum(row.says == STOPPED_WORKER for row in own),
         is_new=is_new,
-        workers=frozenset(workers),
-        others={key: frozenset(each) for key, each in others.items()},
+        workers=workers,
+        others=await _with_unseen(door.conn, {key: _lost_with(each) for key, each in by_call.items()}, workers),
     )
+
+
+def _lost_with(rows: Sequence[errors.StoredError]) -> frozenset[str]:
+    return frozenset(row.worker for row in rows if row.says == LOST_WORKER)
+
+
+async def _with_unseen(
+    conn: Connection, others: dict[tuple[str, str], frozenset[str]], workers: frozenset[str]
+) -> dict[tuple[str, str], frozenset[str]]:
+    """Return the other calls with the one of these workers that each was lost with, if no one has looked at it since."""
+    for key, execution in (await executions.of_calls(conn, list(others)[:MOST_CALLS_SEEN])).items():
+        if execution.state == "executing" and execution.worker in workers:
+            others[key] |= {execution.worker}
+    return others
 
 
 async def ask_probe(door: Door) -> Redemption | None:
