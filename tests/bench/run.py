@@ -23,6 +23,7 @@ sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import (
+    commits,
     crowd,
     executor,
     history,
@@ -68,6 +69,7 @@ NAMES = (
     "watchers",
     "precedents",
     "storage",
+    "commits",
     "large-inbox",
     "crowd",
     "long-run",
@@ -80,10 +82,11 @@ WITH_DATABASES = {
     "watchers": watchers.measure,
     "precedents": precedents.measure,
     "large-inbox": large_inbox.measure,
+    "commits": commits.measure,
 }
 OF_TURNS = {"throughput", "latency", "history", "storage"}
 ON_POSTGRESQL = {*WITH_DATABASES, *OF_TURNS, "through-api"} - {"history"}
-BY_HAND = {"precedents", "storage", "large-inbox", "crowd", "long-run", "restarts", "metrics"}
+BY_HAND = {"precedents", "storage", "commits", "large-inbox", "crowd", "long-run", "restarts", "metrics"}
 """Minutes long: measured only when they are asked for."""
 
 

@@ -33,6 +33,7 @@ class Scale:
     pending: int = 10_000
     pages: int = 200
     stored_turns: int = 1_000
+    commit_seconds: float = 10.0
     large_pending: int = 100_000
     large_decided: int = 5_000_000
     decided: int = 100_000
@@ -62,6 +63,7 @@ QUICK = Scale(
     interrupts=5,
     pages=40,
     stored_turns=48,
+    commit_seconds=1.0,
     large_pending=1_000,
     large_decided=5_000,
     decided=2_000,
