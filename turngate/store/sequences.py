@@ -22,8 +22,8 @@ class Numbered(IntEnum):
     DELTAS = 3
 
 
-MAX_NUMBER: Final = 2**31 - 1
-"""The largest that the columns hold."""
+MAX_NUMBER: Final = 2**53 - 1
+"""The largest that every reader of JSON keeps exactly (RFC 8259, section 6). A million runs a day take eight million."""
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _TAKE = (

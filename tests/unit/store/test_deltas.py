@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import insert, update
 
 from turngate.domain.contract import StepPlan
 from turngate.domain.conversation.messages import Delta, Message, ModelResponse, TextPart
@@ -21,6 +21,7 @@ from turngate.store.live.watch import EVERY_RUN, Follower, StreamItem
 from turngate.store.runs import runs, steps
 from turngate.store.sequences import Numbered
 from turngate.store.tables import deltas as deltas_table
+from turngate.store.tables import event_counter
 
 
 def words(text: str) -> DeltaBatch:
@@ -69,6 +70,19 @@ def story(items: Sequence[StreamItem]) -> list[str]:
         for each in items
         if isinstance(each, Event | Deltas)
     ]
+
+
+async def test_numbers_of_deltas_go_beyond_32_bits(database: Database, run: runs.Run) -> None:
+    """A million runs a day stream some two hundred million rows a day."""
+    async with database.write() as conn:
+        await conn.execute(insert(event_counter).values(id=Numbered.DELTAS.value, last_seq=2**31 - 1))
+    attempt = await begin(database, run, "one")
+    assert attempt is not None
+    assert attempt.number == 2**31
+    assert await say(database, run, attempt, 2, "two")
+    async with database.read() as conn:
+        rows = await deltas.after(conn, 2**31, ended_from=2**40)
+    assert [row.id for row in rows] == [2**31 + 1]
 
 
 async def test_attempts_never_mix(database: Database, run: runs.Run) -> None:

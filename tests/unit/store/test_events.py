@@ -21,6 +21,8 @@ from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.runs import new_run as opening
 from turngate.store.runs import orders, runs
+from turngate.store.sequences import Numbered
+from turngate.store.tables import event_counter
 from turngate.store.tables import events as events_table
 from turngate.store.tables import runs as runs_table
 from turngate.store.together import Together, Writes
@@ -52,6 +54,20 @@ async def test_numbers_have_no_gaps(database: Database, new_run) -> None:
         (4, one.id, 3, "d"),
     ]
     assert rows[0].payload == {"kind": "a", "é": 1.0}
+
+
+async def test_numbers_go_beyond_32_bits(database: Database, new_run) -> None:
+    """A million runs a day take eight million numbers a day, which 32 bits hold for nine months."""
+    run = await new_run()
+    first = 2**31 - 1
+    async with database.write() as conn:
+        of_events = event_counter.c.id == Numbered.EVENTS.value
+        await conn.execute(update(event_counter).where(of_events).values(last_seq=first - 1))
+    await tell(database, run, "a", "b")
+    async with database.read() as conn:
+        assert [event.seq for event in await events.after(conn, first - 1)] == [first, first + 1]
+        assert [event.seq for event in await events.after(conn, first)] == [first + 1]
+        assert await events.last_seq(conn) == first + 1
 
 
 async def started_and_waiting(database: Database, write: Callable[[Connection], Awaitable[None]]) -> asyncio.Task[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, text
 
 from turngate.store.storable import StorableString, StorableText
-from turngate.store.tables.metadata import metadata
+from turngate.store.tables.metadata import SequenceNumber, metadata
 
 requests = Table(
     "requests",
@@ -144,7 +144,7 @@ approvals = Table(
 precedents = Table(
     "precedents",
     metadata,
-    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("seq", SequenceNumber, primary_key=True, autoincrement=False),
     Column(
         "request_id", StorableString(64), ForeignKey("requests.id", ondelete="CASCADE"), nullable=False, unique=True
     ),
@@ -158,7 +158,9 @@ precedent_features = Table(
     "precedent_features",
     metadata,
     Column("feature", BigInteger, primary_key=True, autoincrement=False),
-    Column("seq", Integer, ForeignKey("precedents.seq", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column(
+        "seq", SequenceNumber, ForeignKey("precedents.seq", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    ),
     Index("ix_precedent_features_seq", "seq"),
     sqlite_with_rowid=False,
 )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from sqlalchemy import Column, ForeignKey, Index, Integer, Table, UniqueConstraint
 
 from turngate.store.storable import StorableString, StorableText
-from turngate.store.tables.metadata import metadata
+from turngate.store.tables.metadata import SequenceNumber, metadata
 
 events = Table(
     "events",
     metadata,
     # Assigned by us under one lock, so readers never see a later number before an earlier one commits.
-    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("seq", SequenceNumber, primary_key=True, autoincrement=False),
     Column("run_id", StorableString(64), nullable=False),
     Column("run_seq", Integer, nullable=False),
     Column("type", StorableString(64), nullable=False),
@@ -28,7 +28,7 @@ event_counter = Table(
     "event_counter",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("last_seq", Integer, nullable=False),
+    Column("last_seq", SequenceNumber, nullable=False),
 )
 
 # Chains of events that belong to no run (log-ins, grants, policy): their length and newest hash, as ``runs`` has them.
@@ -45,7 +45,7 @@ notification_cursors = Table(
     "notification_cursors",
     metadata,
     Column("channel", StorableString(100), primary_key=True),
-    Column("last_seq", Integer, nullable=False),
+    Column("last_seq", SequenceNumber, nullable=False),
     # Set while events are gathered into one digest.
     Column("gathering_since", StorableText),
 )
@@ -55,7 +55,7 @@ trace_export = Table(
     "trace_export",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("last_seq", Integer, nullable=False),
+    Column("last_seq", SequenceNumber, nullable=False),
     # With which people's names become pseudonyms.
     Column("salt", StorableString(64), nullable=False),
     Column("held_by", StorableString(64), nullable=False),
@@ -67,8 +67,8 @@ deliveries = Table(
     metadata,
     Column("id", StorableString(64), primary_key=True),
     Column("channel", StorableString(100), nullable=False),
-    Column("first_seq", Integer, nullable=False),
-    Column("last_seq", Integer, nullable=False),
+    Column("first_seq", SequenceNumber, nullable=False),
+    Column("last_seq", SequenceNumber, nullable=False),
     Column("payload", StorableText, nullable=False),
     Column("status", StorableString(16), nullable=False),
     Column("attempts", Integer, nullable=False),
@@ -114,11 +114,11 @@ push_subscriptions = Table(
 deltas = Table(
     "deltas",
     metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("id", SequenceNumber, primary_key=True, autoincrement=False),
     Column("run_id", StorableString(64), nullable=False),
     Column("step", Integer, nullable=False),
     # The id of the attempt's first row: it grows from attempt to attempt.
-    Column("attempt", Integer, nullable=False),
+    Column("attempt", SequenceNumber, nullable=False),
     Column("n", Integer, nullable=False),
     Column("payload", StorableText, nullable=False),
     Column("created_at", StorableText, nullable=False),

@@ -1,8 +1,8 @@
-"""The one metadata of every table, with the names that constraints get."""
+"""The one metadata of every table, with the names that constraints get, and the type of numbers that only grow."""
 
 from __future__ import annotations
 
-from sqlalchemy import MetaData
+from sqlalchemy import BigInteger, Integer, MetaData
 
 metadata = MetaData(
     naming_convention={
@@ -12,3 +12,6 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
+
+SequenceNumber = BigInteger().with_variant(Integer(), "sqlite")
+"""64 bits on both: SQLite's INTEGER has them, and only under that name is the primary key the row's own number."""

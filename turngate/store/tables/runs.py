@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, Table, false, text
 
 from turngate.store.storable import StorableString, StorableText
-from turngate.store.tables.metadata import metadata
+from turngate.store.tables.metadata import SequenceNumber, metadata
 
 agents = Table(
     "agents",
@@ -282,7 +282,7 @@ worlds = Table(
 progress = Table(
     "progress",
     metadata,
-    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("id", SequenceNumber, primary_key=True, autoincrement=True),
     Column("run_id", StorableString(64), nullable=False),
     Column("tool_call_id", StorableString(255), nullable=False),
     Column("n", Integer, nullable=False),
