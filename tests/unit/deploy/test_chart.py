@@ -126,7 +126,8 @@ def test_the_chart_has_the_versions_of_the_project() -> None:
         ({"secretEnv": {"TURNGATE_X_KEY": {"existingSecret": "a", "key": "b", "processes": ["api"]}}}, "propertyName"),
         ({"replicas": 3}, "additional properties 'replicas' not allowed"),
         ({"files": {"TURNGATE_AUDIT_KEY_FILE": {"secret": "a", "key": "k", "processes": ["api"]}}}, "audit.existingClaim"),
-        ({"api": {"ingress": {"enabled": True, "host": "a.example"}}}, "must be TLS"),
+        ({"api": {"ingress": {"enabled": True}, "trustedProxies": ""}}, "set api.trustedProxies"),
+        ({"api": {"ingress": {"enabled": True, "host": "a.example"}, "trustedProxies": "*"}}, "must be TLS"),
         (
             {"toolServices": [{**FULL["toolServices"][0], "egress": [EVERYWHERE]}]},
             "includes the store and Temporal",
@@ -162,7 +163,7 @@ def chart_only() -> set[str]:
 
 def test_each_variable_of_the_chart_is_a_setting(full: list[Resource]) -> None:
     """None is misspelled, and no pod gets a secret's variable itself."""
-    others = {"POD_NAME", *FULL["secretEnv"]}
+    others = {"POD_NAME", "FORWARDED_ALLOW_IPS", *FULL["secretEnv"]}
     used = {variable for name, _template in pods(full) if "tool" not in name for variable in environment(full, name)}
     assert used - others <= known_variables()
     assert chart_only() <= known_variables()
