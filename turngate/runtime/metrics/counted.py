@@ -64,12 +64,14 @@ class Counted:
         release = Gauge("turngate_build_info", "Turngate's release, as a label.", ["version"], registry=self.registry)
         release.labels(version("turngate")).set(1)
         self._handlers = self._of_requests() | self._of_calls() | self._of_runs() | self._of_models()
-        self._store = self._histogram(
+        store = self._histogram(
             "turngate_store_transaction_seconds",
             "Time of a transaction of the store, with its wait for a lock or a connection.",
             "kind",
             buckets=STORE_SECONDS,
         )
+        # Looked up once: a gated turn has some twenty transactions.
+        self._store = {kind: store.labels(kind) for kind in get_args(TransactionKind)}
         self._store_failures = self._counter(
             "turngate_store_failures_total", "Transactions that failed because the store was away or busy.", "kind"
         )
@@ -102,7 +104,7 @@ class Counted:
 
     def transaction(self, kind: TransactionKind, seconds: float, *, failed: bool) -> None:
         """Count a transaction of the store."""
-        self._store.labels(kind).observe(seconds)
+        self._store[kind].observe(seconds)
         if failed:
             self._store_failures.labels(kind).inc()
 
