@@ -65,6 +65,7 @@ async def explained_end(services: Services, conn: Connection, reader: Principal,
     page = _page(run, services.settings.temporal_pages)
     remedies = Remedies(run=run, temporal_url=page, temporal=services.gateway.place)
     failure: FailureClass | None = None
+    run_errors = await errors_of_run(conn, reader, run.id)
     match run.status:
         case "failed":
             meaning = meaning_of(run.error_class)
@@ -74,7 +75,7 @@ async def explained_end(services: Services, conn: Connection, reader: Principal,
             cause, step = await _interrupted_by(conn, run), run.step or None
             actions = remedies.actions(("send_message", "fork"))
         case _:
-            cause, step = "It completed: nothing failed.", run.step or None
+            cause, step = _completed(run_errors), run.step or None
             actions = remedies.actions(("fork",))
     if run.erased is not None:
         cause, actions = f"{cause} {run.erased.says}", []
@@ -90,8 +91,18 @@ async def explained_end(services: Services, conn: Connection, reader: Principal,
         temporal_url=page,
         actions=actions,
         model_fallbacks=await fallbacks_of(conn, run.id),
-        errors=await errors_of_run(conn, reader, run.id),
+        errors=run_errors,
     )
+
+
+def _completed(run_errors: Sequence[ErrorView]) -> str:
+    if not run_errors:
+        return "It completed: nothing failed."
+    first, count = run_errors[0], len(run_errors)
+    what = " ".join(part for part in (first.says, first.about) if part)
+    at = f" at step {first.step}" if first.step else ""
+    more = f", and {count - 1} more" if count > 1 else ""
+    return f"It completed, in spite of an error on the way: {what}{at}{more}."
 
 
 def _live(

@@ -145,6 +145,7 @@ async def ended(api: Api, run_id: str) -> list[dict[str, Any]]:
     assert run is not None
     assert (await api.stack.ended(run)).status == "completed"
     explanation = (await api.operator.get(f"/api/v1/runs/{run_id}/explanation")).json()
+    assert explanation["cause"].startswith("It completed, in spite of an error on the way: ")
     return [each for each in explanation["errors"] if "bug" in each["traceback"]]
 
 
