@@ -40,6 +40,7 @@ from bench import (
     streaming,
     through_api,
     throughput,
+    traces,
     watchers,
 )
 from bench.baseline import Baseline
@@ -61,6 +62,7 @@ NAMES = (
     "throughput",
     "latency",
     "history",
+    "traces",
     "executor",
     "interrupt",
     "inbox",
@@ -160,6 +162,8 @@ async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres:
             figures += await _timed(_through_api(client, directory, server, scale, postgres))
         if OF_TURNS & set(only):
             figures += await _of_turns(client, directory, scale, only, server_pid=server.pid, postgres=postgres)
+        if "traces" in only:
+            figures += await _timed(traces.measure(client, directory, scale))
         if "executor" in only:
             figures += await _timed(executor.measure(client, directory, scale))
         if "interrupt" in only:

@@ -22,6 +22,7 @@ from turngate import ToolContext, tool
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.tools.tool import Tool
 from turngate.models.port import ModelRequest
+from turngate.runtime.traces.current import CurrentSpans
 from turngate.store.database import Database
 from turngate.wire.orders import DecisionOrder, StartOrder
 
@@ -91,10 +92,13 @@ class Turngate(Side):
 
 
 @asynccontextmanager
-async def turngate(name: str, client: Client, database: Database) -> AsyncIterator[Turngate]:
-    """Turngate with its worker and one agent, whose tool ``pay`` is ``once`` and asks."""
+async def turngate(
+    name: str, client: Client, database: Database, *, tracing: CurrentSpans | None = None
+) -> AsyncIterator[Turngate]:
+    """Turngate with its worker and one agent, whose tool ``pay`` is ``once`` and asks. ``tracing``: as of the engine."""
     sides: list[Turngate] = []
     async with stack(client, database, _pay(sides), model=GatedModel(), working=False) as engine:
+        engine.engine = replace(engine.engine, tracing=tracing)
         side = Turngate(name, client, engine)
         sides.append(side)
         watcher = asyncio.create_task(side.watch_inbox(), name=f"watch inbox of {name}")

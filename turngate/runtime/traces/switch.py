@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Final, Literal
 
@@ -60,11 +61,17 @@ def trace_settings(switch: Traces, environment: Mapping[str, str], *, with_names
     if problem is not None and switch == "on":
         raise ConfigurationError(f"TURNGATE_TRACES is on, but {problem}")
     if problem is not None:
-        logger.warning("No traces are exported: %s. To silence this, set TURNGATE_TRACES=off.", problem)
+        _warn(problem)
         return None
     return TraceSettings(
         with_content=_lower(environment, CONTENT) in WITH_CONTENT, with_names=with_names, every=_delay(environment)
     )
+
+
+@lru_cache
+def _warn(problem: str) -> None:
+    """Warn once: API and worker may be one process."""
+    logger.warning("No traces are exported: %s. To silence this, set TURNGATE_TRACES=off.", problem)
 
 
 def _problem(environment: Mapping[str, str]) -> str | None:
