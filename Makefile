@@ -14,7 +14,7 @@ DEV_STAMP := $(VENV)/.turngate-dev-$(CHECKOUT)
 export VENV PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-all chaos lint bench dist lock openapi histories clean
+.PHONY: help setup setup-dev demo test test-all chaos cluster lint bench dist lock openapi histories clean
 # The two set-ups write to the same environment.
 .NOTPARALLEL:
 
@@ -47,6 +47,10 @@ test-all: setup-dev ## The same with every test, which takes twice as long
 chaos: setup-dev ## Kill and stop every process under 1,000 gated calls, then check that nothing was lost or done twice
 	@scripts/system-packages
 	@"$(VENV)/bin/python" tests/chaos/run.py
+
+cluster: setup-dev ## Run Turngate on a real Temporal cluster, which Go builds: story, upgrade, throughput, chaos (25 min)
+	@scripts/system-packages
+	@scripts/cluster run
 
 lint: setup-dev ## Run lint, types and import contracts only
 	@scripts/check --no-tests

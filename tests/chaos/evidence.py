@@ -7,7 +7,7 @@ histories are Temporal's, ledger and answers are files and values of the tests.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import calls, executions, messages, recovery, runs
 from workflows.agent_turn import AgentTurn
+
+Code = Callable[[frozenset[str]], type[AgentTurn]]
+"""The builds that did an execution's tasks → the workflow's code in them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +87,7 @@ class Planned:
 class Workflow:
     """Temporal's view of a run. ``executions``: how many it took (continue-as-new). ``received``: the requests in its signals.
 
+    ``builds``: of each execution, the newest first, the builds that did its tasks; none where workers have no build.
     ``task_failures``: causes of failed workflow tasks, with their messages. ``unresolved``: the last, if none succeeded later.
     ``replay_error``: why its history does not replay; empty when it does.
     """
@@ -91,6 +95,7 @@ class Workflow:
     status: str
     executions: int = 1
     received: set[str] = field(default_factory=set)
+    builds: list[frozenset[str]] = field(default_factory=list)
     task_failures: list[str] = field(default_factory=list)
     unresolved: str = ""
     replay_error: str = ""
@@ -153,8 +158,9 @@ async def gather(
     ledger: Path,
     answers: Iterable[Answered],
     taken_back: Iterable[TakenBack],
+    code: Code = lambda _builds: AgentTurn,
 ) -> Evidence:
-    """Read everything, once all runs are over."""
+    """Read everything, once all runs are over. ``code``: what the histories of some builds are replayed with."""
     recorded_runs: dict[str, Recorded] = {}
     async with database.read() as conn:
         for plan in planned:
@@ -163,7 +169,7 @@ async def gather(
                 recorded = await _recorded(conn, run_id)
                 if recorded is not None:
                     recorded_runs[run_id] = recorded
-    workflows = {run_id: await _workflow(client, run_id) for run_id in recorded_runs}
+    workflows = {run_id: await _workflow(client, run_id, code) for run_id in recorded_runs}
     known = {run_id: workflow for run_id, workflow in workflows.items() if workflow is not None}
     return Evidence(
         planned=list(planned),
@@ -196,7 +202,7 @@ async def _recorded(conn: Connection, run_id: str) -> Recorded | None:
     )
 
 
-async def _workflow(client: Client, run_id: str) -> Workflow | None:
+async def _workflow(client: Client, run_id: str, code: Code) -> Workflow | None:
     """Read a run's executions from the newest one back to the first; None when Temporal has none."""
     try:
         described = await client.get_workflow_handle(run_id).describe()
@@ -210,11 +216,23 @@ async def _workflow(client: Client, run_id: str) -> Workflow | None:
         history = await client.get_workflow_handle(run_id, run_id=execution).fetch_history()
         workflow.executions += 1
         _read(workflow, history)
-        replayed = await build_replayer(AgentTurn).replay_workflow(history, raise_on_replay_failure=False)
+        builds = builds_of(history)
+        workflow.builds.append(builds)
+        replayed = await build_replayer(code(builds)).replay_workflow(history, raise_on_replay_failure=False)
         if replayed.replay_failure is not None:
             workflow.replay_error = f"{type(replayed.replay_failure).__name__}: {replayed.replay_failure}"
         execution = history.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
     return workflow
+
+
+def builds_of(history: WorkflowHistory) -> frozenset[str]:
+    """Return the builds whose workers did tasks of this execution."""
+    done = [
+        event.workflow_task_completed_event_attributes.deployment_version.build_id
+        for event in history.events
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    ]
+    return frozenset(done) - {""}
 
 
 def _read(workflow: Workflow, history: WorkflowHistory) -> None:

@@ -23,11 +23,11 @@ EARLY_SECONDS: Final = (0.3, 6.0)
 class Load:
     """Brings runs into being, a few at a time, and does to each what its fate says."""
 
-    def __init__(self, on: Scene, wanted: Sequence[Script], seed: str) -> None:
+    def __init__(self, on: Scene, wanted: Sequence[Script], seed: str, *, live_runs: int = LIVE_RUNS) -> None:
         self._on = on
         self.wanted = wanted
         self._seed = seed
-        self._places = asyncio.Semaphore(LIVE_RUNS)
+        self._places = asyncio.Semaphore(live_runs)
         self._all_ended = asyncio.Event()
         self.live: set[str] = set()
         self.begun = 0

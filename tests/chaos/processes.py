@@ -81,7 +81,7 @@ class Layout(ABC):
 
     ``temporal``: those that Temporal consists of. ``servers``: which of them can be lost alone, as targets of
     :meth:`Processes.send`. ``environment``: of all our own processes, besides what the scene sets. ``prepares``:
-    :meth:`prepare` has to be called before ours are started.
+    :meth:`prepare` has to be called before ours are started. ``directory``: in which they run; None: that of the scene.
     """
 
     temporal: Sequence[str]
@@ -91,6 +91,7 @@ class Layout(ABC):
     namespace = embedded_temporal.NAMESPACE
     environment: Mapping[str, str] = {}
     prepares = False
+    directory: Path | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -140,9 +141,9 @@ def numbered(name: str, count: int) -> tuple[str, ...]:
     return tuple(name if number == 1 else f"{name}{number}" for number in range(1, count + 1))
 
 
-def api_program(port: int, where: Sequence[str]) -> Program:
+def api_program(port: int, where: Sequence[str], app: str = APP) -> Program:
     """Return how an API is started. With the app, so that the instants are in this process, too."""
-    arguments = ("api", APP, "--port", str(port), *where)
+    arguments = ("api", app, "--port", str(port), *where)
     return Program(arguments=arguments, ready_line=API_READY, port=port, ready_path="/readyz")
 
 
@@ -156,7 +157,6 @@ class Processes:
         self.directory = directory
         self.data_dir = directory / "state"
         self.layout = layout
-        self.names = layout.names
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(("TURNGATE_", "TEMPORAL"))
         }
@@ -174,6 +174,10 @@ class Processes:
         self._lives: dict[str, Life] = {}
         self._names: dict[int, str] = {}
         self.sent: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.layout.names
 
     @property
     def api_urls(self) -> list[str]:
@@ -207,7 +211,7 @@ class Processes:
                 "executable": program.executable,
                 "argv": [program.executable or "turngate", *program.arguments],
                 "environment": self._inherited if program.executable else self.environment,
-                "directory": str(self.directory),
+                "directory": str(self.layout.directory or self.directory),
                 "log": str(log),
             }
             self._origin.stdin.write((json.dumps(order) + "\n").encode())
@@ -281,8 +285,8 @@ class Processes:
         return code
 
     def check_alive(self) -> None:
-        """Fail if a process ended by itself."""
-        for name in self._lives:
+        """Fail if a process of the layout has ended by itself."""
+        for name in self.names:
             code = self.exit_code(name)
             assert code is None, f"{name} ended by itself ({code}):\n{self.tail(name)}"
 
@@ -370,9 +374,13 @@ async def running(directory: Path, environment: Mapping[str, str], layout: Layou
     """Run all of them; a failure inside the block carries the end of their logs. At the end none of them may be left."""
     processes = Processes(directory, environment, layout)
     try:
-        processes.start(*layout.temporal)
+        first, *others = layout.temporal
+        processes.start(first)
         if layout.prepares:
-            await processes.ready(*layout.temporal)
+            # Services that start at the same moment on an empty database all want to describe the cluster there, and one wins.
+            await processes.ready(first)
+            processes.start(*others)
+            await processes.ready(*others)
             await layout.prepare()
         processes.start(*layout.apis, *layout.workers)
         await processes.ready(*layout.names)

@@ -21,7 +21,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -33,13 +33,13 @@ from chaos_report import Outcome, written
 from checker import violations
 from forger import Forger
 from killer import Killer
-from load import Load
+from load import LIVE_RUNS, Load
 from operators import Operators
 from processes import Embedded
 from scene import Scene, scene
 from support.error_groups import leaves
 from support.postgres_server import Cluster
-from workload import Script, scripts
+from workload import scripts
 
 from turngate.store.database import Database
 
@@ -80,7 +80,7 @@ def main() -> int:
     return 0 if all(each.good for each in outcomes) else 1
 
 
-async def one(name: str, seed: str, calls: int, seconds: float, stage: Stage) -> Outcome:
+async def one(name: str, seed: str, calls: int, seconds: float, stage: Stage, *, live_runs: int = LIVE_RUNS) -> Outcome:
     """Run one part on its stage, check it, and keep what is to be looked at. ``name``: of its database, or of its stage."""
     directory = Path(tempfile.mkdtemp(prefix=f"chaos-{name}-"))
     wanted = scripts(f"{seed}-{name}", calls)
@@ -98,7 +98,7 @@ async def one(name: str, seed: str, calls: int, seconds: float, stage: Stage) ->
     try:
         async with asyncio.timeout(seconds):
             async with stage(directory) as (on, postgres):
-                await play(on, outcome, seed, wanted, postgres)
+                await play(on, outcome, seed, Load(on, wanted, seed, live_runs=live_runs), postgres)
     except TimeoutError:
         outcome.broke = f"it took longer than {seconds:.0f} s"
     except Exception as error:  # noqa: BLE001 - whatever it is, it is to be reported, with the logs kept
@@ -122,15 +122,12 @@ async def embedded(database: str, directory: Path) -> AsyncIterator[tuple[Scene,
             yield on, {} if cluster is None else {"postgres": cluster}
 
 
-async def play(
-    on: Scene, outcome: Outcome, seed: str, wanted: Sequence[Script], postgres: Mapping[str, Cluster]
-) -> None:
+async def play(on: Scene, outcome: Outcome, seed: str, load: Load, postgres: Mapping[str, Cluster]) -> None:
     """Let agents, operators, killers and someone who forges messages at it until every run has ended; then check."""
     killer = Killer(on, seed, heartbeat_seconds=HEARTBEAT_SECONDS, postgres=postgres)
     outcome.sent, outcome.hits, outcome.gave_up = killer.sent, killer.hits, killer.gave_up
     forger = Forger(on, seed)
     outcome.forged = forger.sent
-    load = Load(on, wanted, seed)
     async with asyncio.TaskGroup() as everybody:
         killing = everybody.create_task(killer.work(PAUSE_SECONDS))
         deciding = everybody.create_task(Operators(on, seed).work())

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import chaos_app
 import instants
 from checker import violations
-from evidence import Answered, Evidence, Planned, Start, TakenBack, gather, read_ledger
+from evidence import Answered, Code, Evidence, Planned, Start, TakenBack, gather, read_ledger
 from processes import DEADLINE_SECONDS, PAUSE_SECONDS, Embedded, Layout, Processes, running, until
 from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client
@@ -32,6 +32,7 @@ from turngate.store.database import Database
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestDetail, RequestItem
 from turngate.wire.runs import RunDetail
+from workflows.agent_turn import AgentTurn
 
 Answer = TypeVar("Answer")
 OPERATORS = ("ann", "bob")
@@ -63,6 +64,8 @@ class Scene:
         self._clients: dict[str, Iterator[TurngateClient]] = {}
         self._opened: list[TurngateClient] = []
         self._decided: set[str] = set()
+        self.code: Code = lambda _builds: AgentTurn
+        """What the histories of some builds are replayed with."""
 
     async def enrol(self) -> None:
         """Make the operators; the API must be ready."""
@@ -299,6 +302,7 @@ class Scene:
                 ledger=self._ledger,
                 answers=self.answers,
                 taken_back=self.taken_back,
+                code=self.code,
             )
         finally:
             await database.close()

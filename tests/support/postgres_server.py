@@ -82,6 +82,11 @@ class Cluster:
         subprocess.run([*self._as_user, *initdb], check=True, capture_output=True, cwd=self.home)
 
     @property
+    def port(self) -> int:
+        """Where it listens on loopback, in each of its lives."""
+        return self._port
+
+    @property
     def pid(self) -> int | None:
         """The postmaster's pid; None while there is none."""
         return None if self._process is None or self._process.poll() is not None else self._process.pid
