@@ -43,6 +43,8 @@ class ErasureOrder:
     with_forks: bool = False
     interrupt: bool = False
     scrub: bool = True
+    rule: str = ""
+    """The retention rule that wants it; "": a person does."""
 
 
 async def preview(database: Database, target: str, *, with_forks: bool = False) -> ErasurePreview:
@@ -98,7 +100,7 @@ async def erase(database: Database, order: ErasureOrder, *, on_interrupt: OnInte
         async with database.write() as conn:
             await _lock(conn, each)
             await _allowed(conn, each, order, again=True)
-            wish = Wish(by=order.by, reason=order.reason)
+            wish = Wish(by=order.by, reason=order.reason, rule=order.rule)
             erased = await erasures.erase(conn, each, wish, changed=changed)
         if erased is not None:
             done.append(erased)
