@@ -10,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,9 @@ import pytest
 from sqlalchemy import update
 from support.api_server import Api, api_on
 from support.engine import Cast, call, says, stack, until
-from support.printed_commands import Printed, problem_of
+from support.printed_commands import Printed, in_code, problem_of
 from temporalio.client import Client
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from approvals_api.app import create_app
@@ -30,6 +31,8 @@ from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate import Limits, tool
 from turngate.cli import stores
+from turngate.cli.api_link import ApiLink
+from turngate.cli.led_commands import led, led_text
 from turngate.cli.main import app
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
@@ -108,6 +111,7 @@ class Desk:
     model: Words
     directory: Path
     gateway: Gateway
+    environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def quoted(self) -> str:
@@ -122,7 +126,7 @@ class Desk:
             path = f"{temporal_binary().parent}{os.pathsep}{os.environ['PATH']}"
             done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path})
             return Typed(done.returncode, done.stdout + done.stderr)
-        answer = CliRunner().invoke(app, words[1:], env={"COLUMNS": "400", "NO_COLOR": "1"})
+        answer = CliRunner().invoke(app, words[1:], env={"COLUMNS": "400", "NO_COLOR": "1", **self.environment})
         return Typed(answer.exit_code, answer.output)
 
     async def explained(self, run_id: str) -> list[str]:
@@ -317,7 +321,7 @@ async def test_a_lost_workflow_is_recovered_by_the_command_of_status_and_pages(d
     await client.get_workflow_handle(run.id).terminate()
     await desk.change(run, created_at="2026-01-01T00:00:00.000000+00:00")
     recover = f"turngate recover {run.id}"
-    typed = f"{recover} --data-dir {desk.quoted}"
+    typed = f"turngate recover --data-dir {desk.quoted} {run.id}"
 
     async def status() -> list[str]:
         return (await desk.type(f"turngate status --data-dir {desk.quoted}")).commands
@@ -334,7 +338,7 @@ async def test_a_model_that_is_away_is_explained_by_the_command_of_status(desk: 
     desk.model.is_down = True
     run = await desk.run("away")
     explain = f"turngate explain {run.id}"
-    typed = f"{explain} --data-dir {desk.quoted}"
+    typed = f"turngate explain --data-dir {desk.quoted} {run.id}"
 
     async def status() -> list[str]:
         return (await desk.type(f"turngate status --data-dir {desk.quoted}")).commands
@@ -345,3 +349,65 @@ async def test_a_model_that_is_away_is_explained_by_the_command_of_status(desk: 
     desk.model.is_down = False
     assert (await desk.type(f"turngate interrupt {run.id} --data-dir {desk.quoted}")).code == 0
     await desk.api.stack.ended(run)
+
+
+REMEDIES = "approvals_api/runs/remedies.py"
+STARTS = ("turngate up", "turngate worker", "turngate api")
+"""Commands that run until someone stops them."""
+INLINE = re.compile(r"`(turngate [^`]+)`")
+
+
+def is_led(command: str, directory: str) -> bool:
+    """Tell whether a command can be typed as it is, and has the data directory if it knows that option."""
+    assert problem_of(Printed("doctor", command)) is None, command
+    path = command.partition(" --")[0]
+    knows = problem_of(Printed("doctor", command.replace(f" --data-dir {directory}", "") + " --data-dir D")) is None
+    return not knows or f"{path} --data-dir {directory}" in command
+
+
+async def test_the_doctors_commands_lead_to_the_directory_that_it_examined(desk: Desk, tmp_path: Path) -> None:
+    """Before there is a store, and of a stack that runs elsewhere: each inline command, and those that end are typed."""
+    empty = shlex.quote(str(tmp_path / "not there"))
+    typed = list[str]()
+    for directory in (empty, desk.quoted):
+        answer = await desk.type(f"turngate doctor --data-dir {directory} --port 1")
+        commands = INLINE.findall(answer.output)
+        assert commands, answer.output
+        for command in commands:
+            assert is_led(command, directory), command
+            if not command.startswith(STARTS) and "keygen" not in command:
+                typed.append(command)
+                assert (await desk.type(filled(command, desk))).code in {0, 1}
+        if directory == empty:
+            assert f"turngate up --data-dir {empty}" in commands
+
+
+def test_every_fix_of_status_is_led_to_its_stack(tmp_path: Path) -> None:
+    """Of every cause that a check can name: its command, and those within the words of its fix."""
+    root, link = get_command(app), ApiLink(url="u", token="t", data_dir=tmp_path, data_dir_is_option=True)
+    commands = [each.command for each in in_code() if each.where.startswith(("approvals_api/health.py", REMEDIES))]
+    assert len(commands) > 20
+    for command in commands:
+        words = led(command, link, root)
+        assert problem_of(Printed("status", words)) is None, words
+        assert f" --data-dir {tmp_path}" in words or problem_of(Printed("status", f"{command} --data-dir D")), words
+    assert (
+        led_text("see `turngate models --probe`.", link, root)
+        == f"see `turngate models --data-dir {tmp_path} --probe`."
+    )
+    assert led("temporal workflow show", link, root) == "temporal workflow show"
+
+
+async def test_the_commands_of_a_failed_runs_page_work_as_a_person_copies_them(desk: Desk) -> None:
+    """In a terminal whose TURNGATE_DATA_DIR names the stack: retry, fork, run, doctor and the log of each error."""
+    at_stack = replace(desk, environment={"TURNGATE_DATA_DIR": str(desk.directory)})
+    names = set[str]()
+    run = await desk.ended("fail")
+    for place, command in enumerate(await on_page(desk, f"/runs/{run.id}")):
+        names.add(" ".join(command.split()[:2]))
+        again = await desk.ended("fail")
+        commands = await on_page(desk, f"/runs/{again.id}")
+        answer = await at_stack.type(filled(commands[place], desk))
+        allowed = {0, 1} if command.startswith(tuple(FINDINGS)) else {0}
+        assert answer.code in allowed, (command, answer.output)
+    assert {"turngate retry", "turngate fork", "turngate run", "turngate logs"} <= names

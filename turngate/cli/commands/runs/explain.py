@@ -10,6 +10,7 @@ import typer
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
 from turngate.cli.follow.lines import AGENT_MARGIN, STATUS_STYLE, VERB_WORDS
+from turngate.cli.led_commands import led, led_text
 from turngate.cli.options import AsJson, DataDir, RunId, Url
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import from_text
@@ -19,7 +20,6 @@ from turngate.wire.explanation import ErrorView, Explanation, FamilyMember, Next
 from turngate.wire.runs import RunSummary, StepView
 
 COMMAND_MARGIN: Final = "      "
-PROGRAM: Final = "turngate "
 
 
 def explain(
@@ -178,14 +178,9 @@ def _show_links(explanation: Explanation, link: ApiLink) -> None:
 
 
 def _show_action(number: int, action: NextAction, link: ApiLink, commands: Any) -> None:
-    terminal.line(f"  {number}. {plain_line(action.text, 1_000)}")
+    terminal.line(f"  {number}. {plain_line(led_text(action.text, link, commands), 1_000)}")
     if action.command is not None:
-        name, _space, rest = action.command.removeprefix(PROGRAM).partition(" ")
-        command = action.command
-        if command.startswith(PROGRAM):  # it needs the options that lead to this stack, as far as it has them
-            accepted = {option for each in commands.commands[name].load().params for option in each.opts}
-            command = f"{PROGRAM}{name}{link.options_among(accepted)} {rest}".rstrip()
-        terminal.line(COMMAND_MARGIN, (plain_line(command, 1_000), "cyan"))
+        terminal.line(COMMAND_MARGIN, (plain_line(led(action.command, link, commands), 1_000), "cyan"))
 
 
 def _at(instant: str) -> str:

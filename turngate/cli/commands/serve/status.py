@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-from typing import Final
+from typing import Any, Final
 
 import typer
 
 from turngate.cli import terminal
 from turngate.cli.api_link import ApiLink, find_api
 from turngate.cli.errors import EXIT_WENT_WRONG
+from turngate.cli.led_commands import led, led_text
 from turngate.cli.options import AsJson, DataDir, Url
 from turngate.domain.errors import UnavailableError
 from turngate.store.clock import as_text, now
@@ -21,7 +21,7 @@ MARGIN: Final = "    "
 MOST_CHARS: Final = 1_000
 
 
-def status(as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
+def status(context: typer.Context, as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -> None:
     """Say what is wrong: workers, builds, runs that wait, Temporal, the store, notifications, disk and clocks.
 
     Prints each check, what is wrong first, with how to fix it. A ✗ is an error, a ! is worth a look.
@@ -37,7 +37,7 @@ def status(as_json: AsJson = False, data_dir: DataDir = None, url: Url = None) -
     if as_json:
         terminal.raw(health.model_dump_json())
     else:
-        _show(health, link)
+        _show(health, link, context.find_root().command)
     if health.state == "wrong":
         raise typer.Exit(EXIT_WENT_WRONG)
 
@@ -53,9 +53,16 @@ def _without_api(error: UnavailableError) -> HealthView:
     return HealthView(state="wrong", checked_at=as_text(now()), checks=[check])
 
 
-def _show(health: HealthView, link: ApiLink) -> None:
+def _show(health: HealthView, link: ApiLink, root: Any) -> None:  # typer's groups have no public class
     for check in health.checks:
-        show_check(check, link)
+        show_check(
+            check.model_copy(
+                update={
+                    "fix": led_text(check.fix, link, root),
+                    "command": None if check.command is None else led(check.command, link, root),
+                }
+            )
+        )
     if health.workers:
         terminal.line("")
         rows = [
@@ -71,14 +78,11 @@ def _show(health: HealthView, link: ApiLink) -> None:
         )
 
 
-def show_check(check: HealthCheck, link: ApiLink | None = None) -> None:
-    """Print one check, and below it how to fix it. ``link``: of the API that the command must find; None: this directory's."""
+def show_check(check: HealthCheck) -> None:
+    """Print one check, and below it how to fix it."""
     name = check.name.replace("_", " ")
     terminal.line(MARKS[check.state], (name, "bold"), f": {plain_line(check.says, MOST_CHARS)}")
     if check.fix:
         terminal.line(MARGIN, plain_line(check.fix, MOST_CHARS))
     if check.command is not None:
-        where = ""
-        if link is not None and link.data_dir_is_option and check.command.startswith("turngate "):
-            where = f" --data-dir {shlex.quote(str(link.data_dir))}"
-        terminal.line(MARGIN, (plain_line(f"{check.command}{where}", MOST_CHARS), "cyan"))
+        terminal.line(MARGIN, (plain_line(check.command, MOST_CHARS), "cyan"))

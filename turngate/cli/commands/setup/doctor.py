@@ -6,7 +6,7 @@ import asyncio
 import platform
 import subprocess
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -21,11 +21,13 @@ from approvals_api.events.feed import EventFeed
 from approvals_api.gateway.client import Gateway
 from approvals_api.services import Services
 from turngate.cli import builders_app, terminal
+from turngate.cli.api_link import ApiLink
 from turngate.cli.api_server import listen
 from turngate.cli.api_settings import api_settings, configured_channels, link_warning
 from turngate.cli.app_choice import APPS_NAMED, apps_here
 from turngate.cli.builders_app import build_models, require_model_names
 from turngate.cli.errors import EXIT_WENT_WRONG
+from turngate.cli.led_commands import led_text
 from turngate.cli.options import DEFAULT_APP, ApiPort, DataDir
 from turngate.cli.parts.confinement import tool_confinement, unconfined_warning
 from turngate.domain.conversation.messages import user_message
@@ -370,6 +372,7 @@ async def _models(settings: Settings, app: LoadedApp, *, probe: bool) -> AsyncIt
 
 
 def doctor(
+    context: typer.Context,
     app: DoctorsApp = None,
     port: ApiPort = None,
     data_dir: DataDir = None,
@@ -389,7 +392,13 @@ def doctor(
     except ConfigurationError as error:
         _show(Finding("settings", str(error), good=False))
         raise typer.Exit(EXIT_WENT_WRONG) from None
-    findings = asyncio.run(examine(settings, app, probe=probe, show=_show))
+    here = ApiLink(url="", token="", data_dir=settings.data_dir, data_dir_is_option=data_dir is not None)
+    root = context.find_root().command
+
+    def show(finding: Finding) -> None:
+        _show(replace(finding, text=led_text(finding.text, here, root)))
+
+    findings = asyncio.run(examine(settings, app, probe=probe, show=show))
     if not all(finding.good for finding in findings):
         raise typer.Exit(EXIT_WENT_WRONG)
     terminal.line("")
