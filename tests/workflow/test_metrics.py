@@ -131,8 +131,11 @@ async def test_a_hostile_name_of_a_tool_gets_no_series(story: Story) -> None:
     assert all(value.isprintable() for _name, has in story.after.samples for _key, value in has)
 
 
-async def test_ten_scrapers_read_the_store_once(client: Client, sqlite: Database) -> None:
+async def test_ten_scrapers_read_the_store_once(
+    client: Client, sqlite: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Scrapers at the same time, and those within the next seconds, share one look at the store."""
+    monkeypatch.setattr(scraped, "FRESH_SECONDS", 60.0)  # on a busy machine, too
     async with metered(client, sqlite) as (_own, port):
         first = await port.scrape()
         scrapes = await asyncio.gather(*(port.scrape() for _ in range(10)))
