@@ -94,7 +94,11 @@ def model_response(
 
 
 def _unread(response: TheirResponse, native: str | None, *, has_calls: bool) -> str:
-    """Return what is wrong if the provider could not read the model's call; else ""."""
+    """Return what is wrong if the provider could not read the model's call; else "".
+
+    Gemini quotes the call in ``finishMessage``, which pydantic-ai drops (its ``_finish_details`` keeps the reason and the safety
+    ratings), so the model learns the reason alone.
+    """
     if has_calls and (native is None or is_unexpected(native)):
         return ""
     if native is None and response.finish_reason == "error":
