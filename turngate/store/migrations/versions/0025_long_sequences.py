@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import NoReturn
 
 from alembic import op
-from sqlalchemy import BigInteger
+from sqlalchemy import BigInteger, text
 
 revision = "0025_long_sequences"
 down_revision = "0024_erasures"
 branch_labels = None
 depends_on = None
 
+GUARD = "events_append_only"
 COLUMNS = (
     ("event_counter", "last_seq"),
     ("events", "seq"),
@@ -29,9 +30,15 @@ COLUMNS = (
 
 def upgrade() -> None:
     """Change the columns. PostgreSQL rewrites these tables, a minute for some ten million events; SQLite has 64 bits already."""
-    if op.get_bind().dialect.name == "postgresql":
-        for table, column in COLUMNS:
-            op.alter_column(table, column, type_=BigInteger)
+    if op.get_bind().dialect.name != "postgresql":
+        return
+    # PostgreSQL changes no column that a trigger names: the guard of the events is off within this transaction.
+    named = text("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = :name").bindparams(name=GUARD)
+    guard = op.get_bind().scalar(named)
+    op.execute(f"DROP TRIGGER {GUARD} ON events")
+    for table, column in COLUMNS:
+        op.alter_column(table, column, type_=BigInteger)
+    op.execute(str(guard))
 
 
 def downgrade() -> NoReturn:
