@@ -90,6 +90,9 @@ async def redeliver(services: Services, request_id: str) -> bool:
     if run_id is None:
         return False
     try:
+        # The run may not even know that this request replaced another one: it learns that when it acts on the other one's end.
+        for each in await _replaced_by(services, request_id):
+            await services.gateway.tell_decided_again(run_id, each)
         await services.gateway.tell_decided_again(run_id, request_id)
     except ConflictError:
         return False
@@ -100,6 +103,16 @@ async def redeliver(services: Services, request_id: str) -> bool:
         extra={"run_id": run_id, "request_id": request_id},
     )
     return True
+
+
+async def _replaced_by(services: Services, request_id: str) -> list[str]:
+    """Return the requests that this one replaced, one after the other, oldest first: taken back, superseded, or lost calls."""
+    async with services.database.read() as conn:
+        request = await requests.get(conn, request_id)
+        if request is None:
+            return []
+        of_call = await requests.of_call(conn, request.run_id, request.tool_call_id)
+    return [each.id for each in of_call[: [each.id for each in of_call].index(request_id)]]
 
 
 async def redeliver_order(services: Services, run_id: str) -> bool:

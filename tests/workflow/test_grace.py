@@ -184,6 +184,23 @@ async def test_i5_a_run_that_missed_a_take_back_gets_news_of_it(client: Client, 
         assert (bench.paid, await engine.executions(run)) == ([], {})
 
 
+async def test_i5_a_run_that_missed_an_approval_and_its_take_back_gets_news_of_both(
+    client: Client, sqlite: Database, bench: Bench
+) -> None:
+    """I5: the run never learned that there is another request, so that one's rejection alone would tell it nothing, ever."""
+    async with stack(client, sqlite, bench.pay, model=paying(), policy=with_grace(LONG)) as engine:
+        nowhere = await Client.connect("127.0.0.1:1", lazy=True)
+        dying = replace(engine.services, gateway=Gateway(nowhere))
+        run = await engine.start()
+        first = await engine.request(run)
+        await decide.submit(dying, OPERATOR, first.id, DecisionOrder(verb="approve", digest=first.digest))
+        again = await decide.withdraw_approval(dying, OPERATOR, first.id)
+        await decide.submit(dying, OPERATOR, again, DecisionOrder(verb="reject", digest=first.digest))
+        await redeliver_earlier(engine.services)
+        assert (await engine.ended(run)).status == "completed"
+        assert (bench.paid, await engine.executions(run)) == ([], {})
+
+
 async def test_i3_a_start_and_a_take_back_at_the_same_moment(client: Client, database: Database, bench: Bench) -> None:
     """I3: either the call has started and the approval stays, or the approval is taken back and nothing has started."""
     every = [(f"c{cents}", cents) for cents in range(6)]
