@@ -22,6 +22,7 @@ from temporalio.client import Client
 sys.path.insert(0, str(Path(__file__).parent))
 
 from support.ctrl_c import restore_sigint
+from support.encryption import encrypted
 from support.forked_workers import ForkedWorkers
 from support.postgres_server import PostgresServer, running_postgres
 from support.recycled_postgres import Recycled
@@ -170,13 +171,22 @@ def _migrate(url: str) -> None:
         thread.submit(asyncio.run, migrate()).result()
 
 
+async def _encrypted_if_wanted(database: Database) -> None:
+    """Encrypt a database if TURNGATE_TEST_ENCRYPTED is set: tests that go through the store pass then, too."""
+    if os.environ.get("TURNGATE_TEST_ENCRYPTED"):
+        await encrypted(database)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     """A migrated database; every test that uses it runs on both kinds."""
     if request.param == "postgresql":
-        yield await request.getfixturevalue("recycled").take()
+        recycled = await request.getfixturevalue("recycled").take()
+        await _encrypted_if_wanted(recycled)
+        yield recycled
         return
     database = compiled_once(Database(_copied(request.getfixturevalue("sqlite_template"), tmp_path)))
+    await _encrypted_if_wanted(database)
     yield database
     await database.close()
 
@@ -185,6 +195,7 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 async def sqlite(sqlite_template: Path, tmp_path: Path) -> AsyncIterator[Database]:
     """A migrated SQLite database, for tests that are not about the database."""
     database = compiled_once(Database(_copied(sqlite_template, tmp_path)))
+    await _encrypted_if_wanted(database)
     yield database
     await database.close()
 

@@ -14,8 +14,8 @@ from approvals_api.policy.proposals import may_confirm
 from approvals_api.principal import Principal
 from turngate.domain.errors import InvalidInputError
 from turngate.domain.policy.terms import YEAR_SECONDS
-from turngate.store import badges
 from turngate.store.database import Connection
+from turngate.store.live import badges
 
 MAX_FIELDS: Final = 2_000
 

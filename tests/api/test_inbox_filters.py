@@ -12,9 +12,9 @@ from support.store_app import Desk, desk_on
 from support.stored_requests import AT
 
 from turngate.domain.runs.inbox import count_words
-from turngate.store import badges
 from turngate.store.clock import as_text
 from turngate.store.database import Database
+from turngate.store.live import badges
 from turngate.store.requests import requests
 from turngate.store.tables import requests as requests_table
 

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import (
     commits,
     crowd,
+    encryption,
     executor,
     history,
     inbox,
@@ -74,6 +75,7 @@ NAMES = (
     "commits",
     "large-inbox",
     "crowd",
+    "encryption",
     "long-run",
     "restarts",
     "metrics",
@@ -88,7 +90,7 @@ WITH_DATABASES = {
 }
 OF_TURNS = {"throughput", "latency", "history", "storage"}
 ON_POSTGRESQL = {*WITH_DATABASES, *OF_TURNS, "through-api"} - {"history"}
-BY_HAND = {"precedents", "storage", "commits", "large-inbox", "crowd", "long-run", "restarts", "metrics"}
+BY_HAND = {"precedents", "storage", "commits", "large-inbox", "crowd", "long-run", "restarts", "metrics", "encryption"}
 """Minutes long: measured only when they are asked for."""
 
 
@@ -228,6 +230,8 @@ async def _by_hand(
         database = await fresh_sqlite(directory, "crowd")
         figures += await _timed(crowd.measure(client, database, scale))
         await database.close()
+    if "encryption" in only:
+        figures += await _timed(encryption.measure(client, directory, scale, server_pid=server_pid))
     if "long-run" in only:
         figures += await _timed(long_run.measure(client, directory, scale, server_pid=server_pid))
     if "metrics" in only:

@@ -38,7 +38,7 @@ SMALL: dict[str, str] = {
     "turngate/models/pydantic_ai/loader.py": "imports nothing of the extra, which its neighbours do",
     "turngate/runtime/secret_files.py": "opens files; settings declare what there is",
     "turngate/store/access/idempotent_answers.py": "SQL stays in the store; its importer is an operation",
-    "turngate/store/badges.py": "SQL stays in the store; its importer is a page",
+    "turngate/store/live/badges.py": "SQL stays in the store; its importer is a page",
     "turngate/toolkits/coding.py": "a toolkit that builders import",
 }
 """Module of less than 60 lines with a single importer → why it is a module of its own."""

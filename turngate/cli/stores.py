@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import sqlalchemy
 from sqlalchemy.engine import make_url
 
 from turngate.cli.api_link import TOKEN_FILE, read_cli_token
@@ -38,6 +39,7 @@ async def opened_store(settings: Settings, *, migrate: bool | None = None) -> As
             await database.migrate()
         else:
             await require_current_schema(database)
+        await open_keys(settings, database)
         yield database
     finally:
         await database.close()
@@ -53,6 +55,21 @@ async def signing_log(settings: Settings, database: Database) -> AsyncIterator[N
 
     async with signed_heads.signing_log(settings, database):
         yield
+
+
+async def open_keys(settings: Settings, database: Database) -> None:
+    """Let the database be read and written with the settings' keys. As :func:`turngate.runtime.key_services.open_keys`."""
+    async with database.read() as conn:
+        needed = await conn.run_sync(_has_ring)
+    if not needed and not any((settings.key, settings.key_service, settings.former_key, settings.former_key_service)):
+        return
+    from turngate.runtime import key_services  # noqa: PLC0415 - cryptography is slow to import, and few encrypt
+
+    await key_services.open_keys(settings, database)
+
+
+def _has_ring(connection: sqlalchemy.Connection) -> bool:
+    return connection.execute(sqlalchemy.text("SELECT 1 FROM key_ring LIMIT 1")).first() is not None
 
 
 def close_new_database(settings: Settings) -> None:

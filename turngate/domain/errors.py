@@ -184,6 +184,12 @@ class TooManyRequestsError(TurngateError):
         self.retry_after_seconds = retry_after_seconds
 
 
+class UnreadableContentError(TurngateError):
+    """Encrypted content in the database can't be read: it was changed, moved to another row or cut, or its key is gone."""
+
+    code = "unreadable_content"
+
+
 class UnavailableError(TurngateError):
     """Something Turngate depends on is away. Nothing was changed; send the same request again later."""
 

@@ -144,6 +144,8 @@ class Settings(BaseSettings):
     log-ins are limited, and requests if the API is not bound to loopback; True: both always; False: neither.
     ``audit_key_file``, ``audit_heads``: the key that signs the audit log, and the file that the signed lines are added to, at
     least every ``audit_every`` events; both or neither. ``audit_heads_command`` gets each line on its standard input, too.
+    ``key``, ``key_service``: the deployment's own key, with which stored content is encrypted;
+    None: it isn't. ``former_key``, ``former_key_service``: the one before it, until keys are rotated.
     ``offer_rule_after``: so many calls like one, all approved, offer an admin a rule; 0: none is offered.
     ``policy_four_eyes``: stored rules that may let more run unasked wait until a second admin confirms them.
     ``traces``: ``auto`` exports them where OpenTelemetry's own variables name a collector; ``trace_names``: with people's names.
@@ -183,6 +185,11 @@ class Settings(BaseSettings):
     audit_heads: Annotated[Path, AfterValidator(_absolute)] | None = None
     audit_heads_command: Annotated[str, AfterValidator(_command)] | None = None
     audit_every: Annotated[int, Field(ge=1, le=10_000)] = 100
+
+    key: SecretStr | None = None
+    key_service: str | None = None
+    former_key: SecretStr | None = None
+    former_key_service: str | None = None
 
     oidc_issuer: Annotated[str, AfterValidator(_issuer)] | None = None
     oidc_client_id: str | None = None

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import sqlalchemy
 from sqlalchemy.engine import make_url
@@ -24,6 +24,10 @@ from turngate.domain.errors import UnavailableError
 from turngate.store import schema
 from turngate.store.connection import Connection, Fact, Meter, TransactionKind
 from turngate.store.sqlite import Sqlite
+
+if TYPE_CHECKING:
+    from turngate.store.encryption.connection import SealedConnection
+    from turngate.store.encryption.key_ring import KeyRing
 
 __all__ = ["Connection", "Database"]
 
@@ -59,6 +63,16 @@ class Database:
         sqlite = make_url(url).get_backend_name() == "sqlite"
         self._backend: _Backend = Sqlite(url) if sqlite else _postgresql(url)
         self._is_server = not sqlite
+        self._ring: KeyRing | None = None
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether content is sealed when it is written."""
+        return self._ring is not None
+
+    def encrypt_with(self, ring: KeyRing) -> None:
+        """Seal content from now on, and open what is sealed. ``ring``: loaded from this database."""
+        self._ring = ring
 
     def read(self) -> AbstractAsyncContextManager[Connection]:
         """Open one consistent view for reading. Raises UnavailableError when the database is away."""
@@ -81,7 +95,8 @@ class Database:
     def _reported(
         self, kind: TransactionKind, opened: AbstractAsyncContextManager[Connection]
     ) -> AbstractAsyncContextManager[Connection]:
-        return _Reported(opened) if self.meter is None else _Metered(_Reported(opened), kind, self.meter)
+        reported = _Reported(opened, self._ring)
+        return reported if self.meter is None else _Metered(reported, kind, self.meter)
 
     @asynccontextmanager
     async def commits(self, ring: Callable[[], None]) -> AsyncIterator[None]:
@@ -147,13 +162,21 @@ class _Reported:
     """Turns "the database is away" into Turngate's own error; integrity errors and bugs pass as they are."""
 
     opened: AbstractAsyncContextManager[Connection]
+    ring: KeyRing | None = None
+    sealed: SealedConnection | None = None
 
     async def __aenter__(self) -> Connection:
         try:
-            return await self.opened.__aenter__()
+            connection = await self.opened.__aenter__()
         except SQLAlchemyError as error:
             _raise_outage(error)
             raise
+        if self.ring is None:
+            return connection
+        from turngate.store.encryption.connection import SealedConnection  # noqa: PLC0415 - cryptography is slow to import
+
+        self.sealed = SealedConnection(connection, self.ring)
+        return self.sealed
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -165,6 +188,8 @@ class _Reported:
             raise
         if isinstance(error, SQLAlchemyError):
             _raise_outage(error)
+        if error is None and self.sealed is not None:
+            self.sealed.keys.keep()
         return suppressed
 
 

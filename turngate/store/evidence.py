@@ -28,6 +28,7 @@ from sqlalchemy.engine import RowMapping
 from turngate.domain.conversation.clipping import result_digest
 from turngate.domain.conversation.history import CLOSED_BY_REPAIR
 from turngate.domain.digest import call_digest, derived_id, framed_sha256, keyed_sha256
+from turngate.domain.errors import UnreadableContentError
 from turngate.domain.runs.budgets import AFTER_THE_STEP
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent
 from turngate.domain.tools.results import Failure, Ok, as_object
@@ -126,7 +127,10 @@ async def first_difference(conn: Connection, run_id: str) -> ChainBreak | None:
 
     The events' own chain is checked by ``turngate.domain.runs.event_chain``. Nothing is written.
     """
-    run = await _RunEvidence.read(conn, run_id)
+    try:
+        run = await _RunEvidence.read(conn, run_id)
+    except UnreadableContentError as unreadable:
+        return ChainBreak(run_id=run_id, run_seq=0, problem=str(unreadable))
     return next(run.differences(), None)
 
 

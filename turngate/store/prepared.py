@@ -45,6 +45,11 @@ class _Rows(IteratorResult[Any]):
 
     rowcount: int
 
+    @property
+    def returns_rows(self) -> bool:
+        """Whether the statement is one that returns rows."""
+        return len(self.keys()) > 0
+
 
 class _Cursor(Protocol):
     """A driver's. Its ``description`` takes time on PostgreSQL."""
@@ -106,6 +111,13 @@ class Prepared:
         result = _Rows(self.columns, iter(rows))
         result.rowcount = cursor.rowcount
         return cast("CursorResult[Any]", result)
+
+
+def rows_as_result(names: Sequence[str], rows: Sequence[tuple[Any, ...]], rowcount: int) -> CursorResult[Any]:
+    """Return rows as a result, with as much of SQLAlchemy's own as store functions use."""
+    result = _Rows(SimpleResultMetaData(list(names)), iter(rows))
+    result.rowcount = rowcount
+    return cast("CursorResult[Any]", result)
 
 
 def is_one(parameters: Parameters | None) -> TypeGuard[Mapping[str, Any] | None]:

@@ -10,15 +10,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Final
 
 from sqlalchemy import Dialect, String, Text
 from sqlalchemy.types import TypeDecorator
 
 from turngate.domain.digest import keyed_sha256
 
+MARK: Final = "\x02"
+"""How encrypted text begins (:mod:`turngate.store.encryption.sealed`), and no other text."""
+
+
+class SealedText(str):
+    """Encrypted text, on its way to the database."""
+
+    __slots__ = ()
+
 
 def storable(text: str) -> str:
-    """Return the text with NUL and unpaired surrogates replaced by U+FFFD; any other text as it is."""
+    """Return the text with NUL, unpaired surrogates and a mark at its beginning replaced by U+FFFD; any other text as it is."""
+    if text.startswith(MARK):
+        text = "\ufffd" + text[1:]
     if text.isascii() and "\x00" not in text:
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\x00", "\ufffd")
@@ -33,16 +45,21 @@ def stored_digest(values: Mapping[str, object], nonce: str) -> str:
     return keyed_sha256(nonce, json.dumps(stored, sort_keys=True, separators=(",", ":")))
 
 
+def _for_driver(value: str) -> str:
+    return str(value) if type(value) is SealedText else storable(value)
+
+
 class StorableText(TypeDecorator[str]):
-    """``TEXT``."""
+    """``TEXT``. ``place``: ``table.column``, of a column that is encrypted (:mod:`turngate.store.encryption.places`)."""
 
     impl = Text
     cache_ok = True
+    place: str | None = None
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """Return what the driver gets."""
         del dialect
-        return None if value is None else storable(value)
+        return None if value is None else _for_driver(value)
 
 
 class StorableString(TypeDecorator[str]):
@@ -54,4 +71,22 @@ class StorableString(TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """Return what the driver gets."""
         del dialect
-        return None if value is None else storable(value)
+        return None if value is None else _for_driver(value)
+
+
+class StorableTexts(TypeDecorator[list[str | None]]):
+    """A list of texts as one parameter, for PostgreSQL's ``unnest``. ``place``: as in :class:`StorableText`."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, place: str | None = None) -> None:
+        super().__init__()
+        self.place = place
+
+    def process_bind_param(self, value: list[str | None] | None, dialect: Dialect) -> list[str | None] | None:
+        """Return what the driver gets."""
+        del dialect
+        if value is None:
+            return None
+        return [None if each is None else _for_driver(each) for each in value]

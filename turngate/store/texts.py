@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Select, String, bindparam, literal_column, select
+from sqlalchemy import BindParameter, ColumnElement, Select, String, bindparam, case, func, literal_column, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
+
+from turngate.store.storable import MARK
+
+SEALED_CHARS: Final = 300
+"""What encryption adds to a text, whatever its length."""
+SEALED_CHARS_EACH: Final = 6
+"""How long one character can become: four bytes, in base64."""
 
 
 def among(name: str) -> Select[str]:
@@ -24,6 +31,22 @@ def among(name: str) -> Select[str]:
 def listed(texts: Iterable[str]) -> str:
     """Return texts of the store as the value of one parameter. PostgreSQL raises for NUL and half surrogates in others."""
     return json.dumps(list(texts))
+
+
+def is_sealed(content: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition that a text of content is encrypted. The database can't look into it: only its reader can."""
+    return func.substr(content, 1, 1) == literal_column(f"'{MARK}'")
+
+
+def beginning_of(content: ColumnElement[Any], chars: int | BindParameter[int]) -> ColumnElement[str]:
+    """Return the beginning of a text of content; all of one that is encrypted, for its reader to clip."""
+    return case((is_sealed(content), content), else_=func.substr(content, 1, chars))
+
+
+def at_most(content: ColumnElement[Any], chars: int | ColumnElement[int]) -> ColumnElement[bool]:
+    """Return the condition that a text has at most so many characters. Of one that is encrypted: about so many, or fewer."""
+    longest: ColumnElement[int] = literal_column(str(SEALED_CHARS)) + chars * literal_column(str(SEALED_CHARS_EACH))
+    return case((is_sealed(content), func.length(content) <= longest), else_=func.length(content) <= chars)
 
 
 class _Listed(FunctionElement[Any]):

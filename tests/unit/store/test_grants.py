@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import update
 
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
-from turngate.store import badges, tables
+from turngate.store import tables
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
+from turngate.store.live import badges
 from turngate.store.policy import grants
 
 

@@ -44,13 +44,7 @@ async def page(
     query = select(window).order_by(window.c.seq.desc()).limit(limit)
     if wanted.type is not None:
         query = query.where(window.c.type.like(_like(wanted.type), escape="\\"))
-    if wanted.actor is not None:
-        # The payload is JSON written in one way only, so this text is in it exactly when it is so. Not LIKE: SQLite's
-        # takes Ann for ann.
-        named = f'"by":{json.dumps(wanted.actor, ensure_ascii=False)}'
-        query = query.where(func.replace(window.c.payload, named, "") != window.c.payload)
-    if wanted.tool is not None:
-        query = query.where(_of_tool(window, wanted.tool))
+    query = query.where(*_in_payload(wanted, window))
     if not people:
         open_to_all = or_(*(window.c.type.startswith(each) for each in FOR_ALL_READERS))
         query = query.where(or_(window.c.run_id != SYSTEM, open_to_all))
@@ -65,6 +59,19 @@ async def page(
     bounds = select(func.count().label("scanned"), func.min(window.c.seq).label("oldest"))
     searched = (await conn.execute(bounds)).one()
     return AuditPage(events=matches, next_before=searched.oldest if searched.scanned == SCANNED_AT_ONCE else None)
+
+
+def _in_payload(wanted: AuditFilter, window: Subquery) -> list[ColumnElement[bool]]:
+    """Return the conditions of payloads."""
+    conditions = []
+    if wanted.actor is not None:
+        # The payload is JSON written in one way only, so this text is in it exactly when it is so. Not LIKE: SQLite's
+        # takes Ann for ann.
+        named = f'"by":{json.dumps(wanted.actor, ensure_ascii=False)}'
+        conditions.append(func.replace(window.c.payload, named, "") != window.c.payload)
+    if wanted.tool is not None:
+        conditions.append(_of_tool(window, wanted.tool))
+    return conditions
 
 
 @dataclass(frozen=True, kw_only=True)

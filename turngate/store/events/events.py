@@ -13,11 +13,12 @@ from typing import Any, Final, Self
 from sqlalchemy import CTE, TextClause, bindparam, column, insert, select, text
 
 from turngate.domain.digest import framed
+from turngate.domain.errors import UnreadableContentError
 from turngate.domain.runs.event_chain import ChainBreak, ChainCheck, ChainedEvent, ChainHead, chain_hash, words_digest
 from turngate.store.clock import as_text, now
 from turngate.store.connection import Connection, note
 from turngate.store.sequences import MAX_NUMBER, NEWEST_EVENT, Numbered, take
-from turngate.store.storable import storable
+from turngate.store.storable import StorableTexts, storable
 from turngate.store.tables import event_chains, events, runs
 from turngate.store.together import NO_WRITES, Writes, joins, parameters
 
@@ -40,6 +41,8 @@ CHECKED_AT_ONCE: Final = 1_000
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
 _INSERT = insert(events)
+SEVERAL_WORDS: Final = StorableTexts("events.words")
+"""The type of several events' words."""
 _AFTER = (
     select(events)
     .where(events.c.seq > bindparam("after"), events.c.seq <= bindparam("upto"))
@@ -126,6 +129,12 @@ _APPEND: Final = (
 """Name, columns and SQL of each part."""
 
 
+def _typed(sql: str) -> TextClause:
+    """Return a part of a statement; its words have the type of the column, by which they are encrypted."""
+    part = text(sql)
+    return part.bindparams(bindparam("words", type_=SEVERAL_WORDS)) if ":words" in sql else part
+
+
 @dataclass(frozen=True)
 class _Append:
     """The statements that append to a chain.
@@ -144,7 +153,7 @@ class _Append:
         """Build them. ``condition``: of the chain's row, else nothing is written. ``more``: assignments to its columns."""
         filled = {"chain": chain, "condition": condition, "more": more}
         parts = tuple(
-            text(sql.format(**filled))
+            _typed(sql.format(**filled))
             .columns(*(column(each) for each in columns))
             .cte(name, recursive=name == "chained")
             for name, columns, sql in _APPEND
@@ -481,7 +490,10 @@ async def chain_break(conn: Connection, run_id: str) -> ChainBreak | None:
     query = select(events).where(events.c.run_id == run_id).order_by(events.c.run_seq).limit(CHECKED_AT_ONCE)
     count, last = CHECKED_AT_ONCE, 0
     while count == CHECKED_AT_ONCE:
-        rows = (await conn.execute(query.where(events.c.run_seq > last))).mappings().all()
+        try:
+            rows = (await conn.execute(query.where(events.c.run_seq > last))).mappings().all()
+        except UnreadableContentError as unreadable:
+            return ChainBreak(run_id=run_id, run_seq=last + 1, problem=str(unreadable))
         for row in rows:
             broken = check.add(ChainedEvent(**row))
             if broken is not None:

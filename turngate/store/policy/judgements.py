@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, and_, or_, select, text, tuple_
+from sqlalchemy import Select, and_, bindparam, or_, select, text, tuple_
 
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.terms import PLAIN_TERMS
@@ -20,9 +20,9 @@ PAGE: Final = 200
 
 # Both databases know this form, and SQLAlchemy has it only per dialect.
 _PUT = text(
-    "INSERT INTO judgements (run_id, tool_call_id, judgement, created_at) VALUES (:run, :call, :judgement, :at) "
+    "INSERT INTO judgements (run_id, tool_call_id, judgement, created_at) VALUES (:run_id, :tool_call_id, :judgement, :at) "
     "ON CONFLICT (run_id, tool_call_id) DO NOTHING"
-)
+).bindparams(bindparam("judgement", type_=judgements.c.judgement.type))
 
 
 async def of_calls(conn: Connection, run_id: str, tool_call_ids: Sequence[str]) -> dict[str, Judgement]:
@@ -37,7 +37,12 @@ async def record(conn: Connection, run_id: str, new: Mapping[str, Judgement]) ->
     """Store judgements by tool call id; returns those of calls that had none before."""
     stored = {}
     for tool_call_id, judgement in new.items():
-        row = {"run": run_id, "call": tool_call_id, "judgement": judgement.model_dump_json(), "at": as_text(now())}
+        row = {
+            "run_id": run_id,
+            "tool_call_id": tool_call_id,
+            "judgement": judgement.model_dump_json(),
+            "at": as_text(now()),
+        }
         if (await conn.execute(_PUT, row)).rowcount == 1:
             stored[tool_call_id] = judgement
     return stored

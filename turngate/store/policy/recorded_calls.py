@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, func, literal_column, select, tuple_
+from sqlalchemy import Select, literal_column, select, tuple_
 
 from turngate.domain.requests import Verb
 from turngate.domain.runs.recorded_calls import RecordedCall
 from turngate.store.database import Connection, Database
 from turngate.store.tables import calls, requests, runs
+from turngate.store.texts import at_most
 
 PAGE: Final = 200
 
@@ -76,7 +77,7 @@ async def page(
     if tool is not None:
         query = query.where(calls.c.tool_name == tool)
     if max_chars is not None:
-        query = query.where(func.length(calls.c.input) <= max_chars)
+        query = query.where(at_most(calls.c.input, max_chars))
     return [_read(row) for row in await conn.execute(query)]
 
 
@@ -138,7 +139,7 @@ async def waiting(conn: Connection, *, limit: int, max_chars: int, tool: str | N
             requests.c.kind == "approval",
             calls.c.verdict != "",
             runs.c.world.is_(None),
-            func.length(requests.c.input) <= max_chars,
+            at_most(requests.c.input, max_chars),
         )
         .order_by(requests.c.created_at, requests.c.id)
         .limit(limit)

@@ -18,6 +18,7 @@ from turngate.domain.likeness import MAX_READ_CHARS, MOST_FEATURES
 from turngate.domain.requests import ExecutionState, Verb
 from turngate.store.database import Connection
 from turngate.store.tables import decisions, events, executions, precedent_features, precedents, requests
+from turngate.store.texts import at_most, beginning_of
 
 PER_FEATURE: Final = 48
 """Of the calls that share one hash, the newest. What more of them share tells little."""
@@ -46,7 +47,7 @@ _OF_DECISIONS = (
 )
 _NEWEST_ADDED = select(func.max(precedents.c.seq))
 # Longer arguments are compared as text, by their beginning: the one character more shows that they are.
-_READ = func.substr(func.coalesce(requests.c.masked_input, requests.c.input), 1, MAX_READ_CHARS + 1).label("input")
+_READ = beginning_of(func.coalesce(requests.c.masked_input, requests.c.input), MAX_READ_CHARS + 1).label("input")
 _OF_TOOL = precedents.c.tool_name == bindparam("tool")
 
 
@@ -80,7 +81,7 @@ _DECIDED_LAST = _newest(COUNTED, precedents.c.seq, precedents.c.verb, precedents
 _IS_SHORT = (
     requests.c.masked_input.is_(None),
     decisions.c.message != literal_column("''"),
-    func.length(decisions.c.message) <= literal_column(str(MAX_REASON_CHARS)),
+    at_most(decisions.c.message, literal_column(str(MAX_REASON_CHARS))),
 )
 _REASONS = (
     select(decisions.c.message, decisions.c.decided_by, requests.c.run_id)
@@ -161,7 +162,7 @@ _CASES = (
         precedents.c.verb,
         requests.c.decided_by,
         requests.c.decided_at,
-        func.substr(func.coalesce(decisions.c.message, ""), 1, MAX_MESSAGE_CHARS).label("message"),
+        beginning_of(func.coalesce(decisions.c.message, ""), MAX_MESSAGE_CHARS).label("message"),
         executions.c.state.label("execution"),
     )
     .join(requests, requests.c.id == precedents.c.request_id)
@@ -291,7 +292,7 @@ _OF_TOOL_DECIDED = (
     select(
         precedents.c.verb,
         requests.c.agent,
-        func.substr(func.coalesce(requests.c.masked_input, requests.c.input), 1, bindparam("chars")).label("input"),
+        beginning_of(func.coalesce(requests.c.masked_input, requests.c.input), bindparam("chars")).label("input"),
     )
     .join_from(precedents, requests, precedents.c.request_id == requests.c.id)
     .where(_OF_TOOL)
@@ -322,7 +323,7 @@ def _of_tool_about(place: int) -> Select[Any]:
         newest.c.seq,
         newest.c.verb,
         requests.c.agent,
-        func.substr(func.coalesce(requests.c.masked_input, requests.c.input), 1, bindparam("chars")).label("input"),
+        beginning_of(func.coalesce(requests.c.masked_input, requests.c.input), bindparam("chars")).label("input"),
         confinement.label("confinement"),
         masked.is_not(None).label("has_secret"),
     ).join_from(newest, requests, newest.c.request_id == requests.c.id)
@@ -343,7 +344,7 @@ class DecidedInput:
 async def newest_of_tool(conn: Connection, tool_name: str, *, limit: int, max_chars: int) -> list[DecidedInput]:
     """Return what people decided about the newest calls of a tool, newest first. Of longer arguments one character more."""
     rows = await conn.execute(_OF_TOOL_DECIDED, {"tool": tool_name, "most": limit, "chars": max_chars + 1})
-    return [DecidedInput(verb=row.verb, agent=row.agent, input=row.input) for row in rows]
+    return [DecidedInput(verb=row.verb, agent=row.agent, input=row.input[: max_chars + 1]) for row in rows]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,7 +373,7 @@ async def newest_of_tools(
     for row in sorted(rows, key=lambda row: -row.seq):
         about = DecidedLike(confinement=row.confinement, has_secret=bool(row.has_secret), decided=[])
         of_tool = by_request.setdefault(wanted[row.place][0], about)
-        of_tool.decided.append(DecidedInput(verb=row.verb, agent=row.agent, input=row.input))
+        of_tool.decided.append(DecidedInput(verb=row.verb, agent=row.agent, input=row.input[: max_chars + 1]))
     return by_request
 
 

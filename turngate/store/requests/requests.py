@@ -28,6 +28,7 @@ from sqlalchemy import (
     tuple_,
     update,
 )
+from sqlalchemy.engine import RowMapping
 
 from turngate.domain.digest import derived_id
 from turngate.domain.origins.origin import Doubts, Origins
@@ -41,7 +42,7 @@ from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Connection
 from turngate.store.joined import parts
 from turngate.store.tables import approvals, calls, decisions, executions, requests, runs
-from turngate.store.texts import among, listed
+from turngate.store.texts import among, is_sealed, listed
 from turngate.store.together import Together, Writes
 from turngate.wire.orders import DecisionOrder
 from turngate.wire.requests import RequestItem
@@ -131,19 +132,22 @@ def _newest_alone(wanted: InboxFilter) -> list[ColumnElement[bool]]:
 
 
 def _has(place: int) -> ColumnElement[bool]:
-    """Return the condition that a word of the search occurs in a request or in its run's task."""
+    """Return the condition that a word of the search occurs in a request or in its run's task.
+
+    No search finds what is encrypted: arguments and tasks, in an encrypted store.
+    """
     word: BindParameter[str] = bindparam(f"word_{place}")
     names = ("tool_name", "agent", "path", "id", "run_id", "claimed_by", "decided_by")
     # What people may not see, they may not find: a search that finds a secret confirms a guess of it.
     visible_input = func.coalesce(requests.c.masked_input, requests.c.input)
+    in_json: tuple[BindParameter[str], BindParameter[str]] = word, bindparam(f"json_{place}")
     of_run = or_(
-        and_(requests.c.masked_input.is_(None), runs.c.task.ilike(word, escape=ESCAPE)),
+        and_(requests.c.masked_input.is_(None), ~is_sealed(runs.c.task), runs.c.task.ilike(word, escape=ESCAPE)),
         runs.c.started_by.ilike(word, escape=ESCAPE),
     )
     return or_(
         *(requests.c[name].ilike(word, escape=ESCAPE) for name in names),
-        visible_input.ilike(word, escape=ESCAPE),
-        visible_input.ilike(bindparam(f"json_{place}"), escape=ESCAPE),
+        and_(~is_sealed(visible_input), or_(*(visible_input.ilike(each, escape=ESCAPE) for each in in_json))),
         select(runs.c.id).where(runs.c.id == requests.c.run_id, of_run).exists(),
     )
 
@@ -473,6 +477,7 @@ _BESIDE = (
             ).label(name)
             for name, mark in _DOUBT_MARKS.items()
         ),
+        case((is_sealed(requests.c.origins), requests.c.origins), else_=None).label("unread_origins"),
     )
     .outerjoin(calls, (calls.c.run_id == requests.c.run_id) & (calls.c.tool_call_id == requests.c.tool_call_id))
     .where(requests.c.id.in_(among("requests")))
@@ -535,10 +540,18 @@ async def beside(conn: Connection, request_ids: Iterable[str]) -> dict[str, Besi
         row["id"]: Beside(
             step=row["step"],
             position=row["position"],
-            doubts=Doubts(**{name: row[name] // len(mark) for name, mark in _DOUBT_MARKS.items()}),
+            doubts=_doubts(row),
         )
         for row in rows
     }
+
+
+def _doubts(row: RowMapping) -> Doubts:
+    """Return how many there are of each. ``unread_origins``: what the database could not read, because it is encrypted."""
+    unread = row["unread_origins"]
+    if unread is not None:
+        return Doubts(**{name: unread.count(mark) for name, mark in _DOUBT_MARKS.items()})
+    return Doubts(**{name: row[name] // len(mark) for name, mark in _DOUBT_MARKS.items()})
 
 
 async def with_decision(conn: Connection, request_id: str, decision_id: str) -> tuple[Request | None, Decision | None]:
@@ -598,8 +611,9 @@ async def newest_ended(conn: Connection, *, limit: int) -> list[EndedApproval]:
     """Return the approvals that ended last, the newest first, with how their calls ended."""
     rows = (await conn.execute(_NEWEST_ENDED, {"most": limit})).mappings().all()
     again_ids = [_id_after(row["run_id"], row["tool_call_id"], row["id"]) for row in rows]
-    about = select(requests.c.id).where(requests.c.id.in_(again_ids), requests.c.reason.contains(TOOK_BACK))
-    taken_back = set((await conn.execute(about)).scalars())
+    may_say_so = or_(is_sealed(requests.c.reason), requests.c.reason.contains(TOOK_BACK))
+    about = select(requests.c.id, requests.c.reason).where(requests.c.id.in_(again_ids), may_say_so)
+    taken_back = {row.id for row in await conn.execute(about) if TOOK_BACK in row.reason}
     names = [each.name for each in fields(EndedApproval) if each.name != "taken_back"]
     return [
         EndedApproval(**{name: row[name] for name in names}, taken_back=again_id in taken_back)

@@ -10,7 +10,6 @@ from sqlalchemy import bindparam, select, text
 
 from turngate.domain.digest import framed_sha256
 from turngate.store.database import Connection
-from turngate.store.storable import StorableText
 from turngate.store.tables import errors
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -24,7 +23,7 @@ _KEEP = text(
     "VALUES (:id, :run_id, :step, :tool_call_id, :attempt, :says, :about, :message, :traceback, :worker, :build, :created_at) "
     "ON CONFLICT DO NOTHING"
 ).bindparams(
-    *(bindparam(name, type_=StorableText()) for name in ("tool_call_id", "says", "about", "message", "traceback"))
+    *(bindparam(name, type_=errors.c[name].type) for name in ("tool_call_id", "says", "about", "message", "traceback"))
 )
 
 

@@ -17,6 +17,7 @@ from turngate.store.requests.requests import Request
 from turngate.store.runs.calls import SETTLE, Call, Disposition
 from turngate.store.runs.runs import Run
 from turngate.store.tables import calls, executions, requests, runs
+from turngate.store.texts import beginning_of
 from turngate.store.together import Together, Writes
 
 SIBLING_CHARS: Final = 300
@@ -64,7 +65,7 @@ _SIBLINGS = (
     select(
         calls.c.tool_call_id,
         calls.c.tool_name,
-        func.substr(func.coalesce(calls.c.edited_input, calls.c.input), 1, SIBLING_CHARS).label("input"),
+        beginning_of(func.coalesce(calls.c.edited_input, calls.c.input), SIBLING_CHARS).label("input"),
         calls.c.disposition,
         calls.c.result.is_not(None).label("is_settled"),
         requests.c.id.label("request_id"),
@@ -204,7 +205,8 @@ async def on_record(conn: Connection, run_id: str, tool_call_id: str) -> OnRecor
 async def siblings(conn: Connection, run_id: str, tool_call_id: str, *, limit: int) -> list[Sibling]:
     """Return the other calls of the same step, in the model's order, each with its newest request."""
     rows = await conn.execute(_SIBLINGS, {"run": run_id, "call": tool_call_id, "most": limit})
-    return list({row["tool_call_id"]: Sibling(**row) for row in rows.mappings()}.values())
+    clipped = ({**row, "input": row["input"][:SIBLING_CHARS]} for row in rows.mappings())
+    return list({each["tool_call_id"]: Sibling(**each) for each in clipped}.values())
 
 
 async def of_run(conn: Connection, run_id: str) -> list[Execution]:

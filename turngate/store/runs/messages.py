@@ -94,7 +94,7 @@ class NewMessage:
 
 async def create_conversation(conn: Connection, conversation_id: str) -> None:
     """Insert an empty conversation."""
-    await conn.execute(_CREATE, {"id": conversation_id, "created_at": as_text(now())})
+    await conn.execute(_CREATE, {"id": conversation_id, "created_at": as_text(now()), "data_key": None})
 
 
 async def head_of(conn: Connection, conversation_id: str) -> str | None:

@@ -113,7 +113,7 @@ async def open_run(
     }
     if begins_conversation:
         conversation = {"id": new.conversation_id, "head_message_id": new.input_message_id}
-        rows[conversations] = [{**conversation, "created_at": row["created_at"]}]
+        rows[conversations] = [{**conversation, "created_at": row["created_at"], "data_key": None}]
     await events.begin(conn, first, Writes(_BEGIN if begins_conversation else _CONTINUE, rows, own), last=last)
     return Run(**{**_UNSET, **row})
 

@@ -7,13 +7,12 @@ from sqlalchemy import bindparam, select, text
 from turngate.domain.agents.overrides import RunOverrides
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.storable import StorableText
 from turngate.store.tables import worlds
 
 # Both databases know this form, and SQLAlchemy has it only per dialect.
 _KEEP = text(
     "INSERT INTO worlds (digest, content, created_at) VALUES (:digest, :content, :at) ON CONFLICT DO NOTHING"
-).bindparams(bindparam("content", type_=StorableText()))
+).bindparams(bindparam("content", type_=worlds.c.content.type))
 
 
 async def keep(conn: Connection, overrides: RunOverrides | None) -> str | None:

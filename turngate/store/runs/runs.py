@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, literal, literal_column, or_, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from turngate.domain.requests import RunStatus, UnattendedAsks
 from turngate.domain.runs.budgets import EXTENSIONS, Extension
@@ -18,7 +30,7 @@ from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events.events import Change
 from turngate.store.tables import conversations, runs
-from turngate.store.texts import among, listed
+from turngate.store.texts import among, is_sealed, listed
 from turngate.store.together import Together
 
 # Statements of the hot path are built once: building one and finding its compiled form costs five times its execution.
@@ -363,8 +375,11 @@ def _conditions(wanted: RunFilter) -> list[ColumnElement[bool]]:
 
 
 def _has(word: str) -> ColumnElement[bool]:
-    names = ("id", "agent", "path", "task", "reason", "error_class", "started_by", "conversation_id")
-    return or_(*(runs.c[name].icontains(word, autoescape=True) for name in names))
+    names = ("id", "agent", "path", "error_class", "started_by", "conversation_id")
+    content = (
+        and_(~is_sealed(runs.c[name]), runs.c[name].icontains(word, autoescape=True)) for name in ("task", "reason")
+    )
+    return or_(*(runs.c[name].icontains(word, autoescape=True) for name in names), *content)
 
 
 async def live_among(conn: Connection, run_ids: Collection[str]) -> set[str]:

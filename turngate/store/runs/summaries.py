@@ -104,7 +104,7 @@ _KEEP = text(
     "input_tokens, output_tokens, tokens_before, tokens_after, clipped, created_at) VALUES (:head_message_id, :covers, "
     ":root_message_id, :run_id, :step, :kind, :forced, :text, :model, :input_tokens, :output_tokens, :tokens_before, "
     ":tokens_after, :clipped, :created_at) ON CONFLICT DO NOTHING"
-).bindparams(bindparam("text", type_=StorableText()), bindparam("model", type_=StorableText()))
+).bindparams(bindparam("text", type_=summaries.c.text.type), bindparam("model", type_=StorableText()))
 
 
 async def path_after_cut(

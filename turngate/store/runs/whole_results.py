@@ -9,13 +9,12 @@ from sqlalchemy import bindparam, select, text
 from turngate.domain.conversation.clipping import result_digest
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
-from turngate.store.storable import StorableText
 from turngate.store.tables import whole_results
 
 # Both databases know this form, and SQLAlchemy has it only per dialect. Two calls may find the same whole at once.
 _KEEP = text(
     "INSERT INTO whole_results (digest, text, created_at) VALUES (:digest, :whole, :at) ON CONFLICT DO NOTHING"
-).bindparams(bindparam("whole", type_=StorableText()))
+).bindparams(bindparam("whole", type_=whole_results.c.text.type))
 
 
 async def keep(conn: Connection, whole: str) -> str:

@@ -54,7 +54,9 @@ def _names(text: str) -> tuple[str, ...]:
 
 TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     # Runs, and what happens in them.
-    "conversations": TextColumns(owner=Owner.ITSELF, plain=_names("id head_message_id created_at")),
+    "conversations": TextColumns(
+        owner=Owner.ITSELF, content=_names("data_key"), plain=_names("id head_message_id created_at")
+    ),
     "messages": TextColumns(
         owner=Owner.CONVERSATION,
         content=_names("parts provider_options"),
@@ -222,6 +224,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "totals": TextColumns(plain=_names("meter since")),
     "event_counter": TextColumns(),
     "event_chains": TextColumns(plain=_names("id event_hash")),
+    "key_ring": TextColumns(plain=_names("id kind wrapped wrapped_by created_at")),
     "notification_cursors": TextColumns(plain=_names("channel gathering_since")),
     "trace_export": TextColumns(plain=_names("salt held_by held_until")),
     # What apps publish, and who may log in.

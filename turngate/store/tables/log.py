@@ -24,6 +24,18 @@ events = Table(
     UniqueConstraint("run_id", "run_seq", name="uq_events_run_seq"),
 )
 
+# The keys above conversations' data keys, wrapped. ``kind``: ring (by the deployment's own key, ``wrapped_by``), deployment or
+# check (by a ring key).
+key_ring = Table(
+    "key_ring",
+    metadata,
+    Column("id", StorableString(64), primary_key=True),
+    Column("kind", StorableString(16), nullable=False),
+    Column("wrapped", StorableText, nullable=False),
+    Column("wrapped_by", StorableText, nullable=False),
+    Column("created_at", StorableText, nullable=False),
+)
+
 event_counter = Table(
     "event_counter",
     metadata,

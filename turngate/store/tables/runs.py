@@ -41,6 +41,8 @@ conversations = Table(
     Column("id", StorableString(64), primary_key=True),
     Column("head_message_id", StorableString(64)),
     Column("created_at", StorableText, nullable=False),
+    # Its data key, wrapped by a key of ``key_ring``; NULL: nothing of it is encrypted. Without it nothing can be read again.
+    Column("data_key", StorableText),
 )
 
 messages = Table(

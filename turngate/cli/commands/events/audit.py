@@ -27,7 +27,7 @@ from approvals_api.events.story import sentences_of
 from turngate.cli import stores, terminal
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DataDir
-from turngate.domain.errors import ConfigurationError, NotFoundError
+from turngate.domain.errors import ConfigurationError, NotFoundError, UnreadableContentError
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent, ChainHead, LogCheck
 from turngate.domain.text.json_text import without_repeats
 from turngate.runtime import signed_heads
@@ -340,7 +340,10 @@ async def _check_store(settings: Settings, signed: Sequence[_SignedFile]) -> Che
 
     async with stores.opened_store(settings) as database, database.read() as conn:
         last_seq = await events.last_seq(conn)
-        broken = await first_problem(conn, last_seq)
+        try:
+            broken = await first_problem(conn, last_seq)
+        except UnreadableContentError as unreadable:
+            broken = str(unreadable)
     return replace(Checked.of(check, broken, last_seq), older_runs=older_runs)
 
 

@@ -1,0 +1,262 @@
+"""What the database holds is encrypted, what store functions see is not; each change of it is an error of its own."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text as sql
+from support.encryption import encrypted
+from support.stored_requests import live_run
+
+from turngate.domain.conversation.messages import user_message
+from turngate.domain.errors import ConfigurationError, UnreadableContentError
+from turngate.runtime.key_services import SecretKey, VaultTransit, new_key, open_keys, service_of
+from turngate.runtime.settings import Settings
+from turngate.store import evidence
+from turngate.store.database import Database
+from turngate.store.encryption import rewrite
+from turngate.store.encryption.key_ring import KeyRing
+from turngate.store.encryption.places import PLACES
+from turngate.store.runs import messages, runs
+from turngate.store.tables import metadata
+
+SECRET = "the owner's name is Ximena"
+
+
+def key() -> SecretKey:
+    return SecretKey.of(new_key(), "a test's key")
+
+
+async def raw(database: Database, statement: str, **values: Any) -> list[Any]:
+    """Run SQL past the store, as someone with the database's file does."""
+    async with database._backend.write() as conn:
+        result = await conn.execute(sql(statement), values)
+        return list(result.all()) if result.returns_rows else []
+
+
+async def say(database: Database, run: runs.Run, message_id: str, words: str = SECRET) -> None:
+    async with database.write() as conn:
+        new = messages.NewMessage(
+            id=message_id,
+            parent_id=None,
+            conversation_id=run.conversation_id,
+            run_id=run.id,
+            message=user_message(words),
+        )
+        await messages.append(conn, new)
+
+
+async def text_of(database: Database, message_id: str) -> str:
+    async with database.read() as conn:
+        return (await messages.get(conn, message_id)).text
+
+
+async def new_run(database: Database, run_id: str) -> runs.Run:
+    async with database.write() as conn:
+        return await live_run(conn, run_id, task=SECRET)
+
+
+async def test_the_database_holds_no_plain_text_and_the_store_reads_it(database: Database) -> None:
+    """Messages and tasks are sealed under the conversation's own key, which is stored wrapped, with the row."""
+    ring = await encrypted(database)
+    one, other = await new_run(database, "run_1"), await new_run(database, "run_2")
+    await say(database, one, "m1")
+    assert await text_of(database, "m1") == SECRET
+    (stored,) = await raw(database, "SELECT parts FROM messages WHERE id = 'm1'")
+    assert stored[0].startswith(f"\x02messages.parts:{one.conversation_id}:")
+    assert SECRET not in stored[0]
+    async with database.read() as conn:
+        again = await runs.get(conn, "run_2")
+    assert again is not None
+    assert (again.task, again.nonce) == (other.task, other.nonce)
+    keys = await raw(database, "SELECT data_key FROM conversations")
+    assert len({each[0] for each in keys}) == 2
+    assert all(each[0].startswith(f"{ring.current}:") for each in keys)
+
+
+async def test_another_process_reads_it_with_the_same_key_and_refuses_others(database: Database) -> None:
+    """A key that isn't the database's, or none, or one for a database that isn't encrypted, is refused at the start."""
+    own, secret = new_key(), new_key()
+    with pytest.raises(ConfigurationError, match="run `turngate keys init`"):
+        await open_keys(Settings(key=secret), Database(database.url))
+    await encrypted(database, SecretKey.of(own, "a test's key"))
+    await say(database, await new_run(database, "run_1"), "m1")
+    second = Database(database.url)
+    await open_keys(Settings(key=own), second)
+    assert await text_of(second, "m1") == SECRET
+    with pytest.raises(ConfigurationError, match="TURNGATE_FORMER_KEY_FILE"):
+        await open_keys(Settings(key=secret), Database(database.url))
+    with pytest.raises(ConfigurationError, match="no key is configured"):
+        await open_keys(Settings(), Database(database.url))
+    await second.close()
+
+
+@pytest.mark.parametrize("change", ["swapped", "another column", "another conversation", "cut", "bit", "mark only"])
+async def test_i15_a_sealed_text_that_was_changed_or_moved_is_an_error_and_found(
+    database: Database, change: str
+) -> None:
+    """I15: the text of another row, column or conversation, a truncated one and a changed one are never read as content."""
+    await encrypted(database)
+    run, other = await new_run(database, "run_1"), await new_run(database, "run_2")
+    await say(database, run, "m1")
+    await say(database, run, "m2", "Something else.")
+    await say(database, other, "m3")
+    stored = {row[0]: row[1] for row in await raw(database, "SELECT id, parts FROM messages")}
+    options = await raw(database, "SELECT task FROM runs WHERE id = 'run_1'")
+    mine = stored["m1"]
+    forged = {
+        "swapped": stored["m2"],
+        "another column": options[0][0],
+        "another conversation": stored["m3"].replace(other.conversation_id, run.conversation_id),
+        "cut": mine[:-9],
+        "bit": mine[:-6] + ("A" if mine[-6] != "A" else "B") + mine[-5:],
+        "mark only": "\x02",
+    }[change]
+    await raw(database, "UPDATE messages SET parts = :forged WHERE id = 'm1'", forged=forged)
+    with pytest.raises(UnreadableContentError):
+        await text_of(database, "m1")
+    async with database.read() as conn:
+        different = await evidence.first_difference(conn, "run_1")
+    assert different is not None
+    assert "decrypt" in str(different) or "another row" in str(different) or "damaged" in str(different)
+
+
+async def test_a_transaction_that_fails_leaves_no_key_behind(database: Database) -> None:
+    """A process that kept the key of a conversation that was never stored would write texts that no one can read."""
+    ring = await encrypted(database)
+
+    async def failing() -> None:
+        async with database.write() as conn:
+            await live_run(conn, "run_1", conversation_id=None)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await failing()
+    assert not ring.data_keys
+    run = await new_run(database, "run_1")
+    ring.data_keys.clear()
+    await say(database, run, "m1")
+    ring.data_keys.clear()
+    assert await text_of(database, "m1") == SECRET
+
+
+async def test_without_its_data_key_a_conversation_cannot_be_read(database: Database) -> None:
+    """Who deletes the data key has deleted the content, in every copy of the database."""
+    ring = await encrypted(database)
+    await say(database, await new_run(database, "run_1"), "m1")
+    ring.data_keys.clear()
+    await raw(database, "UPDATE conversations SET data_key = NULL")
+    with pytest.raises(UnreadableContentError, match="is gone"):
+        await text_of(database, "m1")
+
+
+async def test_keys_rotate_while_others_write_and_the_former_key_is_needed_no_more(database: Database) -> None:
+    """Each data key is wrapped again, a run that began under the former key continues, and a stopped rotation is resumed."""
+    former, current = key(), key()
+    await encrypted(database, former)
+    mine = [await new_run(database, f"run_{number}") for number in range(5)]
+    await say(database, mine[0], "m1")
+    other = Database(database.url)  # a process that has both keys, as the how-to wants it
+    shared = KeyRing([current, former])
+    async with other.read() as conn:
+        await shared.load(conn)
+    other.encrypt_with(shared)
+    rotating = KeyRing([current, former])
+    assert await rewrite.rotate(other, rotating) == 5
+    await say(database, mine[1], "m2")  # by the process that knows nothing of it
+    late = await new_run(database, "run_late")
+    await say(database, late, "m3")
+    assert await rewrite.rotate(other, KeyRing([current, former])) == 1
+    alone = Database(database.url)
+    ring = KeyRing([current])
+    async with alone.read() as conn:
+        await ring.load(conn)
+    alone.encrypt_with(ring)
+    assert [await text_of(alone, each) for each in ("m1", "m2", "m3")] == [SECRET] * 3
+    wrapped = [row[0] for row in await raw(database, "SELECT data_key FROM conversations")]
+    assert {each.partition(":")[0] for each in wrapped} == {ring.current}
+    assert await rewrite.rotate(other, KeyRing([current, former])) == 6  # all are done: a new key again
+    for each in (other, alone):
+        await each.close()
+
+
+async def test_what_was_stored_before_is_encrypted_later(database: Database) -> None:
+    """Rows of a database that was not encrypted are read as they are, and `turngate keys encrypt` seals them in place."""
+    run = await new_run(database, "run_1")
+    await say(database, run, "m1")
+    await encrypted(database)
+    assert await text_of(database, "m1") == SECRET
+    async with database.read() as conn:
+        before = {each.table: each.plain for each in await rewrite.unsealed(conn)}
+    assert before["messages"] >= 1
+    assert before["runs"] == 1
+    await rewrite.encrypt(database)
+    async with database.read() as conn:
+        after = {each.table: each.plain for each in await rewrite.unsealed(conn)}
+    assert sum(count for name, count in after.items() if name != "events") == 0
+    assert await text_of(database, "m1") == SECRET
+    (stored,) = await raw(database, "SELECT parts FROM messages WHERE id = 'm1'")
+    assert f":{run.conversation_id}:" in stored[0]
+
+
+async def test_plain_text_cannot_pass_as_sealed(database: Database) -> None:
+    """A model that writes the mark at the beginning of its text gets a replacement character, encrypted or not."""
+    run = await new_run(database, "run_1")
+    async with database.write() as conn:
+        await runs.end(conn, run.id, runs.Ending(status="failed", reason="\x02runs.reason:conv:AAAA"))
+    await encrypted(database)
+    async with database.read() as conn:
+        stored = await runs.get(conn, "run_1")
+    assert stored is not None
+    assert stored.reason == "\ufffdruns.reason:conv:AAAA"
+
+
+@pytest.mark.parametrize("place", sorted(PLACES))
+def test_sealed_columns_hold_text_of_any_length(place: str) -> None:
+    """Sealed text is longer: a column with a limit would refuse it on PostgreSQL."""
+    table, _, column = place.partition(".")
+    assert getattr(metadata.tables[table].c[column].type, "length", None) is None
+
+
+def test_a_service_of_ones_own_and_wrong_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """``module:function`` returns any object with the three members; what can't be used is an error."""
+    (tmp_path / "our_keys.py").write_text(
+        "from turngate.runtime.key_services import SecretKey, new_key\n\n"
+        "def service():\n    return SecretKey.of(new_key(), 'x')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    service = service_of("our_keys:service")
+    assert service.unwrap(service.wrap(b"k" * 32)) == b"k" * 32
+    assert service_of("vault:transit/turngate") == VaultTransit("transit", "turngate")
+    for wrong in ("our_keys:absent", "no_such_module:service", "our_keys", "vault:turngate"):
+        with pytest.raises(ConfigurationError, match="TURNGATE_KEY_SERVICE"):
+            service_of(wrong)
+    with pytest.raises(ConfigurationError, match="32 random bytes"):
+        SecretKey.of("short", "TURNGATE_KEY")
+
+
+def contents(directory: Path) -> list[bytes]:
+    return [each.read_bytes() for each in directory.iterdir() if each.is_file()]
+
+
+async def test_no_planted_text_is_in_the_files_of_sqlite(sqlite: Database, tmp_path: Path) -> None:
+    """Neither the file nor its WAL has any of 1,000 texts, before and after a checkpoint."""
+    await encrypted(sqlite)
+    run = await new_run(sqlite, "run_1")
+    planted = [f"planted-{number:04}-zebra" for number in range(1_000)]
+    async with sqlite.write() as conn:
+        for number, words in enumerate(planted):
+            new = messages.NewMessage(
+                id=f"m{number}", parent_id=None, conversation_id=run.conversation_id, message=user_message(words)
+            )
+            await messages.append(conn, new)
+    assert await text_of(sqlite, "m999") == planted[-1]
+    for _ in range(2):
+        files = contents(tmp_path)
+        assert files
+        assert not any(b"planted-" in each or b"zebra" in each or SECRET.encode() in each for each in files)
+        with sqlite3.connect(tmp_path / "turngate.db") as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,0 +1,188 @@
+"""What keeps the deployment's own key: the settings (a file or the environment), Vault, or a class of your own.
+
+A service wraps and unwraps the keys of the ring (:mod:`turngate.store.encryption.key_ring`), when a process starts and when keys
+rotate. One of your own is a function ``module:name`` without parameters that returns an object with ``name``, ``wrap`` and
+``unwrap`` as :class:`~turngate.store.encryption.key_ring.KeyService` describes them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import sys
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from turngate.domain.errors import ConfigurationError, MissingExtraError, UnavailableError
+from turngate.runtime.settings import Settings
+from turngate.store.database import Database
+from turngate.store.encryption.key_ring import KeyRing, KeyService, ring_of
+from turngate.store.encryption.sealed import KEY_BYTES, NONCE_BYTES
+
+VAULT: Final = "vault:"
+_PURPOSE: Final = b"turngate key ring 1"
+
+
+def new_key() -> str:
+    """Return a new key as a file or the environment holds it."""
+    return base64.b64encode(os.urandom(KEY_BYTES)).decode("ascii")
+
+
+@dataclass(frozen=True)
+class SecretKey:
+    """A key that this process holds itself."""
+
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, text: str, variable: str) -> SecretKey:
+        """Return the key of its base64. Raises ConfigurationError, which never repeats it."""
+        try:
+            secret = base64.b64decode(text.strip(), validate=True)
+        except (ValueError, binascii.Error):
+            secret = b""
+        if len(secret) != KEY_BYTES:
+            raise ConfigurationError(
+                f"{variable} must hold {KEY_BYTES} random bytes in base64: `turngate keys new FILE` makes such a file"
+            )
+        return cls(secret)
+
+    @property
+    def name(self) -> str:
+        """Which key it is: a hash of it, from which no one gets it back."""
+        return f"key:{hashlib.sha256(_PURPOSE + self.secret).hexdigest()[:16]}"
+
+    def wrap(self, key: bytes) -> str:
+        """Return a key, encrypted."""
+        nonce = os.urandom(NONCE_BYTES)
+        return base64.b64encode(nonce + AESGCM(self.secret).encrypt(nonce, key, _PURPOSE)).decode("ascii")
+
+    def unwrap(self, wrapped: str) -> bytes:
+        """Return a key that :meth:`wrap` encrypted. Raises ConfigurationError."""
+        try:
+            raw = base64.b64decode(wrapped, validate=True)
+            return AESGCM(self.secret).decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], _PURPOSE)
+        except (InvalidTag, ValueError):
+            raise ConfigurationError("a row of the table key_ring was changed: restore it from a backup") from None
+
+
+@dataclass(frozen=True)
+class VaultTransit:
+    """A key in Vault's transit engine. Vault's address and token come from VAULT_ADDR and VAULT_TOKEN.
+
+    https://developer.hashicorp.com/vault/api-docs/secret/transit
+    """
+
+    mount: str
+    key: str
+
+    @classmethod
+    def of(cls, place: str) -> VaultTransit:
+        """Return the service of ``MOUNT/KEY``. Raises ConfigurationError."""
+        mount, separator, key = place.rpartition("/")
+        if not separator or not mount or not key:
+            raise ConfigurationError("TURNGATE_KEY_SERVICE must be vault:MOUNT/KEY, such as vault:transit/turngate")
+        return cls(mount, key)
+
+    @property
+    def name(self) -> str:
+        """Which key it is."""
+        return f"{VAULT}{self.mount}/{self.key}"
+
+    def wrap(self, key: bytes) -> str:
+        """Return a key, encrypted by Vault with the newest version of its own. Raises ConfigurationError, UnavailableError."""
+        answer = self._call("encrypt_data", plaintext=base64.b64encode(key).decode("ascii"))
+        return str(answer["ciphertext"])
+
+    def unwrap(self, wrapped: str) -> bytes:
+        """Return a key that Vault encrypted. Raises ConfigurationError, UnavailableError."""
+        return base64.b64decode(self._call("decrypt_data", ciphertext=wrapped)["plaintext"])
+
+    def _call(self, operation: str, **values: str) -> dict[str, Any]:
+        try:
+            import hvac  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
+            import requests  # noqa: PLC0415 - hvac's, whose errors it passes on
+        except ImportError:
+            raise MissingExtraError("Vault", "vault") from None
+        client = hvac.Client()
+        try:
+            answer = getattr(client.secrets.transit, operation)(name=self.key, mount_point=self.mount, **values)
+        except hvac.exceptions.VaultDown as error:
+            raise UnavailableError(
+                f"Vault is sealed or starting ({client.url}): unseal it, then start again"
+            ) from error
+        except hvac.exceptions.VaultError as error:
+            raise ConfigurationError(
+                f"Vault at {client.url} refuses {self.name} ({error}): check VAULT_TOKEN, that its policy allows encrypt and "
+                f"decrypt of {self.mount}/{self.key}, and that the key exists"
+            ) from None
+        except requests.exceptions.RequestException as error:
+            raise UnavailableError(f"Vault doesn't answer at {client.url}: check VAULT_ADDR") from error
+        answered: dict[str, Any] = answer["data"]
+        return answered
+
+
+def service_of(place: str) -> KeyService:
+    """Return the service that a setting names: ``vault:MOUNT/KEY`` or ``module:function``. Raises ConfigurationError."""
+    if place.startswith(VAULT):
+        return VaultTransit.of(place.removeprefix(VAULT))
+    module, _, name = place.partition(":")
+    try:
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        service: KeyService = getattr(import_module(module), name)()
+    except Exception as error:
+        raise ConfigurationError(
+            f"TURNGATE_KEY_SERVICE={place} can't be used ({error}): give vault:MOUNT/KEY, or module:function of your own"
+        ) from error
+    missing = [each for each in ("name", "wrap", "unwrap") if not hasattr(service, each)]
+    if missing:
+        raise ConfigurationError(f"TURNGATE_KEY_SERVICE={place} returned an object without {' and '.join(missing)}")
+    return service
+
+
+def services_of(settings: Settings) -> list[KeyService]:
+    """Return what the settings name, the current key first; empty: content isn't encrypted. Raises ConfigurationError."""
+    if settings.key is not None and settings.key_service is not None:
+        raise ConfigurationError("TURNGATE_KEY and TURNGATE_KEY_SERVICE both name a key: set one of them")
+    services: list[KeyService] = []
+    if settings.key is not None:
+        services.append(SecretKey.of(settings.key.get_secret_value(), "TURNGATE_KEY"))
+    if settings.key_service is not None:
+        services.append(service_of(settings.key_service))
+    former: list[KeyService] = []
+    if settings.former_key is not None:
+        former.append(SecretKey.of(settings.former_key.get_secret_value(), "TURNGATE_FORMER_KEY"))
+    if settings.former_key_service is not None:
+        former.append(service_of(settings.former_key_service))
+    if former and not services:
+        raise ConfigurationError("TURNGATE_FORMER_KEY is set without TURNGATE_KEY: content needs a current key, too")
+    return [*services, *former]
+
+
+async def open_keys(settings: Settings, database: Database) -> None:
+    """Let the database be read and written with the settings' keys, if it is encrypted.
+
+    Raises:
+        ConfigurationError: it is encrypted and no key is configured, or another one; or the other way round.
+        UnavailableError: the service that keeps the key is away.
+    """
+    services = services_of(settings)
+    async with database.read() as conn:
+        ring = await ring_of(conn)
+        if not services:
+            if ring:
+                raise ConfigurationError(
+                    f"the content of this database is encrypted with {ring[-1]}, and no key is configured: set "
+                    "TURNGATE_KEY_FILE or TURNGATE_KEY_SERVICE"
+                )
+            return
+        keys = KeyRing(services)
+        await keys.load(conn)
+    database.encrypt_with(keys)

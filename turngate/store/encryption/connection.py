@@ -1,0 +1,116 @@
+"""The connection of an encrypted store: it seals what a statement writes, and opens what one returns.
+
+Store functions use it like any other. All of them pass here, so none can forget it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import sqlalchemy
+from sqlalchemy import Executable
+from sqlalchemy.engine import CursorResult, Dialect
+
+from turngate.store.connection import Connection, Fact, Parameters, Result
+from turngate.store.encryption.key_ring import KeyRing, Keys
+from turngate.store.encryption.places import DATA_KEY, Plan, SealedParameter, Value, plan_of
+from turngate.store.encryption.sealed import ANY_ROW, Envelope, label_of
+from turngate.store.prepared import is_one, rows_as_result
+from turngate.store.storable import MARK, storable
+from turngate.store.tables.content import TEXT_COLUMNS, Owner
+
+_OF_DEPLOYMENT: Final = frozenset({Owner.NONE, Owner.RESULT, Owner.OVERRIDES})
+
+
+class SealedConnection:
+    """One connection of an encrypted store. ``keys``: those of its transaction; they count for others once it is committed."""
+
+    def __init__(self, inner: Connection, ring: KeyRing) -> None:
+        self._inner = inner
+        self.keys = Keys(ring, inner)
+        self.facts: list[Fact] | None = None
+
+    @property
+    def dialect(self) -> Dialect:
+        """As :class:`~turngate.store.connection.Connection` says; so are the methods below."""
+        return self._inner.dialect
+
+    async def execute(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
+        """Run one statement."""
+        return await self._run(self._inner.execute, statement, parameters)
+
+    async def look(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
+        """Run one statement that reads and locks nothing."""
+        return await self._run(self._inner.look, statement, parameters)
+
+    async def execute_last(self, statement: Executable, parameters: Parameters | None = None, /) -> CursorResult[Any]:
+        """Run the last statement of a write transaction."""
+        return await self._run(self._inner.execute_last, statement, parameters)
+
+    async def run_sync(self, action: Callable[[sqlalchemy.Connection], Result], /) -> Result:
+        """Run a synchronous function on the underlying connection (migrations)."""
+        return await self._inner.run_sync(action)
+
+    async def _run(self, run: Any, statement: Executable, parameters: Parameters | None) -> CursorResult[Any]:
+        one = is_one(parameters)
+        first = parameters if one else next(iter(cast("Sequence[Mapping[str, Any]]", parameters)), None)
+        plan = plan_of(statement, tuple(first or ()), self.dialect)  # type: ignore[arg-type]
+        if plan.writes and (plan.parameters or plan.learns):
+            if one:
+                parameters = await self._sealed(plan, cast("Mapping[str, Any]", parameters or {}))
+            else:
+                rows = cast("Sequence[Mapping[str, Any]]", parameters)
+                parameters = [await self._sealed(plan, row) for row in rows]
+        result: CursorResult[Any] = await run(statement, parameters)
+        return await self._opened(plan, result) if result.returns_rows else result
+
+    async def _sealed(self, plan: Plan, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the parameters of one row as the database gets them."""
+        for each in plan.learns:
+            self.keys.learn(each.place, plan.value(each, row))
+        sealed = dict(row)
+        later = []
+        for each in plan.parameters:
+            if each.place == DATA_KEY:  # first of all: the other rows of the statement are sealed with it
+                sealed[each.key] = self.keys.begin(str(plan.value(each, row)("id")))
+            else:
+                later.append(each)
+        for each in later:
+            text = row[each.key] if each.key in row else plan.constants.get(each.key)
+            if text and (type(text) is not list or any(text)):
+                sealed[each.key] = await self._seal(each, plan.value(each, row), text)
+        return sealed
+
+    async def _seal(self, parameter: SealedParameter, value: Value, text: Any) -> Any:
+        table = parameter.table
+        key = self.keys.deployment
+        if TEXT_COLUMNS[table.name].owner not in _OF_DEPLOYMENT:
+            key = await self.keys.of_row(table.name, value)
+        if isinstance(text, list):
+            return [None if each is None else key.seal(parameter.place, ANY_ROW, storable(each)) for each in text]
+        own = tuple(value(column.name) for column in table.primary_key)
+        label = ANY_ROW if None in own else label_of(own)
+        return key.seal(parameter.place, label, storable(text))
+
+    async def _opened(self, plan: Plan, result: CursorResult[Any]) -> CursorResult[Any]:
+        """Return the result with its sealed texts opened."""
+        names, rowcount = list(result.keys()), result.rowcount
+        rows = [tuple(row) for row in result.fetchall()]
+        for place, row in enumerate(rows):
+            if any(type(value) is str and value[:1] == MARK for value in row):
+                rows[place] = await self._opened_row(plan, row)
+        return rows_as_result(names, rows, rowcount)
+
+    async def _opened_row(self, plan: Plan, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        opened = list(row)
+        for position, value in enumerate(row):
+            if type(value) is not str or value[:1] != MARK:
+                continue
+            envelope = Envelope.of(value)
+            column = plan.columns.get(position)
+            keys = None if column is None else column.keys
+            own = None if keys is None else tuple(row[key] for key in keys)
+            label = None if own is None or None in own else label_of(own)
+            opened[position] = envelope.opened(await self.keys.of_owner(envelope.owner), label)
+        return tuple(opened)

@@ -1,0 +1,194 @@
+"""Which values of a statement are sealed, with which key and for which row; and which of its columns hold sealed text.
+
+The columns' types know their place (``table.column``), so a statement that is written tomorrow is sealed like those of today: an
+insert, an update, SQL as text whose parameters have the columns' types, and several of these in one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import BindParameter, Column, Executable, Insert, Select, Table, TextClause, Update, UpdateBase
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql import operators, visitors
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import BinaryExpression
+from sqlalchemy.sql.selectable import Alias
+
+from turngate.store.tables import metadata
+from turngate.store.tables.content import TEXT_COLUMNS
+
+DATA_KEY: Final = "conversations.data_key"
+ALSO: Final = ("steps.trail",)
+"""Sealed, though it is no content: digests of what a step did."""
+
+
+def _mark_columns() -> frozenset[str]:
+    listed = [f"{table}.{column}" for table, columns in TEXT_COLUMNS.items() for column in columns.content]
+    for place in (*listed, *ALSO):
+        table, _, column = place.partition(".")
+        metadata.tables[table].c[column].type.place = place  # type: ignore[attr-defined]
+    return frozenset((*listed, *ALSO)) - {DATA_KEY}
+
+
+PLACES: Final = _mark_columns()
+"""All columns that are sealed."""
+
+Value = Callable[[str], Any]
+"""Column of the row that is written → its value; None: the statement doesn't say."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedParameter:
+    """One parameter that is sealed. ``names``: column of its row → the parameter that has its value."""
+
+    key: str
+    place: str
+    table: Table
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _SealedColumn:
+    """One column of a result. ``keys``: where the row's primary key is in it; None: it isn't."""
+
+    position: int
+    keys: tuple[int, ...] | None
+
+
+@dataclass
+class Plan:
+    """What of one statement is sealed. ``constants``: values that are part of it. ``learns``: rows that say whose they are."""
+
+    parameters: tuple[SealedParameter, ...] = ()
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    learns: tuple[SealedParameter, ...] = ()
+    columns: Mapping[int, _SealedColumn] = field(default_factory=dict)
+    writes: bool = False
+
+    def value(self, of: SealedParameter, row: Mapping[str, Any]) -> Value:
+        """Return the values of the row that a parameter belongs to."""
+
+        def value(column: str) -> Any:
+            name = of.names.get(column)
+            if name is None:
+                return None
+            return row[name] if name in row else self.constants.get(name)
+
+        return value
+
+
+_plans: WeakKeyDictionary[Executable, dict[tuple[str, ...], Plan]] = WeakKeyDictionary()
+
+
+def plan_of(statement: Executable, names: Sequence[str], dialect: Dialect) -> Plan:
+    """Return what of a statement with parameters of these names is sealed. Statements of the hot path are analysed once."""
+    plans = _plans.get(statement)
+    if plans is None:
+        plans = _plans[statement] = {}
+    key = (dialect.name, *names)
+    if key not in plans:
+        plans[key] = _analysed(statement, names, dialect)
+    return plans[key]
+
+
+def _analysed(statement: Executable, names: Sequence[str], dialect: Dialect) -> Plan:
+    parts = list(visitors.iterate(cast("Any", statement)))
+    writes = any(isinstance(part, (UpdateBase, TextClause)) for part in parts)
+    columns = _columns(statement)
+    if not writes:
+        return Plan(columns=columns)
+    compiled = statement.compile(dialect=dialect, column_keys=list(names))  # type: ignore[attr-defined]
+    if not isinstance(compiled, SQLCompiler):
+        return Plan(columns=columns, writes=True)
+    binds = list(compiled.binds.values())
+    constants = {bind.key: bind.value for bind in binds if not bind.required and bind.key not in names}
+    rows = _rows(parts)
+    begins = any(isinstance(part, Insert) and cast("Table", part.table).name == "conversations" for part in parts)
+    sealed, learns = [], []
+    for bind in binds:
+        place = getattr(bind.type, "place", None)
+        if place is None or (place == DATA_KEY and not begins):
+            continue
+        sealed.append(_parameter(bind.key, place, rows, names))
+    for name in ("runs", "requests"):
+        learns.extend(_inserted_ids(name, {*names, *constants}, parts))
+    return Plan(tuple(sealed), constants, tuple(learns), columns, writes=True)
+
+
+def _parameter(key: str, place: str, rows: Mapping[str, Mapping[str, str]], known: Sequence[str]) -> SealedParameter:
+    table_name, _, column = place.partition(".")
+    table = metadata.tables[table_name]
+    if place == "events.words" and "chain_id" in known:  # PostgreSQL's one statement that appends events
+        return SealedParameter(key, place, table, {"run_id": "chain_id"})
+    number = key.removeprefix(f"{table_name}_{column}_")
+    if number != key and number.isdigit():  # turngate.store.together
+        names = {each.name: f"{table_name}_{each.name}_{number}" for each in table.columns}
+    else:
+        own = {each.name: each.name for each in table.columns}
+        names = dict(rows.get(table_name, own))
+    return SealedParameter(key, place, table, names)
+
+
+def _inserted_ids(table_name: str, names: set[str], parts: Sequence[Any]) -> list[SealedParameter]:
+    """Return the inserts of rows that say to which conversation, or run, others belong."""
+    table = metadata.tables[table_name]
+    prefix = f"{table_name}_id_"
+    joined = [
+        SealedParameter(
+            name,
+            table_name,
+            table,
+            {each.name: f"{table_name}_{each.name}_{name[len(prefix) :]}" for each in table.columns},
+        )
+        for name in names
+        if name.startswith(prefix) and name[len(prefix) :].isdigit()
+    ]
+    if joined or not any(isinstance(part, Insert) and part.table is table for part in parts):
+        return joined
+    return [SealedParameter("id", table_name, table, {each.name: each.name for each in table.columns})]
+
+
+def _rows(parts: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """Return table → column → the parameter that an update's row has to be equal to."""
+    rows: dict[str, dict[str, str]] = {}
+    for part in parts:
+        if not isinstance(part, Update) or part.whereclause is None:
+            continue
+        own = rows.setdefault(cast("Table", part.table).name, {})
+        for each in visitors.iterate(part.whereclause):
+            if not isinstance(each, BinaryExpression) or each.operator is not operators.eq:
+                continue
+            if (
+                isinstance(each.left, Column)
+                and each.left.table is part.table
+                and isinstance(each.right, BindParameter)
+            ):
+                own[each.left.name] = each.right.key
+    return rows
+
+
+def _columns(statement: Executable) -> dict[int, _SealedColumn]:
+    """Return, by position, the columns of the result that are a table's own and are sealed."""
+    if isinstance(statement, Select):
+        described = [each["expr"] for each in statement.column_descriptions]
+    elif isinstance(statement, UpdateBase):
+        described = [each["expr"] for each in statement.returning_column_descriptions]
+    else:
+        return {}
+    places: dict[tuple[int, str], int] = {}
+    for position, each in enumerate(described):
+        if isinstance(each, Column) and each.table is not None:
+            places[id(each.table), each.name] = position
+    columns = {}
+    for position, each in enumerate(described):
+        table = each.table if isinstance(each, Column) else None
+        base = table.element if isinstance(table, Alias) else table
+        if not isinstance(base, Table) or f"{base.name}.{each.name}" not in PLACES:
+            continue
+        keys = tuple(places.get((id(table), key.name), -1) for key in base.primary_key)
+        columns[position] = _SealedColumn(position, None if -1 in keys else keys)
+    return columns

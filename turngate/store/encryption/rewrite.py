@@ -1,0 +1,130 @@
+"""What changes stored rows beside running runs: data keys are wrapped again when keys rotate, and earlier content is encrypted.
+
+Both work in batches, each a transaction, and begin again where they stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from sqlalchemy import Table, bindparam, func, or_, select, update
+from sqlalchemy.sql.elements import ColumnElement
+
+from turngate.store.connection import Connection
+from turngate.store.encryption.key_ring import KeyRing
+from turngate.store.encryption.places import PLACES
+from turngate.store.tables import conversations, metadata
+from turngate.store.texts import is_sealed
+
+AT_ONCE: Final = 200
+OWNERS: Final = ("conversation_id", "run_id", "request_id")
+"""Columns that say to which conversation a row belongs."""
+UNCHANGEABLE: Final = frozenset({"events"})
+"""Tables whose rows the database lets no one change: what was there before stays as it is."""
+
+_SET = (
+    update(conversations)
+    .where(conversations.c.id == bindparam("conversation"), conversations.c.data_key == bindparam("old"))
+    .values(data_key=bindparam("new"))
+)
+
+
+class Store(Protocol):
+    """What is rewritten: a :class:`turngate.store.database.Database`."""
+
+    def write(self) -> AbstractAsyncContextManager[Connection]:
+        """Open one write transaction."""
+
+
+async def rotate(database: Store, ring: KeyRing, note: Callable[[int], None] = lambda _done: None) -> int:
+    """Make a new key of the ring, by the current service, and wrap every data key by it. Returns how many were wrapped again.
+
+    An earlier call that did not come to its end is continued. ``note`` gets how many are done.
+    """
+    async with database.write() as conn:
+        await ring.load(conn)
+        if not await ring.is_replaced(conn):
+            await ring.replace(conn)
+    done, last = 0, ""
+    rest = (
+        select(conversations.c.id, conversations.c.data_key)
+        .where(~conversations.c.data_key.startswith(f"{ring.current}:"))
+        .order_by(conversations.c.id)
+        .limit(AT_ONCE)
+    )
+    while True:
+        async with database.write() as conn:
+            rows = (await conn.execute(rest.where(conversations.c.id > last))).all()
+            for row in rows:
+                new = ring.rewrapped(row.id, row.data_key)
+                await conn.execute(_SET, {"conversation": row.id, "old": row.data_key, "new": new})
+        if not rows:
+            return done
+        done, last = done + len(rows), rows[-1].id
+        note(done)
+
+
+@dataclass(frozen=True)
+class Unsealed:
+    """A table with rows that hold content as plain text. ``sealed``: how many hold it encrypted."""
+
+    table: str
+    plain: int
+    sealed: int
+
+
+async def unsealed(conn: Connection) -> list[Unsealed]:
+    """Return, by table, how many rows hold content as plain text, and how many hold it encrypted."""
+    counts = []
+    for table in _tables():
+        columns = _columns(table)
+        plain = select(func.count()).select_from(table).where(or_(*map(_is_plain, columns)))
+        sealed = select(func.count()).select_from(table).where(or_(*(is_sealed(column) for column in columns)))
+        counts.append(
+            Unsealed(table.name, (await conn.execute(plain)).scalar_one(), (await conn.execute(sealed)).scalar_one())
+        )
+    return counts
+
+
+async def encrypt(database: Store, note: Callable[[str, int], None] = lambda _table, _done: None) -> int:
+    """Encrypt what the tables hold as plain text. Returns how many rows. ``note`` gets the table, and how many are done."""
+    done = 0
+    for table in _tables():
+        if table.name in UNCHANGEABLE:
+            continue
+        while count := await _encrypt_some(database, table):
+            done += count
+            note(table.name, done)
+    return done
+
+
+async def _encrypt_some(database: Store, table: Table) -> int:
+    columns = _columns(table)
+    names = [each.name for each in (*table.primary_key, *(table.c[name] for name in OWNERS if name in table.c))]
+    query = select(table).where(or_(*map(_is_plain, columns))).limit(AT_ONCE).with_for_update()
+    async with database.write() as conn:
+        rows = (await conn.execute(query)).mappings().all()
+        for row in rows:
+            here = [name for name in dict.fromkeys(names) if row[name] is not None]
+            same = [table.c[name] == bindparam(f"own_{name}") for name in here]
+            plain = {each.name: row[each.name] for each in columns if row[each.name]}
+            values: dict[str, Any] = {f"own_{name}": row[name] for name in here}
+            change = update(table).where(*same).values({name: bindparam(f"new_{name}") for name in plain})
+            await conn.execute(change, {**values, **{f"new_{name}": text for name, text in plain.items()}})
+    return len(rows)
+
+
+def _tables() -> list[Table]:
+    names = {place.partition(".")[0] for place in PLACES}
+    return [table for table in metadata.sorted_tables if table.name in names]
+
+
+def _columns(table: Table) -> list[ColumnElement[Any]]:
+    return [column for column in table.columns if f"{table.name}.{column.name}" in PLACES]
+
+
+def _is_plain(column: ColumnElement[Any]) -> ColumnElement[bool]:
+    return (func.length(column) > 0) & ~is_sealed(column)
