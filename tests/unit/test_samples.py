@@ -12,6 +12,7 @@ import pytest
 from support.samples import EXAMPLES, PAGES, ROOT, run_sample, samples_of, write_scaffold
 
 from turngate import ConfigurationError
+from turngate.domain.retention import read_retention
 from turngate.evals.cases import parse_cases
 from turngate.models.profiles import load_profiles
 from turngate.models.scripted import ScriptedModel
@@ -22,7 +23,17 @@ SAMPLES = [
     pytest.param(page, number, id=f"{page.stem}-{number}") for page in PAGES for number in range(len(samples_of(page)))
 ]
 OTHER_PORT = re.compile(r"(?:127\.0\.0\.1|localhost):(?!8321\b)(\d{4,5})")
-NOT_OURS = {"9000": "the reader's own program that gets webhooks", "11434": "Ollama", "8000": "vLLM"}
+NOT_OURS = {
+    "9000": "the reader's own program that gets webhooks",
+    "11434": "Ollama",
+    "8000": "vLLM",
+    "4318": "a collector",
+}
+BESIDE = {
+    "8322": "a second API on the same host",
+    "9464": "metrics, off by default",
+    "9466": "those of another process",
+}
 
 
 @pytest.fixture
@@ -51,7 +62,7 @@ FILES = [
 
 @pytest.mark.parametrize(("language", "sample"), FILES)
 def test_a_sample_of_a_file_is_one(language: str, sample: str, tmp_path: Path) -> None:
-    """Turngate reads it: a policy, channels for notifications, profiles of models, cases, a script; or it is another's JSON."""
+    """Turngate reads it: a policy, channels, retention, profiles of models, cases, a script; or it is another's JSON."""
     file = tmp_path / f"sample.{language}"
     file.write_text(sample, encoding="utf-8")
     if language == "json":
@@ -60,6 +71,8 @@ def test_a_sample_of_a_file_is_one(language: str, sample: str, tmp_path: Path) -
         assert parse_cases(sample, "a page") if "cases:\n  - name" in sample else ScriptedModel.from_file(file)
     elif "[[channel]]" in sample:
         assert read_tables(file)
+    elif 'keep = "' in sample:
+        assert read_retention(sample)
     elif "[profile." in sample:
         assert load_profiles(file)
     else:
@@ -102,4 +115,4 @@ def test_no_document_has_another_port() -> None:
     """A reader who copies an address from a document reaches the server that the document started."""
     pages = [*PAGES, *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.md")]
     ports = {(page.name, port) for page in pages for port in OTHER_PORT.findall(page.read_text(encoding="utf-8"))}
-    assert {each for each in ports if each[1] not in NOT_OURS} == set()
+    assert {each for each in ports if each[1] not in {**NOT_OURS, **BESIDE}} == set()

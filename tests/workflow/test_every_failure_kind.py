@@ -319,7 +319,8 @@ async def test_i9_one_bad_call_never_harms_its_neighbours(
     assert reasons["of-the-declared"] == "sold out for good"
     assert "1 s" in reasons["timeout"]
     assert results["denied"].fields == {"refused_by": "rule", "rule": "not-that"}
-    crashed = [place for place, (_bad, kind) in BAD.items() if kind == "execution_error"]
+    # The author's validator crashed, too, though the model reads that its arguments are wrong.
+    crashed = ["fragile", *(place for place, (_bad, kind) in BAD.items() if kind == "execution_error")]
     assert sorted(line["tool"] for line in logged) == sorted(BAD[place][0].tool_name for place in crashed)
     assert all(line["kind"] and SECRET not in repr(line) for line in logged)
     assert all("effects remain" in reasons[place] for place in ("nothing", "another", "endless", "itself"))

@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Final, Literal
 
-from turngate.domain.errors import ConfigurationError
+from turngate.domain.errors import ConfigurationError, MissingExtraError
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def _problem(environment: Mapping[str, str]) -> str | None:
             f"Set {PROTOCOLS[0]}={HTTP}, and the endpoint to that port"
         )
     if not _is_installed():
-        return 'OpenTelemetry is not installed. Install the extra: pip install "turngate[telemetry]"'
+        return str(MissingExtraError("OpenTelemetry", "telemetry"))
     return None
 
 
