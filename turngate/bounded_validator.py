@@ -31,6 +31,8 @@ from jsonschema_specifications import REGISTRY as META_SCHEMAS
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+FORMATS: Final = frozenset({"date", "email", "idn-email", "idn-hostname", "ipv4", "ipv6", "regex", "uuid"})
+"""Those that are checked. jsonschema checks more where it finds packages for them: a call would fit here and not there."""
 MAX_STEPS: Final = 100_000
 """A keyword on a value is a step of some 5 µs: half a second. A list of 30,000 objects with two fields each passes."""
 MAX_SECONDS: Final = 2.0
@@ -145,7 +147,7 @@ def _spend(steps: int) -> None:
 class BoundedValidator:
     """A JSON Schema, draft 2020-12 unless its ``$schema`` names another. A check of a value always ends soon.
 
-    ``checks_formats``: whether ``format`` is checked, where the standard library can.
+    ``checks_formats``: whether :data:`FORMATS` are checked.
 
     Raises UnreadableSchemaError for the one combination that jsonschema would match by itself, by backtracking.
     """
@@ -156,7 +158,7 @@ class BoundedValidator:
         self._schema = schema
         if _mentions(schema, "unevaluatedProperties") and _mentions(schema, "patternProperties"):
             raise UnreadableSchemaError("patternProperties and unevaluatedProperties cannot be in one schema")
-        formats = self._draft.FORMAT_CHECKER if checks_formats else None
+        formats = _formats_of(self._draft) if checks_formats else None
         self._validator = _bounded(self._draft)(schema, registry=Registry(), format_checker=formats)
 
     def errors_of_schema(self, limit: int) -> list[ValidationError]:
@@ -350,6 +352,12 @@ def _additional_properties(validator: Any, allowed: Any, value: Any, schema: Any
         else:
             verb = "was" if len(extras) == 1 else "were"
             yield ValidationError(f"Additional properties are not allowed ({names} {verb} unexpected)")
+
+
+@cache
+def _formats_of(draft: Any) -> FormatChecker:
+    """Return the checks of a draft's formats that don't depend on which optional packages a machine has."""
+    return FormatChecker(sorted(FORMATS & draft.FORMAT_CHECKER.checkers.keys()))
 
 
 def _format(validator: Any, name: Any, value: Any, _schema: Any) -> Iterator[ValidationError]:

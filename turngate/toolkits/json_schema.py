@@ -39,7 +39,7 @@ MAX_ISSUE_CHARS = 200
 class JsonSchemaParameters:
     """A tool's parameters as JSON Schema, draft 2020-12 unless its ``$schema`` names another; a handler gets a ``dict``.
 
-    ``format`` is checked where the standard library can (``date-time`` and ``uri`` need jsonschema's ``format`` extra).
+    ``format`` is checked for dates, e-mail and IP addresses, UUIDs and patterns (:data:`turngate.bounded_validator.FORMATS`).
     Defaults are not filled in: what was approved is what the handler gets.
 
     Raises:
