@@ -93,6 +93,7 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
         query_cleared=filters.without_conditions.query,
         kept=[(name, word) for name, word in parse_qsl(filters.query) if name != "search"],
         most_searched=requests.MOST_SEARCHED,
+        is_encrypted=services.database.is_encrypted,
         most_filtered=requests.MOST_SEARCHED if wanted.status == "all" else requests.MOST_FILTERED,
         page=page,
         count=count,

@@ -100,6 +100,7 @@ async def run_list(
         agents=agents,
         page=page,
         cursor=cursor,
+        is_encrypted=services.database.is_encrypted,
         state=_list_state(page.items),
     )
 

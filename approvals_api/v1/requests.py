@@ -72,7 +72,8 @@ async def inbox_filter(
         str | None,
         _named(
             "Only requests in which each of these words occurs: in the tool, the arguments, the agents, an id, the run's task, "
-            f"or the name of who started it, claimed it or decided. Looks through the first {MOST_SEARCHED:,} requests."
+            f"or the name of who started it, claimed it or decided. Looks through the first {MOST_SEARCHED:,} requests. "
+            "An encrypted store can't search arguments and tasks."
         ),
     ] = None,
     kind: Annotated[RequestKind | None, Query(description="Only this kind.")] = None,

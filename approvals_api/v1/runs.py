@@ -76,7 +76,8 @@ async def list_runs(
         str | None,
         _condition(
             "Only runs in which each of these words occurs: in the task, the agents, an id, who started it, or why it ended. "
-            f"Looks through the newest {runs.MOST_SEARCHED:,} runs; a page may be empty and not the last."
+            f"Looks through the newest {runs.MOST_SEARCHED:,} runs; a page may be empty and not the last. An encrypted "
+            "store can't search tasks."
         ),
     ] = None,
     agent: Annotated[str | None, _condition("Only this agent's.")] = None,

@@ -8,6 +8,7 @@ from datetime import timedelta
 import httpx
 import pytest
 from sqlalchemy import text
+from support.encryption import encrypted
 from support.store_app import Desk, desk_on
 from support.stored_requests import AT
 
@@ -179,3 +180,14 @@ async def test_an_invalid_view_is_refused(desk: Desk, name: str, query: str) -> 
     ann = await desk.person("ann")
     assert (await ann.put(f"/api/v1/views/{name}", json={"query": query})).status_code == 422
     assert (await ann.get("/api/v1/views")).json()["items"] == []
+
+
+async def test_an_encrypted_store_says_what_it_cannot_search(sqlite: Database) -> None:
+    """An empty list must not look like an answer: the database cannot read arguments and tasks."""
+    await encrypted(sqlite)
+    async with desk_on(sqlite) as desk:
+        await desk.put(await desk.run(), "a", tool_name="refund")
+        ann = await desk.person("ann")
+        assert await listed(ann, "search=refund", limit=50) == "a"
+        for path in ("/?search=cents", "/runs?search=go"):
+            assert "The store is encrypted" in (await ann.get(path)).text
