@@ -132,7 +132,7 @@ def test_the_archive_is_a_checkout(built: Built) -> None:
 def test_the_wheel_asks_for_packages_by_name(built: Built) -> None:
     """It has no URL requirement, which a lock could not pin, and no extra for developers only."""
     assert [need for need in built.metadata("Requires-Dist") if "@" in need] == []
-    extras = {"acp", "langchain", "mcp", "openai-agents", "providers", "pydantic-ai", "tui"}
+    extras = {"acp", "langchain", "mcp", "openai-agents", "providers", "pydantic-ai", "telemetry", "tui", "vault"}
     assert set(built.metadata("Provides-Extra")) == extras
 
 

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from sqlalchemy import delete
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
+from activities.execution.lost_calls import STOPPED_WORKER
 from approvals_api.principal import Principal
 from approvals_api.requests import decide as decide_request
 from approvals_api.runs import control
@@ -46,6 +48,7 @@ from turngate.store.events import events
 from turngate.store.policy import policies
 from turngate.store.requests import requests
 from turngate.store.runs import calls, executions, messages, runs
+from turngate.store.tables import errors
 from turngate.testing import harness
 from turngate.testing.harness import OPERATOR, STARTER, TIME_SKIPPING, EngineHarness, OneModel, Value, build_harness
 from turngate.wire.orders import DecisionOrder, StartOrder
@@ -370,3 +373,13 @@ async def require_no_difference(database: Database) -> None:
             different = await evidence.first_difference(conn, run_id)
             if different is not None:
                 raise AssertionError(str(different))
+
+
+async def killed(engine: Stack) -> None:
+    """Forget that the worker had said that it stops: then it is as if it had been killed."""
+
+    async def is_noted() -> bool:
+        async with engine.database.write() as conn:
+            return bool((await conn.execute(delete(errors).where(errors.c.says == STOPPED_WORKER))).rowcount)
+
+    await until(is_noted, "a worker that stops in order")

@@ -212,8 +212,9 @@ async def test_code_holds_the_event_loop(client: Client, sqlite: Database) -> No
         with ThreadPoolExecutor(1) as scraper:
             async with sqlite.write() as conn:
                 await events.append(conn, events.SYSTEM, [("policy.changed", {})])
-            answered = scraper.submit(get, port.number)
-            time.sleep(2.6)  # noqa: ASYNC251 - the fault
+                answered = scraper.submit(get, port.number)
+                # The fault. It comes before the commit, so that watchers see the event only after it.
+                time.sleep(2.6)  # noqa: ASYNC251
             await watching
             _status, text = await asyncio.wrap_future(answered)
         assert "TurngateEventLoopStalled" in of_load(before, without_sdk(Scrape.of(text)))

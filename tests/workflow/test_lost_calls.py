@@ -7,15 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete
-from support.engine import ListModel, OneModel, Stack, call, person, says, stack, until
+from support.engine import ListModel, OneModel, Stack, call, killed, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 import worker as composition
 from activities.execution.door import Door
-from activities.execution.lost_calls import STOPPED_WORKER, ask_resolution
+from activities.execution.lost_calls import ask_resolution
 from activities.run_tool import RunTool
 from approvals_api.requests.views import request_detail
 from approvals_api.runs import explain
@@ -26,7 +25,6 @@ from turngate.domain.tools.tool import Effect, Tool
 from turngate.runtime.app_loader import check_app
 from turngate.store.database import Database
 from turngate.store.requests import requests
-from turngate.store.tables import errors
 
 
 def lost_tool(bench: Bench, effect: Effect, *, ask: bool, description: str = "Pay.") -> Tool:
@@ -89,16 +87,6 @@ async def test_i3_a_call_that_is_lost_again_asks_again(client: Client, database:
             assert (await engine.ended(run)).status == "completed"
         assert len(bench.paid) == 2
         assert (await engine.executions(run))["c1"].attempts == 2
-
-
-async def killed(engine: Stack) -> None:
-    """Forget that the worker had said that it stops: then it is as if it had been killed."""
-
-    async def is_noted() -> bool:
-        async with engine.database.write() as conn:
-            return bool((await conn.execute(delete(errors).where(errors.c.says == STOPPED_WORKER))).rowcount)
-
-    await until(is_noted, "a worker that stops in order")
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "once"])

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import update
-from structlog.testing import capture_logs
 from support.engine import Cast, Script, Stack, call, person, says, stack
 from support.tools import Bench
 from temporalio.client import Client
@@ -201,7 +200,9 @@ async def test_sub_agents_live_under_the_policy_of_the_run_above_them(
             assert await overrides.get(conn, other.world) == RunOverrides(agent="helper", policy=OPEN)
 
 
-async def test_a_policy_that_cannot_be_read_asks_and_missing_overrides_stop(sqlite: Database) -> None:
+async def test_a_policy_that_cannot_be_read_asks_and_missing_overrides_stop(
+    sqlite: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     """Fail closed: rules of another release ask for everything; without its overrides it is unknown what a run may do."""
     async with sqlite.write() as conn:
         digest = await overrides.keep(conn, RunOverrides(agent="a", policy="[[rule]]\nname = 1"))
@@ -212,12 +213,11 @@ async def test_a_policy_that_cannot_be_read_asks_and_missing_overrides_stop(sqli
 
     cache = OverridesCache()
     async with sqlite.read() as conn:
-        with capture_logs() as logged:
-            own = await cache.of_run(conn, run(digest))
+        own = await cache.of_run(conn, run(digest))
         assert own is not None
         assert own.policy is not None
         assert [(rule.verdict, rule.tools) for rule in own.policy.rule] == [("ask", ["*"])]
-        assert logged
+        assert "a run's own policy cannot be read" in caplog.text
         with pytest.raises(ApplicationError, match="does not have what run"):
             await cache.of_run(conn, run("gone"))
         assert await cache.of_run(conn, run(None)) is None

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 import pytest
 import svcs
 from pydantic import BaseModel
-from support.engine import ListModel, Stack, call, says, stack, until
+from support.engine import ListModel, Stack, call, killed, says, stack, until
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities.engine import author_code
-from activities.execution import lost_calls
 from activities.run_tool import RunTool
 from turngate import DidNotHappen, Happened, Limits, ProbeAnswer, ToolContext, tool
 from turngate.domain.contract import RunToolInput
@@ -159,14 +158,15 @@ async def test_i3_a_lost_call_that_did_not_happen_starts_once_more(
 
 
 async def test_i3_a_call_that_kills_its_workers_is_a_persons_to_look_at(
-    client: Client, sqlite: Database, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    client: Client, sqlite: Database, ledger: Ledger
 ) -> None:
     """I3: each loss is probed, but however often the probe says no, the starts of the handler are bounded."""
-    monkeypatch.setattr(lost_calls, "MAX_STARTS", 2)
     pay = ledger.lossy("pay", ledger.says(DidNotHappen()), losses=9)
     async with stack(client, sqlite, pay, model=calling("pay"), working=False) as engine:
         run = await lose(engine, ledger)
+        await killed(engine)
         await lose(engine, ledger, run)
+        await killed(engine)
         async with engine.worker():
             request = await engine.request(run, kind="outcome")
             assert (len(ledger.probed), ledger.starts) == (2, 2)

@@ -72,7 +72,8 @@ def test_uvicorn_and_temporal_go_the_same_way(capsys: pytest.CaptureFixture[str]
     logging.getLogger("uvicorn.access").info(
         '%s - "GET %s HTTP/1.1" %d', "127.0.0.1", "/login?token=hunter2&next=/", 200
     )
-    logging.getLogger("temporalio.activity").warning("slow", extra={"temporal_activity": {"attempt": 2}})
+    logging.getLogger("temporalio.activity").warning("failed: what a tool said")  # ours is logged by its id
+    logging.getLogger("temporalio.activity").error("slow", extra={"temporal_activity": {"attempt": 2}})
     access, activity = lines(capsys)
     assert access["event"] == '127.0.0.1 - "GET /login?token=[redacted]&next=/ HTTP/1.1" 200'
     assert activity["temporal_activity"] == {"attempt": 2}

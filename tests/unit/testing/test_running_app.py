@@ -43,7 +43,7 @@ async def test_a_run_that_waits_for_a_second_approval_says_so(tmp_path: Path) ->
         first = await engine.decide(request, "approve", by="ann")
         assert (first.status, first.missing) == ("pending", 1)
         assert str(first) == "pending: one more person has to approve"
-        with pytest.raises(ConflictError, match="2 different people"):
+        with pytest.raises(ConflictError, match="One more person must approve"):
             await engine.decide(request, "approve", by="ann")
         with pytest.raises(AssertionError, match=r"1 of 2 approvals: one more person has to approve"):
             await engine.ended(run)

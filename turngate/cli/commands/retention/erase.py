@@ -51,7 +51,9 @@ def erase(
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Erase what was said in a conversation: messages, arguments, results, comments and all other content.
+    """Erase what was said in a conversation, or what is stored of a person.
+
+    Of a conversation: messages, arguments, results, comments and all other content.
 
     Ids, times, verdicts, digests and the audit log stay, and `turngate audit verify` still passes. It can't be undone. Of a
     person, it erases the account, sessions, tokens and subscriptions. Without --yes it prints what would go.

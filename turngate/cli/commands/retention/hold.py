@@ -22,7 +22,7 @@ from turngate.wire.retention import HoldView
 Result = TypeVar("Result")
 Reason = Annotated[str, typer.Option("--reason", help="Why: the audit log keeps it.")]
 
-app = typer.Typer(no_args_is_help=True, help="Legal holds: what may not be erased, by anyone or any rule.")
+app = typer.Typer(no_args_is_help=True, help="Legal holds: what may not be erased. Add, list, remove.")
 
 
 @app.command("add")

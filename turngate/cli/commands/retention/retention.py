@@ -23,9 +23,7 @@ File = Annotated[
     typer.Argument(envvar="TURNGATE_RETENTION", metavar="FILE", help="The retention file (TOML).", show_default=False),
 ]
 
-app = typer.Typer(
-    no_args_is_help=True, help="What is kept how long: check the file, preview what would go, and run it."
-)
+app = typer.Typer(no_args_is_help=True, help="What is kept how long: check the file, preview, run.")
 
 
 @app.command("check")
