@@ -95,20 +95,47 @@ async def submit(
         raise NotFoundError(f"there is no request {request_id!r}")
     if earlier is not None:
         return earlier
-    # All of it is checked again where it counts; the content, which may take long, only here: it is about what never changes.
     if request.status == "superseded":
         await _require_no_other(services, request)
-    check(request, principal, order, others)
-    check_content(request, order)
-    stricter = await judge_edit(services, request, order.args or "") if order.verb == "edit" else None
-    runs = runs_the_call(request.kind, order.verb, order.outcome)
     try:
-        with services.pace.act(principal, [request.tool_name] if runs else [], confirm=order.confirm):
+        return await _take(services, principal, order, decision, seen=request, others=others, grant_id=grant_id)
+    except (GoneError, ConflictError):
+        if request.status != "pending":
+            raise
+        # The same decision, sent twice at once: the other one may have won since, right before the request's time ran out.
+        async with services.database.glance() as conn:
+            _own, first = await _sent_before(conn, decision, await requests.decision(conn, decision.id))
+        if first is None:
+            raise
+        return first
+
+
+async def _take(
+    services: Services,
+    principal: Principal,
+    order: DecisionOrder,
+    decision: Decision,
+    *,
+    seen: Request,
+    others: frozenset[str],
+    grant_id: str | None,
+) -> DecisionAnswer:
+    """Check a decision whose id is new, and take it. ``seen``, ``others``: the request and its starters as they were read.
+
+    Raises as :func:`submit`.
+    """
+    # All of it is checked again where it counts; the content, which may take long, only here: it is about what never changes.
+    check(seen, principal, order, others)
+    check_content(seen, order)
+    stricter = await judge_edit(services, seen, order.args or "") if order.verb == "edit" else None
+    runs = runs_the_call(seen.kind, order.verb, order.outcome)
+    try:
+        with services.pace.act(principal, [seen.tool_name] if runs else [], confirm=order.confirm):
             async with services.database.write() as conn:
                 if stricter is None:
-                    answer = await _decide(conn, principal, order, decision, seen=request, grant_id=grant_id)
+                    answer = await _decide(conn, principal, order, decision, seen=seen, grant_id=grant_id)
                 else:
-                    answer = await _replace(conn, principal, order, decision, seen=request)
+                    answer = await _replace(conn, principal, order, decision, seen=seen)
     except IntegrityError:  # the same id at the same moment, for this request or another one
         async with services.database.read() as conn:
             own, first = await _sent_before(conn, decision, await requests.decision(conn, decision.id))
@@ -116,10 +143,10 @@ async def submit(
             raise
         if first is not None:
             return first
-        return await submit(services, principal, request_id, order, decision_id=decision_id, grant_id=grant_id)
-    services.gateway.tell_decided(request.run_id, request.id)
+        return await submit(services, principal, seen.id, order, decision_id=own.id, grant_id=grant_id)
+    services.gateway.tell_decided(seen.run_id, seen.id)
     if stricter is not None:
-        raise _asked_again(request, f"of the edited call, {stricter}")
+        raise _asked_again(seen, f"of the edited call, {stricter}")
     return answer
 
 

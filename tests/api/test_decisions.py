@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -14,16 +15,22 @@ from sqlalchemy import select
 from support.api_server import TOOLS, Api, TextScript, api_on, session_for, token_for
 from support.changed_rows import changed
 from support.engine import stack, until
+from support.store_app import desk_on
 from temporalio.client import Client
 
 from approvals_api.gateway.client import Gateway
+from approvals_api.principal import Principal
+from approvals_api.requests import apply, decide
 from turngate import Policy, Rule
+from turngate.domain.identity import ROLE_SCOPES
+from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.evidence import first_difference
 from turngate.store.requests import requests
 from turngate.store.runs import calls, runs
 from turngate.store.tables import decisions, events
 from turngate.store.tables import requests as requests_table
+from turngate.wire.orders import DecisionOrder
 
 
 async def stored(database: Database, request: dict[str, Any]) -> requests.Request:
@@ -97,6 +104,27 @@ async def test_i4_the_same_decision_id_gets_the_first_answer(api: Api) -> None:
     await ended(api, request)
     again = await api.decide(request, "edit", key=f"once-{request['id']}", **body)
     assert (again.status_code, again.json()) == (200, first.json())
+
+
+async def test_i4_a_twin_that_is_late_gets_the_first_answer(sqlite: Database) -> None:
+    """I4: of two sendings at once, one wins right before the request expires; the other doesn't hear that no one answered."""
+    ann = Principal(name="ann", via="session", scopes=ROLE_SCOPES["operator"], session_id="ann's")
+    async with desk_on(sqlite) as desk:
+        expires_at = now() + timedelta(seconds=1)
+        await desk.put(await desk.run(), expires_at=as_text(expires_at))
+        async with sqlite.read() as conn:
+            seen = await requests.get(conn, "rq")
+        assert seen is not None
+        order = DecisionOrder(verb="approve", digest=seen.digest)
+        async with sqlite.write() as conn:
+            late = asyncio.create_task(decide.submit(desk.services, ann, "rq", order, decision_id="twin"))
+            await asyncio.sleep((expires_at - now()).total_seconds() / 2)
+            twin = requests.new_decision(
+                order, decision_id="twin", request_id="rq", by=ann.name, credential=ann.credential
+            )
+            assert await apply.approve_as_seen(conn, seen, ann, twin) == "approved"
+            await asyncio.sleep((expires_at - now()).total_seconds() + 0.01)
+        assert await late == decide.DecisionAnswer(decision_id="twin", status="approved")
 
 
 async def test_how_long_a_request_was_looked_at_is_part_of_its_decision(api: Api) -> None:
