@@ -513,7 +513,7 @@ async def test_the_last_of_several_closes_its_step_with_its_result(
             await engine.decide(request, "approve")
             assert await completed(engine, run) == ["call_model", "run_tool", "run_tool"]
         owners = [each.owner for each in census.of_product if each.kind == "write"]
-        assert [owner.rsplit(":")[-1] for owner in owners] == ["submit", "_redeem", "pass_on_with", "_finish"]
+        assert [owner.rsplit(":")[-1] for owner in owners] == ["_take", "_redeem", "pass_on_with", "_finish"]
 
 
 async def test_what_may_pass_is_left_to_the_models_own_activity(
