@@ -10,14 +10,20 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
 import typer
 
 from turngate.cli import terminal
 from turngate.cli.errors import EXIT_CTRL_C
+
+logger = logging.getLogger(__name__)
+
+LEFTOVER_SECONDS: Final = 2.0
+"""How long a server that has stopped waits for tasks that it has cancelled."""
 
 
 class StopRequest:
@@ -59,6 +65,43 @@ def stop_on_posix_signals() -> Iterator[StopRequest]:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+def run_server(serving: Coroutine[Any, Any, None]) -> None:
+    """Run a server until it ends, as ``asyncio.run`` does, and wait only for a moment for what it leaves behind.
+
+    ``asyncio.run`` waits without a limit for the tasks that it cancels, and for its threads. A worker whose Temporal was killed
+    while it stopped said that it had, and stayed for minutes. The caller must :func:`leave` afterwards.
+    """
+    runner = asyncio.Runner()
+    try:
+        runner.run(serving)
+    finally:
+        left = runner.run(_end_leftovers())
+        if left:
+            logger.warning("ended without waiting longer for: %s", "; ".join(left))
+        else:
+            runner.get_loop().close()  # not the runner, which would wait for the executor's threads
+
+
+async def _end_leftovers() -> list[str]:
+    """Cancel all other tasks, and say which of them have not ended after :data:`LEFTOVER_SECONDS`, and where they wait."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        _ended, left = await asyncio.wait(left, timeout=LEFTOVER_SECONDS)
+    return sorted(f"{task.get_name()} at {_place(task)}" for task in left)
+
+
+def _place(task: asyncio.Task[Any]) -> str:
+    """Return where a task waits: the functions that await each other, the innermost last."""
+    awaited: Any = task.get_coro()
+    places = []
+    while (frame := getattr(awaited, "cr_frame", None)) is not None:
+        places.append(f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})")
+        awaited = awaited.cr_await
+    return " > ".join(places)
 
 
 def leave(code: int) -> NoReturn:

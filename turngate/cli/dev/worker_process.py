@@ -32,7 +32,7 @@ from turngate.cli.dev.trials import try_call
 from turngate.cli.parts.confinement import workspaces_of
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
-from turngate.cli.posix_signals import leave, stop_on_posix_signals
+from turngate.cli.posix_signals import leave, run_server, stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there
 from turngate.domain.agents.model_profiles import Profiles
 from turngate.domain.errors import TurngateError
@@ -69,7 +69,7 @@ def main() -> None:
         leave(2)
     code = 1
     try:
-        asyncio.run(_serve(settings, app, channel, one_step_at_a_time=pace == "step"))
+        run_server(_serve(settings, app, channel, one_step_at_a_time=pace == "step"))
         code = 0
     except typer.Exit as stopped:
         code = stopped.exit_code

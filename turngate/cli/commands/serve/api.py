@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from typing import Annotated, Final
 
@@ -17,7 +16,7 @@ from turngate.cli.options import ApiPort, DataDir, MetricsPort
 from turngate.cli.parts.api import announced, serving_api
 from turngate.cli.parts.metrics import metrics_listener, serving_metrics, watched_by_api
 from turngate.cli.parts.stop import until_stopped
-from turngate.cli.posix_signals import stop_on_posix_signals
+from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there, find_address
 from turngate.runtime.app_loader import load_app, publish_agents
 from turngate.runtime.locations import RunningStack
@@ -75,7 +74,7 @@ def serve_api(settings: Settings, target: str | None) -> None:
                 await until_stopped(stop.requested, [task])
         terminal.note("API stopped")
 
-    asyncio.run(serve())
+    run_server(serve())
 
 
 def _drain_seconds(settings: Settings) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from turngate.cli.api_server import listen
 from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.dev.workshop import Workshop
 from turngate.cli.options import AllowUnconfined, ApiPort, DataDir, TemporalPort, TemporalUi
-from turngate.cli.posix_signals import stop_on_posix_signals
+from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import Settings
 
@@ -62,7 +61,7 @@ def serve_dev(settings: Settings, target: str, *, temporal_ui: bool) -> None:
                 terminal.note("stopping … (tools that run get 5 s)")
             terminal.note("stopped; runs continue when you start again")
 
-    asyncio.run(serve())
+    run_server(serve())
 
 
 async def _greet(running: stack.Stack, workshop: Workshop) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from turngate.cli import terminal
 from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.options import DataDir, TemporalPort, TemporalUi
 from turngate.cli.parts.temporal import embedded_temporal
-from turngate.cli.posix_signals import stop_on_posix_signals
+from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.runtime.settings import Settings
 
 
@@ -29,4 +27,4 @@ def serve_temporal(settings: Settings, *, ui: bool) -> None:
                 await stop.requested.wait()
             terminal.note("Temporal stopped")
 
-    asyncio.run(serve())
+    run_server(serve())

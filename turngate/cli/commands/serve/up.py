@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from turngate.cli.options import (
     TemporalPort,
     TemporalUi,
 )
-from turngate.cli.posix_signals import stop_on_posix_signals
+from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.settings import Settings, load_settings
 from turngate.text.plain_text import plain
@@ -75,7 +74,7 @@ def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
                 terminal.note("stopping … (tools that run get 5 s)")
             terminal.note("stopped; runs continue when you start again")
 
-    asyncio.run(serve())
+    run_server(serve())
 
 
 async def _greet(running: stack.Stack, app: LoadedApp, *, built_in: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +16,7 @@ from turngate.cli.options import AllowUnconfined, AppHere, DataDir, MetricsPort
 from turngate.cli.parts.metrics import metrics_listener, serving_metrics
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
-from turngate.cli.posix_signals import stop_on_posix_signals
+from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there
 from turngate.runtime.app_loader import load_app
 from turngate.runtime.settings import Settings
@@ -103,4 +102,4 @@ def serve_worker(settings: Settings, target: str) -> None:
                 await until_stopped(stop.requested, [task])
         terminal.note("worker stopped")
 
-    asyncio.run(serve())
+    run_server(serve())
