@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import instants
+from processes import Life, StuckError
 from scene import Scene
 from support.postgres_server import Cluster
 
@@ -22,6 +23,11 @@ ARMED_SECONDS: Final = 20.0
 """How long an instant waits for a process to come by before another one has its turn."""
 IMPATIENT_SHARE: Final = 0.3
 """Of the random acts: it comes whether or not all are up again after the last one."""
+STOP_SECONDS: Final = 45.0
+"""After SIGTERM a worker has ended: its tools' grace, what it leaves, and a slow machine, on which it may be paused meanwhile."""
+UP_SECONDS: Final = 120.0
+"""For a process to be up once it is left alone for long enough; others may be killed meanwhile."""
+POSTGRES_SECONDS: Final = 60.0
 STOPPED_SHARE: Final = 0.4
 """Of the named instants: the process is paused and resumed there, instead of being killed."""
 
@@ -50,8 +56,8 @@ class Killer:
         self._layout = self._processes.layout
         self._workers = self._layout.workers
         self._resting: set[str] = set()
-        self._terminated: list[int] = []
-        """Pids of processes that got SIGTERM: they seem to be up until they end."""
+        self._terminated: list[tuple[Life, float]] = []
+        """What got SIGTERM, and when: it seems to be up until it ends."""
         self._over = asyncio.Event()
         self.sent = self._processes.sent
         self.hits: Counter[tuple[str, str]] = Counter()
@@ -80,14 +86,33 @@ class Killer:
         self._over.set()
 
     async def all_up(self) -> None:
-        """Wait until every process does its work; one whose start failed is started again meanwhile."""
-        while any(self._processes.exit_code_of(pid) is None for pid in self._terminated):  # noqa: ASYNC110 - a file says it
+        """Wait until every process does its work; one whose start failed is started again meanwhile.
+
+        Raises StuckError for one that doesn't end after its SIGTERM, or doesn't come up.
+        """
+        while self._ending():  # noqa: ASYNC110 - a file says it
             await asyncio.sleep(LOOK_SECONDS)
         for name in self._processes.names:
-            while True:
-                if self._processes.exit_code(name) is None and await self._processes.is_up(name):
-                    break
+            deadline = time.monotonic() + UP_SECONDS
+            while self._processes.exit_code(name) is not None or not await self._processes.is_up(name):
+                if time.monotonic() > deadline:
+                    raise StuckError(f"{self._described(name)}: not up for {UP_SECONDS:.0f} s")
                 await asyncio.sleep(LOOK_SECONDS)
+
+    def _ending(self) -> bool:
+        """Tell whether something that got SIGTERM is still there. Raises StuckError if it is for too long."""
+        self._terminated = [each for each in self._terminated if self._processes.has_ended(each[0]) is None]
+        for life, at in self._terminated:
+            if (seconds := time.monotonic() - at) > STOP_SECONDS:
+                what = f"{life.name} (process {life.pid}: {life.state})"
+                raise StuckError(
+                    f"{what}: SIGTERM came {seconds:.0f} s ago, and it has not ended\n{self._processes.tail(life.name)}"
+                )
+        return bool(self._terminated)
+
+    def _described(self, name: str) -> str:
+        life = self._processes.life(name)
+        return f"{name} (process {life.pid}: {life.state})"
 
     async def _pause(self, seconds: float) -> None:
         """Wait, or until it is over."""
@@ -175,7 +200,7 @@ class Killer:
 
     async def _terminate_worker(self) -> None:
         name = self._fate.choice(self._workers)
-        self._terminated.append(self._processes.pid(name))
+        self._terminated.append((self._processes.life(name), time.monotonic()))
         self._processes.send(name, signal.SIGTERM)
 
     async def _stop_worker_briefly(self) -> None:
@@ -212,10 +237,15 @@ class Killer:
         cluster.kill()
         self.sent[name, "SIGKILL"] += 1
         await self._pause(self._fate.uniform(0.0, 2.0))
+        deadline = time.monotonic() + POSTGRES_SECONDS
         while True:
             cluster.start()  # on this thread, with which it dies
-            with suppress(RuntimeError):  # the last backend of the killed one has not ended yet
+            try:
                 await asyncio.to_thread(cluster.wait_until_ready)
+            except RuntimeError:  # the last backend of the killed one has not ended yet
+                if time.monotonic() > deadline:
+                    raise
+            else:
                 return
 
     async def _kill_backend(self) -> None:
@@ -264,8 +294,11 @@ class Killer:
         self._on.arm(instant, action)
         deadline = time.monotonic() + ARMED_SECONDS
         while len(self._on.hits(instant)) == known:
-            if (self._over.is_set() or time.monotonic() > deadline) and self._on.disarm(instant):
+            late = time.monotonic() - deadline
+            if (self._over.is_set() or late > 0) and self._on.disarm(instant):
                 return
+            if late > ARMED_SECONDS:
+                raise StuckError(f"instant {instant}: a process took the order, and no one recorded it")
             await asyncio.sleep(LOOK_SECONDS)
         pid = self._on.hits(instant)[-1]
         self.hits[instant, action] += 1

@@ -33,6 +33,12 @@ class Load:
         self.begun = 0
         self.ended = 0
 
+    @property
+    def progress(self) -> str:
+        """How far it is, and which runs are at work, for an error message."""
+        live = f"; at work: {', '.join(sorted(self.live))}" if self.live else ""
+        return f"of {len(self.wanted)} runs {self.begun} began and {self.ended} ended{live}"
+
     async def work(self) -> None:
         """Return when every run has ended."""
         async with asyncio.TaskGroup() as doing:

@@ -3,8 +3,9 @@
 An import of Turngate's servers takes two seconds of processor time, and a chaos run starts processes by the hundred. What
 runs in each is the command itself: its arguments, its settings, its app.
 
-Reads one JSON object a line on stdin (``executable``, ``argv``, ``environment``, ``directory``, ``log``), answers each with
-``{"pid": …}`` on stdout, and appends ``{"pid": …, "code": …}`` to the file that its argument names when one of them has ended.
+Reads one JSON object a line on stdin (``life``, ``executable``, ``argv``, ``environment``, ``directory``, ``log``), answers each
+with ``{"pid": …}`` on stdout, and appends ``{"life": …, "pid": …, "code": …}`` to the file that its argument names when one of
+them has ended. ``life``: a number of the asker's, because the kernel uses pids again.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ def become(order: dict[str, Any], parent: int) -> NoReturn:
     main()
 
 
-def reap(exits: int) -> None:
-    """Write down how those ended that have."""
+def reap(exits: int, lives: dict[int, int]) -> None:
+    """Write down how those ended that have. ``lives``: pid → life, of those that have not."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            line = {"pid": ended[0], "code": os.waitstatus_to_exitcode(ended[1])}
+            line = {"life": lives.pop(ended[0]), "pid": ended[0], "code": os.waitstatus_to_exitcode(ended[1])}
             os.write(exits, (json.dumps(line) + "\n").encode())
 
 
@@ -80,10 +81,11 @@ def main() -> None:
     gc.freeze()
     exits = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     here = os.getpid()
+    lives: dict[int, int] = {}
     waiting = b""
     while True:
         readable, _, _ = select.select([0], [], [], LOOK_SECONDS)
-        reap(exits)
+        reap(exits, lives)
         if not readable:
             continue
         read = os.read(0, 65_536)
@@ -91,10 +93,12 @@ def main() -> None:
             return
         *lines, waiting = (waiting + read).split(b"\n")
         for line in lines:
+            order = json.loads(line)
             pid = os.fork()
             if pid == 0:
                 os.close(exits)
-                become(json.loads(line), here)
+                become(order, here)
+            lives[pid] = order["life"]
             os.write(1, (json.dumps({"pid": pid}) + "\n").encode())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -35,6 +36,8 @@ DEADLINE_SECONDS = 90.0
 PAUSE_SECONDS = 0.1
 """Between two looks: many processes share the machine, and each look costs one of them some work."""
 TAIL_LINES = 40
+FORK_SECONDS = 60.0
+"""For the process that all are forked from to answer; it imports everything first."""
 API_READY = "API serves"
 WORKER_READY = "worker runs"
 CONNECT_SECONDS = 2.0
@@ -52,13 +55,37 @@ async def until(look: Callable[[], Awaitable[Value | None]], what: str, seconds:
     return value
 
 
-@dataclass
-class Life:
-    """One life of a process. ``log_start``: where its part of the log begins, in bytes. ``was_up``: it did its work."""
+class StuckError(AssertionError):
+    """A process did not do in time what it was to do; the message names it and its state."""
 
+
+@dataclass(kw_only=True)
+class Life:
+    """One life of a process. ``number``: of this life; the kernel uses pids again.
+
+    ``log_start``: where its part of the log begins, in bytes. ``was_up``: it did its work. ``code``: how it ended; None while it
+    lasts.
+    """
+
+    name: str
+    number: int
     pid: int
     log_start: int
     was_up: bool = False
+    code: int | None = None
+
+    @property
+    def state(self) -> str:
+        """Return what the kernel says of it, for an error message."""
+        if self.code is not None:
+            return f"ended with {self.code}"
+        try:
+            lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+            where = Path(f"/proc/{self.pid}/wchan").read_text()
+        except OSError:
+            return "gone, and its end is not recorded"
+        facts = dict(line.split(":", 1) for line in lines if ":" in line)
+        return f"{facts['State'].strip()}, in {where or '?'}, {facts['Threads'].strip()} threads"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +199,8 @@ class Processes:
             stdout=subprocess.PIPE,
         )
         self._lives: dict[str, Life] = {}
+        self._all_lives: list[Life] = []
+        self._read_exits = 0
         self._names: dict[int, str] = {}
         self.sent: Counter[tuple[str, str]] = Counter()
 
@@ -208,6 +237,7 @@ class Processes:
                 end = file.tell()
             program = self.program(name)
             order = {
+                "life": len(self._all_lives),
                 "executable": program.executable,
                 "argv": [program.executable or "turngate", *program.arguments],
                 "environment": self._inherited if program.executable else self.environment,
@@ -216,8 +246,14 @@ class Processes:
             }
             self._origin.stdin.write((json.dumps(order) + "\n").encode())
             self._origin.stdin.flush()
-            self._lives[name] = Life(json.loads(self._origin.stdout.readline())["pid"], end)
-            self._names[self._lives[name].pid] = name
+            if not select.select([self._origin.stdout], [], [], FORK_SECONDS)[0]:
+                raise StuckError(
+                    f"no {name}: the process that all are forked from gave no answer for {FORK_SECONDS:.0f} s"
+                )
+            pid = json.loads(self._origin.stdout.readline())["pid"]
+            self._lives[name] = Life(name=name, number=len(self._all_lives), pid=pid, log_start=end)
+            self._all_lives.append(self._lives[name])
+            self._names[pid] = name
 
     async def ready(self, *names: str) -> None:
         """Wait until these processes do their work."""
@@ -271,18 +307,26 @@ class Processes:
         """Return the pid of a process's present life."""
         return self._lives[name].pid
 
+    def life(self, name: str) -> Life:
+        """Return the present life of a process. It stays the same object when a new one begins."""
+        return self._lives[name]
+
     def exit_code(self, name: str) -> int | None:
         """Return how a process ended; None while it lives."""
-        return self.exit_code_of(self.pid(name))
+        return self.has_ended(self._lives[name])
 
-    def exit_code_of(self, pid: int) -> int | None:
-        """Return how this life of a process ended; None while it lasts."""
-        code = None
-        if self._exits.exists():
-            for line in self._exits.read_text().splitlines():
-                ended = json.loads(line)
-                code = ended["code"] if ended["pid"] == pid else code
-        return code
+    def has_ended(self, life: Life) -> int | None:
+        """Return how this life ended; None while it lasts."""
+        if life.code is None and self._exits.exists():
+            with self._exits.open("rb") as file:
+                file.seek(self._read_exits)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    self._read_exits += len(line)
+                    ended = json.loads(line)
+                    self._all_lives[ended["life"]].code = ended["code"]
+        return life.code
 
     def check_alive(self) -> None:
         """Fail if a process of the layout has ended by itself."""

@@ -95,12 +95,14 @@ async def one(name: str, seed: str, calls: int, seconds: float, stage: Stage, *,
         away=0,
     )
     began = time.monotonic()
+    load: Load | None = None
     try:
         async with asyncio.timeout(seconds):
             async with stage(directory) as (on, postgres):
-                await play(on, outcome, seed, Load(on, wanted, seed, live_runs=live_runs), postgres)
+                load = Load(on, wanted, seed, live_runs=live_runs)
+                await play(on, outcome, seed, load, postgres)
     except TimeoutError:
-        outcome.broke = f"it took longer than {seconds:.0f} s"
+        outcome.broke = f"it took longer than {seconds:.0f} s; {'nothing was ready' if load is None else load.progress}"
     except Exception as error:  # noqa: BLE001 - whatever it is, it is to be reported, with the logs kept
         outcome.broke = "; ".join(f"{type(each).__name__}: {each}" for each in leaves(error))
         (directory / "broke.txt").write_text("".join(traceback.format_exception(error)))
