@@ -4,8 +4,8 @@ An import of Turngate's servers takes two seconds of processor time, and a chaos
 runs in each is the command itself: its arguments, its settings, its app.
 
 Reads one JSON object a line on stdin (``life``, ``executable``, ``argv``, ``environment``, ``directory``, ``log``), answers each
-with ``{"pid": …}`` on stdout, and appends ``{"life": …, "pid": …, "code": …}`` to the file that its argument names when one of
-them has ended. ``life``: a number of the asker's, because the kernel uses pids again.
+with ``{"pid": …}`` on stdout, and appends ``{"life": …, "pid": …, "code": …}`` to a file when one of them has ended. ``life``: a
+number of the asker's, because the kernel uses pids again. Arguments: that file, the pid of the asker, and modules to import.
 """
 
 from __future__ import annotations
@@ -64,17 +64,7 @@ def main() -> None:
     """Serve until stdin is closed."""
     warnings.simplefilter("ignore")
     die_with(int(sys.argv[2]))
-    # What the commands import when they are called; after the wish to die with the parent.
-    for name in (
-        "approvals_api.app",
-        "turngate.cli.commands.serve.api",
-        "turngate.cli.commands.serve.temporal",
-        "turngate.cli.commands.serve.worker",
-        "turngate.cli.main",
-        "turngate.toolkits",
-        "uvicorn.protocols.http.auto",
-        "worker",
-    ):
+    for name in sys.argv[3:]:  # after the wish to die with the parent
         importlib.import_module(name)
 
     gc.collect()

@@ -108,7 +108,8 @@ class Layout(ABC):
 
     ``temporal``: those that Temporal consists of. ``servers``: which of them can be lost alone, as targets of
     :meth:`Processes.send`. ``environment``: of all our own processes, besides what the scene sets. ``prepares``:
-    :meth:`prepare` has to be called before ours are started. ``directory``: in which they run; None: that of the scene.
+    :meth:`prepare` has to be called before ours are started. ``imports``: what our commands import when they are called; it is
+    imported once for all of them. ``directory``: in which they run; None: that of the scene.
     """
 
     temporal: Sequence[str]
@@ -117,6 +118,16 @@ class Layout(ABC):
     workers: Sequence[str]
     namespace = embedded_temporal.NAMESPACE
     environment: Mapping[str, str] = {}
+    imports: Sequence[str] = (
+        "approvals_api.app",
+        "turngate.cli.commands.serve.api",
+        "turngate.cli.commands.serve.temporal",
+        "turngate.cli.commands.serve.worker",
+        "turngate.cli.main",
+        "turngate.toolkits",
+        "uvicorn.protocols.http.auto",
+        "worker",
+    )
     prepares = False
     directory: Path | None = None
 
@@ -194,7 +205,7 @@ class Processes:
             shutil.copy(script, directory)
         self._exits = directory / "exits.jsonl"
         self._origin = subprocess.Popen(
-            [sys.executable, prefork.__file__, str(self._exits), str(os.getpid())],
+            [sys.executable, prefork.__file__, str(self._exits), str(os.getpid()), *layout.imports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

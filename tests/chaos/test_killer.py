@@ -24,6 +24,7 @@ class Sleepers(Layout):
 
     temporal = servers = apis = ()
     workers = ("deaf", "mute")
+    imports = ()
 
     def program(self, name: str, data_dir: Path) -> Program:
         code = DEAF if name == "deaf" else MUTE

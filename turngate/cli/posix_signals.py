@@ -68,7 +68,7 @@ def stop_on_posix_signals() -> Iterator[StopRequest]:
 
 
 def run_server(serving: Coroutine[Any, Any, None]) -> None:
-    """Run a server until it ends, as ``asyncio.run`` does, and wait only for a moment for what it leaves behind.
+    """Run a server until it ends, as ``asyncio.run`` does, and wait only for a moment for what has not ended.
 
     ``asyncio.run`` waits without a limit for the tasks that it cancels, and for its threads. A worker whose Temporal was killed
     while it stopped said that it had, and stayed for minutes. The caller must :func:`leave` afterwards.

@@ -1,4 +1,4 @@
-"""The end of a server's process: SIGTERM ends it soon, whatever it leaves behind."""
+"""The end of a server's process: SIGTERM ends it soon, whatever does not end with it."""
 
 from __future__ import annotations
 
