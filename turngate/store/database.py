@@ -22,7 +22,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from turngate.domain.errors import UnavailableError
 from turngate.store import schema
-from turngate.store.connection import Connection, Fact, Meter, TransactionKind
+from turngate.store.connection import Binding, Connection, Fact, Meter, TransactionKind, binding_of
 from turngate.store.sqlite import Sqlite
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class _Backend(Protocol):
 class Database:
     """A store's database and the ways to use it: :meth:`read` and :meth:`write`, and :meth:`glance` without a common view.
 
+    ``url``: SQLAlchemy's. On PostgreSQL, ``schema`` and ``role`` in its query bind every connection to one schema, under a role
+    that may enter no other (:class:`turngate.store.connection.Binding`).
     ``meter``: counts its transactions and what they did; None: nothing counts.
     """
 
@@ -61,7 +63,8 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = url
         sqlite = make_url(url).get_backend_name() == "sqlite"
-        self._backend: _Backend = Sqlite(url) if sqlite else _postgresql(url)
+        self.binding = None if sqlite else binding_of(url)
+        self._backend: _Backend = Sqlite(url) if sqlite else _postgresql(url, self.binding)
         self._is_server = not sqlite
         self._ring: KeyRing | None = None
 
@@ -139,8 +142,11 @@ class Database:
         """
         async with self.write() as connection:
             if self._is_server:
-                await connection.execute(sqlalchemy.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"))
+                of_schema = "" if self.binding is None else f", hashtext('{self.binding.schema}')"
+                await connection.execute(sqlalchemy.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK}{of_schema})"))
             await connection.run_sync(schema.upgrade)
+            if self.binding is not None:
+                await connection.execute(sqlalchemy.text(self.binding.announcing))
 
     async def schema_revision(self) -> str | None:
         """Return the revision of the database's schema; None for an empty database.
@@ -151,10 +157,10 @@ class Database:
             return await connection.run_sync(schema.known_revision)
 
 
-def _postgresql(url: str) -> _Backend:
+def _postgresql(url: str, binding: Binding | None) -> _Backend:
     from turngate.store.postgresql import Postgresql  # noqa: PLC0415 - psycopg is slow to import; SQLite does without it
 
-    return Postgresql(url)
+    return Postgresql(url, binding)
 
 
 @dataclass

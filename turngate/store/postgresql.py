@@ -13,11 +13,12 @@ from weakref import WeakKeyDictionary
 import psycopg
 import sqlalchemy
 from sqlalchemy import Executable, event
-from sqlalchemy.engine import CursorResult, Dialect
+from sqlalchemy.engine import CursorResult, Dialect, make_url
 from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from turngate.store.connection import Fact, Parameters, Result
+from turngate.domain.errors import ConfigurationError
+from turngate.store.connection import COMMITS, Binding, Fact, Parameters, Result
 from turngate.store.prepared import is_one, prepared
 from turngate.store.tables.content import TEXT_COLUMNS
 
@@ -108,9 +109,15 @@ _SIZE = "SELECT coalesce(sum(pg_total_relation_size(quote_ident(name)::regclass)
 class Postgresql:
     """One database and its pool of connections."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, binding: Binding | None = None) -> None:
+        address = make_url(url)
+        self._channel = COMMITS
+        if binding is not None:
+            address, self._channel = binding.connecting(address), binding.channel
         # AUTOCOMMIT: SQLAlchemy sends no BEGIN of its own; `read` and `write` send theirs.
-        self._engine = create_async_engine(url, isolation_level="AUTOCOMMIT", pool_size=10, max_overflow=10)
+        self._engine = create_async_engine(address, isolation_level="AUTOCOMMIT", pool_size=10, max_overflow=10)
+        if binding is not None:
+            _require_binding(self._engine.sync_engine, binding)
         _ping_idle_connections(self._engine.sync_engine)
         self._processes = _processes_serving(self._engine.sync_engine)
         self._rings: set[Callable[[], None]] = set()
@@ -163,7 +170,7 @@ class Postgresql:
             # A server that is away, or a pooler that can't do LISTEN: meanwhile the listener has to look.
             with suppress(psycopg.Error, OSError):
                 async with await psycopg.AsyncConnection.connect(*arguments, **options, autocommit=True) as connection:
-                    await connection.execute("LISTEN turngate")
+                    await connection.execute(f"LISTEN {self._channel}")
                     ring()  # for what was committed before
                     async for notification in connection.notifies():
                         if notification.pid not in self._processes.values():
@@ -224,6 +231,26 @@ def _ping_idle_connections(engine: sqlalchemy.Engine) -> None:
 
     event.listen(engine, "checkin", note)
     event.listen(engine, "checkout", ping)
+
+
+def _require_binding(engine: sqlalchemy.Engine, binding: Binding) -> None:
+    """Refuse a new connection that is not bound: a pooler may have dropped what it was opened with, and would mix tenants."""
+
+    def require(connection: Any, _record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute("SELECT current_schemas(false)::text, current_user::text")
+        schemas, user = cursor.fetchone()
+        cursor.close()
+        connection.rollback()
+        if schemas == f"{{{binding.schema}}}" and binding.role in {None, user}:
+            return
+        connection.close()
+        raise ConfigurationError(
+            f"a connection to PostgreSQL is not bound to the schema {binding.schema}: it sees {schemas} as {user}. Create it "
+            "(`turngate tenants create`), and connect without a pooler, or with one that passes on `options` of a connection"
+        )
+
+    event.listen(engine, "connect", require)
 
 
 def _processes_serving(engine: sqlalchemy.Engine) -> Mapping[Any, int]:

@@ -33,7 +33,9 @@ def upgrade() -> None:
     if op.get_bind().dialect.name != "postgresql":
         return
     # PostgreSQL changes no column that a trigger names: the guard of the events is off within this transaction.
-    named = text("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = :name").bindparams(name=GUARD)
+    named = text(
+        "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = :name AND tgrelid = 'events'::regclass"
+    ).bindparams(name=GUARD)
     guard = op.get_bind().scalar(named)
     op.execute(f"DROP TRIGGER {GUARD} ON events")
     for table, column in COLUMNS:
