@@ -48,6 +48,7 @@ class LoopWatch:
         self._last_sign = time.monotonic()
         self._last_stall: float | None = None
         self._ended = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
         self._signing: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._watch, name=f"watch-{name}", daemon=True)
@@ -62,7 +63,7 @@ class LoopWatch:
     async def __aenter__(self) -> Self:
         """Start to watch. Raises ConfigurationError when the file cannot be written."""
         self._write(RUNNING)
-        self._loop_thread = threading.get_ident()
+        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._last_sign = time.monotonic()
         self._signing = asyncio.create_task(self._sign(), name=f"signs-of-{self._name}")
         self._thread.start()
@@ -122,7 +123,10 @@ class LoopWatch:
     def _watch(self) -> None:
         is_stalled = False
         while not self._ended.wait(min(BEAT_SECONDS, self._limit / 4)):
-            if self._silence() > self._limit:
+            if self._loop is not None and not self._loop.is_running():
+                # Between two `run_until_complete` of a program that embeds this: no code holds the loop, and no one waits in it.
+                self._last_sign = time.monotonic()
+            elif self._silence() > self._limit:
                 self._last_stall = time.monotonic()
                 if not is_stalled:
                     logger.error(

@@ -51,6 +51,18 @@ async def test_a_loop_that_runs_is_left_alone(caplog: pytest.LogCaptureFixture) 
     assert "stalled" not in caplog.text
 
 
+def test_a_loop_that_is_not_run_is_no_stall(caplog: pytest.LogCaptureFixture) -> None:
+    """A program that runs a loop in pieces, as pytest does around its fixtures: nothing holds it in between."""
+    with asyncio.Runner() as pieces:
+        watch = LoopWatch("a test", limit_seconds=0.1)
+        pieces.run(watch.__aenter__())
+        time.sleep(0.5)
+        pieces.run(asyncio.sleep(0))
+        assert not watch.has_stalled
+        pieces.run(watch.__aexit__(None, None, None))
+    assert "stalled" not in caplog.text
+
+
 async def test_i14_a_probe_sees_a_loop_that_stalls_by_its_file(tmp_path: Path) -> None:
     """The file grows old while the loop stalls, gets a new time when it runs again, and is gone at the end."""
     file = tmp_path / "health"
