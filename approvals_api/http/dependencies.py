@@ -20,6 +20,7 @@ from approvals_api.services import Services
 from turngate.domain.errors import ForbiddenError, UnavailableError
 from turngate.store.access.access import Scope
 from turngate.store.runs import runs
+from turngate.wire.playground import Playground
 
 __all__ = [
     "AdminDep",
@@ -32,6 +33,7 @@ __all__ = [
     "ServicesDep",
     "StarterDep",
     "limits_of",
+    "playground_of",
     "services_of",
 ]
 
@@ -46,6 +48,12 @@ def limits_of(request: Request) -> RateLimits:
     """Return the process's rate limits."""
     limits: RateLimits = request.app.state.limits
     return limits
+
+
+def playground_of(request: Request) -> Playground:
+    """Return the playground of ``turngate dev``. Only an app that has one has the pages that ask for it."""
+    playground: Playground = request.app.state.playground
+    return playground
 
 
 API_PATH: Final = "/api/"

@@ -18,6 +18,8 @@ from turngate.store.database import Connection
 from turngate.store.live import badges
 
 MAX_FIELDS: Final = 2_000
+MOST_DIGITS: Final = 9
+"""Of a record's number, which has 31 bits in the store."""
 
 # What a person chose for a browser: a cookie each, so that it works without JavaScript.
 
@@ -61,6 +63,12 @@ async def frame_of(conn: Connection, request: Request, principal: Principal) -> 
         sound=has_chosen(request, SOUND),
         playground=hasattr(request.app.state, "playground"),
     )
+
+
+def number_of(typed: Mapping[str, str], name: str) -> int | None:
+    """Return the number of a record that a form sent: a version, a revision. None: there is none, or no record can have it."""
+    text = typed.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else None
 
 
 async def typed_of(request: Request) -> Mapping[str, str]:

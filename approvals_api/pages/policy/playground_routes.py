@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import OperatorDep, ServicesDep
+from approvals_api.http.dependencies import OperatorDep, ServicesDep, playground_of
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.request_routes import draw_request_body
 from approvals_api.pages.templating import render
@@ -45,7 +45,7 @@ async def try_call(request: Request, services: ServicesDep, principal: OperatorD
         check_form_token(request, typed.get("csrf_token"))
     except TurngateError as error:
         return await _show(request, services, principal, typed, Trial(problem=error.message), status_of(error))
-    tool = _tool_of(_playground(request), typed)
+    tool = _tool_of(playground_of(request), typed)
     if tool is None:
         return await _show(request, services, principal, typed)
     form = _form(tool, typed)
@@ -62,13 +62,8 @@ async def try_call(request: Request, services: ServicesDep, principal: OperatorD
         task=typed.get("task", "")[:MAX_CHARS].replace("\r\n", "\n").strip(),
         by=principal.name,
     )
-    trial = await _playground(request).try_call(order)
+    trial = await playground_of(request).try_call(order)
     return await _show(request, services, principal, {**typed, "json": raw}, trial)
-
-
-def _playground(request: Request) -> Playground:
-    playground: Playground = request.app.state.playground
-    return playground
 
 
 def _tool_of(playground: Playground, typed: Mapping[str, str]) -> ToolManifest | None:
@@ -101,7 +96,7 @@ async def _show(
     status: int = HTTPStatus.OK,
     errors: Mapping[str, str] | None = None,
 ) -> HTMLResponse:
-    playground = _playground(request)
+    playground = playground_of(request)
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
     tool = _tool_of(playground, typed)

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
-from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.frames import frame_of, number_of, typed_of
 from approvals_api.pages.pictures import plots
 from approvals_api.pages.templating import Frame, render
 from approvals_api.policy import proposals
@@ -91,17 +91,15 @@ async def decisions_page(request: Request, services: ServicesDep, principal: Ope
 async def change(request: Request, services: ServicesDep, principal: ReaderDep) -> Response:
     """Save rules, restore an earlier version, or answer a proposal. If refused, the page shows again what was typed."""
     typed = await typed_of(request)
-    version = int(typed["if_version"]) if typed.get("if_version", "").isdecimal() else None
+    version = number_of(typed, "if_version")
     source = typed.get("source", "").replace("\r\n", "\n")
     comment = typed.get("comment", "").strip()
     try:
         check_form_token(request, typed.get("csrf_token"))
         if typed.get("action") in ANSWERS:
-            number = typed.get("proposal", "")
-            proposal = int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0  # noqa: PLR2004 - an int32
-            await ANSWERS[typed["action"]](services, principal, proposal)
+            await ANSWERS[typed["action"]](services, principal, number_of(typed, "proposal") or 0)
         elif typed.get("action") == "revert":
-            earlier = int(typed["version"]) if typed.get("version", "").isdecimal() else 0
+            earlier = number_of(typed, "version") or 0
             await policy_rules.revert(services, principal, version=earlier, if_version=version)
         else:
             await policy_rules.store_rules(services, principal, source=source, comment=comment, if_version=version)

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import AdminDep, ServicesDep
-from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.frames import frame_of, number_of, typed_of
 from approvals_api.pages.policy.rule_form import (
     OPERATORS,
     RISK_CHOICES,
@@ -95,11 +95,10 @@ async def change_rule(request: Request, services: ServicesDep, principal: AdminD
     typed = await typed_of(request)
     check_form_token(request, typed.get("csrf_token"))
     action = typed.get("action", "")
-    version = typed.get("if_version", "")
     sheet = Sheet(
         draft=read_draft(typed),
         replacing=typed.get("replacing", ""),
-        version=int(version) if version.isascii() and version.isdecimal() and len(version) < 10 else 0,  # noqa: PLR2004 - an int32
+        version=number_of(typed, "if_version") or 0,
         comment=typed.get("comment", "").strip(),
         means=True,
     )

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from approvals_api.http.authentication import check_form_token
-from approvals_api.http.dependencies import OperatorDep, ServicesDep
+from approvals_api.http.dependencies import OperatorDep, ServicesDep, playground_of
 from approvals_api.lookups import existing_run
 from approvals_api.pages.frames import frame_of, typed_of
 from approvals_api.pages.templating import render
@@ -26,7 +26,7 @@ from turngate.domain.runs.run_filter import RunFilter
 from turngate.store.database import Connection
 from turngate.store.runs import messages
 from turngate.store.runs.runs import Run
-from turngate.wire.playground import PaceOrder, Playground, RunMessages
+from turngate.wire.playground import PaceOrder, RunMessages
 from turngate.wire.problems import status_of
 
 router = APIRouter(include_in_schema=False)
@@ -53,7 +53,7 @@ async def step_on(request: Request, services: ServicesDep, principal: OperatorDe
         match typed.get("action"):
             case "step" | "free":
                 order = PaceOrder(one_step_at_a_time=typed["action"] == "step")
-                await _playground(request).set_pace(order)
+                await playground_of(request).set_pace(order)
             case "resume":
                 await resume(services, principal, typed.get("run", ""))
             case _:
@@ -66,11 +66,6 @@ async def step_on(request: Request, services: ServicesDep, principal: OperatorDe
     return RedirectResponse(f"/playground/script?{place}", HTTPStatus.SEE_OTHER)
 
 
-def _playground(request: Request) -> Playground:
-    playground: Playground = request.app.state.playground
-    return playground
-
-
 async def _show(
     request: Request,
     services: Services,
@@ -78,7 +73,7 @@ async def _show(
     typed: Mapping[str, str],
     error: TurngateError | None,
 ) -> HTMLResponse:
-    playground, agent, run_id = _playground(request), typed.get("agent", ""), typed.get("run", "")
+    playground, agent, run_id = playground_of(request), typed.get("agent", ""), typed.get("run", "")
     async with services.database.read() as conn:
         frame = await frame_of(conn, request, principal)
         run = await existing_run(conn, run_id) if run_id else None

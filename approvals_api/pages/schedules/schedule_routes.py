@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from approvals_api.http.authentication import check_form_token
 from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
 from approvals_api.pages.fork_forms import key_of
-from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.frames import frame_of, number_of, typed_of
 from approvals_api.pages.schedules import schedule_form
 from approvals_api.pages.templating import render
 from approvals_api.paging import decode_cursor
@@ -37,7 +37,6 @@ router = APIRouter(include_in_schema=False)
 
 PAGE_SIZE: Final = 50
 MAX_CURSOR_CHARS: Final = 500
-MAX_DIGITS: Final = 10
 NEXT_FIRES: Final = 5
 
 
@@ -106,9 +105,8 @@ async def change_schedule(request: Request, services: ServicesDep, principal: St
         if change.timetable is not None and not _has_seen(typed, change.timetable):
             await schedule_service.check_change(services, principal, schedule_id, change)
             return await _show_form(request, services, principal, typed, None, schedule)
-        revision = typed.get("revision", "")
-        seen = int(revision) if revision.isascii() and revision.isdecimal() and len(revision) < MAX_DIGITS else 0
-        await schedule_service.update(services, principal, schedule_id, change, revision=seen)
+        revision = number_of(typed, "revision") or 0
+        await schedule_service.update(services, principal, schedule_id, change, revision=revision)
     except NotFoundError:
         raise
     except TurngateError as error:

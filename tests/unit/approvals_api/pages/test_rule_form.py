@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from approvals_api.pages.frames import number_of
 from approvals_api.pages.policy.rule_form import draft_of, read_draft, read_form, switched
 from turngate import Rule
 from turngate.policies.rule_text import one_rule, rule_text
@@ -133,3 +134,22 @@ def test_a_row_of_a_hostile_number_is_bounded() -> None:
     """A control called rule-at-999999999 draws no billion of rows."""
     draft = read_form({**GOOD, "rule-at-999999999": "/x", "rule-at-x": "/y", "rule-value--1": "z"})
     assert len(draft.rows) == 50
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("7", 7),
+        ("0", 0),
+        ("", None),
+        ("-1", None),
+        ("7 ", None),
+        ("٣", None),
+        ("9" * 9, 999_999_999),
+        ("9" * 5_000, None),
+    ],
+)
+def test_a_records_number_in_a_form_is_one_that_the_store_can_have(text: str, number: int | None) -> None:
+    """A version or revision that no record has is none, however long: it can't fail in the store or in Python's own reader."""
+    assert number_of({"if_version": text}, "if_version") == number
+    assert number_of({}, "if_version") is None
