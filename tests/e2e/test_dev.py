@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.html_forms import PostedPage
+from support.scrapes import Scrape, get
 from support.terminal_process import DEADLINE_SECONDS, Background, turngate
 
 from turngate.runtime import embedded_temporal
@@ -19,8 +20,8 @@ from turngate.runtime import embedded_temporal
 class Dev:
     """`turngate dev`, and a browser that is logged in to it."""
 
-    def __init__(self, process: Background, link: str) -> None:
-        self.process = process
+    def __init__(self, process: Background, link: str, of_api: int, of_worker: int) -> None:
+        self.process, self.of_api, self.of_worker = process, of_api, of_worker
         origin = link.partition("/login")[0]
         self.browser = httpx.Client(base_url=origin, headers={"Origin": origin}, follow_redirects=True, timeout=60)
         self.browser.post("/login", data={"link": link.partition("?link=")[2]})
@@ -51,13 +52,22 @@ def shop(tmp_path: Path) -> Path:
     return directory
 
 
+def two_ports() -> int:
+    """A free port whose next one is free, too."""
+    while not embedded_temporal.is_free((port := embedded_temporal.choose_port()) + 1):
+        continue
+    return port
+
+
 @pytest.fixture
 def dev(shop: Path) -> Iterator[Dev]:
-    process = Background("dev", "my_app:app", "--port", str(embedded_temporal.choose_port()), cwd=shop)
+    ports = ["--port", str(embedded_temporal.choose_port()), "--metrics-port", str(two_ports())]
+    process = Background("dev", "my_app:app", *ports, cwd=shop)
     process.wait_for("Only this machine can reach it")
     link = process.wait_for(r"http://\S+/login\?link=\S+").group()
+    metrics = process.wait_for(r"Metrics +http://127\.0\.0\.1:(\d+)/metrics \(API\), \S+:(\d+)/metrics \(worker\)")
     process.wait_for("Start a run")
-    yield Dev(process, link)
+    yield Dev(process, link, int(metrics.group(1)), int(metrics.group(2)))
     process.stop()
 
 
@@ -97,6 +107,10 @@ def test_a_run_survives_a_change_a_mistake_and_its_fix(shop: Path, dev: Dev) -> 
         assert decided.returncode == 0, decided.stderr
         follower.wait_for("75.00 was refunded")
         assert '"changed-' in turngate("export", run_id, cwd=shop).stdout
+        of_api, of_worker = (Scrape.of(get(port)[1]) for port in (dev.of_api, dev.of_worker))
+        assert of_api.total("turngate_decisions_total", verb="approve") == 1
+        assert of_worker.total("turngate_executions_finished_total", tool="refund", outcome="succeeded") == 1
+        assert "temporal_worker_task_slots_available" in of_worker.names - of_api.names
     finally:
         follower.stop()
 

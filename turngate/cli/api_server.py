@@ -35,7 +35,9 @@ def listen(host: str, port: int, *, option: str = "--port", host_setting: str = 
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
-        raise ConfigurationError(f"{host!r} is no address to listen on ({error.strerror}): set {address}") from None
+        raise ConfigurationError(
+            f"{host!r} is no address to listen on ({error.strerror}): set {host_setting}"
+        ) from None
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

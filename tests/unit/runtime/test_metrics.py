@@ -13,6 +13,7 @@ import pytest
 from support.scrapes import Scrape, get
 
 from turngate.cli.api_server import listen
+from turngate.cli.parts.metrics import metrics_listener
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.metrics import port as metrics_port
 from turngate.runtime.metrics import scraped
@@ -20,6 +21,7 @@ from turngate.runtime.metrics.counted import MOST_TOOLS, Counted
 from turngate.runtime.metrics.labels import OTHER, BoundedLabel
 from turngate.runtime.metrics.port import MetricsPort
 from turngate.runtime.metrics.scraped import Scraped, gauge
+from turngate.runtime.settings import Settings
 
 HOSTILE = ('pay"} 1\n# HELP x\nfake{a="', "\ud800", "", " ", "naïve", "a" * 101, "\u202epay")
 
@@ -111,10 +113,23 @@ def test_clients_that_send_nothing_do_not_keep_others_out_for_long(
             each.close()
 
 
+def test_a_process_takes_a_port_over_from_another_without_a_gap(listener: socket.socket) -> None:
+    """Two that share a socket answer each client once, whichever takes it; when one ends, the other answers all."""
+    number = listener.getsockname()[1]
+    with MetricsPort(listener.dup(), lambda: b"new"):
+        with MetricsPort(listener, lambda: b"old"):
+            assert {get(number)[1] for _ in range(20)} <= {"old", "new"}
+        assert {get(number)[1] for _ in range(5)} == {"new"}
+
+
 def test_a_port_that_is_taken_is_an_error_that_names_its_option(listener: socket.socket) -> None:
     """The error at the start says which port, and which option takes another one."""
     with pytest.raises(ConfigurationError, match=r"is taken.*--metrics-port"):
         listen("127.0.0.1", listener.getsockname()[1], option="--metrics-port", host_setting="TURNGATE_METRICS_HOST")
+    with pytest.raises(ConfigurationError, match=r"no address to listen on.*set TURNGATE_METRICS_HOST"):
+        listen("no such host", 0, option="--metrics-port", host_setting="TURNGATE_METRICS_HOST")
+    with pytest.raises(ConfigurationError, match="2 ports from 65535: take a lower one with --metrics-port"):
+        metrics_listener(Settings(metrics_port=65_535), after=1)
     listener.close()
 
 

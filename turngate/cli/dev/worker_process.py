@@ -1,9 +1,10 @@
 """The worker of ``turngate dev``: a process that loads the app once. A changed app gets a new process.
 
-Run as ``python -m turngate.cli.dev.worker_process PARENT DESCRIPTOR APP PACE``. PARENT: the pid of the process that starts it.
+Run as ``python -m turngate.cli.dev.worker_process PARENT DESCRIPTOR APP PACE METRICS``. PARENT: the pid of what starts it.
 The descriptor is one end of a socket pair with it. The first line that goes through it says whether the app could be loaded, and
 from which files. When the other end is gone, this process stops; on Linux the kernel kills it then, also while it loads the app.
-PACE: ``step`` or ``run``, see :mod:`turngate.cli.dev.script_steps`.
+PACE: ``step`` or ``run``, see :mod:`turngate.cli.dev.script_steps`. METRICS: the descriptor of the socket where it serves
+metrics, which it shares with the worker that it follows; ``-``: nowhere.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from turngate.cli.builders_app import build_models, require_model_names
 from turngate.cli.dev.script_steps import SCRIPTED, Pace, PacedModels, scripts_of
 from turngate.cli.dev.trials import try_call
 from turngate.cli.parts.confinement import workspaces_of
+from turngate.cli.parts.metrics import serving_metrics
 from turngate.cli.parts.stop import until_stopped
 from turngate.cli.parts.worker import serving_worker
 from turngate.cli.posix_signals import leave, run_server, stop_on_posix_signals
@@ -54,11 +56,11 @@ MOST_LINE_BYTES: Final = 8 * 1024 * 1024
 
 def main() -> None:
     """Load the app, say so, and run its worker until the other end or a signal ends it."""
-    parent, descriptor, target, pace = sys.argv[1:]
+    parent, descriptor, target, pace, of_metrics = sys.argv[1:]
     die_with(int(parent))
     terminal.prepare_streams()
-    channel = socket.socket(fileno=int(descriptor))
-    os.set_inheritable(channel.fileno(), False)  # no process that a tool starts gets it
+    channel = _inherited(descriptor)
+    metrics = None if of_metrics == "-" else _inherited(of_metrics)
     settings = load_settings()  # as the process that started this one has read them
     configure_logging(settings.log_level, settings.log_format)
     try:
@@ -69,7 +71,7 @@ def main() -> None:
         leave(2)
     code = 1
     try:
-        run_server(_serve(settings, app, channel, one_step_at_a_time=pace == "step"))
+        run_server(_serve(settings, app, channel, metrics, one_step_at_a_time=pace == "step"))
         code = 0
     except typer.Exit as stopped:
         code = stopped.exit_code
@@ -81,12 +83,27 @@ def main() -> None:
         leave(code)
 
 
-async def _serve(settings: Settings, app: LoadedApp, channel: socket.socket, *, one_step_at_a_time: bool) -> None:
+def _inherited(descriptor: str) -> socket.socket:
+    """Return a socket of the process that started this one. No process that a tool starts gets it."""
+    inherited = socket.socket(fileno=int(descriptor))
+    os.set_inheritable(inherited.fileno(), False)
+    return inherited
+
+
+async def _serve(
+    settings: Settings,
+    app: LoadedApp,
+    channel: socket.socket,
+    metrics: socket.socket | None,
+    *,
+    one_step_at_a_time: bool,
+) -> None:
     reader, writer = await asyncio.open_connection(sock=channel, limit=MOST_LINE_BYTES)
     with stop_on_posix_signals() as stop:
         async with AsyncExitStack() as parts:
             database = await parts.enter_async_context(stores.opened_store(settings))
             client = await connect_when_there(settings, terminal.note)
+            await parts.enter_async_context(serving_metrics(metrics, database, settings))
             pace = Pace(database, one_step_at_a_time=one_step_at_a_time)
             paced = build_models(settings, script_base=app.base, make=partial(PacedModels, pace))
             task = await parts.enter_async_context(serving_worker(settings, app, client, database, models=paced))

@@ -95,10 +95,12 @@ class Workshop:
     """The worker of an app under development. ``error``: why the app as it is now can't be loaded; empty: it runs.
 
     ``files``: what the app was loaded from, or what failed to load. ``tools``: agent → its tools, of the worker that runs.
+    ``metrics``: where each worker serves its metrics, one after the other; None: nowhere.
     """
 
     target: str
     settings: Settings
+    metrics: socket.socket | None = None
     temporal_address: str = ""
     worker: RunningWorker | None = None
     error: str = ""
@@ -153,11 +155,13 @@ class Workshop:
         """Load the app in a new process, which takes over if that works; else the former one runs on. Return whether it works."""
         ours, theirs = socket.socketpair()
         pace = PaceOrder(one_step_at_a_time=self.one_step_at_a_time)
+        inherited = [theirs.fileno()] if self.metrics is None else [theirs.fileno(), self.metrics.fileno()]
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", WORKER,
                 str(os.getpid()), str(theirs.fileno()), self.target, "step" if pace.one_step_at_a_time else "run",
-                env=self._environment(), pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL,
+                "-" if self.metrics is None else str(self.metrics.fileno()),
+                env=self._environment(), pass_fds=inherited, stdin=asyncio.subprocess.DEVNULL,
                 process_group=0,  # Ctrl-C is for the process that stops the parts in order
             )  # fmt: skip
         reader, writer = await asyncio.open_connection(sock=ours, limit=MOST_LINE_BYTES)
@@ -192,6 +196,7 @@ class Workshop:
             "temporal_address": self.temporal_address,
             "workspaces": os.pathsep.join(map(str, settings.workspaces or ())),
             "allow_unconfined": "true" if settings.allow_unconfined else "",
+            "metrics_port": "" if settings.metrics_port is None else str(settings.metrics_port),
         }
         named = {environment_names(name)[0]: value for name, value in values.items() if value}
         # Two changes in one second may leave a compiled module that is of the first.
@@ -213,6 +218,8 @@ class Workshop:
                 await asyncio.gather(task, return_exceptions=True)
             # During a reload there are two: the former one, and one that starts.
             await asyncio.gather(*(each.stop() for each in self._started))
+            if self.metrics is not None:
+                self.metrics.close()
 
     async def _keep_loaded(self, seen: Times) -> None:
         while True:

@@ -18,7 +18,7 @@ from approvals_api.gateway.client import Gateway
 from approvals_api.gateway.task_queues import QueueLook
 from approvals_api.settings import is_loopback
 from turngate.cli.api_server import listen
-from turngate.domain.errors import UnavailableError
+from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.tools.external import is_external
 from turngate.notifications.configuration import Channel
 from turngate.runtime.settings import Settings
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 QUEUES_LOOKED_AT: Final = 20
+LAST_PORT: Final = 65_535
 TEMPORAL_ANSWERS_IN: Final = timedelta(seconds=2)
 
 
@@ -54,13 +55,19 @@ def watched_by_api(settings: Settings, client: Client, database: Database, chann
     )
 
 
-def metrics_listener(settings: Settings) -> socket.socket | None:
-    """Take the port of the metrics; None: there is none. Raises ConfigurationError when it can't be used."""
+def metrics_listener(settings: Settings, *, after: int = 0) -> socket.socket | None:
+    """Take the port of the metrics; None: there is none. Raises ConfigurationError when it can't be used.
+
+    ``after``: how many ports after that of the settings: a program that starts another one takes the next port for it.
+    """
     if settings.metrics_port is None:
         return None
-    return listen(
-        settings.metrics_host, settings.metrics_port, option="--metrics-port", host_setting="TURNGATE_METRICS_HOST"
-    )
+    port = settings.metrics_port + after
+    if port > LAST_PORT:
+        raise ConfigurationError(
+            f"metrics need {after + 1} ports from {settings.metrics_port}: take a lower one with --metrics-port PORT"
+        )
+    return listen(settings.metrics_host, port, option="--metrics-port", host_setting="TURNGATE_METRICS_HOST")
 
 
 @asynccontextmanager

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 PATH: Final = "/metrics"
 CONNECTION_SECONDS: Final = 5.0
 """How long a client may take to send its request, and to read each part of the answer."""
+ACCEPT_SECONDS: Final = 0.5
 MOST_AT_ONCE: Final = 16
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 SDK_SECONDS: Final = 2.0
@@ -35,7 +36,8 @@ class MetricsPort:
     """Serves one text on a listening socket while the block runs.
 
     Args:
-        listener: taken at the start's beginning, so that a port that is in use is an error then. Closed at the end.
+        listener: taken at the start's beginning, so that a port that is in use is an error then. Closed at the end. Processes
+            may share one: each client is answered by one of them.
         render: returns the text; called in a thread, for each request.
         names: to which requests may be addressed, without the port; None: any.
     """
@@ -67,6 +69,8 @@ class _Server(ThreadingHTTPServer):
         super().__init__(listener.getsockname()[:2], _Answer, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
+        # Another process may listen on it, too, and take a client before this one does: then it must not wait for the next.
+        self.socket.settimeout(ACCEPT_SECONDS)
         self.render, self.names = render, names
         self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
 

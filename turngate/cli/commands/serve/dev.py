@@ -12,7 +12,8 @@ from turngate.cli import stack, stores, terminal
 from turngate.cli.api_server import listen
 from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.dev.workshop import Workshop
-from turngate.cli.options import AllowUnconfined, ApiPort, DataDir, TemporalPort, TemporalUi
+from turngate.cli.options import AllowUnconfined, ApiPort, DataDir, MetricsPort, TemporalPort, TemporalUi
+from turngate.cli.parts.metrics import metrics_listener
 from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import Settings
@@ -21,6 +22,7 @@ from turngate.runtime.settings import Settings
 def dev(
     app: Annotated[str, typer.Argument(metavar="APP", show_default=False, help="Your app as MODULE:NAME.")],
     port: ApiPort = None,
+    metrics_port: MetricsPort = None,
     data_dir: DataDir = None,
     temporal_port: TemporalPort = None,
     temporal_ui: TemporalUi = False,
@@ -29,11 +31,15 @@ def dev(
     """Run everything, as `turngate up` does, and load the app again whenever one of its files changes.
 
     Runs continue where they were. If the app can't be loaded, you see why, and the former version runs on. Only this machine
-    can reach it.
+    can reach it. The worker is a process of its own: its metrics are at the port after --metrics-port.
     """
     serve_dev(
         server_settings(
-            api_port=port, data_dir=data_dir, temporal_port=temporal_port, allow_unconfined=allow_unconfined or None
+            api_port=port,
+            metrics_port=metrics_port,
+            data_dir=data_dir,
+            temporal_port=temporal_port,
+            allow_unconfined=allow_unconfined or None,
         ),
         app,
         temporal_ui=temporal_ui,
@@ -50,10 +56,11 @@ def serve_dev(settings: Settings, target: str, *, temporal_ui: bool) -> None:
         settings = settings.model_copy(update={"workspaces": (Path.cwd(),)})
     stack.require_no_other_stack(settings)
     listener = listen(settings.api_host, settings.api_port)
+    of_worker = metrics_listener(settings, after=1)
 
     async def serve() -> None:
         with stop_on_posix_signals() as stop:
-            workshop = Workshop(target, settings)
+            workshop = Workshop(target, settings, of_worker)
             async with stack.whole_stack(settings, workshop, listener, temporal_ui=temporal_ui) as running:
                 await _greet(running, workshop)
                 stop.running()
@@ -75,6 +82,9 @@ async def _greet(running: stack.Stack, workshop: Workshop) -> None:
     for line in workshop.worker.agents if workshop.worker is not None else ():
         terminal.line("  App         ", line)
     terminal.line("  Reloads on  ", f"changes of {len(workshop.files)} file(s) of {workshop.target}")
+    if (port := running.settings.metrics_port) is not None:
+        at = f"http://{running.settings.metrics_host}"
+        terminal.line("  Metrics     ", f"{at}:{port}/metrics (API), {at}:{port + 1}/metrics (worker)")
     terminal.line("  Data        ", str(running.settings.data_dir))
     terminal.line("")
     terminal.line('Start a run from another terminal:  turngate run "what to do"')
