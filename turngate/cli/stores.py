@@ -17,7 +17,8 @@ from turngate.domain.policy.terms import OWNERS_PREFIX, Role
 from turngate.runtime.locations import create_closed, write_atomically
 from turngate.runtime.settings import Settings
 from turngate.store import schema
-from turngate.store.access import access, tokens
+from turngate.store.access import access, binding, tokens
+from turngate.store.connection import unbound_url
 from turngate.store.database import Database
 
 
@@ -31,9 +32,10 @@ async def opened_store(settings: Settings, *, migrate: bool | None = None) -> As
         ConfigurationError: the data directory cannot be written, or the schema is not that of this version.
         UnavailableError: the database cannot be reached.
     """
-    settings.ensure_data_dir()
     database = Database(settings.resolved_database_url)
+    settings.ensure_data_dir()
     try:
+        await _require_apart(database)
         if migrate or (migrate is None and settings.database_url is None):
             close_new_database(settings)
             await database.migrate()
@@ -43,6 +45,18 @@ async def opened_store(settings: Settings, *, migrate: bool | None = None) -> As
         yield database
     finally:
         await database.close()
+
+
+async def _require_apart(database: Database) -> None:
+    """Raise ConfigurationError unless a tenant's role reaches no other tenant's schema."""
+    if database.binding is None or database.binding.role is None:
+        return
+    owner = Database(unbound_url(database.url))
+    try:
+        async with owner.read() as conn:
+            binding.require_apart(await binding.problems(conn, database.binding), database.binding)
+    finally:
+        await owner.close()
 
 
 @asynccontextmanager
@@ -81,6 +95,8 @@ def close_new_database(settings: Settings) -> None:
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:" or "uri" in url.query:
         return
     try:
+        if settings.tenant is not None:
+            Path(url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         create_closed(Path(url.database))
     except OSError as error:
         raise ConfigurationError(

@@ -15,6 +15,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -23,6 +24,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.locations import data_dir_of_stack, default_data_dir, ensure_data_dir, require_no_former_data_dir
 from turngate.runtime.secret_files import SUFFIX, secrets_from_files
+from turngate.runtime.tenants import OF_ONE_TENANT, PATHS, SECRET_FILE, SECRETS, Tenant, load_tenants, named
 from turngate.runtime.traces.switch import Traces, TraceSettings, trace_settings
 
 ENV_PREFIX: Final = "TURNGATE_"
@@ -37,6 +39,9 @@ NO_SETTINGS: Final = frozenset({"TOKEN", "URL", "COMMAND", "APP", "APP_DIR"})
 """Variables of clients, of tools' processes and of the compose file."""
 PROVIDER_ADDRESS: Final = "_BASE_URL"
 """A model provider's address has a variable by the provider's name."""
+
+TENANTS: Final = "tenants"
+"""The directory of the tenants' own directories, beside what it divides."""
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
@@ -150,6 +155,8 @@ class Settings(BaseSettings):
     ``policy_four_eyes``: stored rules that may let more run unasked wait until a second admin confirms them.
     ``traces``: ``auto`` exports them where OpenTelemetry's own variables name a collector; ``trace_names``: with people's names.
     ``oidc_*``: an OpenID provider with which people log in; comma-separated values of ``oidc_role_claim`` give the roles.
+    ``tenants``: the file of the tenants; None: there are none. ``tenant``: whose settings these are; None, where there are
+    tenants: those of a process that serves several, and no store can be opened with them.
     """
 
     model_config = SettingsConfigDict(
@@ -234,6 +241,9 @@ class Settings(BaseSettings):
         default=None, validation_alias=AliasChoices("TURNGATE_OPENAI_API_KEY", "OPENAI_API_KEY")
     )
 
+    tenants: Annotated[Path, AfterValidator(_absolute)] | None = None
+    tenant: str | None = None
+
     metrics_host: str = "127.0.0.1"
     metrics_port: Port | None = None
 
@@ -281,7 +291,21 @@ class Settings(BaseSettings):
 
     @property
     def resolved_database_url(self) -> str:
-        """Return the SQLAlchemy URL (``sqlite`` or ``postgresql+psycopg``). May contain a password."""
+        """Return the SQLAlchemy URL (``sqlite`` or ``postgresql+psycopg``). May contain a password.
+
+        Raises ConfigurationError where there are tenants and these are not the settings of one: no store is opened by mistake.
+        """
+        if self.tenants is not None and self.tenant is None:
+            names = ", ".join(each.name for each in self.all_tenants())
+            raise ConfigurationError(
+                f"this deployment has tenants, and each has its own store: put `--tenant NAME` before the command, or set "
+                f"TURNGATE_TENANT; there are: {names}"
+            )
+        return self.shared_database_url
+
+    @property
+    def shared_database_url(self) -> str:
+        """Return the database's URL, without a tenant's schema unless these are a tenant's settings."""
         if self.database_url is None:
             return f"sqlite:///{self.data_dir / 'turngate.db'}"
         scheme, _separator, rest = self.database_url.get_secret_value().partition("://")
@@ -297,6 +321,61 @@ class Settings(BaseSettings):
         """Return the file of an SQLite store; empty for a server's."""
         scheme, _separator, rest = self.resolved_database_url.partition(":///")
         return (Path(rest.partition("?")[0]),) if scheme in SQLITE_SCHEMES and rest else ()
+
+    @property
+    def stack_dir(self) -> Path:
+        """Return the data directory of the whole deployment, in which those of its tenants are."""
+        return self.data_dir if self.tenant is None else self.data_dir.parents[1]
+
+    def all_tenants(self) -> tuple[Tenant, ...]:
+        """Return the file's tenants; none without a file. Raises as :func:`turngate.runtime.tenants.load_tenants`."""
+        return () if self.tenants is None else load_tenants(self.tenants, self.temporal_namespace)
+
+    def served(self) -> tuple[Settings, ...]:
+        """Return the settings of each tenant that a process with these settings serves; without tenants, these alone."""
+        if self.tenants is None or self.tenant is not None:
+            return (self,)
+        return tuple(self.of_tenant(each) for each in self.all_tenants())
+
+    def of_tenant(self, tenant: Tenant) -> Settings:
+        """Return the settings of one tenant. These: the deployment's.
+
+        Raises ConfigurationError: a value of the tenant's is wrong, or the deployment has one that no two tenants may share.
+        """
+        shared = sorted(name for name in OF_ONE_TENANT & self.model_fields_set if getattr(self, name) is not None)
+        if shared:
+            raise ConfigurationError(
+                f"{environment_names(shared[0])[0]} is set for all tenants, who must not share it: unset it, and write "
+                f"{shared[0]}{SECRET_FILE if shared[0] in SECRETS else ''} under [{tenant.name}.settings] in {self.tenants}"
+            )
+        inherited = {name: getattr(self, name) for name in self.model_fields_set}
+        address = urlsplit(self.resolved_public_url)
+        host = f"{tenant.hosts[0]}{'' if address.port is None else f':{address.port}'}"
+        own = {
+            "data_dir": self.data_dir / TENANTS / tenant.name,
+            "temporal_namespace": tenant.namespace,
+            "api_url": f"http://{tenant.hosts[0]}:{self.api_port}",
+            "public_url": f"{address.scheme}://{host}",
+            "tenant": tenant.name,
+        }
+        own |= _own_values(tenant, self.tenants.parent if self.tenants else Path())
+        try:
+            settings = Settings(**{**inherited, **own})
+        except ValidationError as error:
+            problems = [_describe(issue) for issue in error.errors(include_url=False, include_context=False)]
+            raise ConfigurationError(f"settings of the tenant {tenant.name} are wrong: {'; '.join(problems)}") from None
+        return settings.model_copy(update={"database_url": settings._own_database(tenant)})
+
+    def _own_database(self, tenant: Tenant) -> SecretStr | None:
+        if self.database_url is None:
+            return None
+        url = self.shared_database_url
+        if not url.startswith(SQLITE_SCHEMES):
+            from turngate.store.connection import Binding, bound_url  # noqa: PLC0415 - SQLAlchemy is slow to import
+
+            return SecretStr(bound_url(url, Binding(schema=tenant.schema_name, role=tenant.role)))
+        file = Path(url.partition(":///")[2].partition("?")[0])
+        return SecretStr(f"sqlite:///{file.parent / TENANTS / tenant.name / file.name}")
 
     @property
     def resolved_api_url(self) -> str:
@@ -316,13 +395,48 @@ class Settings(BaseSettings):
         return ensure_data_dir(self.data_dir)
 
 
+def _own_values(tenant: Tenant, base: Path) -> dict[str, Any]:
+    """Return a tenant's own settings by field, with its secrets read. ``base``: of relative paths, the file's directory."""
+    own: dict[str, Any] = {}
+    files: dict[str, str] = {}
+    for key, value in tenant.settings.items():
+        secret = key.removesuffix(SECRET_FILE)
+        if key not in Settings.model_fields and secret in SECRETS:
+            files[f"{tenant.name}.{key}"] = str(base / Path(str(value)).expanduser())
+            own |= secrets_from_files({secret: (f"{tenant.name}.{secret}",)}, _as_variables(files))
+        else:
+            own[key] = base / Path(str(value)).expanduser() if key in PATHS else value
+    return own
+
+
+def _as_variables(files: Mapping[str, str]) -> dict[str, str]:
+    return {f"{name.removesuffix(SECRET_FILE)}{SUFFIX}": path for name, path in files.items()}
+
+
 def load_settings(**overrides: Any) -> Settings:
     """Build settings: ``overrides`` (by field name; None counts as absent) before environment before defaults.
+
+    Where a tenant is named, they are that tenant's.
 
     Raises:
         ConfigurationError: a value is wrong; names every variable with a wrong value. Secrets are not repeated. Or no data
             directory is named, and an earlier version's is in the project.
     """
+    return _of_named_tenant(_load(**overrides))
+
+
+def _of_named_tenant(settings: Settings) -> Settings:
+    if settings.tenant is None:
+        return settings
+    if settings.tenants is None:
+        raise ConfigurationError(
+            f"TURNGATE_TENANT={settings.tenant}: this deployment has no tenants. Set TURNGATE_TENANTS to their file, or unset it"
+        )
+    deployment = settings.model_copy(update={"tenant": None})
+    return deployment.of_tenant(named(deployment.all_tenants(), settings.tenant))
+
+
+def _load(**overrides: Any) -> Settings:
     present = {name: value for name, value in overrides.items() if value is not None}
     secrets = {
         field: environment_names(field) for field in Settings.model_fields if _is_secret(field) and field not in present
@@ -343,10 +457,10 @@ def load_stack_settings(**overrides: Any) -> Settings:
 
     Unless a data directory is named, it is that of the stack that runs for the current directory.
     """
-    settings = load_settings(**overrides)
-    if "data_dir" in settings.model_fields_set:
-        return settings
-    return settings.model_copy(update={"data_dir": data_dir_of_stack()})
+    settings = _load(**overrides)
+    if "data_dir" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"data_dir": data_dir_of_stack()})
+    return _of_named_tenant(settings)
 
 
 def misspelled(environment: Mapping[str, str]) -> list[str]:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from google.protobuf.duration_pb2 import Duration
 from temporalio.api.failure.v1 import Failure
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    ListOpenWorkflowExecutionsRequest,
+    RegisterNamespaceRequest,
+)
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter
@@ -24,7 +32,7 @@ from temporalio.runtime import (
     TelemetryConfig,
     TelemetryFilter,
 )
-from temporalio.service import RPCError, RPCStatusCode, TLSConfig
+from temporalio.service import RPCError, RPCStatusCode, TLSConfig, WorkflowService
 
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.text.bounds import head, tail
@@ -32,6 +40,8 @@ from turngate.runtime.settings import Settings
 from turngate.store.storable import storable
 
 CONNECT_SECONDS: Final = 5.0
+NAMESPACE_SECONDS: Final = 30.0
+NAMESPACE_PAUSE_SECONDS: Final = 0.25
 MOST_FAILURE_BYTES: Final = 3_500
 MOST_MESSAGE_BYTES: Final = 2_200
 
@@ -130,30 +140,78 @@ async def connect(
         raise ConfigurationError(
             "no Temporal server is configured: set TEMPORAL_ADDRESS to HOST:PORT, or use `turngate up`"
         )
-    tls = _tls(settings)
-    api_key = settings.temporal_api_key.get_secret_value() if settings.temporal_api_key else None
-    try:
+    with _reported(address, settings.temporal_namespace, timeout_seconds):
         async with asyncio.timeout(timeout_seconds):
-            client = await Client.connect(
-                address,
-                namespace=settings.temporal_namespace,
-                api_key=api_key,
-                tls=tls,
-                data_converter=data_converter(),
-                lazy=False,
-                runtime=sdk_runtime() if settings.metrics_port is None else metered_runtime()[0],
-            )
+            client = await _client(settings, address)
             await client.workflow_service.describe_namespace(
                 DescribeNamespaceRequest(namespace=settings.temporal_namespace)
             )
+    return client
+
+
+async def _client(settings: Settings, address: str) -> Client:
+    return await Client.connect(
+        address,
+        namespace=settings.temporal_namespace,
+        api_key=settings.temporal_api_key.get_secret_value() if settings.temporal_api_key else None,
+        tls=_tls(settings),
+        data_converter=data_converter(),
+        lazy=False,
+        runtime=sdk_runtime() if settings.metrics_port is None else metered_runtime()[0],
+    )
+
+
+@contextmanager
+def _reported(address: str, namespace: str, timeout_seconds: float) -> Iterator[None]:
+    """Say of a connection that fails what is wrong, and what to do."""
+    try:
+        yield
     except RPCError as error:
-        raise _refused(error, address, settings.temporal_namespace) from error
+        raise _refused(error, address, namespace) from error
     except (RuntimeError, ValueError) as error:
         # The SDK has no type of its own for a connection that fails; its text names the cause.
         raise _failed(str(error), address) from error
     except TimeoutError:
         raise _failed(f"no answer within {timeout_seconds:g} s", address) from None
-    return client
+
+
+async def create_namespace(settings: Settings, address: str, retention: timedelta) -> bool:
+    """Create the settings' namespace unless it is there; return whether it is new. Safe to repeat.
+
+    ``retention``: how long the server keeps histories that have ended. Returns when workflows can be started in it. Raises as
+    :func:`connect`; also where the server lets no client create one.
+    """
+    namespace = settings.temporal_namespace
+    with _reported(address, namespace, NAMESPACE_SECONDS):
+        async with asyncio.timeout(NAMESPACE_SECONDS):
+            service = (await _client(settings, address)).workflow_service
+            period = Duration()
+            period.FromTimedelta(retention)
+            is_new = True
+            try:
+                await service.register_namespace(
+                    RegisterNamespaceRequest(namespace=namespace, workflow_execution_retention_period=period)
+                )
+            except RPCError as error:
+                if error.status is not RPCStatusCode.ALREADY_EXISTS:
+                    raise
+                is_new = False
+            while not await _is_known(service, namespace):  # noqa: ASYNC110 - another process has to change
+                await asyncio.sleep(NAMESPACE_PAUSE_SECONDS)
+    return is_new
+
+
+async def _is_known(service: WorkflowService, namespace: str) -> bool:
+    """Tell whether the server's parts know a namespace. They look for new ones every few seconds."""
+    try:
+        await service.list_open_workflow_executions(
+            ListOpenWorkflowExecutionsRequest(namespace=namespace, maximum_page_size=1)
+        )
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return False
+    return True
 
 
 def _tls(settings: Settings) -> bool | TLSConfig | None:

@@ -39,7 +39,10 @@ def confine_tools(settings: Settings) -> None:
 def tool_confinement(settings: Settings) -> machine.Confinement:
     """Find out how this machine confines tools' processes, as the settings want it."""
     return machine.find(
-        hidden=[*own_directories(settings), *signing_files(settings), *settings.database_files],
+        hidden=[
+            *own_directories(settings),
+            *(path for each in settings.served() for path in (*signing_files(each), *each.database_files)),
+        ],
         readable=settings.tool_paths,
         tool_user=settings.tool_user,
         allow_unconfined=settings.allow_unconfined,
@@ -51,7 +54,7 @@ def own_directories(settings: Settings) -> list[Path]:
 
     The second is created, because what is not there can't be hidden; where that fails, a tool can't create it either.
     """
-    directories = [settings.data_dir]
+    directories = [settings.stack_dir]
     with suppress(OSError, ConfigurationError):
         links = stack_links()
         links.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ app.add("worker", "worker:worker", "Run a worker, which calls models and runs to
 app.add("api", "api:api", "Serve the API and the operators' pages, without a worker.")
 app.add("temporal", "temporal:temporal", "Run the embedded Temporal alone, for a worker and an API on this machine.")
 app.add("migrate", "migrate:migrate", "Bring the database's schema to this version, before new workers and APIs start.")
+app.add("tenants", "tenants:app", "The tenants of this deployment: list, check, create, migrate.")
 app.add(
     "replay-check",
     "replay_check:replay_check",
