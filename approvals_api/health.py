@@ -11,7 +11,7 @@ import shlex
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, get_args
@@ -49,6 +49,13 @@ TASK_WAITS: Final = timedelta(seconds=10)
 """An idle worker takes a task at once."""
 WORST_FIRST: Final = get_args(HealthState)
 
+API_STOPS: Final = HealthCheck(
+    name="api",
+    state="warning",
+    says="This API is stopping: it takes no new connections soon, and finishes what it has begun.",
+    fix="Use another API, or start one again. In a rolling restart there is nothing to do: another one takes over.",
+    command="turngate api APP",
+)
 START_WORKER: Final = "turngate worker APP"
 WAITS: Final[dict[WaitKind, str]] = {
     "person": "a person",
@@ -76,12 +83,15 @@ class Findings:
     looked_at: int = 0
 
 
-async def examine(services: Services, *, away: Collection[CheckName] = ()) -> HealthView:
+async def examine(services: Services, *, away: Collection[CheckName] = (), draining: bool = False) -> HealthView:
     """Run every check and return what they found, the worst first. Never raises for a part that is away.
 
-    ``away``: the store or Temporal, if the caller knows that it does not answer.
+    ``away``: the store or Temporal, if the caller knows that it does not answer. ``draining``: the API that answers is
+    stopping.
     """
     findings = await _reach(services, away)
+    if draining:
+        findings.checks.append(API_STOPS)
     unreached = {*away, *(each.name for each in findings.checks if each.state != "ok")}
     more = [_in_time(findings, "disk", check_disk(services.settings.disk))]
     if "store" not in unreached:
@@ -175,18 +185,40 @@ async def _workers(services: Services, findings: Findings) -> list[HealthCheck]:
         says = "No worker has published an agent yet, so no run can start."
         return [HealthCheck(name="workers", state="warning", says=says, fix="Start a worker.", command=START_WORKER)]
     names = sorted(by_queue)[:QUEUES_LOOKED_AT]
-    looks = await asyncio.gather(*(services.gateway.look_at_queue(each) for each in names))
+    stopping, seen = await asyncio.gather(
+        services.gateway.stopping_workers(),
+        asyncio.gather(*(services.gateway.look_at_queue(each) for each in names)),
+    )
+    looks = [replace(each, stopping=stopping.get(name, {})) for name, each in zip(names, seen, strict=True)]
     findings.queues.update(zip(names, looks, strict=True))
     at = now()
     checks = [
         each for name, look in zip(names, looks, strict=True) for each in of_queue(name, by_queue[name], look, at)
     ]
+    there = {each.identity for look in looks for each in look.present(at)}
+    checks += of_stopping(sorted({each for look in looks for each in look.stopping} - there))
     if checks:
         return checks
-    workers = len({each.identity for look in looks for each in look.pollers if each.is_there(at)})
     return [
-        HealthCheck(name="workers", state="ok", says=f"{_count(workers, 'worker polls', 'workers poll')} for tasks.")
+        HealthCheck(name="workers", state="ok", says=f"{_count(len(there), 'worker polls', 'workers poll')} for tasks.")
     ]
+
+
+def of_stopping(identities: list[str]) -> Iterator[HealthCheck]:
+    """Yield that these workers drain, if there are any."""
+    if not identities:
+        return
+    more = len(identities) - NAMES_SHOWN
+    names = f"{', '.join(identities[:NAMES_SHOWN])}{f' and {more} more' if more > 0 else ''}"
+    says = (
+        f"{_count(len(identities), 'worker is', 'workers are')} stopping, or stopped within the last minute: {names}. "
+        "A stopping worker takes no new work and finishes what it has begun."
+    )
+    fix = (
+        "In a rolling restart there is nothing to do: other workers take the new work. If one stays, a tool runs longer than "
+        "TURNGATE_STOP_GRACE_SECONDS: end its process, and its calls go to another worker."
+    )
+    yield HealthCheck(name="workers", state="warning", says=says, fix=fix, command="turngate runs --stuck")
 
 
 def of_queue(name: str, names: list[str], look: QueueLook, at: datetime) -> Iterator[HealthCheck]:
@@ -195,9 +227,10 @@ def of_queue(name: str, names: list[str], look: QueueLook, at: datetime) -> Iter
     whose = f"the task queue {name!r}, which {_agents(names)}"
     if not there:
         fix = "Start a worker of this app: its runs continue by themselves."
-        yield HealthCheck(
-            name="workers", state="wrong", says=f"No worker polls {whose}.", fix=fix, command=START_WORKER
-        )
+        says = f"No worker polls {whose}."
+        if look.stopping:
+            says += " Its last one is stopping."
+        yield HealthCheck(name="workers", state="wrong", says=says, fix=fix, command=START_WORKER)
         return
     build = look.current_build
     if build not in there:

@@ -11,7 +11,7 @@ import shlex
 import time
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from temporalio.client import Client, RPCError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
@@ -20,7 +20,14 @@ from approvals_api.gateway.calls import reported, start_turn
 from approvals_api.gateway.expedite import expedite_model
 from approvals_api.gateway.recovery import WorkflowRecovery
 from approvals_api.gateway.schedules import TemporalSchedules
-from approvals_api.gateway.task_queues import Build, QueueLook, known_builds, look_at_queue, oldest_activity
+from approvals_api.gateway.task_queues import (
+    Build,
+    QueueLook,
+    known_builds,
+    look_at_queue,
+    oldest_activity,
+    stopping_workers,
+)
 from approvals_api.gateway.workflow_status import WorkflowLook, look_at
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput
@@ -133,6 +140,11 @@ class Gateway:
                 oldest_activity(self._client, task_queue, wait=LOOK_WAIT),
             )
         return replace(look, waiting=max(look.waiting, activity))
+
+    async def stopping_workers(self) -> dict[str, dict[str, datetime]]:
+        """Return the workers that are stopping, by queue and identity. Raises UnavailableError."""
+        with _reported():
+            return await stopping_workers(self._client, now=datetime.now(UTC), wait=LOOK_WAIT)
 
     async def look_at_builds(self, deployment_name: str) -> list[Build]:
         """Return the newest builds of the workers, newest first. Raises UnavailableError."""

@@ -6,7 +6,9 @@ https://docs.temporal.io/production-deployment/worker-deployments/worker-version
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -17,6 +19,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     DescribeTaskQueueResponse,
     DescribeWorkerDeploymentRequest,
+    ListWorkersRequest,
 )
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
@@ -26,6 +29,8 @@ from turngate.domain import contract
 OPEN_WORKFLOWS: Final = (
     f"WorkflowType IN ('{contract.AGENT_TURN}', '{contract.SCHEDULED_START}') AND ExecutionStatus = 'Running'"
 )
+STOPPING: Final = "WorkerStatus = 'ShuttingDown'"
+LANES_LISTED: Final = 100
 POLL_LASTS: Final = timedelta(seconds=70)
 """A worker's poll is held for up to a minute; the server remembers a poller for five, also one that was killed."""
 
@@ -39,7 +44,7 @@ class Poller:
     polled_at: datetime
 
     def is_there(self, now: datetime) -> bool:
-        """Tell whether it has polled so lately that it may still be there. A worker that was stopped counts for a while."""
+        """Tell whether it has polled so lately that it may still be there. A worker that was killed counts for a while."""
         return now - self.polled_at < POLL_LASTS
 
 
@@ -48,16 +53,27 @@ class QueueLook:
     """A task queue at one moment. ``pollers``: for workflow tasks, in the last five minutes, the newest poll first.
 
     ``current_build``: new runs go to its workers; None: to workers without a build. ``waiting``: how long the oldest task
-    waits for a worker, of those for workers without a build.
+    waits for a worker, of those for workers without a build. ``stopping``: identity of a worker that is stopping → when it
+    last reported it.
     """
 
     pollers: tuple[Poller, ...]
     current_build: str | None
     waiting: timedelta = timedelta()
+    stopping: Mapping[str, datetime] = field(default_factory=dict)
 
     def builds(self, now: datetime) -> set[str | None]:
         """Return the builds whose workers may be there; None stands for workers without one."""
-        return {each.build for each in self.pollers if each.is_there(now)}
+        return {each.build for each in self.present(now)}
+
+    def present(self, now: datetime) -> list[Poller]:
+        """Return the pollers that may be there and are not stopping."""
+        return [each for each in self.pollers if each.is_there(now) and not self._is_stopping(each)]
+
+    def _is_stopping(self, poller: Poller) -> bool:
+        # A container that is started again has the identity that it had before; it polls after that.
+        reported_at = self.stopping.get(poller.identity)
+        return reported_at is not None and reported_at >= poller.polled_at
 
 
 async def look_at_queue(client: Client, task_queue: str, *, wait: timedelta) -> QueueLook:
@@ -76,6 +92,29 @@ async def look_at_queue(client: Client, task_queue: str, *, wait: timedelta) -> 
         current_build=answer.versioning_info.current_deployment_version.build_id or None,
         waiting=answer.stats.approximate_backlog_age.ToTimedelta(),
     )
+
+
+async def stopping_workers(client: Client, *, now: datetime, wait: timedelta) -> dict[str, dict[str, datetime]]:
+    """Return who is stopping: task queue → identity → when it last reported it; of a hundred lanes at most.
+
+    A worker reports it when it begins to stop, and each minute until it has ended. A server of before worker heartbeats knows
+    none. Raises the SDK's errors.
+    """
+    request = ListWorkersRequest(namespace=client.namespace, page_size=LANES_LISTED, query=STOPPING)
+    try:
+        answer = await client.workflow_service.list_workers(request, timeout=wait)
+    except RPCError as error:
+        if error.status in {RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.INVALID_ARGUMENT}:
+            return {}
+        raise
+    reports: dict[str, dict[str, datetime]] = defaultdict(dict)
+    for each in answer.workers_info:
+        worker = each.worker_heartbeat
+        reported_at = worker.heartbeat_time.ToDatetime(tzinfo=UTC)
+        if now - reported_at < POLL_LASTS:
+            of_queue = reports[worker.task_queue]
+            of_queue[worker.worker_identity] = max(reported_at, of_queue.get(worker.worker_identity, reported_at))
+    return dict(reports)
 
 
 async def oldest_activity(client: Client, task_queue: str, *, wait: timedelta) -> timedelta:

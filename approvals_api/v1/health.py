@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fastapi import Request
+
 from approvals_api import health
 from approvals_api.http.dependencies import ReaderDep, ServicesDep
 from approvals_api.http.exact_routes import api_router
@@ -11,9 +13,9 @@ router = api_router("health")
 
 
 @router.get("/health")
-async def get_health(services: ServicesDep, _principal: ReaderDep) -> HealthView:
+async def get_health(request: Request, services: ServicesDep, _principal: ReaderDep) -> HealthView:
     """Check the store, Temporal, the workers and what waits, and say how to fix what is wrong.
 
     The answer is 200 whatever the state is: read `state`. It takes up to some seconds when something is away.
     """
-    return await health.examine(services)
+    return await health.examine(services, draining=request.app.state.draining)

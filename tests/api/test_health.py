@@ -74,6 +74,38 @@ async def test_a_missing_worker_is_named_with_its_fix(idle: Api) -> None:
     await idle.stack.client.get_workflow_handle(started["id"]).terminate()
 
 
+async def test_a_worker_that_stops_is_named(idle: Api) -> None:
+    """At once, by what Temporal knows of it, although its last poll still counts for a minute."""
+    async with idle.stack.worker():
+
+        async def polled() -> bool:
+            return bool((await idle.operator.get(PATH)).json()["workers"])
+
+        await until(polled, "worker that polls")
+
+    async def named() -> list[dict[str, Any]] | None:
+        lines = [each for each in (await idle.operator.get(PATH)).json()["checks"] if each["name"] == "workers"]
+        return lines if len(lines) == 2 else None
+
+    missing, stopping = await until(named, "worker that is stopping")
+    assert (missing["state"], missing["command"]) == ("wrong", "turngate worker APP")
+    assert missing["says"].endswith("Its last one is stopping.")
+    assert (stopping["state"], stopping["command"]) == ("warning", "turngate runs --stuck")
+    assert idle.stack.client.identity in stopping["says"]
+
+
+async def test_an_api_that_drains_says_so(idle: Api) -> None:
+    """To whom it still answers, with what to do."""
+    database = idle.stack.database
+    app = create_app(database=database, gateway=Gateway(idle.stack.client), settings=ApiSettings())
+    reader = await token_for(database, f"eye-{secrets.token_hex(4)}", "requests:read")
+    async with serving(app) as url, httpx.AsyncClient(base_url=url, headers=reader, timeout=60) as client:
+        for draining, expected in ((False, None), (True, ("warning", "turngate api APP"))):
+            app.state.draining = draining
+            check = {each["name"]: each for each in (await client.get(PATH)).json()["checks"]}.get("api")
+            assert (check and (check["state"], check["command"])) == expected
+
+
 async def test_health_is_for_those_who_see_every_run(idle: Api) -> None:
     """A stranger and an agent's token learn nothing; a reader's token does."""
     assert (await idle.stranger.get(PATH)).status_code == 401

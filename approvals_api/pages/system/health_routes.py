@@ -18,7 +18,7 @@ async def health_page(request: Request, services: ServicesDep, principal: Reader
     """Show every check, what is wrong first. While the store is away, no one can be logged in: only what /readyz says."""
     if principal is None:
         return render("health.html", frame=Frame(), health=await health.reached(services), is_whole=False)
-    view = await health.examine(services)
+    view = await health.examine(services, draining=request.app.state.draining)
     async with services.database.glance() as conn:
         frame = await frame_of(conn, request, principal)
     return render("health.html", frame=frame, health=view, is_whole=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -46,6 +47,28 @@ def brief(checks: Iterable[HealthCheck]) -> list[tuple[str, str, str | None]]:
 def test_a_queue_says_which_worker_is_missing(look: QueueLook, expected: list[tuple[str, str, str | None]]) -> None:
     """No worker, none of the build that gets new runs, or too few; a name from elsewhere is quoted for the shell."""
     assert brief(health.of_queue("q", ["a"], look, NOW)) == expected
+
+
+def test_a_worker_that_stops_is_no_worker_of_its_queue() -> None:
+    """It still counts as a poller in Temporal; one that polled again after that was started again under its name."""
+    look = queue(None, None)
+    assert len(look.present(NOW)) == 2
+    stopping = replace(look, stopping={"w0": NOW, "w1": NOW - timedelta(seconds=30)})
+    assert [each.identity for each in stopping.present(NOW)] == ["w1"]
+    assert list(health.of_queue("q", ["a"], stopping, NOW)) == []
+    [check] = health.of_queue("q", ["a"], replace(look, stopping={"w0": NOW, "w1": NOW}), NOW)
+    assert (check.state, check.command) == ("wrong", "turngate worker APP")
+    assert check.says.endswith("Its last one is stopping.")
+
+
+def test_stopping_workers_are_named_with_what_to_do() -> None:
+    """A few of them, with the limit after which one should have ended."""
+    assert list(health.of_stopping([])) == []
+    [check] = health.of_stopping([f"{each}@pod" for each in range(7)])
+    assert (check.name, check.state) == ("workers", "warning")
+    assert "7 workers are stopping" in check.says
+    assert "4@pod and 2 more" in check.says
+    assert "TURNGATE_STOP_GRACE_SECONDS" in check.fix
 
 
 def test_a_build_without_workers_can_be_unset() -> None:
