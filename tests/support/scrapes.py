@@ -48,6 +48,11 @@ class Scrape:
         wanted = set(labels.items())
         return sum(value for (each, has), value in self.samples.items() if each == name and wanted <= has)
 
+    def moved(self, after: Scrape) -> set[str]:
+        """Return the names whose series differ afterwards."""
+        keys = {key for key in {*self.samples, *after.samples} if self.samples.get(key) != after.samples.get(key)}
+        return {name for name, _labels in keys}
+
     def series(self, instance: str = "test:1") -> dict[str, float]:
         """Each series as PromQL writes it, with the labels that Prometheus adds → its value."""
         added = {"instance": instance, "job": "turngate"}

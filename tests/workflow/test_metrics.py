@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.alerts import ROOT, alerts, metrics_of
+from support.alerts import MOVED_BY, ROOT, alerts, metrics_of
 from support.dashboards import expressions
-from support.engine import ListModel, call, says, stack
-from support.scrapes import Scrape, metered
+from support.engine import Cast, ListModel, Stack, call, person, says, stack, until
+from support.notification_receivers import Receiver, answer, receiving, webhook_channel
+from support.scrapes import Port, Scrape, metered
 from support.tools import Bench
 from temporalio.client import Client
 
+from approvals_api.events.notifier import keep_notifying
+from approvals_api.policy import grants
 from turngate import ToolContext, tool
 from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.errors import ModelError
+from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.runs.budgets import Price
+from turngate.notifications.configuration import Channel
+from turngate.notifications.outbox_reader import Reader
 from turngate.runtime.metrics import scraped
 from turngate.store.database import Database
+from turngate.store.events import deliveries
+from turngate.wire.orders import GrantOrder
 
 HOSTILE = 'pay"} 1\n# HELP x\nfake{a="\ud800'
 
@@ -34,9 +45,19 @@ async def broken(ctx: ToolContext) -> str:
 
 @dataclass
 class Story:
+    """What a scraper saw: of the first run; when its messages were refused; and after what went wrong then."""
+
     before: Scrape
     waiting: Scrape
     after: Scrape
+    refused: Scrape
+    end: Scrape
+
+    @property
+    def moved(self) -> set[str]:
+        """The names whose series differ between any two scrapes."""
+        scrapes = [self.before, self.waiting, self.after, self.refused, self.end]
+        return {name for one, other in itertools.pairwise(scrapes) for name in one.moved(other)}
 
 
 def paid_for(response: ModelResponse) -> ModelResponse:
@@ -45,7 +66,7 @@ def paid_for(response: ModelResponse) -> ModelResponse:
 
 @pytest.fixture(scope="module")
 async def story(client: Client, sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """A run with an approval, a rejection, a failure, a call of no tool and a model that fails once."""
+    """A run with an approval, a rejection, a failure, a call of no tool and a model that fails once; then what goes wrong."""
     file = tmp_path_factory.mktemp("story") / "turngate.db"
     shutil.copy(sqlite_template, file)
     sqlite, bench = Database(f"sqlite:///{file}"), Bench()
@@ -56,25 +77,68 @@ async def story(client: Client, sqlite_template: Path, tmp_path_factory: pytest.
 
 async def tell(client: Client, sqlite: Database, bench: Bench) -> Story:
     away = ModelError("slow down", error_class="rate_limited", retryable=True, retry_after_seconds=0.05)
-    model = ListModel(
+    gone = ModelError("no such model", error_class="not_found", retryable=False)
+    own = ListModel(
         away,
         paid_for(says(call("pay", '{"cents": 1}', "a"), call("pay", '{"cents": 2}', "b"), call(HOSTILE, "{}", "c"))),
         paid_for(says(call("look", '{"name": "x"}', "d"), call("broken", "{}", "e"))),
         paid_for(says("Done.")),
+        gone,
     )
+    others = ListModel(says(call("pay", '{"cents": 3}', "f"), call("slow", "{}", "g")), says("Done."), gone)
     prices = {"scripted:test": Price(input="1000", output="5000")}
-    async with metered(client, sqlite, disk=Path.cwd()) as (own, port):
+    tools = (bench.pay, bench.look, bench.slow, broken)
+    models, options = Cast(test=own, other=others), {"prices": prices, "fallback": ["scripted:other"]}
+    async with (
+        metered(client, sqlite, disk=Path.cwd(), channels=["ops"]) as (counted, port),
+        stack(counted, sqlite, *tools, model=models, working=False, **options) as engine,
+        receiving() as receiver,
+    ):
+        channels = (webhook_channel(receiver, events=("request.opened",)),)
+        async with sqlite.write() as conn:
+            await deliveries.begin(conn, "ops", 0)
         before = await port.scrape()
-        tools = (bench.pay, bench.look, broken)
-        async with stack(own, sqlite, *tools, model=model, prices=prices) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
             run = await engine.start()
             first = await engine.request(run)
             waiting = await port.scrape()
+            await Reader(sqlite, channels).read()
             await engine.decide(first, "approve" if '"cents": 1' in first.input else "reject")
             second = await engine.request(run)
             await engine.decide(second, "approve" if '"cents": 1' in second.input else "reject")
             await engine.ended(run)
-            return Story(before, waiting, await port.scrape())
+            after = await port.scrape()
+            async with notifying(engine, receiver, channels, port) as refused:
+                pay = WantedGrant(pattern=GrantPattern(tool="pay", open=["cents"]), scope="everyone", max_uses=1)
+                await grants.create(engine.services, person("ada", "admin"), GrantOrder(grant=pay))
+                run = await engine.start()
+                await bench.started.wait()
+        async with engine.worker():
+            question = await engine.request(run, kind="outcome")
+            await engine.decide(question, "respond", outcome="tell_model")
+            await engine.ended(run)
+            assert (await engine.ended(await engine.start())).status == "failed"
+            return Story(before, waiting, after, refused, await port.scrape())
+
+
+@asynccontextmanager
+async def notifying(
+    engine: Stack, receiver: Receiver, channels: tuple[Channel, ...], port: Port
+) -> AsyncIterator[Scrape]:
+    """Send a channel its messages: the first one is refused for now, the next one for good. Yields what a scraper saw then."""
+    receiver.answers = [answer(500), answer(410)]
+    sending = asyncio.create_task(keep_notifying(engine.database, engine.services.feed, channels))
+
+    async def refused() -> Scrape | None:
+        scrape = await port.scrape()
+        both = scrape.total("turngate_outbox_failed") and scrape.total("turngate_outbox_retrying")
+        return scrape if both else None
+
+    try:
+        yield await until(refused, "messages that were refused")
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
 
 
 async def test_a_run_moves_what_it_does(story: Story) -> None:
@@ -143,45 +207,42 @@ async def test_ten_scrapers_read_the_store_once(
         assert looks == {first.total("turngate_store_transaction_seconds_count", kind="glance") + 2}
 
 
-STEADY = {
-    "turngate_build_info",
-    "turngate_event_delivery_seconds_bucket",
-    "turngate_event_loop_delay_seconds",
-    "turngate_model_fallbacks_total",
-    "turngate_outbox_due_seconds",
-    "turngate_outbox_failed",
-    "turngate_outbox_oldest_seconds",
-    "turngate_outbox_retrying",
-    "turngate_outbox_unread_events",
-    "turngate_run_failures_total",
-    "turngate_store_failures_total",
-    "turngate_store_up",
-    "turngate_temporal_up",
-}
-"""Metrics that a run without a fault leaves as they are. The faults of ``test_alerts.py`` move those that alerts read."""
+CONSTANT = {"turngate_build_info"}
+
+
+async def test_what_goes_wrong_counts(story: Story) -> None:
+    """A change of the model, a grant, a lost worker, a run that fails, and messages that a receiver refuses."""
+    refused, end = story.refused, story.end
+    assert end.total("turngate_model_fallbacks_total", error_class="not_found") == 2
+    assert end.total("turngate_asks_avoided_total", by="grant") == 1
+    assert end.total("turngate_executions_finished_total", tool="slow", outcome="unknown") == 1
+    assert end.total("turngate_run_failures_total", error_class="not_found") == 1
+    assert story.waiting.total("turngate_outbox_unread_events", channel="ops") > 0
+    assert story.after.total("turngate_outbox_due_seconds", channel="ops") > 0
+    assert refused.total("turngate_outbox_retrying", channel="ops") == 1
+    assert refused.total("turngate_outbox_failed", channel="ops") == 1
+    assert end.total("turngate_event_delivery_seconds_count") > 0
 
 
 async def test_every_metric_of_dashboard_and_alerts_exists_and_moves(story: Story) -> None:
-    """Each name in an expression is in a real scrape, and a run moves it; what only a fault moves is listed."""
+    """Each name in an expression is in a real scrape, and this story moves it, or the fault of an alert in ``test_alerts.py``."""
     read = {name for each in expressions() for name in metrics_of(each)}
     read |= {name for alert in alerts().values() for name in alert.metrics}
-    families = {name for name in story.after.names if name.startswith("turngate_")}
-    described = set(re.findall(r"^# TYPE (\w+) ", story.after.text, re.MULTILINE))
-    missing = {name for name in read if name not in story.after.names and name.removesuffix("_bucket") not in described}
-    assert not missing
-    assert families
-    moved = {
-        name
-        for name in read
-        for each in (story.before, story.waiting)
-        if {key: value for key, value in each.samples.items() if key[0] == name}
-        != {key: value for key, value in story.after.samples.items() if key[0] == name}
-    }
-    assert read - moved <= STEADY, read - moved - STEADY
+    described = set(re.findall(r"^# TYPE (\w+) ", story.end.text, re.MULTILINE))
+    exist = {*story.end.names, *described}
+    assert {name for name in read if name not in exist and name.removesuffix("_bucket") not in exist} == set()
+    assert read - story.moved - MOVED_BY.keys() - CONSTANT == set()
+
+
+async def test_each_metric_of_ours_moves(story: Story) -> None:
+    """Those that no expression reads, too."""
+    kinds = dict(re.findall(r"^# TYPE (turngate_\w+) (\w+)", story.end.text, re.MULTILINE))
+    ours = {f"{name}_count" if kind == "histogram" else name for name, kind in kinds.items()}
+    assert ours - story.moved <= MOVED_BY.keys() | CONSTANT
 
 
 async def test_the_documented_metrics_are_those_that_exist(story: Story) -> None:
     """The table in the how-to lists every metric of Turngate's with its labels' names, and no other."""
     text = (ROOT / "docs" / "howto" / "see-what-production-does.md").read_text()
     listed = set(re.findall(r"^\| `(turngate_\w+)", text, re.MULTILINE))
-    assert listed == set(re.findall(r"^# TYPE (turngate_\w+) ", story.after.text, re.MULTILINE))
+    assert listed == set(re.findall(r"^# TYPE (turngate_\w+) ", story.end.text, re.MULTILINE))
