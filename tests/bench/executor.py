@@ -104,7 +104,7 @@ async def measure(client: Client, directory: Path, scale: Scale) -> list[Figure]
     try:
         async with (
             stack(client, database, look, model=ManyReads(scale.reads), working=False) as engine,
-            composition.build_worker(client, engine.engine, task_queue=engine.task_queue) as working,
+            composition.build_worker(engine.client, engine.engine, task_queue=engine.task_queue) as working,
             _bare_worker(working, client, bare_read) as bare,
         ):
             ours, baseline = await _rounds(engine, client, bare.task_queue, watch, scale)

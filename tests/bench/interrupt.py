@@ -47,7 +47,7 @@ async def measure(client: Client, directory: Path, scale: Scale) -> list[Figure]
     try:
         async with (
             stack(client, database, bash, model=ShellModel(), policy=ALLOWED, working=False) as engine,
-            composition.build_worker(client, engine.engine, task_queue=engine.task_queue),
+            composition.build_worker(engine.client, engine.engine, task_queue=engine.task_queue),
         ):
             await _interrupt_to_death(engine, directory)
             samples = [await _interrupt_to_death(engine, directory) for _ in range(scale.interrupts)]

@@ -83,7 +83,7 @@ async def measure(client: Client, directory: Path, scale: Scale, *, server_pid: 
     keep = KeepRecent(KEPT_MESSAGES)
     async with stack(client, database, *tools, model=model, limits=limits, hooks=[keep], working=False) as engine:
         engine.services = replace(engine.services, settings=ApiSettings())
-        built = composition.build_worker(client, engine.engine, task_queue=engine.task_queue)
+        built = composition.build_worker(engine.client, engine.engine, task_queue=engine.task_queue)
         approving = asyncio.create_task(_approve(engine))
         try:
             async with built:

@@ -40,7 +40,7 @@ async def _figure(name: str, client: Client, database: Database, runs: int, scal
         model = OpenAICompatibleModel(base_url, None, "clock", timeout=30)
         async with (
             stack(client, database, model=model, working=False) as engine,
-            composition.build_worker(client, engine.engine, task_queue=engine.task_queue),
+            composition.build_worker(engine.client, engine.engine, task_queue=engine.task_queue),
             reader(client, database) as http,
         ):
             await _watched(engine, http)  # the first of everything is slower

@@ -55,7 +55,7 @@ class Turngate(Side):
         super().__init__(name, client)
         self.engine = engine
         # What a user runs: the cache on, unlike the tests' own.
-        self.worker = composition.build_worker(client, engine.engine, task_queue=engine.task_queue)
+        self.worker = composition.build_worker(engine.client, engine.engine, task_queue=engine.task_queue)
         # The tests' shorter heartbeat is not what a user runs with.
         self.services = replace(engine.services, settings=ApiSettings())
         self._seen: set[str] = set()

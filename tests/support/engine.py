@@ -357,7 +357,7 @@ async def stack(
     declared = [*DECLARED, *(models.declared if isinstance(models, Cast) else ())]
     async with database.write() as conn:
         await store_agents.publish_model_names(conn, Profiles(), (), task_queue="of the test", declared=declared)
-    engine = Stack(client, database, replace(built.engine, grace=True), built.task_queue)
+    engine = Stack(built.client, database, replace(built.engine, grace=True), built.task_queue)
     async with AsyncExitStack() as at_work:
         if working:
             await at_work.enter_async_context(engine.worker())

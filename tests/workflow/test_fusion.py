@@ -238,7 +238,7 @@ async def test_not_where_the_tool_has_a_queue_of_its_own(client: Client, sqlite:
     elsewhere = replace(bench.look, task_queue="elsewhere")
     async with stack(client, sqlite, elsewhere, model=ListModel(says(LOOK), says("Done."))) as engine:
         run = await engine.start()
-        async with composition.build_worker(client, engine.engine, "elsewhere"):
+        async with composition.build_worker(engine.client, engine.engine, "elsewhere"):
             assert await completed(engine, run) == APART
 
 

@@ -69,7 +69,7 @@ async def whole_stack(
         settings = settings.model_copy(update={"temporal_ui_url": ui_url or settings.temporal_ui_url})
         await running.enter_async_context(stores.signing_log(settings, database))
         client = await connect_when_there(
-            settings.model_copy(update={"temporal_address": temporal_address}), terminal.note
+            settings.model_copy(update={"temporal_address": temporal_address}), terminal.note, database
         )
         watched = watched_by_api(settings, client, database, channels)
         await running.enter_async_context(serving_metrics(metrics, database, settings, watched=watched))

@@ -12,6 +12,7 @@ from turngate.domain.errors import UnavailableError
 from turngate.runtime import temporal_client
 from turngate.runtime.locations import TEMPORAL_PORT, RunningStack
 from turngate.runtime.settings import Settings
+from turngate.store.database import Database
 
 WAIT_SECONDS: Final = 30.0
 PAUSE_SECONDS: Final = 0.25
@@ -35,9 +36,15 @@ def find_address(settings: Settings) -> str | None:
 
 
 async def connect_when_there(
-    settings: Settings, notify: Callable[[str], None], *, wait_seconds: float = WAIT_SECONDS
+    settings: Settings,
+    notify: Callable[[str], None],
+    database: Database | None = None,
+    *,
+    wait_seconds: float = WAIT_SECONDS,
 ) -> Client:
     """Connect to Temporal, and wait for it to start. ``notify`` is called once when there is a wait.
+
+    ``database``: opened; its keys encrypt what the client sends, if it is encrypted. None: the client sends no payloads.
 
     Raises:
         ConfigurationError: waiting would not help (credentials, namespace).
@@ -50,7 +57,8 @@ async def connect_when_there(
         address = find_address(settings)
         try:
             if address is not None:
-                return await temporal_client.connect(settings, address)
+                client = await temporal_client.connect(settings, address)
+                return client if database is None else temporal_client.with_keys_of(client, database)
             away = UnavailableError(
                 f"TEMPORAL_ADDRESS is not set, and no Temporal has run from {settings.data_dir}: "
                 "start `turngate temporal` or `turngate up`, or set TEMPORAL_ADDRESS to HOST:PORT"

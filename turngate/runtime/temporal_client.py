@@ -1,4 +1,4 @@
-"""The connection to Temporal: the same converter, TLS and errors for worker, gateway, tests and replayer."""
+"""The connection to Temporal: the same converter, encryption, TLS and errors for worker, gateway, tests and replayer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.duration_pb2 import Duration
+from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
@@ -21,8 +21,14 @@ from temporalio.api.workflowservice.v1 import (
     RegisterNamespaceRequest,
 )
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverter,
+    EncodingPayloadConverter,
+    PayloadCodec,
+    PayloadConverter,
+)
 from temporalio.exceptions import ApplicationError
 from temporalio.runtime import (
     LogForwardingConfig,
@@ -36,14 +42,25 @@ from temporalio.service import RPCError, RPCStatusCode, TLSConfig, WorkflowServi
 
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.text.bounds import head, tail
+from turngate.runtime.payload_codec import ENCRYPTED, KEY_ID, SealedPayloads, missing_key
 from turngate.runtime.settings import Settings
 from turngate.store.storable import storable
+
+if TYPE_CHECKING:
+    from turngate.store.database import Database
 
 CONNECT_SECONDS: Final = 5.0
 NAMESPACE_SECONDS: Final = 30.0
 NAMESPACE_PAUSE_SECONDS: Final = 0.25
 MOST_FAILURE_BYTES: Final = 3_500
 MOST_MESSAGE_BYTES: Final = 2_200
+MOST_SEALED_BYTES: Final = 3_900
+"""Of a failure with its payloads encrypted; :data:`MOST_FAILURE_BYTES` leaves more room, for what Temporal adds."""
+SEALED_MORE_BYTES: Final = 130
+"""What encryption adds to one payload."""
+
+ENCODED_FAILURE: Final = "Encoded failure"
+"""What Temporal's SDKs write in place of a message that is encoded."""
 
 
 class BoundedFailures(DefaultFailureConverter):
@@ -80,9 +97,81 @@ def _without_halves(exception: BaseException) -> ApplicationError:
     ).with_traceback(exception.__traceback__)
 
 
-def data_converter() -> DataConverter:
-    """Return the converter of payloads: pydantic's JSON. All code that reads or writes a run must use it."""
-    return replace(pydantic_data_converter, failure_converter_class=BoundedFailures)
+class EncodedFailures(BoundedFailures):
+    """Moves messages and stacks into payloads, which a codec encrypts. What remains is bounded, too."""
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """Write the failure of an exception; see the base class. Causes are encoded on their own, by a call of this method."""
+        super().to_failure(exception, payload_converter, failure)
+        if failure.message == ENCODED_FAILURE and failure.HasField("encoded_attributes"):
+            return  # a failure that came from Temporal is passed on
+        message, stack = failure.message, failure.stack_trace
+        failure.message, failure.stack_trace = ENCODED_FAILURE, ""
+        room = MOST_FAILURE_BYTES
+        while True:
+            attributes = {"message": message, "stack_trace": stack}
+            failure.encoded_attributes.CopyFrom(payload_converter.to_payloads([attributes])[0])
+            size = failure.ByteSize() + SEALED_MORE_BYTES * _count_payloads(failure)
+            if size <= MOST_SEALED_BYTES or not (message or stack):
+                return
+            # JSON writes a control character as six, so only the result says how long it is.
+            failure.ClearField("cause")
+            room //= 2
+            message, stack = head(message, min(room, MOST_MESSAGE_BYTES)), tail(stack, room // 2)
+
+
+def _count_payloads(failure: Failure) -> int:
+    own = failure.HasField("encoded_attributes") + len(failure.application_failure_info.details.payloads)
+    return own + (_count_payloads(failure.cause) if failure.HasField("cause") else 0)
+
+
+class _MissingKey(EncodingPayloadConverter):
+    """Says of an encrypted payload, in a process without keys, which key is missing."""
+
+    @property
+    def encoding(self) -> str:
+        return ENCRYPTED.decode("ascii")
+
+    def to_payload(self, value: Any) -> Payload | None:  # noqa: ARG002 - the SDK's signature
+        return None
+
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:  # noqa: ARG002 - as above
+        name = payload.metadata.get(KEY_ID, b"").decode("ascii", errors="replace")
+        raise missing_key(name.partition(".")[0], has=None)
+
+
+class _Payloads(PydanticPayloadConverter):
+    """Pydantic's JSON."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.converters = {**self.converters, ENCRYPTED: _MissingKey()}
+
+
+def data_converter(codec: PayloadCodec | None = None) -> DataConverter:
+    """Return the converter of payloads: pydantic's JSON. All code that reads or writes a run must use it.
+
+    ``codec``: encrypts payloads, and with them the messages and stacks of failures; None: nothing does.
+    """
+    failures = BoundedFailures if codec is None else EncodedFailures
+    return DataConverter(payload_converter_class=_Payloads, payload_codec=codec, failure_converter_class=failures)
+
+
+def codec_of(database: Database) -> PayloadCodec | None:
+    """Return what encrypts payloads with an opened database's keys; None: it isn't encrypted."""
+    if database.ring is None:
+        return None
+    return SealedPayloads(database.ring)
+
+
+def with_keys_of(client: Client, database: Database) -> Client:
+    """Return a client that encrypts what it sends, and reads what others have encrypted, if the database is encrypted."""
+    codec = codec_of(database)
+    if codec is None:
+        return client
+    config = client.config()
+    config["data_converter"] = data_converter(codec)
+    return Client(**config)
 
 
 @cache

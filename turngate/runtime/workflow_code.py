@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from temporalio import workflow
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.converter import StorageDriverStoreContext
+from temporalio.converter import PayloadCodec, StorageDriverStoreContext
 from temporalio.worker import Replayer, WorkerDeploymentConfig, WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -62,10 +62,10 @@ SANDBOX: Final = _Sandbox(
 )
 
 
-def build_replayer(*workflows: type) -> Replayer:
-    """Return a replayer that runs these workflows' code as the worker does."""
+def build_replayer(*workflows: type, codec: PayloadCodec | None = None) -> Replayer:
+    """Return a replayer that runs these workflows' code as the worker does. ``codec``: decrypts their histories."""
     return Replayer(
-        workflows=workflows, workflow_runner=SANDBOX, data_converter=data_converter(), runtime=sdk_runtime()
+        workflows=workflows, workflow_runner=SANDBOX, data_converter=data_converter(codec), runtime=sdk_runtime()
     )
 
 

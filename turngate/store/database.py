@@ -73,6 +73,11 @@ class Database:
         """Whether content is sealed when it is written."""
         return self._ring is not None
 
+    @property
+    def ring(self) -> KeyRing | None:
+        """The keys that content is sealed with; None: it isn't."""
+        return self._ring
+
     def encrypt_with(self, ring: KeyRing) -> None:
         """Seal content from now on, and open what is sealed. ``ring``: loaded from this database."""
         self._ring = ring

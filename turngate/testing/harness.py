@@ -25,6 +25,7 @@ from turngate.domain.agents.model_profiles import Profiles
 from turngate.models.port import LanguageModel
 from turngate.models.registry import declared_models
 from turngate.runtime.app_loader import LoadedApp, publish_agents
+from turngate.runtime.temporal_client import with_keys_of
 from turngate.runtime.worker_group import WorkerGroup
 from turngate.runtime.workspaces import ANYWHERE
 from turngate.store import agents
@@ -119,4 +120,4 @@ async def build_harness(
         declared = declared_models(app.app, named)
         await agents.publish_model_names(conn, named, (), task_queue=task_queue, declared=declared)
     engine = build_engine(app, database, models, profiles, grace=False, workspaces=ANYWHERE)
-    return EngineHarness(client, database, engine, task_queue)
+    return EngineHarness(with_keys_of(client, database), database, engine, task_queue)

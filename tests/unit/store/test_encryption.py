@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select, update
 from sqlalchemy import text as sql
 from support.encryption import encrypted
+from support.sql_census import SqlCensus
 from support.stored_requests import live_run
 
 from turngate.domain.conversation.messages import user_message
@@ -16,12 +19,13 @@ from turngate.domain.errors import ConfigurationError, UnreadableContentError
 from turngate.runtime.key_services import SecretKey, VaultTransit, new_key, open_keys, service_of
 from turngate.runtime.settings import Settings
 from turngate.store import evidence
-from turngate.store.database import Database
+from turngate.store.database import Connection, Database
 from turngate.store.encryption import rewrite
 from turngate.store.encryption.key_ring import KeyRing
 from turngate.store.encryption.places import PLACES
 from turngate.store.runs import messages, runs
 from turngate.store.tables import metadata
+from turngate.store.tables import runs as runs_table
 
 SECRET = "the owner's name is Ximena"
 
@@ -39,14 +43,18 @@ async def raw(database: Database, statement: str, **values: Any) -> list[Any]:
 
 async def say(database: Database, run: runs.Run, message_id: str, words: str = SECRET) -> None:
     async with database.write() as conn:
-        new = messages.NewMessage(
-            id=message_id,
-            parent_id=None,
-            conversation_id=run.conversation_id,
-            run_id=run.id,
-            message=user_message(words),
-        )
-        await messages.append(conn, new)
+        await append(conn, run, message_id, words)
+
+
+async def append(conn: Connection, run: runs.Run, message_id: str, words: str = SECRET) -> None:
+    new = messages.NewMessage(
+        id=message_id,
+        parent_id=None,
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        message=user_message(words),
+    )
+    await messages.append(conn, new)
 
 
 async def text_of(database: Database, message_id: str) -> str:
@@ -151,6 +159,50 @@ async def test_without_its_data_key_a_conversation_cannot_be_read(database: Data
     await raw(database, "UPDATE conversations SET data_key = NULL")
     with pytest.raises(UnreadableContentError, match="is gone"):
         await text_of(database, "m1")
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+async def test_the_first_use_of_an_old_conversation_locks_no_row_of_others(database: Database) -> None:
+    """One transaction has the run and writes content, another has written content and wants the run: no deadlock."""
+    run = await new_run(database, "run_1")
+    await encrypted(database)  # the conversation is older and has no data key
+    has_run, has_written = asyncio.Event(), asyncio.Event()
+
+    async def first() -> None:
+        async with database.write() as conn:
+            await conn.execute(update(runs_table).where(runs_table.c.id == run.id).values(status="running"))
+            has_run.set()
+            await has_written.wait()
+            await append(conn, run, "m1")
+
+    async def second() -> None:
+        await has_run.wait()
+        async with database.write() as conn:
+            await append(conn, run, "m2")
+            has_written.set()
+            await conn.execute(update(runs_table).where(runs_table.c.id == run.id).values(status="running"))
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(first(), second())
+    assert [await text_of(database, each) for each in ("m1", "m2")] == [SECRET] * 2
+    await rewrite.encrypt(database)
+    await say(database, run, "m3")
+    (stored,) = await raw(database, "SELECT parts FROM messages WHERE id = 'm3'")
+    assert f":{run.conversation_id}:" in stored[0]
+
+
+async def test_a_list_of_many_conversations_takes_one_look_up_of_keys(database: Database) -> None:
+    """A process that has just started reads fifty conversations' rows with one more statement, not fifty."""
+    ring = await encrypted(database)
+    for number in range(50):
+        await new_run(database, f"run_{number}")
+    ring.data_keys.clear()
+    with SqlCensus(database) as census:
+        async with database.read() as conn:
+            rows = (await conn.execute(select(runs_table.c.task))).all()
+    assert [row.task for row in rows] == [SECRET] * 50
+    assert len([each for one in census.transactions for each in one.statements if "data_key" in each]) == 1
+    assert len(ring.data_keys) == 50
 
 
 async def test_keys_rotate_while_others_write_and_the_former_key_is_needed_no_more(database: Database) -> None:

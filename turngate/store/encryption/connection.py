@@ -97,17 +97,22 @@ class SealedConnection:
         """Return the result with its sealed texts opened."""
         names, rowcount = list(result.keys()), result.rowcount
         rows = [tuple(row) for row in result.fetchall()]
+        sealed: dict[int, list[tuple[int, Envelope]]] = {}
         for place, row in enumerate(rows):
-            if any(type(value) is str and value[:1] == MARK for value in row):
-                rows[place] = await self._opened_row(plan, row)
+            here = [(at, Envelope.of(text)) for at, text in enumerate(row) if type(text) is str and text[:1] == MARK]
+            if here:
+                sealed[place] = here
+        if len(sealed) > 1:
+            await self.keys.look_up({envelope.owner for here in sealed.values() for _, envelope in here})
+        for place, here in sealed.items():
+            rows[place] = await self._opened_row(plan, rows[place], here)
         return rows_as_result(names, rows, rowcount)
 
-    async def _opened_row(self, plan: Plan, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    async def _opened_row(
+        self, plan: Plan, row: tuple[Any, ...], sealed: list[tuple[int, Envelope]]
+    ) -> tuple[Any, ...]:
         opened = list(row)
-        for position, value in enumerate(row):
-            if type(value) is not str or value[:1] != MARK:
-                continue
-            envelope = Envelope.of(value)
+        for position, envelope in sealed:
             column = plan.columns.get(position)
             keys = None if column is None else column.keys
             own = None if keys is None else tuple(row[key] for key in keys)

@@ -7,9 +7,10 @@ made with its conversation's row, and is kept in memory by the processes that us
 from __future__ import annotations
 
 import base64
+import hmac
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Protocol, TypeVar
 
 from cryptography.exceptions import InvalidTag
@@ -22,6 +23,7 @@ from turngate.store.connection import Connection
 from turngate.store.encryption.places import Value
 from turngate.store.encryption.sealed import KEY_BYTES, NONCE_BYTES, DataKey
 from turngate.store.tables import conversations, key_ring, requests, runs
+from turngate.store.texts import among, listed
 
 MOST_KEYS: Final = 10_000
 """How many conversations' keys, and to which conversation how many runs belong, a process keeps in memory."""
@@ -30,11 +32,7 @@ DEPLOYMENT: Final = "="
 SALT_BYTES: Final = 12
 
 _DATA_KEY = select(conversations.c.data_key).where(conversations.c.id == bindparam("conversation"))
-_SET_DATA_KEY = (
-    update(conversations)
-    .where(conversations.c.id == bindparam("conversation"), conversations.c.data_key.is_(None))
-    .values(data_key=bindparam("wrapped"))
-)
+_DATA_KEYS = select(conversations.c.id, conversations.c.data_key).where(conversations.c.id.in_(among("ids")))
 _OF_RUN = select(runs.c.conversation_id).where(runs.c.id == bindparam("run"))
 _OF_REQUEST = select(requests.c.run_id).where(requests.c.id == bindparam("request"))
 _RING = select(key_ring)
@@ -146,6 +144,15 @@ class KeyRing:
             raise UnreadableContentError("a text in the database is marked as encrypted, but is damaged") from None
         return self._deployment.derived(owner, salt)
 
+    def secret_for(self, purpose: bytes) -> bytes:
+        """Return a secret of the deployment for another purpose. It stays the same when keys rotate.
+
+        Raises UnreadableContentError: the database has no key of the deployment any more.
+        """
+        if self._deployment is None:
+            raise UnreadableContentError("the database has no key of the deployment any more")
+        return hmac.digest(self._deployment.secret, purpose, "sha256")
+
     # Making and replacing the keys of the ring.
 
     async def create(self, conn: Connection) -> None:
@@ -186,6 +193,10 @@ class KeyRing:
         unfinished = select(conversations.c.id).where(~conversations.c.data_key.startswith(f"{self.current}:")).limit(1)
         return by[-1:] == [self.services[0].name] and (await conn.execute(unfinished)).first() is not None
 
+    def new_data_key(self, conversation: str) -> str:
+        """Return a new data key for a conversation that has none, as the database holds it."""
+        return self.wrap(os.urandom(KEY_BYTES), conversation)
+
     def rewrapped(self, conversation: str, wrapped: str) -> str:
         """Return a conversation's data key wrapped by the current key of the ring."""
         return self.wrap(self._unwrap(wrapped, conversation), conversation)
@@ -210,6 +221,7 @@ class Keys:
         self._new: dict[str, DataKey] = {}
         self._runs: dict[str, str] = {}
         self._requests: dict[str, str] = {}
+        self._without_key: set[str] = set()
 
     @property
     def deployment(self) -> DataKey:
@@ -263,21 +275,31 @@ class Keys:
             key = await self._unwrapped(owner, wrapped)
         return key
 
+    async def look_up(self, owners: Collection[str]) -> None:
+        """Get the keys that the process doesn't have yet in one statement: a list has as many conversations as rows."""
+        unknown = [each for each in owners if self._known(each) is None and not each.startswith(DEPLOYMENT)]
+        if len(unknown) < 2:  # noqa: PLR2004 - one is looked up when it is used
+            return
+        for row in (await self._conn.look(_DATA_KEYS, {"ids": listed(unknown)})).all():
+            if row.data_key is not None:
+                await self._unwrapped(row.id, row.data_key)
+
     async def _of_conversation(self, conversation: str) -> DataKey:
-        """Return a conversation's key, and give it one if it is older than the database's encryption."""
+        """Return a conversation's key; the deployment's for one that is older than the database's encryption.
+
+        To give it a key here would lock its row in the middle of the caller's transaction. Others lock it first and then what
+        this one has: a deadlock. ``turngate keys encrypt`` gives it one, in a transaction that locks nothing else.
+        """
         key = self._known(conversation)
         if key is not None:
             return key
+        if conversation in self._without_key:
+            return self.deployment
         wrapped = await self._wrapped(conversation)
         if wrapped is not None:
             return await self._unwrapped(conversation, wrapped)
-        fresh = self.begin(conversation)
-        done = await self._conn.execute(_SET_DATA_KEY, {"conversation": conversation, "wrapped": fresh})
-        if done.rowcount == 1:
-            return self._new[conversation]
-        del self._new[conversation]
-        wrapped = await self._wrapped(conversation)  # another process was faster
-        return self.deployment if wrapped is None else await self._unwrapped(conversation, wrapped)
+        self._without_key.add(conversation)
+        return self.deployment
 
     def _known(self, conversation: str) -> DataKey | None:
         return self._new.get(conversation) or self._ring.data_keys.get(conversation)

@@ -5,14 +5,16 @@ Both work in batches, each a transaction, and begin again where they stopped.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from sqlalchemy import Table, bindparam, func, or_, select, update
+from sqlalchemy import String, Table, bindparam, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
+from turngate.domain.errors import ConfigurationError
 from turngate.store.connection import Connection
 from turngate.store.encryption.key_ring import KeyRing
 from turngate.store.encryption.places import PLACES
@@ -20,6 +22,8 @@ from turngate.store.tables import conversations, metadata
 from turngate.store.texts import is_sealed
 
 AT_ONCE: Final = 200
+HELD_SECONDS: Final = 0.05
+"""How long a conversation's row that a transaction holds is left to it."""
 OWNERS: Final = ("conversation_id", "run_id", "request_id")
 """Columns that say to which conversation a row belongs."""
 UNCHANGEABLE: Final = frozenset({"events"})
@@ -32,8 +36,19 @@ _SET = (
 )
 
 
+_GIVE = (
+    update(conversations)
+    .where(conversations.c.id == bindparam("conversation"), conversations.c.data_key.is_(None))
+    .values(data_key=bindparam("new", type_=String))
+)
+
+
 class Store(Protocol):
     """What is rewritten: a :class:`turngate.store.database.Database`."""
+
+    @property
+    def ring(self) -> KeyRing | None:
+        """The keys that content is sealed with; None: it isn't."""
 
     def write(self) -> AbstractAsyncContextManager[Connection]:
         """Open one write transaction."""
@@ -90,7 +105,11 @@ async def unsealed(conn: Connection) -> list[Unsealed]:
 
 
 async def encrypt(database: Store, note: Callable[[str, int], None] = lambda _table, _done: None) -> int:
-    """Encrypt what the tables hold as plain text. Returns how many rows. ``note`` gets the table, and how many are done."""
+    """Encrypt what the tables hold as plain text. Returns how many rows. ``note`` gets the table, and how many are done.
+
+    Conversations from before get a data key first.
+    """
+    await _give_keys(database)
     done = 0
     for table in _tables():
         if table.name in UNCHANGEABLE:
@@ -99,6 +118,24 @@ async def encrypt(database: Store, note: Callable[[str, int], None] = lambda _ta
             done += count
             note(table.name, done)
     return done
+
+
+async def _give_keys(database: Store) -> None:
+    """Give each conversation without a data key one. A row that a transaction holds is left for the next round."""
+    ring = database.ring
+    if ring is None:
+        raise ConfigurationError("this database isn't encrypted: run `turngate keys init`")
+    without = select(conversations.c.id).where(conversations.c.data_key.is_(None)).limit(AT_ONCE)
+    while True:
+        async with database.write() as conn:
+            ids = (await conn.execute(without.with_for_update(skip_locked=True))).scalars().all()
+            if ids:
+                keys = [{"conversation": each, "new": ring.new_data_key(each)} for each in ids]
+                await conn.execute(_GIVE, keys)
+                continue
+            if (await conn.execute(without.limit(1))).first() is None:
+                return
+        await asyncio.sleep(HELD_SECONDS)
 
 
 async def _encrypt_some(database: Store, table: Table) -> int:

@@ -157,7 +157,7 @@ def _document(finding: Finding) -> dict[str, object]:
 async def _services(settings: Settings) -> AsyncIterator[Services]:
     """Yield the services of an API, without its HTTP server."""
     async with opened_store(settings) as database:
-        client = await connect_when_there(settings, terminal.note, wait_seconds=WAIT_SECONDS)
+        client = await connect_when_there(settings, terminal.note, database, wait_seconds=WAIT_SECONDS)
         yield Services(
             database=database, gateway=Gateway(client), feed=EventFeed(database), settings=api_settings(settings)
         )

@@ -24,4 +24,9 @@ app.add(
     "replay_check:replay_check",
     "Check before a deploy that this release can continue the runs there are.",
 )
+app.add(
+    "codec-server",
+    "codec_server:codec_server",
+    "Decrypt payloads for Temporal's own pages and command line, if stored content is encrypted.",
+)
 app.add("builds", "builds:builds", "List the workers' builds and their open runs, or choose the build for new runs.")

@@ -55,7 +55,7 @@ def serve_api(settings: Settings, target: str | None) -> None:
                 parts.callback(listener.close)
                 database = await parts.enter_async_context(stores.opened_store(settings))
                 await parts.enter_async_context(stores.signing_log(settings, database))
-                client = await connect_when_there(settings, terminal.note)
+                client = await connect_when_there(settings, terminal.note, database)
                 watched = watched_by_api(settings, client, database, channels)
                 await parts.enter_async_context(serving_metrics(metrics, database, settings, watched=watched))
                 if loaded is not None:

@@ -18,7 +18,7 @@ from google.protobuf.json_format import ParseError
 from pydantic import BaseModel
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
@@ -26,12 +26,14 @@ from temporalio.workflow import NondeterminismError
 from turngate.cli import terminal
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir
+from turngate.cli.stores import open_keys
 from turngate.cli.temporal_link import find_address
 from turngate.domain.contract import AGENT_TURN, SCHEDULED_START, AgentTurnInput, ScheduledStartInput
 from turngate.domain.errors import InvalidInputError, NotFoundError, UnavailableError
 from turngate.runtime.settings import Settings, load_stack_settings
-from turngate.runtime.temporal_client import connect
+from turngate.runtime.temporal_client import codec_of, connect
 from turngate.runtime.workflow_code import build_replayer
+from turngate.store.database import Database
 from workflows.agent_turn import AgentTurn
 from workflows.scheduled_start import ScheduledStart
 
@@ -221,7 +223,7 @@ def replay_and_report(settings: Settings, choice: HistoryChoice, *, save: Path |
     """
 
     async def checked() -> list[Checked]:
-        replayer = build_replayer(AgentTurn, ScheduledStart)
+        replayer = build_replayer(AgentTurn, ScheduledStart, codec=await _codec(settings))
         done: list[Checked] = []
         async for history in _histories(settings, choice):
             if save is not None:
@@ -248,6 +250,18 @@ def replay_and_report(settings: Settings, choice: HistoryChoice, *, save: Path |
         )
     else:
         terminal.note("Temporal has no such run, so there is nothing to replay")
+
+
+async def _codec(settings: Settings) -> PayloadCodec | None:
+    """Return what decrypts histories; None: no key is configured. The store's schema may be of another release."""
+    if settings.key is None and settings.key_service is None:
+        return None
+    database = Database(settings.resolved_database_url)
+    try:
+        await open_keys(settings, database)
+        return codec_of(database)
+    finally:
+        await database.close()
 
 
 async def _histories(settings: Settings, choice: HistoryChoice) -> AsyncIterator[WorkflowHistory]:

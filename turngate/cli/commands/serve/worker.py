@@ -86,7 +86,7 @@ def serve_worker(settings: Settings, target: str) -> None:
         with stop_on_posix_signals() as stop:
             async with AsyncExitStack() as parts:
                 database = await parts.enter_async_context(stores.opened_store(settings))
-                client = await connect_when_there(settings, terminal.note)
+                client = await connect_when_there(settings, terminal.note, database)
                 await parts.enter_async_context(serving_metrics(metrics, database, settings))
                 build = deployment(settings.deployment_name, settings.build_id)
                 task = await parts.enter_async_context(serving_worker(settings, loaded, client, database, build))
