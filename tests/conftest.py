@@ -62,18 +62,19 @@ INVARIANT = re.compile(r"test(_i[0-9]+)+_")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark all cases of an engine test but its first as exhaustive: `make test` leaves them out.
 
-    The first is on SQLite. A test of an invariant keeps the first on each database, and can't be exhaustive as a whole. The
-    store's own tests (``unit/store``) all run on both databases.
+    The first is on SQLite. A test of an invariant keeps the first on each database, and can't be exhaustive as a whole. A test
+    that is ``ALSO_ENCRYPTED`` keeps that case. The store's own tests (``unit/store``) all run on both databases.
     """
     tests = Path(__file__).parent
-    known: set[tuple[str, bool]] = set()
+    known: set[tuple[str, bool, bool]] = set()
     for item in items:
         is_invariant = INVARIANT.match(item.name) is not None
         if is_invariant and "exhaustive" in {mark.name for mark in getattr(item.function, "pytestmark", ())}:
             raise pytest.UsageError(
                 f"{item.nodeid}: `make test` proves every invariant; this one must not be exhaustive"
             )
-        case = item.nodeid.partition("[")[0], is_invariant and "postgresql" in item.name
+        name, _, cases = item.nodeid.partition("[")
+        case = name, is_invariant and "postgresql" in item.name, "encrypted" in cases
         if case in known and item.path.relative_to(tests).parts[0] in ENGINE_TESTS:
             item.add_marker(pytest.mark.exhaustive)
         known.add(case)
@@ -171,31 +172,39 @@ def _migrate(url: str) -> None:
         thread.submit(asyncio.run, migrate()).result()
 
 
-async def _encrypted_if_wanted(database: Database) -> None:
-    """Encrypt a database if TURNGATE_TEST_ENCRYPTED is set: tests that go through the store pass then, too."""
-    if os.environ.get("TURNGATE_TEST_ENCRYPTED"):
+async def _encrypted_if_wanted(request: pytest.FixtureRequest, database: Database) -> None:
+    """Encrypt a database if TURNGATE_TEST_ENCRYPTED is set: tests that go through the store pass then, too.
+
+    Not of a module whose tests encrypt it themselves, nor of a test with the mark ``unencrypted``.
+    """
+    if not os.environ.get("TURNGATE_TEST_ENCRYPTED") or hasattr(request.module, "encrypted"):
+        return
+    if request.node.get_closest_marker("unencrypted") is None:
         await encrypted(database)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    """A migrated database; every test that uses it runs on both kinds."""
+    """A migrated database; every test that uses it runs on both kinds, and with ``ALSO_ENCRYPTED`` on an encrypted one."""
     if request.param == "postgresql":
         recycled = await request.getfixturevalue("recycled").take()
-        await _encrypted_if_wanted(recycled)
+        await _encrypted_if_wanted(request, recycled)
         yield recycled
         return
     database = compiled_once(Database(_copied(request.getfixturevalue("sqlite_template"), tmp_path)))
-    await _encrypted_if_wanted(database)
+    if request.param == "encrypted":
+        await encrypted(database)
+    else:
+        await _encrypted_if_wanted(request, database)
     yield database
     await database.close()
 
 
 @pytest.fixture
-async def sqlite(sqlite_template: Path, tmp_path: Path) -> AsyncIterator[Database]:
+async def sqlite(request: pytest.FixtureRequest, sqlite_template: Path, tmp_path: Path) -> AsyncIterator[Database]:
     """A migrated SQLite database, for tests that are not about the database."""
     database = compiled_once(Database(_copied(sqlite_template, tmp_path)))
-    await _encrypted_if_wanted(database)
+    await _encrypted_if_wanted(request, database)
     yield database
     await database.close()
 

@@ -114,6 +114,7 @@ async def of_bulk_page(browser: httpx.AsyncClient, database: Database, rows: int
     return await statements(database, "rq_3", partial(browser.post, "/requests/bulk", data=form))
 
 
+@pytest.mark.unencrypted  # its searches find nothing then
 async def test_a_longer_list_takes_no_more_statements(browser: httpx.AsyncClient, database: Database) -> None:
     """Fifty rows take exactly the statements that five take, on pages and in the API."""
     await plant(database, range(5))

@@ -95,6 +95,7 @@ async def listed(client: httpx.AsyncClient, query: str, *, limit: int) -> str:
         cursor = f"&cursor={answer.json()['next_cursor']}"
 
 
+@pytest.mark.unencrypted
 async def test_each_filter_lists_its_runs_over_all_pages(database: Database) -> None:
     """One page or many, on both databases. A secret that people can't see can't be found."""
     await plant(database)
@@ -113,6 +114,7 @@ async def desk(sqlite: Database) -> AsyncIterator[Desk]:
         yield desk
 
 
+@pytest.mark.unencrypted
 async def test_the_page_has_the_same_filters(desk: Desk) -> None:
     """The form keeps what was chosen, a tab keeps the other conditions, and a secret is neither found nor shown."""
     ann = await desk.person("ann")
@@ -269,6 +271,7 @@ async def test_stalled_runs_of_one_cause(stalled: tuple[str, str]) -> None:
     assert (await type_in(stalled, "--stuck", "--agent", "a")).exit_code == 2
 
 
+@pytest.mark.unencrypted
 async def test_the_terminal_filters_runs_as_the_page_does(stalled: tuple[str, str]) -> None:
     """Search, agent and cause, together with the status."""
     for words, expected in {

@@ -206,6 +206,7 @@ async def test_no_surface_shows_a_secret(
         assert (received[-1].token, received[-1].pin) == (TOKEN, int(PIN))
 
 
+@pytest.mark.unencrypted
 async def test_a_search_does_not_confirm_a_guess(vault: Api) -> None:
     """A word that is only in a secret, or in the task of a call with secrets, finds nothing; others do."""
     await vault.gated(f"plain use {PASSWORD} to log in")

@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pydantic import BaseModel
+from support.encryption import read_with_test_key
 from support.engine import Script, call, says, stack
 from temporalio.client import Client
 
@@ -53,6 +54,7 @@ async def work(address: str, url: str, queue: str, fuse: Path, way: str) -> None
 
     client = await Client.connect(address, data_converter=data_converter())
     database = Database(url)
+    await read_with_test_key(database)
     async with stack(client, database, pay, model=Script(pays, says("Done.")), working=False) as engine:
         engine.task_queue = queue
         async with engine.worker():

@@ -321,6 +321,7 @@ async def test_i15_rows_that_come_or_go_are_found(client: Client, sqlite: Databa
     assert "no event opened request rq_planted" in await difference(sqlite, run)
 
 
+@pytest.mark.unencrypted  # it finds a row by its content
 @pytest.mark.parametrize("verb", ["approve", "reject"])
 async def test_i15_a_decision_of_another_person_is_found(
     client: Client, sqlite: Database, bench: Bench, verb: str

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError, field_validator
 from sqlalchemy import delete
+from support.encryption import ALSO_ENCRYPTED
 from support.engine import OPERATOR, STARTER, ListModel, call, person, says, stack, until
 from support.tools import Amount, Bench
 from temporalio.client import Client
@@ -42,6 +43,7 @@ def paying(cents: int = 5) -> ListModel:
     return ListModel(says("I will pay.", call("pay", json.dumps({"cents": cents}), "c1")), says("Done."))
 
 
+@ALSO_ENCRYPTED
 async def test_an_approved_call_runs_once_and_the_model_reads_its_result(
     client: Client, database: Database, bench: Bench
 ) -> None:
@@ -114,6 +116,7 @@ async def test_i1_a_conversation_with_open_calls_is_repaired_before_it_is_sent(
         assert is_reconciled(sent)
 
 
+@ALSO_ENCRYPTED
 async def test_i6_what_ran_equals_what_was_shown(client: Client, database: Database, bench: Bench) -> None:
     """I6: request, decision and execution carry one digest, over the exact bytes the model sent."""
     model = ListModel(says(call("pay", '{ "cents" :  7 }', "c1")), says("Done."))
@@ -290,6 +293,7 @@ async def test_an_expired_request_refuses(client: Client, sqlite: Database, benc
         assert bench.paid == []
 
 
+@ALSO_ENCRYPTED
 async def test_i4_one_decision_wins_and_losers_learn_who(client: Client, database: Database, bench: Bench) -> None:
     """I4: of eight concurrent decisions one wins; every other gets a conflict that names the winner."""
     async with stack(client, database, bench.pay, model=paying()) as engine:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.encryption import ALSO_ENCRYPTED
 from support.engine import ListModel, OneModel, Stack, call, killed, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
@@ -125,6 +126,7 @@ async def test_i14_a_tool_that_loses_its_worker_twice_is_named_and_ends(
             assert "its worker was lost 2 times" in result.reason
 
 
+@ALSO_ENCRYPTED
 async def test_i5_deploys_do_not_end_a_call(client: Client, database: Database, bench: Bench) -> None:
     """I5: a worker that stops in order says so, and its calls start again as often as it takes."""
     async with stack(

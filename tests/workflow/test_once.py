@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import update
+from support.encryption import ALSO_ENCRYPTED
 from support.engine import ListModel, OneModel, Stack, call, person, says, stack, until
 from support.tools import Bench
 from temporalio.client import Client
@@ -93,6 +94,7 @@ async def test_i2_a_tool_that_changed_after_the_approval_does_not_run(
         assert bench.paid == []
 
 
+@ALSO_ENCRYPTED
 async def test_i3_an_approval_is_redeemed_at_most_once(client: Client, database: Database, bench: Bench) -> None:
     """I3: stray and repeated orders for an approved call start its handler once."""
     async with stack(client, database, bench.pay, model=paying()) as engine:

@@ -323,6 +323,7 @@ def test_the_two_urls_choose_the_two_databases(tmp_path: Path) -> None:
         assert type(Database(url)._backend).__name__ == backend
 
 
+@pytest.mark.unencrypted
 async def test_connections_stay_open_and_none_keeps_a_transaction(sqlite: Database) -> None:
     """The one that was used last is used next, whatever it was used for and however that ended; a few stay open."""
     async with sqlite.glance() as first:

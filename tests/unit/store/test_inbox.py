@@ -82,6 +82,7 @@ MATCHES = {
 }
 
 
+@pytest.mark.unencrypted
 async def test_each_filter_lists_and_counts_the_same_in_its_order(database: Database) -> None:
     """Pending by urgency or age, ended by end time and newest first, all newest first; for any page size."""
     async with database.write() as conn:

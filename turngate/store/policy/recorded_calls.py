@@ -107,10 +107,14 @@ async def newest(
                 with_origins=with_origins,
             )
         for call in recorded:
-            yield call
+            if (
+                max_chars is None or len(call.input) <= max_chars
+            ):  # of an encrypted one the database knows it only roughly
+                left -= 1
+                yield call
         if len(recorded) < wanted:
             return
-        after, left = recorded[-1].place, left - len(recorded)
+        after = recorded[-1].place
         await asyncio.sleep(0)  # SQLite runs on the loop, and others want it too
 
 
@@ -147,7 +151,9 @@ async def waiting(conn: Connection, *, limit: int, max_chars: int, tool: str | N
     if tool is not None:
         query = query.where(requests.c.tool_name == tool)
     return [
-        WaitingCall(request_id=row.request_id, digest=row.digest, call=_read(row)) for row in await conn.execute(query)
+        WaitingCall(request_id=row.request_id, digest=row.digest, call=_read(row))
+        for row in await conn.execute(query)
+        if len(row.input) <= max_chars  # of an encrypted one the database knows it only roughly
     ]
 
 

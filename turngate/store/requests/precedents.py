@@ -8,11 +8,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, String, bindparam, cast, delete, func, literal_column, select, text, union_all
+from sqlalchemy import (
+    RowMapping,
+    Select,
+    String,
+    bindparam,
+    cast,
+    delete,
+    func,
+    literal_column,
+    select,
+    text,
+    union_all,
+)
 
 from turngate.domain.likeness import MAX_READ_CHARS, MOST_FEATURES
 from turngate.domain.requests import ExecutionState, Verb
@@ -409,13 +421,18 @@ async def summary(conn: Connection, tool_name: str, repeat_key: str, *, besides:
 
 async def reasons(conn: Connection, tool_name: str) -> list[Reason]:
     """Return why people rejected calls of a tool lately, the newest first. None of calls with secrets, and none that is long."""
-    return [Reason(**row) for row in (await conn.execute(_REASONS, {"tool": tool_name})).mappings()]
+    return _short((await conn.execute(_REASONS, {"tool": tool_name})).mappings())
 
 
 async def latest_reasons(conn: Connection, tool_names: Collection[str]) -> list[Reason]:
     """Return as :func:`reasons` does, for several tools and for questions, too: of the requests of all tools that ended last."""
     rows = await conn.execute(_LATEST_REASONS, {"tools": sorted(tool_names)})
-    return [Reason(**row) for row in rows.mappings()]
+    return _short(rows.mappings())
+
+
+def _short(rows: Iterable[RowMapping]) -> list[Reason]:
+    """Return the reasons without those that are too long: of an encrypted one the database knows it only roughly."""
+    return [Reason(**row) for row in rows if len(row["message"]) <= MAX_REASON_CHARS]
 
 
 async def cases(conn: Connection, seqs: Sequence[int]) -> dict[int, Case]:

@@ -130,8 +130,9 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "deltas": TextColumns(owner=Owner.RUN, content=_names("payload"), plain=_names("run_id created_at")),
     "errors": TextColumns(
         owner=Owner.RUN,
-        content=_names("says about message traceback"),
-        plain=_names("id run_id tool_call_id worker build created_at"),
+        content=_names("about message traceback"),
+        # says: a line of our own code, which the log has, too; lost workers are found by it.
+        plain=_names("id run_id tool_call_id says worker build created_at"),
     ),
     "events": TextColumns(
         owner=Owner.RUN, content=_names("words"), plain=_names("run_id type payload created_at previous_hash hash")
