@@ -31,6 +31,7 @@ from approvals_api.pages.routes import render_error
 from approvals_api.pages.routes import routers as page_routers
 from approvals_api.recovery.redelivery import keep_redelivering
 from approvals_api.requests.precedents import keep_adding
+from approvals_api.retention.apply import keep_retention
 from approvals_api.runs.start import start_recorded
 from approvals_api.schedules.sync import keep_schedules
 from approvals_api.services import Services
@@ -99,6 +100,7 @@ def create_api_app(
             asyncio.create_task(keep_schedules(services), name="keep-schedules"),
             asyncio.create_task(keep_adding(services), name="add-precedents"),
             asyncio.create_task(keep_tracing(database, settings.tracing), name="export-traces"),
+            asyncio.create_task(keep_retention(database, settings.retention), name="apply-retention"),
         ]
         try:
             async with LoopWatch("the API") as app.state.loop_watch:

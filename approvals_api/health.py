@@ -18,6 +18,7 @@ from typing import Final, get_args
 
 from approvals_api import browsers
 from approvals_api.gateway.task_queues import QueueLook
+from approvals_api.retention.overview import retention_status
 from approvals_api.runs.stalled import stuck_page
 from approvals_api.services import Services
 from turngate.domain.errors import TurngateError, UnavailableError
@@ -30,6 +31,7 @@ from turngate.store.events.deliveries import Backlog
 from turngate.store.runs import runs
 from turngate.wire.explanation import WaitKind
 from turngate.wire.health import CheckName, HealthCheck, HealthState, HealthView, WaitCount, WorkerPoll
+from turngate.wire.retention import RetentionStatus
 
 CHECK_SECONDS: Final = 3.0
 """How long one check may take. Most run at the same time."""
@@ -39,6 +41,8 @@ QUEUES_LOOKED_AT: Final = 20
 NAMES_SHOWN: Final = 5
 STILL_FOR: Final = timedelta(seconds=60)
 """How long a person, a tool or a model may take before a run counts as stalled, as in ``runs --stuck``."""
+LATE_RETENTION: Final = timedelta(hours=6)
+"""A run of a large store may take hours."""
 LATE_DELIVERY: Final = timedelta(minutes=2)
 """A delivery that is due is sent within seconds."""
 FAILED_WITHIN: Final = timedelta(hours=24)
@@ -96,6 +100,7 @@ async def examine(services: Services, *, away: Collection[CheckName] = (), drain
     more = [_in_time(findings, "disk", check_disk(services.settings.disk))]
     if "store" not in unreached:
         more.append(_in_time(findings, "notifications", _outbox(services)))
+        more.append(_in_time(findings, "retention", _retention(services)))
     if not unreached:
         more.append(_in_time(findings, "workers", _workers(services, findings)))
         more.append(_in_time(findings, "runs", _runs(services, findings)))
@@ -371,6 +376,40 @@ def of_backlog(backlog: Backlog, at: datetime) -> Iterator[HealthCheck]:
             name=name, state="warning", says=says, fix=fix,
             command="turngate notify log --status waiting", href="/notifications?status=waiting",
         )  # fmt: skip
+
+
+# Retention.
+
+
+async def _retention(services: Services) -> list[HealthCheck]:
+    status = await retention_status(services.database, services.settings.retention, runs=1)
+    return [of_retention(status, now())]
+
+
+def of_retention(status: RetentionStatus, at: datetime) -> HealthCheck:
+    """Return whether what is too old goes."""
+    last = status.runs[0] if status.runs else None
+    if status.problem:
+        fix = "Fix the file: it is read again within a minute."
+        return HealthCheck(
+            name="retention", state="wrong", says=status.says, fix=fix, command="turngate retention check"
+        )
+    if last is not None and last.problem:
+        says = f"Retention ended with a problem: {last.problem}."
+        return HealthCheck(
+            name="retention",
+            state="warning",
+            says=says,
+            fix="Look for that id in the log of the API.",
+            command="turngate retention",
+        )
+    if last is not None and status.every_seconds is not None:
+        late = at - from_text(last.started_at) - timedelta(seconds=status.every_seconds)
+        if late > max(LATE_RETENTION, timedelta(seconds=status.every_seconds)):
+            says = f"Retention began last {span((at - from_text(last.started_at)) / timedelta(seconds=1))} ago: it is late."
+            fix = "Look for 'retention' in the log of the API."
+            return HealthCheck(name="retention", state="warning", says=says, fix=fix, command="turngate retention")
+    return HealthCheck(name="retention", state="ok", says=status.says)
 
 
 # The machines.

@@ -6,6 +6,7 @@ from turngate.domain.errors import NotFoundError
 from turngate.store.database import Connection
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
+from turngate.store.retention import erasures
 from turngate.store.runs import runs
 from turngate.store.runs.runs import Run
 
@@ -16,6 +17,14 @@ async def existing_run(conn: Connection, run_id: str) -> Run:
     if run is None:
         raise NotFoundError(f"there is no run {run_id!r}")
     return run
+
+
+async def existing_conversation(conn: Connection, target: str) -> str:
+    """Return the id of the conversation that has this id, or a run of it; raises NotFoundError when there is neither."""
+    conversation_id = await erasures.conversation_of(conn, target)
+    if conversation_id is None:
+        raise NotFoundError(f"there is no conversation or run {target!r}")
+    return conversation_id
 
 
 async def existing_request(conn: Connection, request_id: str) -> Request:

@@ -86,6 +86,14 @@ class RateLimitSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RetentionSettings:
+    """The retention file, and how often its rules are applied by themselves. ``every`` None: only by command."""
+
+    file: Path
+    every: timedelta | None = timedelta(days=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ApiSettings:
     """Settings of one API process.
 
@@ -101,7 +109,7 @@ class ApiSettings:
     ``offer_rule_after``: approved calls like one, from which on a rule is offered; 0: never.
     ``policy_four_eyes``: whether stored rules that may loosen wait for a second admin.
     ``deployment_name``: under which Temporal groups the workers' builds. ``disk``: the directory of the store; None: it is on
-    a server of its own. ``tracing`` None: no traces are exported.
+    a server of its own. ``tracing`` None: no traces are exported. ``retention`` None: everything is kept.
     """
 
     host: str = "127.0.0.1"
@@ -122,6 +130,7 @@ class ApiSettings:
     deployment_name: str = "turngate"
     disk: Path | None = None
     tracing: TraceSettings | None = None
+    retention: RetentionSettings | None = None
     workspaces: Workspaces = field(default_factory=Workspaces)
 
     @property

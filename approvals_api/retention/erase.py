@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from approvals_api.lookups import existing_conversation
+from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.store.database import Connection, Database
 from turngate.store.retention import erase_content, erasures
 from turngate.store.retention.erasures import Erasure, Hold, Reach, Wish
@@ -53,7 +54,7 @@ async def preview(database: Database, target: str, *, with_forks: bool = False) 
     Raises NotFoundError.
     """
     async with database.read() as conn:
-        conversation_id = await _conversation(conn, target)
+        conversation_id = await existing_conversation(conn, target)
         reached = await erasures.reach(conn, conversation_id, with_forks=with_forks)
         earlier = await erasures.newest_of(conn, conversation_id)
         return ErasurePreview(
@@ -89,7 +90,7 @@ async def erase(database: Database, order: ErasureOrder, *, on_interrupt: OnInte
     """
     checked_reason(order.reason)
     async with database.read() as conn:
-        conversation_id = await _conversation(conn, order.target)
+        conversation_id = await existing_conversation(conn, order.target)
         reached = await _allowed(conn, conversation_id, order)
     if order.interrupt:
         await _stop(database, reached.live, order, on_interrupt)
@@ -106,13 +107,6 @@ async def erase(database: Database, order: ErasureOrder, *, on_interrupt: OnInte
             done.append(erased)
     remains = await database.scrub() if order.scrub else ()
     return ErasureResult(erasures=[erasure_view(each) for each in reversed(done)], remains=[*remains, BEYOND])
-
-
-async def _conversation(conn: Connection, target: str) -> str:
-    conversation_id = await erasures.conversation_of(conn, target)
-    if conversation_id is None:
-        raise NotFoundError(f"there is no conversation or run {target!r}")
-    return conversation_id
 
 
 async def _lock(conn: Connection, conversation_id: str) -> None:
@@ -206,7 +200,7 @@ async def require_content(conn: Connection, erasure_id: str | None, what: str, *
     """Raise ConflictError ``erased`` when the content that ``what`` needs was erased. Reads nothing where nothing was."""
     some = await erasures.get(conn, erasure_id)
     erasure = None if some is None else await erasures.newest_of(conn, some.conversation_id)
-    if erasure is not None and (erasure.what == "all" or needs_results):
+    if erasure is not None and (erasure.what == "all" or (erasure.what == "results" and needs_results)):
         raise erased_error(erasure, what)
 
 

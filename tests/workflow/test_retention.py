@@ -5,19 +5,24 @@ from __future__ import annotations
 from datetime import timedelta
 
 from pydantic import BaseModel
-from support.engine import Script, call, require_no_difference, says, stack
+from support.engine import OPERATOR, Script, call, require_no_difference, says, stack
 from temporalio.client import Client
 
 from approvals_api.retention import apply, holds
+from approvals_api.runs.fork import fork
 from turngate import tool
 from turngate.domain.retention import RetentionRule
+from turngate.domain.tools.preview import Preview
 from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.events import events
+from turngate.store.requests import requests
 from turngate.store.runs import calls, runs
+from turngate.wire.orders import ForkOrder
 
 DAY = timedelta(days=1)
 RESULTS = RetentionRule(name="lookups", kind="results", keep=DAY, tools=("look",))
+PREVIEWS = RetentionRule(name="previews", kind="previews", keep=DAY)
 ALL = RetentionRule(name="month", kind="conversations", keep=30 * DAY)
 ERRORS = RetentionRule(name="errors", kind="errors", keep=DAY)
 SENT = RetentionRule(name="sent", kind="notifications", keep=DAY)
@@ -58,3 +63,34 @@ async def test_i15_old_results_and_then_all_content_go_unless_held(client: Clien
         assert [each.payload["rule"] for each in erased] == ["month", "lookups"]
         assert stored is not None
         assert (looked.tool_name, looked.result_kind) == ("look", "ok")
+
+
+async def test_i15_old_previews_go_and_the_log_agrees(client: Client, database: Database) -> None:
+    """I15: what people saw of a call besides its arguments goes; arguments, results and decisions stay; forks are possible."""
+
+    def before(params: Query) -> Preview:
+        return Preview(kind="text", text=f"preview of {params.text}")
+
+    @tool(effect="once", ask=True, preview=before)
+    async def pay(params: Query) -> dict[str, str]:
+        """Pay."""
+        return {"paid": params.text}
+
+    script = Script(says("I pay.", call("pay", '{"text": "them"}', "c1")), says("Done."), says("Done."))
+    async with stack(client, database, pay, model=script) as engine:
+        run = await engine.start("pay")
+        asked = await engine.request(run, tool="pay")
+        assert asked.preview == "preview of them"
+        await engine.decide(asked, "approve")
+        run = await engine.ended(run)
+        assert await apply.run(database, [PREVIEWS], now() + 2 * DAY, by="clock") == {"previews": 1}
+        assert await apply.run(database, [PREVIEWS], now() + 2 * DAY, by="clock") == {"previews": 0}
+        await require_no_difference(database)
+        async with database.read() as conn:
+            emptied = await requests.get(conn, asked.id)
+            (paid,) = await calls.of_run(conn, run.id)
+        assert emptied is not None
+        assert (emptied.preview, emptied.preview_kind, emptied.input) == (None, None, '{"text": "them"}')
+        assert paid.result_kind == "ok"
+        forked = await fork(engine.services, OPERATOR, run.id, ForkOrder(text="again", step=1))
+        assert (await engine.ended(forked)).status == "completed"

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from approvals_api.settings import ApiSettings, OidcSettings, PushSettings, RateLimitSettings, is_loopback
+from approvals_api.retention.apply import read_rules
+from approvals_api.settings import (
+    ApiSettings,
+    OidcSettings,
+    PushSettings,
+    RateLimitSettings,
+    RetentionSettings,
+    is_loopback,
+)
 from turngate.notifications.configuration import Channel, load_channels
 from turngate.notifications.message_text import Links
 from turngate.runtime.push_key import FILE, PushKeySource
@@ -36,8 +45,18 @@ def api_settings(
         deployment_name=settings.deployment_name,
         disk=next((file.parent for file in settings.database_files), None),
         tracing=settings.tracing,
+        retention=retention_settings(settings),
         workspaces=workspaces or Workspaces(),
     )
+
+
+def retention_settings(settings: Settings) -> RetentionSettings | None:
+    """Return the retention file and how often it is applied; None: there is none. Raises ConfigurationError if it is wrong."""
+    if settings.retention is None:
+        return None
+    read_rules(settings.retention)
+    every = timedelta(seconds=settings.retention_every_seconds) or None
+    return RetentionSettings(file=settings.retention, every=every)
 
 
 def _push(settings: Settings) -> PushSettings:

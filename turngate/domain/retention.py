@@ -13,10 +13,29 @@ from typing import Any, Final, Literal, get_args
 
 from turngate.domain.errors import ConfigurationError
 
-Kind = Literal["conversations", "results", "errors", "notifications"]
+Kind = Literal[
+    "conversations",
+    "results",
+    "previews",
+    "errors",
+    "notifications",
+    "progress",
+    "answers",
+    "schedules",
+    "grants",
+    "policy",
+    "saved_views",
+]
 """``conversations``: all content, after the end of their last run. ``results``: what tools returned, after the run's end.
-``errors``: what ``turngate logs`` shows. ``notifications``: what was sent, and each attempt."""
+``previews``: what people saw of a call besides its arguments. ``errors``: what ``turngate logs`` shows. ``notifications``: what
+was sent, and each attempt. ``progress``: of tools, and parts of answers. ``answers``: of the API, kept for a repeat.
+``schedules``: those that were deleted. ``grants``: those that ended and belong to no conversation. ``policy``: texts of stored
+rules that a later version replaced. ``saved_views``: views of the inbox that people saved."""
 KINDS: Final = get_args(Kind)
+OF_CONVERSATIONS: Final[frozenset[Kind]] = frozenset({"conversations", "results", "previews"})
+"""What goes by conversation; of the other kinds, rows go by their own age."""
+OF_AGENTS: Final[frozenset[Kind]] = OF_CONVERSATIONS | {"errors"}
+"""What can be kept differently for one agent."""
 KEYS: Final = ("name", "kind", "keep", "agent", "tools")
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([hdwy])")
 _HOURS: Final = {"h": 1, "d": 24, "w": 24 * 7, "y": 24 * 365}
@@ -72,8 +91,8 @@ def _rule(text: str, file: str, place: int, table: dict[str, Any]) -> RetentionR
     tools, problem = table.get("tools"), _problem_of_tools(table)
     if problem is not None:
         raise _wrong(text, file, "tools", place, problem)
-    if table["kind"] == "notifications" and "agent" in table:
-        raise _wrong(text, file, "agent", place, "notifications belong to no agent")
+    if table["kind"] not in OF_AGENTS and "agent" in table:
+        raise _wrong(text, file, "agent", place, f"only {', '.join(sorted(OF_AGENTS))} can name an agent")
     return RetentionRule(
         name=table["name"],
         kind=table["kind"],

@@ -145,6 +145,8 @@ class Settings(BaseSettings):
 
     ``metrics_port``: where this process serves metrics for Prometheus, on ``metrics_host``; None: nowhere.
 
+    ``retention``: the file that says what is kept for how long; None: everything is kept. ``retention_every_seconds``: how often
+    an API applies it; 0: only ``turngate retention run`` does.
     ``session_idle_seconds``: after this time without a request, a browser must log in again. ``rate_limits`` None: failed
     log-ins are limited, and requests if the API is not bound to loopback; True: both always; False: neither.
     ``audit_key_file``, ``audit_heads``: the key that signs the audit log, and the file that the signed lines are added to, at
@@ -176,6 +178,9 @@ class Settings(BaseSettings):
     stop_grace_seconds: Annotated[int, Field(ge=0, le=86_400)] = 5
     notifications: Annotated[Path, AfterValidator(_absolute)] | None = None
     push_key: SecretStr | None = None
+
+    retention: Annotated[Path, AfterValidator(_absolute)] | None = None
+    retention_every_seconds: Annotated[int, Field(ge=0, le=2_592_000)] = 86_400
 
     session_idle_seconds: Annotated[int, Field(ge=60, le=43_200)] = 7_200
     rate_limits: bool | None = None

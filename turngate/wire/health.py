@@ -13,7 +13,7 @@ HealthState = Literal["wrong", "warning", "ok"]
 """The worst comes first."""
 
 CheckName = Literal[
-    "api", "store", "temporal", "workers", "builds", "runs", "notifications", "web_push", "disk", "clock"
+    "api", "store", "temporal", "workers", "builds", "runs", "notifications", "web_push", "retention", "disk", "clock"
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -10,11 +10,16 @@ from turngate.domain.requests import RunStatus
 from turngate.wire.view import View
 
 HoldKind = Literal["conversation", "agent"]
-ErasedWhat = Literal["all", "results"]
+ErasedWhat = Literal["all", "results", "previews"]
+_CONTENT: Final[dict[ErasedWhat, str]] = {
+    "all": "The content of this conversation was",
+    "results": "What tools returned in this conversation was",
+    "previews": "The previews of this conversation's calls were",
+}
 
 
 class ErasureView(View):
-    """An erasure of a conversation's content. ``what``: all of it, or only the results of tools.
+    """An erasure of a conversation's content. ``what``: all of it, only the results of tools, or only previews.
 
     ``rule``: the retention rule by which it went; empty: a person erased it. ``counts``: how many rows were emptied, by kind.
     """
@@ -31,11 +36,8 @@ class ErasureView(View):
     @property
     def says(self) -> str:
         """What was erased, when, by whom and why, in a sentence. It contains a person's words: escape it."""
-        content = (
-            "The content of this conversation" if self.what == "all" else "What tools returned in this conversation"
-        )
         why = f"by the retention rule {self.rule}" if self.rule else f"by {self.erased_by}: {self.reason}"
-        return f"{content} was erased on {self.created_at[:10]} {why.rstrip('.')}."
+        return f"{_CONTENT[self.what]} erased on {self.created_at[:10]} {why.rstrip('.')}."
 
 
 class RunToErase(View):
@@ -59,6 +61,46 @@ class HoldView(View):
     created_at: str
     removed_by: str | None = None
     removed_at: str | None = None
+
+
+class RetentionRunView(View):
+    """One time that the retention rules were applied. ``ended_at`` None: it has not ended yet.
+
+    ``counts``: rule → how much went: conversations, or rows. ``problem``: what could not be erased; empty: nothing.
+    """
+
+    id: str
+    state: Literal["running", "broken off", "ended"]
+    started_at: str
+    started_by: str
+    ended_at: str | None
+    counts: dict[str, int]
+    problem: str
+
+
+class RetentionStatus(View):
+    """When retention ran and runs. ``file``: the retention file; None: there is none, so everything is kept.
+
+    ``every_seconds``: how often an API applies it; None: only a command does. ``next_at``: when it does so next. ``problem``:
+    what is wrong with the file; empty: nothing. ``runs``: the newest first.
+    """
+
+    file: str | None
+    every_seconds: int | None
+    next_at: str | None
+    problem: str
+    runs: list[RetentionRunView]
+
+    @property
+    def says(self) -> str:
+        """When it runs next, in a sentence."""
+        if self.file is None:
+            return "Everything is kept: TURNGATE_RETENTION names no file."
+        if self.problem:
+            return f"Nothing is erased: {self.problem}"
+        if self.next_at is None:
+            return "An API doesn't apply the rules by itself: `turngate retention run` does."
+        return f"An API applies the rules next at {self.next_at[:16].replace('T', ' ')} UTC, or as soon as one runs after that."
 
 
 class ErasurePreview(View):

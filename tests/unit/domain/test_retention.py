@@ -41,6 +41,11 @@ def test_a_file_is_its_rules() -> None:
         ('tools = ["search"]', 'tool = "search"', "line 12: 'tool' is no key of a rule"),
         ('name = "lookups"', 'name = "support"', "line 9: two rules are named 'support'"),
         ('kind = "results"', 'kind = "errors"', "line 12: only a rule for results can name tools"),
+        (
+            'kind = "conversations"',
+            'kind = "policy"',
+            "line 6: only conversations, errors, previews, results can name an agent",
+        ),
         ('keep = "90d"', "", "line 2: the rule has no keep"),
         ('keep = "90d"', 'keep = "0d"', "line 5: keep is a number"),
         ('tools = ["search"]', "tools = []", "line 12: tools is a list of names"),

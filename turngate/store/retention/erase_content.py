@@ -7,6 +7,7 @@ an empty one that still can be read. What is for watchers only, and what finds c
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
@@ -103,6 +104,7 @@ async def count(conn: Connection, conversation_ids: Collection[str]) -> dict[str
     counts: dict[str, int] = {}
     for conversation_id in conversation_ids:
         for table, rows in _with_content(conversation_id):
+            await asyncio.sleep(0)  # SQLite works on the event loop: others have their turn between two tables
             query = select(func.count()).select_from(table).where(rows)
             number = int((await conn.execute(query)).scalar_one())
             if number:
@@ -128,6 +130,9 @@ async def erase(conn: Connection, conversation_id: str) -> dict[str, int]:
         await conn.execute(delete(precedents).where(rows))  # their features go with them
     await _scrub_calls(conn, _rows("calls", conversation_id))
     for table, rows in _with_content(conversation_id):
+        await asyncio.sleep(0)
+        if table.name not in counts:
+            continue
         if table.name in DELETED:
             await conn.execute(delete(table).where(rows))
         elif table.name not in SHARED and table.name != "precedents":
@@ -138,6 +143,20 @@ async def erase(conn: Connection, conversation_id: str) -> dict[str, int]:
     of_runs = schedule_fires.c.run_id.in_(own_runs) & (schedule_fires.c.reason != "")
     await conn.execute(update(schedule_fires).where(of_runs).values(reason=_plain(ERASED)))
     return counts
+
+
+async def erase_previews(conn: Connection, conversation_id: str) -> dict[str, int]:
+    """Erase what people saw of calls besides the arguments: previews, and what they were checked against.
+
+    Returns how many requests and calls were emptied, by table.
+    """
+    of_requests, of_calls = _rows("requests", conversation_id), _rows("calls", conversation_id)
+    filled = and_(of_requests, or_(requests.c.preview.is_not(None), requests.c.precondition.is_not(None)))
+    emptied = update(requests).where(filled).values(preview=None, preview_kind=None, precondition=None)
+    of_tables = {"requests": (await conn.execute(emptied)).rowcount}
+    drawn = update(calls).where(of_calls, calls.c.presentation.is_not(None)).values(presentation=None)
+    of_tables["calls"] = (await conn.execute(drawn)).rowcount
+    return {table: number for table, number in of_tables.items() if number}
 
 
 async def erase_results(conn: Connection, conversation_id: str, tools: Collection[str] | None) -> dict[str, int]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from sqlalchemy import ColumnElement, func, insert, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, case, func, insert, or_, select, tuple_, update
 
 from turngate.store import evidence
 from turngate.store.clock import as_text, now
@@ -21,13 +21,15 @@ from turngate.store.tables import conversations, erasures, requests, schedules
 from turngate.store.tables import holds as holds_table
 from turngate.store.tables import runs as runs_table
 
-What = Literal["all", "results"]
+What = Literal["all", "results", "previews"]
+_MOST_FIRST = case((erasures.c.what == "all", 0), (erasures.c.what == "results", 1), else_=2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Erasure:
-    """One erasure. ``what``: all content, or only the results of tools. ``rule``: of retention; "": a person's wish.
+    """One erasure. ``what``: all content, only the results of tools, or only previews.
 
+    ``rule``: the retention rule that wanted it; "": a person did.
     ``counts``: JSON of how many rows it emptied, by table.
     """
 
@@ -149,6 +151,8 @@ async def erase(
     await runs.hold_several(conn, [run.id for run in members])
     if wish.what == "all":
         counts = await erase_content.erase(conn, conversation_id)
+    elif wish.what == "previews":
+        counts = await erase_content.erase_previews(conn, conversation_id)
     else:
         counts = await erase_content.erase_results(conn, conversation_id, wish.tools)
     if not counts and wish.rule:
@@ -187,11 +191,9 @@ async def get(conn: Connection, erasure_id: str | None) -> Erasure | None:
 
 
 async def newest_of(conn: Connection, conversation_id: str) -> Erasure | None:
-    """Return the newest erasure of a conversation; one of all content rather than one of results."""
+    """Return the newest erasure of a conversation; one of all content rather than one of results or previews."""
     query = select(erasures).where(erasures.c.conversation_id == conversation_id)
-    rows = await conn.execute(
-        query.order_by(erasures.c.what, erasures.c.created_at.desc(), erasures.c.id.desc()).limit(1)
-    )
+    rows = await conn.execute(query.order_by(_MOST_FIRST, erasures.c.created_at.desc(), erasures.c.id.desc()).limit(1))
     row = rows.mappings().one_or_none()
     return None if row is None else Erasure(**row)
 

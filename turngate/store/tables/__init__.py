@@ -38,6 +38,7 @@ from turngate.store.tables.log import (
     key_ring,
     notification_cursors,
     push_subscriptions,
+    retention_runs,
     trace_export,
 )
 from turngate.store.tables.metadata import metadata
@@ -100,6 +101,7 @@ __all__ = [
     "push_subscriptions",
     "queued_messages",
     "requests",
+    "retention_runs",
     "runs",
     "saved_views",
     "schedule_fires",

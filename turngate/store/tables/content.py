@@ -187,6 +187,10 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "holds": TextColumns(
         people=_names("created_by removed_by"), plain=_names("id kind target reason created_at removed_at")
     ),
+    "retention_runs": TextColumns(
+        people=_names("started_by"),
+        plain=_names("id started_at ended_at held_by held_until counts rule place problem"),
+    ),
     # Of no single conversation.
     "schedules": TextColumns(
         content=_names("input notes pause_reason"),

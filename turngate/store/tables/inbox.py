@@ -288,6 +288,7 @@ idempotent_answers = Table(
     Column("fingerprint", StorableString(64), nullable=False),
     Column("answer", StorableText, nullable=False),
     Column("created_at", StorableText, nullable=False),
+    Index("ix_idempotent_answers_created_at", "created_at"),
 )
 
 

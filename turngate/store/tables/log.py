@@ -180,6 +180,28 @@ erasures = Table(
     Index("ix_erasures_created_at_id", "created_at", "id"),
 )
 
+# One row for each time that the retention rules are applied. ``live`` is 1 until it ends, so there is one at a time; the process
+# that holds it (``held_by``, until ``held_until``) does the work, and after a crash another one continues at ``place``.
+retention_runs = Table(
+    "retention_runs",
+    metadata,
+    Column("id", StorableString(64), primary_key=True),
+    Column("started_at", StorableText, nullable=False),
+    Column("started_by", StorableText, nullable=False),
+    Column("ended_at", StorableText),
+    Column("live", Integer, unique=True),
+    Column("held_by", StorableString(64), nullable=False),
+    Column("held_until", StorableText, nullable=False),
+    # JSON: rule → how much went.
+    Column("counts", StorableText, nullable=False),
+    # The rule that is being applied, and the last conversation that was looked at for it.
+    Column("rule", StorableText, nullable=False),
+    Column("place", StorableString(64), nullable=False),
+    # Why it ended early; "": it did not.
+    Column("problem", StorableText, nullable=False, server_default=""),
+    Index("ix_retention_runs_started_at", "started_at", "id"),
+)
+
 # Legal holds: nothing of the conversation, or of any conversation of the agent, is erased while one has not been removed.
 holds = Table(
     "holds",

@@ -144,6 +144,8 @@ runs = Table(
         postgresql_where=text("status IN ('failed', 'interrupted')"),
     ),
     Index("ix_runs_parent_run_id", "parent_run_id"),
+    # Erasing and retention look up all runs of a conversation; the one above has the live ones only.
+    Index("ix_runs_conversation_id", "conversation_id"),
     Index(
         "ix_runs_forked_from_run_id",
         "forked_from_run_id",

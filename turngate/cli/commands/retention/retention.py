@@ -1,4 +1,4 @@
-"""``turngate retention``: what is kept how long. Run it daily; a run that was killed is continued by the next one."""
+"""``turngate retention``: what is kept how long, when it was applied, and what went."""
 
 from __future__ import annotations
 
@@ -11,25 +11,62 @@ from typing import Annotated
 import typer
 
 from approvals_api.retention import apply
+from approvals_api.retention.apply import read_rules
+from approvals_api.retention.overview import retention_status
 from turngate.cli import stores, terminal
+from turngate.cli.api_settings import retention_settings
 from turngate.cli.options import AsJson, DataDir
-from turngate.domain.errors import ConfigurationError
-from turngate.domain.retention import RetentionRule, read_retention
-from turngate.runtime.settings import load_stack_settings
+from turngate.cli.terminal import minute
+from turngate.domain.retention import RetentionRule
+from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.store.clock import now
+from turngate.text.plain_text import plain_line
+from turngate.wire.retention import RetentionRunView, RetentionStatus
 
 File = Annotated[
     Path,
     typer.Argument(envvar="TURNGATE_RETENTION", metavar="FILE", help="The retention file (TOML).", show_default=False),
 ]
 
-app = typer.Typer(no_args_is_help=True, help="What is kept how long: check the file, preview, run.")
+app = typer.Typer(help="What is kept how long: last and next run, check the file, preview, run.")
+RUNS_LISTED = 10
+
+
+@app.callback(invoke_without_command=True)
+def status(context: typer.Context, as_json: AsJson = False, data_dir: DataDir = None) -> None:
+    """Without a command: print when retention ran last and runs next, and what went.
+
+    An API applies the file in TURNGATE_RETENTION by itself, once a day. TURNGATE_RETENTION_EVERY_SECONDS changes that; 0 turns it
+    off.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    settings = load_stack_settings(data_dir=data_dir)
+    seen = asyncio.run(_status(settings))
+    if as_json:
+        terminal.raw(seen.model_dump_json())
+        return
+    terminal.table(("STARTED", "ENDED", "BY", "WHAT WENT"), [_run_row(each) for each in seen.runs])
+    if not seen.runs:
+        terminal.note("retention has not run yet")
+    terminal.note(seen.says)
+
+
+async def _status(settings: Settings) -> RetentionStatus:
+    async with stores.opened_store(settings) as database:
+        return await retention_status(database, retention_settings(settings), runs=RUNS_LISTED)
+
+
+def _run_row(run: RetentionRunView) -> tuple[str, ...]:
+    ended = minute(run.ended_at) if run.ended_at is not None else run.state
+    went = ", ".join(f"{many:,} {plain_line(name)}" for name, many in run.counts.items() if many) or "nothing"
+    return (minute(run.started_at), ended, plain_line(run.started_by), f"{went} {plain_line(run.problem)}".rstrip())
 
 
 @app.command("check")
 def check(file: File = Path("retention.toml")) -> None:
     """Check the file, and print its rules."""
-    rules = _rules(file)
+    rules = read_rules(file)
     terminal.table(("RULE", "KIND", "KEPT", "OF"), [_row(each) for each in rules])
     if not rules:
         terminal.note("the file has no rules: everything is kept")
@@ -38,23 +75,13 @@ def check(file: File = Path("retention.toml")) -> None:
 @app.command("preview")
 def preview(file: File = Path("retention.toml"), as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Print how much each rule would erase now. Changes nothing."""
-    _print(_apply(_rules(file), data_dir, only_preview=True), as_json=as_json, done="would go")
+    _print(_apply(read_rules(file), data_dir, only_preview=True), as_json=as_json, done="would go")
 
 
 @app.command("run")
 def run(file: File = Path("retention.toml"), as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Erase what the rules no longer keep. Legal holds are respected; the audit log says what went by which rule."""
-    _print(_apply(_rules(file), data_dir, only_preview=False), as_json=as_json, done="went")
-
-
-def _rules(file: Path) -> list[RetentionRule]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"the retention file {file} cannot be read ({error}): name one, or set TURNGATE_RETENTION"
-        ) from None
-    return read_retention(text, file=str(file))
+    _print(_apply(read_rules(file), data_dir, only_preview=False), as_json=as_json, done="went")
 
 
 def _apply(rules: Sequence[RetentionRule], data_dir: Path | None, *, only_preview: bool) -> dict[str, int]:
