@@ -163,7 +163,7 @@ async def engine(client: Client, database: Database, planted: Planted) -> AsyncI
         """Look something up."""
         return {"found": results, "note": params.note}
 
-    def before(params: Payment) -> Preview:
+    def before(params: Payment, _workspace: object) -> Preview:
         return Preview(kind="text", text=f"{planted.some(10)} {params.note}")
 
     @tool(effect="once", ask=True, preview=before)
