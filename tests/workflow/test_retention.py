@@ -79,15 +79,15 @@ async def test_i15_old_previews_go_and_the_log_agrees(client: Client, database: 
     script = Script(says("I pay.", call("pay", '{"text": "them"}', "c1")), says("Done."), says("Done."))
     async with stack(client, database, pay, model=script) as engine:
         run = await engine.start("pay")
-        asked = await engine.request(run, tool="pay")
-        assert asked.preview == "preview of them"
-        await engine.decide(asked, "approve")
+        request = await engine.request(run, tool="pay")
+        assert request.preview == "preview of them"
+        await engine.decide(request, "approve")
         run = await engine.ended(run)
         assert await apply.run(database, [PREVIEWS], now() + 2 * DAY, by="clock") == {"previews": 1}
         assert await apply.run(database, [PREVIEWS], now() + 2 * DAY, by="clock") == {"previews": 0}
         await require_no_difference(database)
         async with database.read() as conn:
-            emptied = await requests.get(conn, asked.id)
+            emptied = await requests.get(conn, request.id)
             (paid,) = await calls.of_run(conn, run.id)
         assert emptied is not None
         assert (emptied.preview, emptied.preview_kind, emptied.input) == (None, None, '{"text": "them"}')

@@ -130,8 +130,8 @@ async def test_what_is_old_goes_by_its_own_age(database: Database) -> None:
             assert len(young) == 1, rows.table.name
     assert len(await texts(database, delivery_attempts)) == 1
     async with database.read() as conn:
-        said = await events.newest(conn, events.SYSTEM, "retention.applied", limit=20)
-    assert {each.payload["rule"] for each in said} == {each.name for each in rules}
+        applied = await events.newest(conn, events.SYSTEM, "retention.applied", limit=20)
+    assert {each.payload["rule"] for each in applied} == {each.name for each in rules}
     assert not any((await apply.run(database, rules, now(), by="lea")).values())
 
 
@@ -139,8 +139,8 @@ async def conversation(database: Database, n: int, *, ended_at: str = OLD) -> st
     """A conversation with one run that ended, and one message."""
     conversation_id, run_id = f"conv_{n:04d}", f"run_{n:04d}"
     await add(database, conversations, id=conversation_id, created_at=ended_at)
-    said = {"id": f"msg_{n}", "conversation_id": conversation_id, "role": "user", "provider_options": "{}"}
-    await add(database, messages, **said, parts='[{"type":"text","text":"secret"}]', created_at=ended_at)
+    applied = {"id": f"msg_{n}", "conversation_id": conversation_id, "role": "user", "provider_options": "{}"}
+    await add(database, messages, **applied, parts='[{"type":"text","text":"secret"}]', created_at=ended_at)
     columns = {"id": run_id, "conversation_id": conversation_id, "agent": "a", "agent_version": "1", "model": "m"}
     columns |= {"task": "secret", "status": "completed", "input_message_id": f"msg_{n}", "head_message_id": f"msg_{n}"}
     await add(database, runs, **columns, started_by="lea", created_at=ended_at, ended_at=ended_at)
@@ -148,15 +148,15 @@ async def conversation(database: Database, n: int, *, ended_at: str = OLD) -> st
 
 
 async def test_the_walk_looks_at_a_bounded_number_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three at once: all that are old are found, each once, and the last step says that it is the last."""
+    """Three at once: all that are old are expired, each once, and the last step says that it is the last."""
     monkeypatch.setattr(expire, "LOOKED_AT", 3)
     ids = [await conversation(database, n, ended_at=OLD if n % 2 else YOUNG) for n in range(8)]
-    found, place, steps = [], "", 0
+    expired, place, steps = [], "", 0
     while place is not None:
         async with database.read() as conn:
             some, place = await expire.conversations(conn, rule("conversations"), now(), after=place)
-        found, steps = found + some, steps + 1
-    assert found == ids[1::2]
+        expired, steps = expired + some, steps + 1
+    assert expired == ids[1::2]
     assert steps == 3
 
 
@@ -168,8 +168,8 @@ async def test_one_process_at_a_time_applies_the_rules(database: Database) -> No
     with pytest.raises(ConflictError, match="Another process is applying the retention rules now"):
         await apply.run(database, [rule("errors")], now(), by="ann")
     async with database.write() as conn:
-        kept = await retention_runs.keep(conn, first, counts={"errors-rule": 3}, rule="", place="")
-    assert kept is not None
+        moved = await retention_runs.keep(conn, first, counts={"errors-rule": 3}, rule="", place="")
+    assert moved is not None
     table = metadata.tables["retention_runs"]
     async with database.write() as conn:
         await conn.execute(update(table).values(held_until=OLD))

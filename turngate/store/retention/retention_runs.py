@@ -26,7 +26,7 @@ _NO_ONE: Final = ""
 
 @dataclass(frozen=True, kw_only=True)
 class RetentionRun:
-    """One time that the rules were applied. ``ended_at`` None: it goes on, or its process is dead and another continues it.
+    """One time that the rules were applied. ``ended_at`` None: it has not ended, or its process is dead and another continues it.
 
     ``counts``: JSON of rule → how much went. ``rule``, ``place``: the rule that is being applied, and the last conversation that
     was looked at for it. ``problem``: why it ended early; "": it did not.
@@ -121,7 +121,7 @@ async def release(conn: Connection, held_by: str) -> None:
 
 
 async def live(conn: Connection) -> RetentionRun | None:
-    """Return the one that goes on, or that a dead process left; None: there is none."""
+    """Return the one that has not ended; None: there is none."""
     row = (await conn.execute(select(retention_runs).where(retention_runs.c.live == 1))).mappings().one_or_none()
     return None if row is None else RetentionRun(**row)
 
