@@ -38,6 +38,8 @@ async def retention_status(database: Database, settings: RetentionSettings | Non
 
 def run_view(run: RetentionRun) -> RetentionRunView:
     """Return one application of the rules as the API shows it."""
-    state = "ended" if run.ended_at is not None else "running" if run.is_held(now()) else "broken off"
+    state = "ended"
+    if run.ended_at is None:
+        state = "running" if run.is_held(now()) else "broken off"
     columns = {name: value for name, value in vars(run).items() if name in RetentionRunView.model_fields}
     return RetentionRunView.model_validate({**columns, "state": state, "counts": run.counted})
