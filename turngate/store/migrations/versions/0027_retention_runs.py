@@ -7,7 +7,7 @@ from typing import NoReturn
 from alembic import op
 from sqlalchemy import Column, Integer, String, Text
 
-revision = "0031_retention_runs"
+revision = "0027_retention_runs"
 down_revision = "0026_data_keys"
 branch_labels = None
 depends_on = None
