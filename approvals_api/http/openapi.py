@@ -49,6 +49,7 @@ TAGS: Final = (
     ("notifications", "Notifications that were sent, and whether they arrived."),
     ("audit", "Who did what, hash-chained per run."),
     ("people", "Who is logged in, and the tokens of programs."),
+    ("retention", "What is kept how long, legal holds, erasures. For admins."),
     ("health", "Is the process alive, and is it ready? Without a credential."),
 )
 

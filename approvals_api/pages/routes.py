@@ -22,7 +22,7 @@ from approvals_api.pages import (
 )
 from approvals_api.pages.policy import policy_routes, rule_routes
 from approvals_api.pages.schedules import schedule_routes
-from approvals_api.pages.system import health_routes, notification_routes
+from approvals_api.pages.system import health_routes, notification_routes, retention_routes
 from approvals_api.pages.templating import Frame, render
 
 routers = (
@@ -40,6 +40,7 @@ routers = (
     conversation_routes.router,
     notification_routes.router,
     health_routes.router,
+    retention_routes.router,
     audit_routes.router,
 )
 

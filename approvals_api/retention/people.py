@@ -26,7 +26,7 @@ async def preview_person(database: Database, name: str) -> dict[str, int]:
     return counts
 
 
-async def erase_person(database: Database, name: str, *, by: str, reason: str) -> dict[str, int]:
+async def erase_person(database: Database, name: str, *, by: str, reason: str, scrub: bool = True) -> dict[str, int]:
     """Remove what is stored of a person, and return what was removed, by kind. Safe to repeat.
 
     Raises NotFoundError when nothing is stored under the name, ConflictError for the last admin, InvalidInputError for a reason
@@ -46,7 +46,8 @@ async def erase_person(database: Database, name: str, *, by: str, reason: str) -
             await conn.execute(delete(table).where(own))
         payload = {"name": stored, "by": by, "why": reason, "counts": counts}
         await events.append(conn, events.SYSTEM, [("person.erased", payload)])
-    await database.scrub()
+    if scrub:
+        await database.scrub()
     return counts
 
 

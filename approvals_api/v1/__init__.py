@@ -14,6 +14,7 @@ from approvals_api.v1 import (
     people,
     policy,
     requests,
+    retention,
     runs,
     schedules,
 )
@@ -33,5 +34,6 @@ routers = (
     audit.router,
     policy.router,
     grants.router,
+    retention.router,
     health.router,
 )

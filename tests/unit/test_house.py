@@ -29,7 +29,6 @@ SMALL: dict[str, str] = {
     "activities/settle_call.py": "an activity: one file each",
     "activities/steer_run.py": "an activity: one file each",
     "approvals_api/gateway/expedite.py": "one thing asked of Temporal's server, with the versions that know it",
-    "approvals_api/retention/holds.py": "operations on one noun, of which the command line is the first face",
     "approvals_api/pages/system/health_routes.py": "a page: its route",
     "approvals_api/v1/agents.py": "a noun of the API: its router",
     "approvals_api/v1/health.py": "a noun of the API: its router",

@@ -11,7 +11,7 @@ import anyio
 import httpx
 import httpx_sse
 
-from turngate.client import access, events, external_calls, health, policy, requests, runs, schedules
+from turngate.client import access, events, external_calls, health, policy, requests, retention, runs, schedules
 from turngate.client.calls import STREAM_TIMEOUT, Call, Result, options
 from turngate.client.event_stream import BROKEN, EventStream, StreamItem
 from turngate.client.methods import awaited, awaited_each
@@ -153,6 +153,11 @@ class TurngateClient:
     get_chain = awaited(events.get_chain)
 
     get_me = awaited(access.get_me)
+    get_retention = awaited(retention.get_retention)
+    add_hold = awaited(retention.add_hold)
+    release_hold = awaited(retention.release_hold)
+    preview_erasure = awaited(retention.preview_erasure)
+    erase_content = awaited(retention.erase_content)
     get_health = awaited(health.get_health)
     list_sessions = awaited(access.list_sessions)
     iter_sessions = awaited_each(access.list_sessions)

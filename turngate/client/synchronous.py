@@ -11,7 +11,7 @@ from typing import Self
 import httpx
 import httpx_sse
 
-from turngate.client import access, events, external_calls, health, policy, requests, runs, schedules
+from turngate.client import access, events, external_calls, health, policy, requests, retention, runs, schedules
 from turngate.client.calls import STREAM_TIMEOUT, Call, Result, options
 from turngate.client.event_stream import BROKEN, EventStream, StreamItem
 from turngate.client.methods import blocking, blocking_each
@@ -145,6 +145,11 @@ class SyncTurngateClient:
     get_chain = blocking(events.get_chain)
 
     get_me = blocking(access.get_me)
+    get_retention = blocking(retention.get_retention)
+    add_hold = blocking(retention.add_hold)
+    release_hold = blocking(retention.release_hold)
+    preview_erasure = blocking(retention.preview_erasure)
+    erase_content = blocking(retention.erase_content)
     get_health = blocking(health.get_health)
     list_sessions = blocking(access.list_sessions)
     iter_sessions = blocking_each(access.list_sessions)

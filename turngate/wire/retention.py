@@ -103,6 +103,42 @@ class RetentionStatus(View):
         return f"An API applies the rules next at {self.next_at[:16].replace('T', ' ')} UTC, or as soon as one runs after that."
 
 
+class RuleView(View):
+    """A retention rule, and how much it would erase now. ``agent`` None: of every agent; ``tools`` None: of all.
+
+    ``would_go``: conversations, or rows. ``is_more``: counting ended before everything was looked at.
+    """
+
+    name: str
+    kind: str
+    keep_seconds: int
+    agent: str | None
+    tools: list[str] | None
+    would_go: int
+    is_more: bool
+
+
+class RetentionView(View):
+    """What is kept and what was erased. ``rules``: empty where there is no file, or where it has a mistake.
+
+    ``erasures``: the newest 50, by people and by rules.
+    """
+
+    status: RetentionStatus
+    rules: list[RuleView]
+    holds: list[HoldView]
+    erasures: list[ErasureView]
+
+
+class ErasureDone(View):
+    """What was erased. ``person``: of a person, how much by kind. ``remains``: where copies may still be, in sentences."""
+
+    target: str
+    erasures: list[ErasureView] = Field(default_factory=list)
+    person: dict[str, int] = Field(default_factory=dict)
+    remains: list[str] = Field(default_factory=list)
+
+
 class ErasurePreview(View):
     """What erasing a conversation would empty, by kind. Nothing has changed.
 

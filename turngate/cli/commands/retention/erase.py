@@ -11,6 +11,7 @@ import typer
 from approvals_api.retention.erase import ErasureOrder, checked_reason
 from approvals_api.retention.erase import erase as erase_conversation
 from approvals_api.retention.erase import preview as preview_conversation
+from approvals_api.retention.overview import CONVERSATION
 from approvals_api.retention.people import erase_person, preview_person
 from turngate.cli import stores, terminal
 from turngate.cli.errors import EXIT_WENT_WRONG
@@ -21,9 +22,6 @@ from turngate.store.database import Database
 from turngate.store.retention.erase_content import KINDS
 from turngate.text.plain_text import plain_line
 from turngate.wire.retention import ErasurePreview, ErasureResult
-
-CONVERSATION: tuple[str, ...] = ("conv_", "run_")
-"""How ids of conversations and runs begin; any other target is a person's name."""
 
 
 def erase(

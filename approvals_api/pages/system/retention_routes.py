@@ -1,0 +1,88 @@
+"""The page Retention, for admins: what would go, what must stay, what was erased; and erasing after its id was typed again."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from approvals_api.http.authentication import check_form_token
+from approvals_api.http.dependencies import AdminDep, ServicesDep
+from approvals_api.pages.frames import frame_of, typed_of
+from approvals_api.pages.templating import render
+from approvals_api.retention import erase, holds
+from approvals_api.retention.overview import CONVERSATION, ConfirmedErasure, erase_confirmed, retention_view
+from approvals_api.retention.people import preview_person
+from approvals_api.validation.text import STORABLE
+from turngate.store.retention.erase_content import KINDS
+
+router = APIRouter(include_in_schema=False)
+
+MAX_TARGET_CHARS = 255
+Target = Annotated[str, Query(max_length=MAX_TARGET_CHARS, pattern=STORABLE)]
+
+
+@router.get("/retention")
+async def retention_page(
+    request: Request, services: ServicesDep, principal: AdminDep, done: Annotated[str, Query(max_length=64)] = ""
+) -> HTMLResponse:
+    """Show rules, holds and erasures. ``done``: what the person has just done."""
+    view = await retention_view(services)
+    async with services.database.glance() as conn:
+        frame = await frame_of(conn, request, principal)
+    return render("retention.html", frame=frame, retention=view, done=done)
+
+
+@router.get("/retention/erase")
+async def erase_page(
+    request: Request, services: ServicesDep, principal: AdminDep, target: Target, with_forks: bool = False
+) -> HTMLResponse:
+    """Show what erasing would empty, with the form that asks for the id again."""
+    target = target.strip()
+    preview, person = None, {}
+    if target.startswith(CONVERSATION):
+        preview = await erase.preview(services.database, target, with_forks=with_forks)
+    else:
+        person = await preview_person(services.database, target)
+    async with services.database.glance() as conn:
+        frame = await frame_of(conn, request, principal)
+    return render(
+        "erase.html", frame=frame, target=target, preview=preview, person=person, kinds=KINDS, with_forks=with_forks
+    )
+
+
+@router.post("/retention/erase")
+async def erase_now(request: Request, services: ServicesDep, principal: AdminDep) -> Response:
+    """Erase it, if the id was typed again."""
+    typed = await typed_of(request)
+    check_form_token(request, typed.get("csrf_token"))
+    order = ConfirmedErasure(
+        target=typed.get("target", ""),
+        confirm=typed.get("confirm", "").strip(),
+        reason=typed.get("reason", ""),
+        with_forks=typed.get("with_forks") == "on",
+        interrupt=typed.get("interrupt") == "on",
+    )
+    await erase_confirmed(services, principal, order)
+    return RedirectResponse("/retention?done=erased", HTTPStatus.SEE_OTHER)
+
+
+@router.post("/retention/holds")
+async def add_hold(request: Request, services: ServicesDep, principal: AdminDep) -> Response:
+    """Put a hold on a conversation or an agent."""
+    typed = await typed_of(request)
+    check_form_token(request, typed.get("csrf_token"))
+    target = typed.get("target", "").strip()
+    await holds.add(services.database, target, reason=typed.get("reason", ""), by=principal.name)
+    return RedirectResponse("/retention?done=held", HTTPStatus.SEE_OTHER)
+
+
+@router.post("/retention/holds/{hold_id}/release")
+async def release_hold(request: Request, services: ServicesDep, principal: AdminDep, hold_id: str) -> Response:
+    """Remove a hold."""
+    typed = await typed_of(request)
+    check_form_token(request, typed.get("csrf_token"))
+    await holds.remove(services.database, hold_id, reason=typed.get("reason", ""), by=principal.name)
+    return RedirectResponse("/retention?done=released", HTTPStatus.SEE_OTHER)
