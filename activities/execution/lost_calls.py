@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from activities.engine.engine import Engine
 from activities.engine.error_log import Where, note
+from activities.engine.lost_workers import LOST_WORKER
 from activities.execution.door import MOVED_ON, Door, resolution_request_id
 from activities.execution.redemption import AskAgain, Redeemed, Redemption
 from activities.execution.settlement import Start, tell_started
@@ -44,9 +45,8 @@ STARTS_SEEN: Final = 200
 MAX_PROGRESS_BYTES: Final = 2_000
 MOST_LOST: Final = 2
 """Workers that a call may lose if it alone loses them (I14)."""
-LOST_WORKER: Final = "worker lost while the tool ran"
 STOPPED_WORKER: Final = "worker stopped while the tool ran"
-"""How a lost start is on record, and one whose worker said that it stops."""
+"""How a start is on record whose worker said that it stops; a lost one is there as LOST_WORKER."""
 BEFORE_FIRST_START: Final = timedelta(minutes=10)
 """Losses of other calls count from so long before a call's first start."""
 MOST_LOSSES_SEEN: Final = 500

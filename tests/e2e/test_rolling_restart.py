@@ -33,6 +33,8 @@ DRAIN_SECONDS = 2
 PAUSE_SECONDS = 0.15
 """Of each loop of the load: some twenty requests a second in all."""
 MOST_RUNS = 400
+START_SECONDS = 180
+"""Four processes start at once, perhaps on a machine that others use."""
 NO_RETRIES = Retries(attempts=1)
 
 
@@ -66,9 +68,11 @@ class Fleet:
     async def ready(self, name: str, balancer: Balancer) -> None:
         """Wait until one takes work."""
         if name in self.ports:
-            await until(lambda: asyncio.sleep(0, self.ports[name] in balancer.ready), f"{name} that is ready")
+            await until(
+                lambda: asyncio.sleep(0, self.ports[name] in balancer.ready), f"{name} that is ready", START_SECONDS
+            )
         else:
-            await until(lambda: asyncio.sleep(0, self.health_file(name).exists()), f"{name} that runs")
+            await until(lambda: asyncio.sleep(0, self.health_file(name).exists()), f"{name} that runs", START_SECONDS)
 
     async def stop(self, name: str) -> int:
         """SIGTERM; return the exit code."""

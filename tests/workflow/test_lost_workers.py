@@ -16,7 +16,8 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.engine.lost_workers import judging
+from activities.engine.error_log import Where, note
+from activities.engine.lost_workers import LOST_WORKER, judging
 from turngate import tool
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.store.database import Database
@@ -125,3 +126,43 @@ async def test_only_attempts_that_did_not_end_count(client: Client, sqlite: Data
         async with sqlite.write() as conn:
             await events.append(conn, run.id, [("attempt.ended", dict(lost))])
         await attempt(13, "1")
+
+
+async def test_i14_workers_that_others_lose_elsewhere_excuse_a_run(client: Client, sqlite: Database) -> None:
+    """I5 and I14: three lost workers end a run, unless another run lost one that this run was not on; then six do."""
+    place = "the plan of step 1"
+    async with stack(client, sqlite, model=ListModel(says("Done.")), working=False) as engine:
+        run, other = await engine.start(), await engine.start()
+        environment = ActivityEnvironment()
+        environment.info = replace(environment.info, attempt=20, activity_id="1")
+
+        async def is_given_up() -> bool:
+            async def judge() -> None:
+                async with judging(engine.engine, run.id, place):
+                    raise ValueError
+
+            with pytest.raises((ApplicationError, ValueError)) as ended:
+                await environment.run(judge)
+            return ended.type is ApplicationError
+
+        order = f"{environment.info.workflow_run_id}/1"
+
+        async def lose(attempt: int) -> None:
+            mark = {"place": place, "order": order, "attempt": attempt, "worker": "7@here", "alone": True}
+            async with sqlite.write() as conn:
+                await events.append(conn, run.id, [("attempt.repeated", mark)])
+
+        async def other_lost(worker: str) -> None:
+            async with sqlite.write() as conn:
+                where = Where(run_id=other.id, step=1, tool_call_id=worker, attempt=1)
+                await note(conn, engine.engine, LOST_WORKER, "", where, process=(worker, "b"))
+
+        for attempt in (2, 3, 4):
+            await lose(attempt)
+        await other_lost("7@here")
+        assert await is_given_up()  # that one it may have killed itself
+        await other_lost("8@there")
+        assert not await is_given_up()
+        for attempt in range(21, 27):
+            await lose(attempt)
+        assert await is_given_up()

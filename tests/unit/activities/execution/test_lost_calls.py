@@ -7,6 +7,7 @@ from sqlalchemy import update
 from support.call_at_door import CallAtDoor
 
 from activities.engine.error_log import Where, note
+from activities.engine.lost_workers import LOST_WORKER
 from activities.execution import lost_calls
 from activities.execution.preflight import Findings, Inspection
 from activities.execution.redemption import AskAgain, Redeemed, Settled
@@ -185,7 +186,7 @@ async def test_i5_i14_an_innocent_call_may_lose_more_workers(
         for call, workers in others.items():
             for attempt, worker in enumerate(workers, 1):
                 where = Where(run_id="run_other", tool_call_id=call, attempt=attempt)
-                await note(conn, at.engine, lost_calls.LOST_WORKER, "", where, process=(worker, "b"))
+                await note(conn, at.engine, LOST_WORKER, "", where, process=(worker, "b"))
     for start in range(1, starts + 1):
         await lose(at, f"w{start}")
         assert await is_ended(at) == (start == starts)
