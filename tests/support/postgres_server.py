@@ -78,7 +78,7 @@ class Cluster:
         # Not one of the kernel's choice: until the server listens, any outgoing connection may take such a port.
         self._port = choose_port()
         self.server = PostgresServer(self._port)
-        initdb = [_program("initdb"), "-D", str(self._cluster), "-U", "turngate", "-A", "trust", "--no-sync"]
+        initdb = [program("initdb"), "-D", str(self._cluster), "-U", "turngate", "-A", "trust", "--no-sync"]
         subprocess.run([*self._as_user, *initdb], check=True, capture_output=True, cwd=self.home)
 
     @property
@@ -100,7 +100,7 @@ class Cluster:
         quick = [word for each in (*chosen, "max_connections=200") for word in ("-c", each)]
         where = ["-D", str(self._cluster), "-p", str(self._port), "-h", "127.0.0.1", "-k", str(self.home)]
         with self._log.open("ab") as output:
-            command = [*self._as_user, _program("postgres"), *where, *quick]
+            command = [*self._as_user, program("postgres"), *where, *quick]
             self._process = subprocess.Popen(command, stdout=output, stderr=output, cwd=self.home)
 
     def wait_until_ready(self) -> None:
@@ -158,7 +158,7 @@ def running_cluster(*, durable: bool = False) -> Iterator[Cluster]:
         cluster.close()
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
     path = shutil.which(name)
     if path is not None and name != "postgres":
         return path
