@@ -28,6 +28,7 @@ NOT_OURS = {
     "11434": "Ollama",
     "8000": "vLLM",
     "4318": "a collector",
+    "8233": "the pages of Temporal's own server",
 }
 BESIDE = {
     "8322": "a second API on the same host",
