@@ -186,6 +186,8 @@ STATES: dict[str, PageState] = {
     "audit": PageState("/audit"),
     "audit of no such names": PageState(f"/audit?{IN_AUDIT}", empty=True),
     "audit verified": PageState("/audit?verify=run_completed"),
+    "retention": PageState("/retention", empty=True),
+    "retention erase": PageState("/retention/erase", empty=True),
     "notifications": PageState("/notifications"),
     "account": PageState("/account"),
     "bulk": PageState(

@@ -33,7 +33,7 @@ def checked(tmp_path: Path, *arguments: str, failing: str = "none") -> tuple[int
     ("arguments", "tests"),
     [
         ([], [IN_MAKE_TEST]),
-        (["--all"], [f"{TESTS} -m not alone", "pytest -m alone tests/chaos"]),
+        (["--all"], [f"{TESTS} -m not alone", "pytest --forks 1 -m alone tests/chaos"]),
         (["--no-tests"], []),
         (["tests/unit", "-k", "digest"], [f"{TESTS} tests/unit -k digest"]),
     ],

@@ -63,9 +63,9 @@ def gap(history: History) -> None:
 FAILING = [
     (other_activity, "incompatible", (5, "ActivityTaskScheduled"), "Activity type of scheduled event 'other'"),
     (other_start, "unreadable", (1, "WorkflowExecutionStarted"), "validation errors for AgentTurnInput"),
-    (sealed_start, "unreadable", (1, "WorkflowExecutionStarted"), "Unknown payload encoding binary/encrypted"),
-    (sealed_start_not_begun, "unreadable", (1, "WorkflowExecutionStarted"), "Unknown payload encoding"),
-    (sealed_result, "unreadable", (10, "WorkflowTaskCompleted"), "Unknown payload encoding binary/encrypted"),
+    (sealed_start, "unreadable", (1, "WorkflowExecutionStarted"), "is encrypted with the key"),
+    (sealed_start_not_begun, "unreadable", (1, "WorkflowExecutionStarted"), "is encrypted with the key"),
+    (sealed_result, "unreadable", (10, "WorkflowTaskCompleted"), "is encrypted with the key"),
     (other_workflow, "other_workflow", (1, "WorkflowExecutionStarted"), "'Billing'"),
     (gap, "broken", (7, "ActivityTaskCompleted"), "History is out of order"),
 ]
