@@ -132,6 +132,8 @@ def _parse(command: Any, words: list[str]) -> str | None:  # typer's command cla
                 return None  # it prints its help
             with group.make_context(names[-1] if names else NAME, list(words), parent=context) as context:
                 words = [*context._protected_args, *context.args]
+                if not words:
+                    return None  # only options of its own: it answers by itself, or prints its help
                 name, member, words = group.resolve_command(context, words)
             names.append(name)
             group = member.load() if hasattr(member, "load") else member
