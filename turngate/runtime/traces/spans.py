@@ -9,8 +9,6 @@ They are not opened and ended by a tracer: each is complete when it is made, wit
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +34,7 @@ from opentelemetry.trace import (
 )
 from sqlalchemy import Row
 
+from turngate.domain.runs.labels import pseudonym
 from turngate.domain.runs.trace import RunTrace, SpanRef, span_of
 from turngate.domain.tools.secrets import mask_json
 from turngate.runtime.traces.switch import TraceSettings
@@ -113,7 +112,7 @@ class Spans:
 
     def __init__(self, settings: TraceSettings, salt: str, *, sampler: TraceSampler, resource: Resource) -> None:
         self._settings = settings
-        self._salt = salt.encode()
+        self._salt = salt
         self._sampler = sampler
         self._resource = resource
         self._makers: dict[str, Callable[[Happened, Event, RunTrace], Iterator[ReadableSpan]]] = {
@@ -278,7 +277,7 @@ class Spans:
         """Return a person's name, or what is always the same for them in this store, and means nothing outside it."""
         if self._settings.with_names:
             return _clipped(name)
-        return f"person-{hmac.new(self._salt, name.encode(), hashlib.sha256).hexdigest()[:12]}"
+        return pseudonym(self._salt, name)
 
     def _span(
         self,

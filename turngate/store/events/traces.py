@@ -22,6 +22,8 @@ from turngate.store.tables import calls, executions, messages, requests, runs, s
 _ONLY: Final = 1
 _THIS: Final = trace_export.c.id == _ONLY
 _NO_ONE: Final = ""
+_NOWHERE: Final = -1
+"""The place of a store that has its salt, and whose traces were never exported."""
 
 ENDED: Final = frozenset({"request.decided", "request.expired", "request.cancelled", "request.superseded"})
 """Types of the events that end a request."""
@@ -101,8 +103,19 @@ class Happened:
 async def export(conn: Connection) -> Export | None:
     """Return how far traces are exported; None: none was ever exported from this store."""
     columns = select(*_columns(trace_export, "last_seq salt held_by held_until"))
-    row = (await conn.execute(columns.where(_THIS))).mappings().one_or_none()
+    row = (await conn.execute(columns.where(_THIS, trace_export.c.last_seq != _NOWHERE))).mappings().one_or_none()
     return None if row is None else Export(**row)
+
+
+async def salt(conn: Connection) -> str | None:
+    """Return the store's salt, with which names of people become pseudonyms outside it; None: it has none yet."""
+    stored: str | None = (await conn.execute(select(trace_export.c.salt).where(_THIS))).scalar_one_or_none()
+    return stored
+
+
+async def add_salt(conn: Connection) -> None:
+    """Give the store its salt, unless it has one. Raises IntegrityError as :func:`begin`."""
+    await _insert(conn, _NOWHERE)
 
 
 async def begin(conn: Connection, seq: int) -> None:
@@ -110,6 +123,12 @@ async def begin(conn: Connection, seq: int) -> None:
 
     If two processes do so at the same moment, one gets IntegrityError; the place exists when it reads again.
     """
+    begun = update(trace_export).where(_THIS, trace_export.c.last_seq == _NOWHERE).values(last_seq=seq)
+    if (await conn.execute(begun)).rowcount == 0:
+        await _insert(conn, seq)
+
+
+async def _insert(conn: Connection, seq: int) -> None:
     known = select(trace_export.c.id).where(_THIS)
     row = select(literal(_ONLY), literal(seq), literal(secrets.token_hex(16)), literal(_NO_ONE), literal(""))
     names = ["id", "last_seq", "salt", "held_by", "held_until"]

@@ -62,7 +62,7 @@ notification_cursors = Table(
     Column("gathering_since", StorableText),
 )
 
-# How far the events are exported as traces, and which process does it until when. One row, from the first export on.
+# How far the events are exported as traces, and which process does it until when. One row, from the first pseudonym on.
 trace_export = Table(
     "trace_export",
     metadata,
