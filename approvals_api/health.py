@@ -101,6 +101,8 @@ async def examine(services: Services, *, away: Collection[CheckName] = (), drain
     if "store" not in unreached:
         more.append(_in_time(findings, "notifications", _outbox(services)))
         more.append(_in_time(findings, "retention", _retention(services)))
+    if "temporal" not in unreached:
+        more.append(_in_time(findings, "search_attributes", _search_attributes(services)))
     if not unreached:
         more.append(_in_time(findings, "workers", _workers(services, findings)))
         more.append(_in_time(findings, "runs", _runs(services, findings)))
@@ -175,6 +177,25 @@ async def _temporal(services: Services) -> list[HealthCheck]:
     says = "Temporal does not answer: people can decide, but no run starts or continues."
     fix = "Start Temporal, or check TEMPORAL_ADDRESS. Every run continues by itself when it is back."
     return [HealthCheck(name="temporal", state="wrong", says=says, fix=fix, command="turngate doctor")]
+
+
+async def _search_attributes(services: Services) -> list[HealthCheck]:
+    labels = services.gateway.labels
+    match await labels.look():
+        case "on":
+            says, lacks = "Runs can be found in Temporal by agent, source, starter and schedule.", False
+        case "off":
+            says, lacks = "Search attributes are switched off, so runs are found in Temporal by their id alone.", False
+        case "missing":
+            named = ", ".join(labels.lacking) or "one"
+            says, lacks = f"Temporal's namespace lacks search attributes ({named}), so new runs get none.", True
+        case "unknown":
+            says, lacks = "Temporal doesn't say which search attributes it has, so new runs get none.", True
+    if not lacks:
+        return [HealthCheck(name="search_attributes", state="ok", says=says)]
+    fix = "Runs work all the same. Add them, or set TURNGATE_SEARCH_ATTRIBUTES to false."
+    command = "turngate search-attributes --add"
+    return [HealthCheck(name="search_attributes", state="warning", says=says, fix=fix, command=command)]
 
 
 # Workers and builds.

@@ -9,17 +9,21 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TypedDict
 
-from temporalio.common import RetryPolicy
+from temporalio.common import Priority, RetryPolicy
 from temporalio.workflow import ActivityCancellationType
 
 from turngate.domain import contract
 from turngate.domain.contract import PlannedCall, RunLimits
+from turngate.domain.runs.labels import DECIDED
 
 OUTAGE = timedelta(days=7)
 GRACE = timedelta(seconds=30)
 """Beyond a tool's own timeout, which its activity enforces: time to kill it and store the partial output."""
 
 MODEL_REQUEST = timedelta(seconds=contract.MODEL_REQUEST_SECONDS)
+
+FIRST = Priority(priority_key=DECIDED)
+"""Ahead of everything that waits: a person has just decided, and looks. Else an activity has its run's priority."""
 
 
 class Options(TypedDict, total=False):
@@ -31,16 +35,18 @@ class Options(TypedDict, total=False):
     heartbeat_timeout: timedelta
     retry_policy: RetryPolicy
     cancellation_type: ActivityCancellationType
+    priority: Priority
 
 
-def call_model(limits: RunLimits) -> Options:
+def call_model(limits: RunLimits, *, decided: bool = False) -> Options:
     """Long, heartbeating, retried while the agent's ``model_retry`` lasts; permanent provider errors are not retried.
 
     The activity itself says when to stop (a permanent error, or ``model_retry`` used up by waiting) and how long to wait
     for the provider. The intervals here apply after a lost worker: several in a row must not stall the run for a minute.
-    The bound here is the outer one: waiting and one long answer together.
+    The bound here is the outer one: waiting and one long answer together. ``decided``: a person decided a call of the step
+    before.
     """
-    return {
+    options: Options = {
         "start_to_close_timeout": MODEL_REQUEST,
         "schedule_to_close_timeout": MODEL_REQUEST + timedelta(seconds=limits.model_retry_seconds),
         "heartbeat_timeout": timedelta(seconds=limits.heartbeat_timeout_seconds),
@@ -49,19 +55,20 @@ def call_model(limits: RunLimits) -> Options:
         # sees a response that was stored, or none, and never one that is being stored.
         "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     }
+    return {**options, "priority": FIRST} if decided else options
 
 
-def run_tool(call: PlannedCall, limits: RunLimits, *, takes_next_step: bool = False) -> Options:
+def run_tool(call: PlannedCall, limits: RunLimits, *, takes_next_step: bool = False, decided: bool = False) -> Options:
     """Retried for a week, because the execution row decides what a retry does, not the attempt count.
 
     A retry that finds its ``once`` call started opens an ``outcome`` request instead of starting it again; ``read`` and
     ``idempotent`` calls start again a bounded number of times. So a retry is always safe, also after a store outage.
 
     ``takes_next_step``: it may also ask the model (ADR 0033). That gives the tool no more time: the activity stops
-    its heartbeat when the call has used up its own.
+    its heartbeat when the call has used up its own. ``decided``: a person has just decided the call.
     """
     attempt = timedelta(seconds=call.timeout_seconds) + GRACE
-    return {
+    options: Options = {
         "task_queue": call.queue,
         "start_to_close_timeout": attempt + MODEL_REQUEST if takes_next_step else attempt,
         "schedule_to_close_timeout": timedelta(seconds=call.timeout_seconds) + OUTAGE,
@@ -72,6 +79,7 @@ def run_tool(call: PlannedCall, limits: RunLimits, *, takes_next_step: bool = Fa
         # The partial output of an interrupted tool is stored before its call is closed.
         "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     }
+    return {**options, "priority": FIRST} if decided else options
 
 
 def _until_stored(attempt: timedelta) -> Options:
@@ -91,11 +99,11 @@ RECORD_EXPIRY = _until_stored(timedelta(seconds=10))
 # Like an expiry: no one waits for it, and a reminder must not be lost.
 CLIMB_LADDER = _until_stored(timedelta(seconds=10))
 
-# One short transaction: the run must learn what was ordered, however long the store is away.
-READ_CONTROL = _until_stored(timedelta(seconds=10))
+# One short transaction: the run must learn what was ordered, however long the store is away. A person ordered it.
+READ_CONTROL: Options = {**_until_stored(timedelta(seconds=10)), "priority": FIRST}
 
 # The same, for the runs below.
-INTERRUPT_BELOW = _until_stored(timedelta(seconds=10))
+INTERRUPT_BELOW: Options = {**_until_stored(timedelta(seconds=10)), "priority": FIRST}
 
 # No one waits for it; the schedule says how late a fire may come, and the store knows.
 OPEN_SCHEDULED = _until_stored(timedelta(seconds=30))

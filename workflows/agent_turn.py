@@ -28,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
     from workflows.in_flight import InFlight
+    from workflows.labels import labels_of_child
     from workflows.run_control import RunControl
     from workflows.step_runner import StepRunner
 
@@ -149,7 +150,7 @@ class AgentTurn:
             contract.CALL_MODEL,
             CallModelInput(run_id=self._run_id, step=self._state.step, failed=self._next.failed),
             result_type=StepPlan,
-            **activity_options.call_model(self._limits),
+            **activity_options.call_model(self._limits, decided=self._step_runner.was_decided),
         )
         return await self._in_flight.wait_for_activity(handle)
 
@@ -190,6 +191,7 @@ class AgentTurn:
                 AgentTurnInput(run_id=next_run.run_id, agent=next_run.agent, limits=limits),
                 id=next_run.run_id,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+                **labels_of_child(next_run, "message"),
             )
 
     def _is_long(self, step: int) -> bool:

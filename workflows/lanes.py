@@ -2,8 +2,8 @@
 
 Tools wait on the run's own queue (or the one that the tool names), the store's short writes on a queue beside it, and
 model requests on a third where a worker has places of their own for them. So a hundred tools that take an hour hold up
-neither the writing of what a run decided nor, with such places, any model. What waits, waits in Temporal, first come,
-first served: no timeout runs until there is a place.
+neither the writing of what a run decided nor, with such places, any model. What waits, waits in Temporal: no timeout runs
+until there is a place. Who is first there is a matter of priorities (docs/adr/0058), which a run without any doesn't have.
 
 Where model requests share the tools' places they start without a way through the server (the SDK's eager execution,
 which only the workflow's own queue has), and most are sent by the activity of the call before (docs/adr/0033).
@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from temporalio import workflow
+from temporalio.common import Priority
 from temporalio.worker import (
     Interceptor,
     StartActivityInput,
@@ -24,6 +25,7 @@ from temporalio.worker import (
 
 with workflow.unsafe.imports_passed_through():
     from turngate.domain import contract
+    from workflows.labels import is_ordered
 
 MODELS: Final = ".models"
 RECORDS: Final = ".records"
@@ -38,7 +40,7 @@ def lane_of(activity: str, *, models_apart: bool) -> str:
 
 
 class Lanes(Interceptor):
-    """Puts each activity that names no task queue on its lane. A replay does not look at an activity's queue."""
+    """Puts each activity that names no task queue on its lane. A replay looks at neither an activity's queue nor its priority."""
 
     def __init__(self, *, models_apart: bool) -> None:
         self._models_apart = models_apart
@@ -64,4 +66,6 @@ class _Outbound(WorkflowOutboundInterceptor):
         if input.task_queue is None:
             lane = lane_of(input.activity, models_apart=self._models_apart)
             input.task_queue = f"{workflow.info().task_queue}{lane}" if lane else None
+        if not is_ordered():
+            input.priority = Priority.default
         return super().start_activity(input)

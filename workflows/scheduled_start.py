@@ -22,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
         ScheduledStartInput,
     )
     from workflows import activity_options
+    from workflows.labels import labels_of_child
 
 FIRE_AT = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 """The instant on the timetable, jitter apart (https://docs.temporal.io/schedule)."""
@@ -47,6 +48,7 @@ class ScheduledStart:
                 AgentTurnInput(run_id=run.run_id, agent=run.agent, limits=limits),
                 id=run.run_id,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+                **labels_of_child(run, "schedule"),
             )
         return run.run_id
 

@@ -34,6 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import activity_options
     from workflows.endings import Ending, describe_failure
     from workflows.in_flight import InFlight
+    from workflows.labels import labels_of_child
     from workflows.run_control import RunControl
 
 
@@ -65,6 +66,8 @@ class StepRunner:
         self._gates: dict[str, Gate] = {}
         self._then_step: int | None = None
         self._next: NextStep | None = None
+        self._decided: set[str] = set()
+        """Calls of this step whose request has news: a person's decision, most likely."""
 
     async def settle_all(self, plan: StepPlan, *, then_step: int | None = None) -> Ending | None:
         """Settle every call of the step on its own task: a slow gate delays no other call.
@@ -72,6 +75,7 @@ class StepRunner:
         ``then_step``: the step that the activity which settles the last call may take (ADR 0033); None: it may not.
         """
         self._gates.clear()
+        self._decided.clear()
         self._then_step = then_step
         endings = await asyncio.gather(*(self._settle(call) for call in plan.calls))
         for gate in self._gates.values():
@@ -82,6 +86,11 @@ class StepRunner:
         """Return, once, what an activity has reported of the next step."""
         following, self._next = self._next, None
         return following or NextStep()
+
+    @property
+    def was_decided(self) -> bool:
+        """Tell whether a person decided a call of the last step, and so waits for what follows."""
+        return bool(self._decided)
 
     async def _settle(self, call: PlannedCall) -> Ending | None:
         """Bring one call to its result: through its gate if it has one, then through its tool if it may run.
@@ -115,7 +124,9 @@ class StepRunner:
                 return True  # the plan is of a workflow that was lost: its request may have ended, or waits for long
             gate = self._gates[request_id] = Gate(call.waits_since or workflow.now(), call.climbed)
         passes = await self._wait_at_gate(gate, call, request_id)
-        if not passes:
+        if passes:
+            self._decided.add(call.call)
+        else:
             self._end_notes(gate)
         return passes
 
@@ -184,7 +195,9 @@ class StepRunner:
                 contract.RUN_TOOL,
                 RunToolInput(run_id=self._run_id, call=call.call, then_step=then_step),
                 result_type=RunToolResult,
-                **activity_options.run_tool(call, self._limits, takes_next_step=then_step is not None),
+                **activity_options.run_tool(
+                    call, self._limits, takes_next_step=then_step is not None, decided=call.call in self._decided
+                ),
             )
             try:
                 result = await self._in_flight.wait_for_activity(handle)
@@ -285,6 +298,7 @@ class StepRunner:
             AgentTurnInput(run_id=child.run_id, agent=child.agent, limits=limits, state=child.state),
             id=child.run_id,
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            **labels_of_child(child, "sub-agent"),
         )
         await self._in_flight.wait_for_child(handle)
 

@@ -25,8 +25,9 @@ from turngate.domain.contract import ChildRun, RunLimits
 from turngate.domain.conversation.history import CLOSED_BY_REPAIR
 from turngate.domain.conversation.messages import Message, user_message
 from turngate.domain.digest import derived_id
+from turngate.domain.runs.labels import pseudonym
 from turngate.store.database import Connection
-from turngate.store.events import events
+from turngate.store.events import events, traces
 from turngate.store.runs import calls, messages, queued_messages, runs, steps
 from turngate.store.runs.new_run import NewRun, open_run
 
@@ -285,18 +286,26 @@ async def open_next(engine: Engine, conn: Connection, run: runs.Run) -> ChildRun
     await queued_messages.hand_on(conn, run.id, to=next_id)
     head = await messages.head_of(conn, run.conversation_id)
     await open_run(conn, new, new.input_after(head, user_message(message.text)), details={"follows": run.id})
-    return _next_run(engine, next_id, run.agent)
+    return await _next_run(engine, conn, run, new)
 
 
 async def recorded_next(engine: Engine, conn: Connection, run_id: str) -> ChildRun | None:
     """Return the next run that an earlier attempt of :func:`open_next` recorded for this one; None: there is none."""
     run = await runs.get(conn, run_id)
     live = None if run is None else await runs.live_of_conversation(conn, run.conversation_id)
-    if live is None or live.step > 0 or live.id != derived_id("run", run_id, live.input_message_id):
+    if run is None or live is None or live.step > 0 or live.id != derived_id("run", run_id, live.input_message_id):
         return None
-    return _next_run(engine, live.id, live.agent)
+    return await _next_run(engine, conn, run, live)
 
 
-def _next_run(engine: Engine, run_id: str, agent_name: str) -> ChildRun:
-    agent = engine.agents.get(agent_name)
-    return ChildRun(run_id=run_id, agent=agent_name, limits=RunLimits() if agent is None else agent.limits.for_run())
+async def _next_run(engine: Engine, conn: Connection, before: runs.Run, following: runs.Run | NewRun) -> ChildRun:
+    agent, starter = engine.agents.get(following.agent), None
+    if following.started_by != before.started_by:
+        salt = await traces.salt(conn)
+        starter = None if salt is None else pseudonym(salt, following.started_by)
+    return ChildRun(
+        run_id=following.id,
+        agent=following.agent,
+        limits=RunLimits() if agent is None else agent.limits.for_run(),
+        starter=starter,
+    )

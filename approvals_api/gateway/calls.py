@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 from temporalio.client import Client, RPCError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCStatusCode
 
+from approvals_api.gateway.labels import LabelOptions
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import UnavailableError
@@ -37,6 +39,7 @@ async def start_turn(
     client: Client,
     start: AgentTurnInput,
     task_queue: str,
+    labels: LabelOptions,
     *,
     reuse: WorkflowIDReusePolicy,
     conflict: WorkflowIDConflictPolicy,
@@ -48,18 +51,23 @@ async def start_turn(
     ``wait``: for the server's answer. ``eager``: as of :class:`approvals_api.gateway.client.Gateway`. Raises what
     :func:`reported` turns into ours.
     """
+
+    async def send(options: dict[str, Any]) -> None:
+        await client.start_workflow(
+            contract.AGENT_TURN,
+            start,
+            id=start.run_id,
+            task_queue=task_queue,
+            id_reuse_policy=reuse,
+            id_conflict_policy=conflict,
+            rpc_timeout=wait,
+            request_eager_start=eager,
+            **options,
+        )
+
     try:
         async with asyncio.timeout(wait.total_seconds()):
-            await client.start_workflow(
-                contract.AGENT_TURN,
-                start,
-                id=start.run_id,
-                task_queue=task_queue,
-                id_reuse_policy=reuse,
-                id_conflict_policy=conflict,
-                rpc_timeout=wait,
-                request_eager_start=eager,
-            )
+            await labels.sent_with(send)
     except WorkflowAlreadyStartedError:
         return False
     return True

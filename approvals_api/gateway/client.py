@@ -18,6 +18,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from approvals_api.gateway.calls import reported, start_turn
 from approvals_api.gateway.expedite import expedite_model
+from approvals_api.gateway.labels import Labels, LabelSettings
 from approvals_api.gateway.recovery import WorkflowRecovery
 from approvals_api.gateway.schedules import TemporalSchedules
 from approvals_api.gateway.task_queues import (
@@ -32,6 +33,7 @@ from approvals_api.gateway.workflow_status import WorkflowLook, look_at
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, GoneError, TurngateError
+from turngate.domain.runs.labels import RunLabels
 
 logger = logging.getLogger(__name__)
 
@@ -51,17 +53,18 @@ class Gateway:
 
     ``recovery`` and ``schedules``: the same for recovery and for schedules. ``eager``: a worker of this very client runs in
     this process, and gets a new run's first task with the answer to its start. Not for workers with a build: the server would
-    not choose the build.
+    not choose the build. ``labels``: what runs are labelled with; None: with what the server takes.
     """
 
-    def __init__(self, client: Client, *, eager: bool = False) -> None:
+    def __init__(self, client: Client, *, eager: bool = False, labels: LabelSettings | None = None) -> None:
         self._client = client
         self._eager = eager
         self._telling: set[asyncio.Task[None]] = set()
         """Signals on their way: asyncio itself holds a task only weakly."""
         self._answered_at = float("-inf")
-        self.recovery = WorkflowRecovery(client)
-        self.schedules = TemporalSchedules(client)
+        self.labels = Labels(client, labels)
+        self.recovery = WorkflowRecovery(client, self.labels)
+        self.schedules = TemporalSchedules(client, self.labels)
 
     @property
     def place(self) -> str:
@@ -98,7 +101,7 @@ class Gateway:
             logger.warning("Temporal says that it is not healthy")
         return healthy
 
-    async def start_run(self, start: AgentTurnInput, task_queue: str) -> None:
+    async def start_run(self, start: AgentTurnInput, task_queue: str, labels: RunLabels | None = None) -> None:
         """Start the run's workflow; safe to repeat: a workflow of this id that runs or ran is left as it is.
 
         Raises UnavailableError when Temporal is away.
@@ -108,6 +111,7 @@ class Gateway:
                 self._client,
                 start,
                 task_queue,
+                self.labels.of(labels),
                 reuse=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 conflict=WorkflowIDConflictPolicy.USE_EXISTING,
                 wait=RPC_WAIT,

@@ -11,8 +11,10 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 
 from approvals_api.gateway.calls import reported, start_turn
+from approvals_api.gateway.labels import Labels
 from turngate.domain import contract
 from turngate.domain.contract import AgentTurnInput
+from turngate.domain.runs.labels import RunLabels
 
 RPC_WAIT: Final = timedelta(seconds=5)
 """Longer than the API waits: many runs are checked, and no person is waiting for the answer."""
@@ -25,8 +27,9 @@ WorkflowState = Literal["open", "closed", "absent"]
 class WorkflowRecovery:
     """Workflows of runs, as recovery sees them. Each method raises UnavailableError when Temporal is away."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, labels: Labels | None = None) -> None:
         self._client = client
+        self._labels = labels or Labels(client)
 
     async def state_of(self, run_id: str) -> WorkflowState:
         """Return whether the run's workflow is open, has ended, or is unknown to Temporal."""
@@ -38,7 +41,7 @@ class WorkflowRecovery:
             return "absent"
         return "open" if workflow.close_time is None else "closed"
 
-    async def start_again(self, start: AgentTurnInput, task_queue: str) -> bool:
+    async def start_again(self, start: AgentTurnInput, task_queue: str, labels: RunLabels) -> bool:
         """Start a workflow for a run whose own is gone; False when there is an open one, which is left as it is.
 
         Of two that try at once only one succeeds: the server holds one open workflow per id.
@@ -48,6 +51,7 @@ class WorkflowRecovery:
                 self._client,
                 start,
                 task_queue,
+                self._labels.of(labels),
                 # Also after one that completed: the store says that the run lives, and the store is asked last.
                 reuse=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 conflict=WorkflowIDConflictPolicy.FAIL,

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from approvals_api.concurrency import for_each
 from approvals_api.lookups import existing_run
 from approvals_api.runs.lost import LostRun, NotLost, find_loss
-from approvals_api.runs.start import turn_input
+from approvals_api.runs.start import run_labels, turn_input
 from approvals_api.services import Services
 from turngate.store import agents
 from turngate.store.events import events
@@ -143,7 +143,8 @@ async def _recover_one(services: Services, run_id: str, *, by: str, dry_run: boo
         return RunReport(run_id=run_id, outcome="not_published", detail=why)
     if dry_run:
         return RunReport(run_id=run_id, outcome="would_recover", step=state.step)
-    if not await services.gateway.recovery.start_again(turn_input(services, run, agent, state), agent.task_queue):
+    start, labels = turn_input(services, run, agent, state), await run_labels(services, run)
+    if not await services.gateway.recovery.start_again(start, agent.task_queue, labels):
         return RunReport(run_id=run_id, outcome="alive")
     await _log_recovery(services, run, lost, step=state.step, by=by)
     return RunReport(run_id=run_id, outcome="recovered", step=state.step)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Final
+
 from sqlalchemy.exc import IntegrityError
 
 from approvals_api.gateway.client import BUSY_WAIT
@@ -12,17 +15,21 @@ from approvals_api.runs.switch_model import require_known_model
 from approvals_api.services import Services
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.errors import ConflictError, InvalidInputError, UnavailableError
+from turngate.domain.runs.labels import UNATTENDED, RunLabels, labels_of, pseudonym
 from turngate.domain.runs.run_filter import LIVE_RUNS
 from turngate.domain.runs.turn_state import TurnState
 from turngate.domain.tools.external import is_external
 from turngate.store import agents
 from turngate.store.agents import PublishedAgent
 from turngate.store.database import Connection
+from turngate.store.events import traces
 from turngate.store.runs import runs
 from turngate.store.runs.runs import Run
+from turngate.store.schedules.schedules import Schedule
 from turngate.wire.orders import StartOrder
 
 SWEEP_PAGE = 200
+SALT: Final = "salt"
 
 
 async def start(
@@ -75,7 +82,7 @@ async def start_ordered(services: Services, principal: Principal, agent: str, or
     except IntegrityError:  # someone else was first with this key or in this conversation
         return await _again(services, await _first_or_conflict(services, order), published)
     try:
-        await services.gateway.start_run(turn_input(services, run, published), published.task_queue)
+        await start_workflow(services, run, published)
     except UnavailableError:
         async with services.database.write() as conn:
             if await take_back(conn, run, order):
@@ -100,7 +107,7 @@ async def start_recorded(services: Services) -> int:
         for run in page:
             agent = published.get(run.agent)
             if agent is not None and run.step == 0 and run.parent_run_id is None:
-                await services.gateway.start_run(turn_input(services, run, agent), agent.task_queue)
+                await start_workflow(services, run, agent)
                 tried += 1
         if len(page) < SWEEP_PAGE:
             return tried
@@ -113,7 +120,7 @@ async def _again(services: Services, first: Run, agent: PublishedAgent) -> Run:
     Starting is repeatable. The run is never removed here: it may be running already.
     """
     if first.status == "running" and first.step == 0:
-        await services.gateway.start_run(turn_input(services, first, agent), agent.task_queue)
+        await start_workflow(services, first, agent)
         async with services.database.write() as conn:
             await keep(conn, first)
     return first
@@ -161,7 +168,59 @@ async def _agent_of_source(conn: Connection, name: str) -> PublishedAgent:
     return agent
 
 
+async def start_workflow(services: Services, run: Run, agent: PublishedAgent) -> None:
+    """Start the workflow of a recorded run; safe to repeat. Raises UnavailableError when Temporal is away."""
+    labels = await run_labels(services, run)
+    await services.gateway.start_run(turn_input(services, run, agent), agent.task_queue, labels)
+
+
 def turn_input(services: Services, run: Run, agent: PublishedAgent, state: TurnState | None = None) -> AgentTurnInput:
     """Return the input of the run's workflow. ``state``: where a recovered one continues."""
     limits = agent.run_limits.for_run().with_heartbeat(services.settings.heartbeat_timeout_seconds)
     return AgentTurnInput(run_id=run.id, agent=run.agent, limits=limits, state=state)
+
+
+# Labels: what Temporal knows of runs and schedules, with the pseudonym of the person in whose name they start.
+
+
+async def run_labels(services: Services, run: Run) -> RunLabels:
+    """Return the labels of a run. Never raises: while the store is away, they lack its starter."""
+    return labels_of(
+        run, tenant=services.gateway.labels.settings.tenant, starter=await _pseudonym(services, run.started_by)
+    )
+
+
+async def schedule_labels(services: Services, schedule: Schedule) -> RunLabels:
+    """Return the labels of a schedule's fires, and so of its runs."""
+    return RunLabels(
+        agent=schedule.agent,
+        source="schedule",
+        priority=UNATTENDED,
+        tenant=services.gateway.labels.settings.tenant,
+        starter=await _pseudonym(services, schedule.created_by),
+        schedule=schedule.id,
+    )
+
+
+async def _pseudonym(services: Services, name: str) -> str | None:
+    """Return what a person is called in Temporal, which keeps it beyond an erasure (docs/adr/0058). None: nothing, now."""
+    if await services.gateway.labels.attributes() != "on":
+        return None
+    if SALT not in services.read_once:
+        with suppress(UnavailableError):
+            await _read_salt(services)
+    salt = services.read_once.get(SALT)
+    return None if salt is None else pseudonym(salt, name)
+
+
+async def _read_salt(services: Services) -> None:
+    async with services.database.glance() as conn:
+        salt = await traces.salt(conn)
+    if salt is None:
+        with suppress(IntegrityError):  # another process added it at the same moment
+            async with services.database.write() as conn:
+                await traces.add_salt(conn)
+        async with services.database.read() as conn:
+            salt = await traces.salt(conn)
+    if salt is not None:
+        services.read_once[SALT] = salt

@@ -17,7 +17,7 @@ from approvals_api.principal import Principal
 from approvals_api.runs.control import MAX_REASON_CHARS
 from approvals_api.runs.order import require_workspace
 from approvals_api.runs.ownership import require_bounds, require_maker, require_own_conversation, require_own_schedule
-from approvals_api.runs.start import published_agent, turn_input
+from approvals_api.runs.start import published_agent, start_workflow
 from approvals_api.runs.switch_model import require_known_model
 from approvals_api.runs.views import run_summary
 from approvals_api.schedules.order import as_wanted, check_wanted, columns_of
@@ -250,7 +250,7 @@ async def fire_now(services: Services, principal: Principal, id_or_name: str, *,
     if run.status == "running" and run.step == 0:
         # It is recorded in any case: if this fails, the loop over the schedules starts it.
         with suppress(UnavailableError):
-            await services.gateway.start_run(turn_input(services, run, agent), agent.task_queue)
+            await start_workflow(services, run, agent)
     return run_summary(run)
 
 

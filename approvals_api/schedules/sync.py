@@ -16,7 +16,7 @@ from approvals_api.gateway.schedules import (
     WantedSchedule,
 )
 from approvals_api.runs.lost import STARTING
-from approvals_api.runs.start import turn_input
+from approvals_api.runs.start import schedule_labels, start_workflow
 from approvals_api.services import Services
 from turngate.domain.errors import UnavailableError
 from turngate.store import agents
@@ -70,7 +70,7 @@ async def start_opened(services: Services) -> int:
     for run in unstarted:
         agent = published.get(run.agent)
         if agent is not None:
-            await services.gateway.start_run(turn_input(services, run, agent), agent.task_queue)
+            await start_workflow(services, run, agent)
             tried += 1
     return tried
 
@@ -105,7 +105,7 @@ async def _agree_with(services: Services, schedule: Schedule) -> bool:
     if wanted is None:
         logger.warning("schedule %s does not fire: no worker publishes its agent %r", schedule.id, schedule.agent)
         return False
-    if look is not None and look.is_of(wanted):
+    if look is not None and await temporal.is_kept(look, wanted):
         return False
     if look is not None or not await temporal.create(wanted):
         await temporal.change(wanted)
@@ -127,4 +127,5 @@ async def _wanted(services: Services, schedule: Schedule) -> WantedSchedule | No
         paused=schedule.paused_at is not None,
         task_queue=agent.task_queue,
         heartbeat_timeout_seconds=services.settings.heartbeat_timeout_seconds,
+        labels=await schedule_labels(services, schedule),
     )

@@ -10,11 +10,12 @@ from support.engine import ListModel, Stack, call, says, stack
 from support.tools import Bench
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.common import Priority, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.call_model import CallModel
+from approvals_api.gateway.labels import typed, values_of
 from turngate.domain.contract import AgentTurnInput, CallModelInput, RunLimits
 from turngate.domain.conversation.messages import user_message
 from turngate.store.database import Database
@@ -126,6 +127,8 @@ async def test_i8_continue_as_new_loses_nothing(client: Client, sqlite: Database
             id=run.id,
             task_queue=engine.task_queue,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            search_attributes=typed({"agent": "agent"}),
+            priority=Priority(priority_key=2, fairness_key="agent"),
         )
         async with engine.worker():
             first = await engine.request(run)
@@ -139,7 +142,11 @@ async def test_i8_continue_as_new_loses_nothing(client: Client, sqlite: Database
         assert [message.role for message in await engine.history(run)] == ["user"] + ["assistant", "tool"] * 4 + [
             "assistant"
         ]
-        assert (await engine.workflow(run).describe()).run_id != started.first_execution_run_id
+        last = await engine.workflow(run).describe()
+        assert last.run_id != started.first_execution_run_id
+        assert values_of(last.typed_search_attributes) == {"agent": "agent"}
+        carried = last.raw_description.workflow_execution_info.priority
+        assert (carried.priority_key, carried.fairness_key) == (2, "agent")
 
 
 @pytest.mark.parametrize("when", ["before_response", "after_response"])

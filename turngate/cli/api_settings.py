@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from approvals_api.gateway.labels import LabelSettings
 from approvals_api.retention.apply import read_rules
 from approvals_api.settings import (
     ApiSettings,
@@ -57,6 +58,13 @@ def retention_settings(settings: Settings) -> RetentionSettings | None:
     read_rules(settings.retention)
     every = timedelta(seconds=settings.retention_every_seconds) or None
     return RetentionSettings(file=settings.retention, every=every)
+
+
+def label_settings(settings: Settings) -> LabelSettings:
+    """Return what runs are labelled with in Temporal."""
+    return LabelSettings(
+        search_attributes=settings.search_attributes, priority=settings.priority, fairness=settings.fairness
+    )
 
 
 def _push(settings: Settings) -> PushSettings:

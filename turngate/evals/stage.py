@@ -24,6 +24,7 @@ from approvals_api.services import Services
 from approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import App
 from turngate.domain.contract import AgentTurnInput
+from turngate.domain.runs.labels import RunLabels
 from turngate.evals.planning import Planned, with_models
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models, declared_models
@@ -49,10 +50,10 @@ class _OwnQueue(Gateway):
         super().__init__(client)
         self._queue = queue
 
-    async def start_run(self, start: AgentTurnInput, task_queue: str) -> None:
+    async def start_run(self, start: AgentTurnInput, task_queue: str, labels: RunLabels | None = None) -> None:
         """Start the run's workflow. Raises as :meth:`Gateway.start_run`."""
         del task_queue
-        await super().start_run(start, self._queue)
+        await super().start_run(start, self._queue, labels)
 
 
 @dataclass(frozen=True, kw_only=True)

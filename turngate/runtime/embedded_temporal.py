@@ -25,7 +25,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from turngate.domain.errors import ConfigurationError, UnavailableError
-from turngate.runtime import die_with_parent, locations
+from turngate.runtime import die_with_parent, locations, search_attributes
 from turngate.runtime.data_dir_lock import DataDirLock
 from turngate.runtime.temporal_client import sdk_runtime
 
@@ -93,6 +93,8 @@ TUNING: Final = (
     # proceed in random order. One partition takes thousands of tasks a second, which this server never sees.
     "matching.numTaskqueueReadPartitions=1",
     "matching.numTaskqueueWritePartitions=1",
+    # Of what has the same priority, each agent gets its turn. Priorities themselves are on by default.
+    "matching.enableFairness=true",
 )
 PASSING_ENVIRONMENT: Final = {"GOGC": "400", "GOMAXPROCS": "1"}
 """For a server that lives as long as a test: fewer garbage collections, and no threads that spin for work to steal."""
@@ -196,6 +198,7 @@ class EmbeddedTemporal:
             self._port = await self._settle_port()
             self._ui_port = choose_port() if self._ui else None
             await self._launch()
+            await self._add_search_attributes()
         except BaseException:
             await self.stop()
             raise
@@ -213,6 +216,14 @@ class EmbeddedTemporal:
             await self._end_process(kill=kill)
         finally:
             self._lock.release()
+
+    async def _add_search_attributes(self) -> None:
+        """Add what runs are found by. Without it they run all the same."""
+        try:
+            client = await Client.connect(self.address, namespace=NAMESPACE, runtime=sdk_runtime())
+            await search_attributes.add(client)
+        except (RuntimeError, RPCError) as error:
+            logger.warning("temporal has no search attributes for runs: %s", error)
 
     async def _settle_port(self) -> int:
         if self._wanted_port is not None:

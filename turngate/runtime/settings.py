@@ -141,6 +141,7 @@ class Settings(BaseSettings):
     must stop. ``drain_seconds``: how long ``turngate api`` still serves after that, while /readyz says that it stops, so that
     a balancer sends no more; None: 5, and 0 where the API is bound to loopback.
     ``build_id``: of ``turngate worker``, whose runs then stay with workers of that build; None: it takes every run.
+    ``search_attributes``, ``priority``, ``fairness``: how Temporal finds runs and orders their work; False: it isn't told.
     ``deployment_name``: the name under which Temporal groups those builds; different for each stack in a namespace.
 
     ``metrics_port``: where this process serves metrics for Prometheus, on ``metrics_host``; None: nowhere.
@@ -229,6 +230,9 @@ class Settings(BaseSettings):
     health_file: Annotated[Path, AfterValidator(_absolute)] | None = None
     deployment_name: Annotated[str, AfterValidator(_deployment_name)] = "turngate"
     heartbeat_timeout_seconds: Annotated[int, Field(ge=1, le=3_600)] = 10
+    search_attributes: bool = True
+    priority: bool = True
+    fairness: bool = True
     tool_calls_at_once: AtOnce = 100
     model_requests_at_once: AtOnce | None = None
 

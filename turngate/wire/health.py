@@ -13,7 +13,18 @@ HealthState = Literal["wrong", "warning", "ok"]
 """The worst comes first."""
 
 CheckName = Literal[
-    "api", "store", "temporal", "workers", "builds", "runs", "notifications", "web_push", "retention", "disk", "clock"
+    "api",
+    "store",
+    "temporal",
+    "search_attributes",
+    "workers",
+    "builds",
+    "runs",
+    "notifications",
+    "web_push",
+    "retention",
+    "disk",
+    "clock",
 ]
 
 

@@ -14,7 +14,7 @@ from approvals_api.gateway.client import Gateway
 from approvals_api.settings import is_loopback
 from turngate.cli import terminal
 from turngate.cli.api_server import ApiServer
-from turngate.cli.api_settings import api_settings
+from turngate.cli.api_settings import api_settings, label_settings
 from turngate.cli.parts.confinement import workspaces_of
 from turngate.notifications.configuration import Channel
 from turngate.runtime.locations import RunningStack, linked_from_here
@@ -44,7 +44,7 @@ async def serving_api(
     of_api = api_settings(settings, channels, workspaces_of(settings))
     if of_api.push is not None:
         of_api.push.key.ensure()
-    gateway = Gateway(client, eager=eager)
+    gateway = Gateway(client, eager=eager, labels=label_settings(settings))
     server = ApiServer(
         create_app(database=database, gateway=gateway, settings=of_api, playground=playground),
         listener,

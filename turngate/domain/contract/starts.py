@@ -54,12 +54,14 @@ class ChildRun(WireValue):
     """A run that is recorded in the store and to be started by the workflow: a sub-agent's, or the conversation's next.
 
     ``state``: of a sub-agent's run that had begun when its workflow was lost; None: it starts at its beginning.
+    ``starter``: a pseudonym of the person who started it; None: who started the run that starts it.
     """
 
     run_id: str
     agent: str
     limits: RunLimits
     state: TurnState | None = None
+    starter: str | None = None
 
 
 class ScheduledStartInput(WireValue):

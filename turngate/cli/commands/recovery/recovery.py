@@ -22,7 +22,7 @@ from approvals_api.recovery.reconcile import Finding
 from approvals_api.recovery.recover import RunReport
 from approvals_api.services import Services
 from turngate.cli import terminal
-from turngate.cli.api_settings import api_settings
+from turngate.cli.api_settings import api_settings, label_settings
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir
 from turngate.cli.stores import acting_as, opened_store
@@ -159,5 +159,8 @@ async def _services(settings: Settings) -> AsyncIterator[Services]:
     async with opened_store(settings) as database:
         client = await connect_when_there(settings, terminal.note, database, wait_seconds=WAIT_SECONDS)
         yield Services(
-            database=database, gateway=Gateway(client), feed=EventFeed(database), settings=api_settings(settings)
+            database=database,
+            gateway=Gateway(client, labels=label_settings(settings)),
+            feed=EventFeed(database),
+            settings=api_settings(settings),
         )

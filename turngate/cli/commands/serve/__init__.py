@@ -17,6 +17,11 @@ app.add(
 app.add("worker", "worker:worker", "Run a worker, which calls models and runs tools. Start as many as you like.")
 app.add("api", "api:api", "Serve the API and the operators' pages, without a worker.")
 app.add("temporal", "temporal:temporal", "Run the embedded Temporal alone, for a worker and an API on this machine.")
+app.add(
+    "search-attributes",
+    "search_attributes:attributes",
+    "Say which search attributes Temporal's namespace lacks, or add them.",
+)
 app.add("migrate", "migrate:migrate", "Bring the database's schema to this version, before new workers and APIs start.")
 app.add("tenants", "tenants:app", "The tenants of this deployment: list, check, create, migrate.")
 app.add(

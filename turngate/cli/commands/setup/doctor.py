@@ -23,7 +23,7 @@ from approvals_api.services import Services
 from turngate.cli import builders_app, terminal
 from turngate.cli.api_link import ApiLink
 from turngate.cli.api_server import listen
-from turngate.cli.api_settings import api_settings, configured_channels, link_warning
+from turngate.cli.api_settings import api_settings, configured_channels, label_settings, link_warning
 from turngate.cli.app_choice import APPS_NAMED, apps_here
 from turngate.cli.builders_app import build_models, require_model_names
 from turngate.cli.errors import EXIT_WENT_WRONG
@@ -278,7 +278,7 @@ async def _health(settings: Settings, client: Client | None) -> AsyncIterator[Fi
     try:
         services = Services(
             database=database,
-            gateway=Gateway(client or await Client.connect(NOWHERE, lazy=True)),
+            gateway=Gateway(client or await Client.connect(NOWHERE, lazy=True), labels=label_settings(settings)),
             feed=EventFeed(database),
             settings=api_settings(settings, configured_channels(settings)),
         )
