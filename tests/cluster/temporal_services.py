@@ -24,6 +24,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, Register
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from turngate.runtime import search_attributes
 from turngate.runtime.embedded_temporal import choose_port
 from turngate.runtime.temporal_client import sdk_runtime
 
@@ -204,7 +205,7 @@ class TemporalCluster(Layout):
             raise RuntimeError(f"temporal-sql-tool {words[0]} of {database} failed:\n{done.stdout}{done.stderr}")
 
     async def prepare(self) -> None:
-        """Register the namespace, and wait until every service knows it."""
+        """Register the namespace with its search attributes, and wait until every service knows it."""
         deadline = time.monotonic() + READY_SECONDS
         while True:
             try:
@@ -230,4 +231,5 @@ class TemporalCluster(Layout):
             if error.status is not RPCStatusCode.ALREADY_EXISTS:
                 raise
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=NAMESPACE))
+        await search_attributes.add(client)
         await client.count_workflows("")  # the frontend knows it, and so does visibility
