@@ -73,6 +73,7 @@ _SENTENCES: Final = {
     "hold.removed": "{by} removed the legal hold on {target}",
     "person.erased": "{by} erased what is stored of a person",
     "retention.applied": "The retention rule {rule} removed {rows} row(s)",
+    "drill.finished": "{by} recorded a {kind} drill: {result}",
     "policy.proposed": "{by} proposed rules that may loosen",
     "policy.confirmed": "{by} confirmed the rules that {proposed_by} proposed",
     "policy.refused": "{by} refused the rules that {proposed_by} proposed",

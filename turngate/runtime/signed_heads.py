@@ -182,6 +182,24 @@ def read_keys(path: Path, *, apart_from: Path | None = None) -> list[Ed25519Priv
     return signing
 
 
+def sign(key: Ed25519PrivateKey, purpose: str, content: bytes) -> str:
+    """Return the signature of something else than a head. ``purpose``: what, so that it is a signature of nothing else."""
+    return base64.b64encode(key.sign(_of_purpose(purpose, content))).decode()
+
+
+def is_signed(key: str, purpose: str, content: bytes, signature: str) -> bool:
+    """Tell whether this public key made this signature of :func:`sign`."""
+    try:
+        _public_key(key).verify(base64.b64decode(signature, validate=True), _of_purpose(purpose, content))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _of_purpose(purpose: str, content: bytes) -> bytes:
+    return f"turngate {purpose} 1\n".encode() + content
+
+
 def private_text(keys: Iterable[Ed25519PrivateKey]) -> str:
     """Return the text of a file of private keys."""
     return "".join(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode() for key in keys)
@@ -232,6 +250,35 @@ def _problem(head: SignedHead, previous: SignedHead | None, trusted: Sequence[st
     if head.first_seq != seq + 1 or head.last_seq < seq:
         return f"it does not begin at event {seq + 1}"
     return None
+
+
+def heads_over(path: Path, first: int, last: int) -> list[str]:
+    """Return the lines of a file of signed heads that are about these events, and those that hand over; none are checked."""
+    try:
+        with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+            heads = [head for head in map(_parsed, lines) if head is not None]
+    except OSError as error:
+        raise ConfigurationError(f"TURNGATE_AUDIT_HEADS={path} cannot be read: {error.strerror}") from None
+    overlapping = (head.line for head in heads if head.next_key or (head.first_seq <= last and head.last_seq >= first))
+    return list(overlapping)
+
+
+def heads_problem(lines: Sequence[str], trusted: Sequence[str]) -> tuple[str | None, list[SignedHead], set[str]]:
+    """Check some lines of a file of signed heads, in order, by themselves.
+
+    ``trusted``: public keys. Returns what is wrong, or None; the heads; and the keys that count, with those handed over to.
+    """
+    keys, heads = set(trusted), list[SignedHead]()
+    for number, line in enumerate(lines, start=1):
+        head = _parsed(f"{line}\n")
+        if head is None or head.key not in keys or not head.is_signed_by(head.key):
+            return f"signed head {number} is damaged, or not signed with a key that you trust", heads, keys
+        joined = not heads or head.number > heads[-1].number + 1 or head.previous == _sha256(heads[-1].line)
+        if not joined or (heads and head.number <= heads[-1].number):
+            return f"signed head {number} does not follow the one before it", heads, keys
+        keys.add(head.key_after)
+        heads.append(head)
+    return None, heads, keys
 
 
 class HeadsCheck:

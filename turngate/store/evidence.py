@@ -84,7 +84,7 @@ def request_digest(request: Request) -> str:
 
     Fields that were added later are part of it where they have a value: older requests have none, and keep their digest.
     """
-    return _digest(request, (*REQUEST_FIELDS, *_present(request, ADDED_TO_REQUESTS)), request.nonce)
+    return stored_digest(request_values(request), request.nonce)
 
 
 def call_row_digest(call: Call) -> str:
@@ -103,7 +103,17 @@ def decision_digest(decision: Decision, nonce: str) -> str:
 
     ``nonce``: the request's.
     """
-    return _digest(decision, (*DECISION_FIELDS, *_present(decision, ADDED_TO_DECISIONS)), nonce)
+    return stored_digest(decision_values(decision), nonce)
+
+
+def request_values(request: Request) -> dict[str, object]:
+    """Return what :func:`request_digest` is over, by name."""
+    return {name: getattr(request, name) for name in (*REQUEST_FIELDS, *_present(request, ADDED_TO_REQUESTS))}
+
+
+def decision_values(decision: Decision) -> dict[str, object]:
+    """Return what :func:`decision_digest` is over, by name."""
+    return {name: getattr(decision, name) for name in (*DECISION_FIELDS, *_present(decision, ADDED_TO_DECISIONS))}
 
 
 def text_digest(text: str, nonce: str) -> str:
