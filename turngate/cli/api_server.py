@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 from sse_starlette.sse import AppStatus
 
+from approvals_api.http.hosts import HostApps
 from turngate.cli.bounded_http import ConnectionLimits, bounded_http, default_limits
 from turngate.domain.errors import ConfigurationError, UnavailableError
 
@@ -74,7 +75,7 @@ class ApiServer:
 
     def __init__(
         self,
-        app: FastAPI,
+        app: FastAPI | HostApps,
         listener: socket.socket,
         *,
         access_log: bool = False,
@@ -118,7 +119,8 @@ class ApiServer:
 
         Every answer asks its client to close the connection: the next one goes to another API.
         """
-        self._app.state.draining = True
+        for app in self._app.apps if isinstance(self._app, HostApps) else (self._app,):
+            app.state.draining = True
         await asyncio.sleep(seconds)
 
     async def stop(self) -> None:

@@ -31,7 +31,7 @@ def api_settings(
     known_as = {urlsplit(url).hostname for url in (settings.resolved_api_url, settings.resolved_public_url)}
     return ApiSettings(
         host=settings.api_host,
-        more_host_names=frozenset(name for name in known_as if name),
+        more_host_names=frozenset(name for name in (*known_as, *settings.host_names) if name),
         channels=channels,
         push=_push(settings),
         heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,

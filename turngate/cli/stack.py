@@ -72,7 +72,7 @@ async def whole_stack(
             settings.model_copy(update={"temporal_address": temporal_address}), terminal.note, database
         )
         watched = watched_by_api(settings, client, database, channels)
-        await running.enter_async_context(serving_metrics(metrics, database, settings, watched=watched))
+        await running.enter_async_context(serving_metrics(metrics, [database], settings, watched=[watched]))
         await stores.ensure_cli_token(database, settings.data_dir)
         if isinstance(app, Workshop):
             worker = await running.enter_async_context(app.serving(temporal_address))

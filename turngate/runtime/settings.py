@@ -22,7 +22,13 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from turngate.domain.errors import ConfigurationError
-from turngate.runtime.locations import data_dir_of_stack, default_data_dir, ensure_data_dir, require_no_former_data_dir
+from turngate.runtime.locations import (
+    TENANTS,
+    data_dir_of_stack,
+    default_data_dir,
+    ensure_data_dir,
+    require_no_former_data_dir,
+)
 from turngate.runtime.secret_files import SUFFIX, secrets_from_files
 from turngate.runtime.tenants import OF_ONE_TENANT, PATHS, SECRET_FILE, SECRETS, Tenant, load_tenants, named
 from turngate.runtime.traces.switch import Traces, TraceSettings, trace_settings
@@ -39,9 +45,6 @@ NO_SETTINGS: Final = frozenset({"TOKEN", "URL", "COMMAND", "APP", "APP_DIR"})
 """Variables of clients, of tools' processes and of the compose file."""
 PROVIDER_ADDRESS: Final = "_BASE_URL"
 """A model provider's address has a variable by the provider's name."""
-
-TENANTS: Final = "tenants"
-"""The directory of the tenants' own directories, beside what it divides."""
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["console", "json"]
@@ -336,6 +339,13 @@ class Settings(BaseSettings):
         """Return the data directory of the whole deployment, in which those of its tenants are."""
         return self.data_dir if self.tenant is None else self.data_dir.parents[1]
 
+    @property
+    def host_names(self) -> frozenset[str]:
+        """Return a tenant's host names; empty: these are not a tenant's settings."""
+        if self.tenant is None:
+            return frozenset()
+        return frozenset(named(self.all_tenants(), self.tenant).hosts)
+
     def all_tenants(self) -> tuple[Tenant, ...]:
         """Return the file's tenants; none without a file. Raises as :func:`turngate.runtime.tenants.load_tenants`."""
         return () if self.tenants is None else load_tenants(self.tenants, self.temporal_namespace)
@@ -401,6 +411,8 @@ class Settings(BaseSettings):
 
     def ensure_data_dir(self) -> Path:
         """Create ``data_dir`` if necessary and prove that it can be written. Raises ConfigurationError if not."""
+        if self.tenant is not None:
+            ensure_data_dir(self.stack_dir)
         return ensure_data_dir(self.data_dir)
 
 

@@ -41,12 +41,17 @@ def tool_confinement(settings: Settings) -> machine.Confinement:
     return machine.find(
         hidden=[
             *own_directories(settings),
-            *(path for each in settings.served() for path in (*signing_files(each), *each.database_files)),
+            *(path for each in settings.served() for path in (*signing_files(each), *_stores(each))),
         ],
         readable=settings.tool_paths,
         tool_user=settings.tool_user,
         allow_unconfined=settings.allow_unconfined,
     )
+
+
+def _stores(settings: Settings) -> list[Path]:
+    """Return the store's file; a tenant's is in a directory beside those of the others, which is hidden as a whole."""
+    return [file if settings.tenant is None else file.parents[1] for file in settings.database_files]
 
 
 def own_directories(settings: Settings) -> list[Path]:

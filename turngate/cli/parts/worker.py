@@ -7,6 +7,7 @@ import logging
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -48,10 +49,13 @@ async def serving_worker(
     database: Database,
     deployment: WorkerDeploymentConfig | None = None,
     models: Models | None = None,
+    *,
+    workers: int = 1,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Publish the app's agents and run its worker. Yields the task, which ends when the worker fails.
 
     ``deployment``: as of :class:`worker.WorkerOptions`. ``models``: closed at the end; None: those of the settings.
+    ``workers``: how many of these share the process, one for each tenant; each takes its part of the memory for runs.
     """
     shorten_failures(details=settings.log_format == "json")
     await asyncio.to_thread(confine_tools, settings)
@@ -78,6 +82,7 @@ async def serving_worker(
         deployment=deployment,
         graceful_shutdown_seconds=settings.stop_grace_seconds,
     )
+    options = replace(options, max_cached_workflows=max(10, options.max_cached_workflows // workers))
     worker = build_worker(client, engine, settings.task_queue, options)
     await publish_agents(app, database, task_queue=settings.task_queue)
     async with database.write() as conn:
@@ -101,6 +106,21 @@ async def serving_worker(
         await models.aclose()
         if tracing is not None:
             await tracing.end()
+
+
+def with_its_share(settings: Settings, tenant: Settings, tenants: int) -> Settings:
+    """Return a tenant's settings with its part of the process's slots, unless the tenant has numbers of its own.
+
+    So a tenant with thousands of waiting tasks fills its own slots and no other's. ``settings``: of the process.
+    """
+    numbers = {name: getattr(settings, name) for name in ("tool_calls_at_once", "model_requests_at_once")}
+    return tenant.model_copy(
+        update={
+            name: max(1, number // tenants)
+            for name, number in numbers.items()
+            if number is not None and getattr(tenant, name) == number
+        }
+    )
 
 
 async def current_spans(settings: Settings) -> CurrentSpans | None:
