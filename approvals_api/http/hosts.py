@@ -1,4 +1,4 @@
-"""Several tenants behind one listener: each request goes to the app of the tenant whose host name it is for (docs/adr/0057)."""
+"""Several tenants at one listener: each request goes to the app of the tenant whose host name it is for (docs/adr/0057)."""
 
 from __future__ import annotations
 
