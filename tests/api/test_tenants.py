@@ -70,7 +70,7 @@ class Tenant:
             }
 
 
-@pytest.fixture(scope="module", params=["postgresql", "sqlite"])
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 async def both(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Tenant, Tenant, str]]:
