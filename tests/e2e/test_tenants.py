@@ -111,7 +111,8 @@ async def test_two_tenants_share_processes_and_nothing_else(  # noqa: PLR0915 - 
             assert other not in detail
             order = {"decision": "approve", "digest": item["digest"]}
             decisions = f"/requests/{item['id']}/decisions"
-            assert (await ask(other, "POST", decisions, json=order)).status_code == HTTPStatus.NOT_FOUND
+            at_other = await ask(other, "POST", decisions, json=order)
+            assert at_other.status_code == HTTPStatus.NOT_FOUND, at_other.text
             stolen = await ask(name, "POST", decisions, token=tokens[other], json=order)
             assert stolen.status_code == HTTPStatus.UNAUTHORIZED
             assert (await ask(name, "POST", decisions, json=order)).status_code < HTTPStatus.BAD_REQUEST

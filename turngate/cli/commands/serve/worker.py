@@ -89,9 +89,9 @@ def serve_worker(settings: Settings, target: str) -> None:
             async with AsyncExitStack() as parts:
                 databases = [await parts.enter_async_context(stores.opened_store(each)) for each in served]
                 clients = [
- await connect_when_there(each, terminal.note, database)
- for each, database in zip(served, databases, strict=True)
-]
+                    await connect_when_there(each, terminal.note, database)
+                    for each, database in zip(served, databases, strict=True)
+                ]
                 await parts.enter_async_context(serving_metrics(metrics, databases, settings))
                 build = deployment(settings.deployment_name, settings.build_id)
                 tasks = [
