@@ -167,7 +167,7 @@ def filled(path: str, ids: dict[str, str]) -> str:
 async def answer(
     http: httpx.AsyncClient, method: str, url: str, headers: dict[str, str], cookies: dict[str, str] | None = None
 ) -> tuple[int, str]:
-    """Return a status and all that came of an answer, headers too; of a stream, what comes within a moment."""
+    """Return a status, the headers and the body of an answer; of a stream, what comes within a moment."""
     crumbs = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())} if cookies else {}
     request = http.build_request(method, url, headers={**headers, **crumbs}, json=None if method == "GET" else {})
     response = await http.send(request, stream=True)
@@ -203,13 +203,13 @@ async def test_no_route_leads_from_one_tenant_to_another(both: tuple[Tenant, Ten
                 "bolt's session": ({"Origin": f"http://{bolt.host}"}, bolt.cookies),
             }
             for caller, (headers, cookies) in callers.items():
-                status, said = await answer(http, method, target, {"Host": bolt.host, **headers}, cookies)
-                without_echo = said
+                status, text = await answer(http, method, target, {"Host": bolt.host, **headers}, cookies)
+                without_echo = text
                 for value in sorted({target, *acme.ids.values(), MARKER}, key=len, reverse=True) if echo else ():
                     without_echo = without_echo.replace(value, "", 1 if value == MARKER else -1)
                 foreign = caller.startswith("acme") and status not in REFUSED and not WITHOUT_LOGIN.fullmatch(path)
-                shown = caller.startswith("bolt") and echo and status < HTTPStatus.BAD_REQUEST and method == "GET"
-                if MARKER in without_echo or foreign or (shown and status != HTTPStatus.SEE_OTHER):
+                exists = caller.startswith("bolt") and echo and status < HTTPStatus.BAD_REQUEST and method == "GET"
+                if MARKER in without_echo or foreign or (exists and status != HTTPStatus.SEE_OTHER):
                     wrong.append((caller, method, path, status))
         assert wrong == []
         assert await acme.rows() == before

@@ -63,7 +63,10 @@ def retention_settings(settings: Settings) -> RetentionSettings | None:
 def label_settings(settings: Settings) -> LabelSettings:
     """Return what runs are labelled with in Temporal."""
     return LabelSettings(
-        search_attributes=settings.search_attributes, priority=settings.priority, fairness=settings.fairness
+        search_attributes=settings.search_attributes,
+        priority=settings.priority,
+        fairness=settings.fairness,
+        tenant=settings.tenant,
     )
 
 

@@ -45,6 +45,8 @@ OF_EACH_TENANT: Final = OF_ONE_TENANT | frozenset(
             "offer_rule_after",
             "policy_four_eyes",
             "rate_limits",
+            "retention",
+            "retention_every_seconds",
         ),
         *("rate_limit_per_second", "rate_limit_burst", "login_limit_per_name", "login_limit_per_address"),
         *("tool_calls_at_once", "model_requests_at_once", "streaming"),
@@ -147,7 +149,7 @@ def _tenant(path: Path, name: str, table: object, namespace: str) -> Tenant:
 
 SECRETS: Final = frozenset({"key", "former_key", "push_key", "oidc_client_secret"})
 SECRET_FILE: Final = "_file"  # noqa: S105 - the end of a name
-PATHS: Final = frozenset({"audit_key_file", "audit_heads", "notifications"})
+PATHS: Final = frozenset({"audit_key_file", "audit_heads", "notifications", "retention"})
 
 
 def _require_setting(where: str, key: str, value: object) -> None:
