@@ -34,6 +34,7 @@ from bench import (
     latency,
     long_run,
     metered,
+    neighbours,
     origins,
     precedents,
     restarts,
@@ -79,6 +80,7 @@ NAMES = (
     "long-run",
     "restarts",
     "metrics",
+    "neighbours",
 )
 WITH_DATABASES = {
     "inbox": inbox.measure,
@@ -90,7 +92,10 @@ WITH_DATABASES = {
 }
 OF_TURNS = {"throughput", "latency", "history", "storage"}
 ON_POSTGRESQL = {*WITH_DATABASES, *OF_TURNS, "through-api"} - {"history"}
-BY_HAND = {"precedents", "storage", "commits", "large-inbox", "crowd", "long-run", "restarts", "metrics", "encryption"}
+BY_HAND = {
+    *("precedents", "storage", "commits", "large-inbox", "crowd", "long-run", "restarts", "metrics", "encryption"),
+    "neighbours",
+}
 """Minutes long: measured only when they are asked for."""
 
 
@@ -175,7 +180,9 @@ async def _measure(directory: Path, scale: Scale, only: Sequence[str], postgres:
                 async with AsyncExitStack() as stack:
                     databases = await _databases(stack, directory, name, postgres)
                     figures += await _timed(measured(client, databases, scale))
-        figures += await _by_hand(client, directory, scale, only, server_pid=server.pid)
+        figures += await _by_hand(
+            client, directory, scale, only, server_pid=server.pid, temporal_address=server.address
+        )
     return figures
 
 
@@ -222,7 +229,7 @@ async def _through_api(
 
 
 async def _by_hand(
-    client: Client, directory: Path, scale: Scale, only: Sequence[str], *, server_pid: int
+    client: Client, directory: Path, scale: Scale, only: Sequence[str], *, server_pid: int, temporal_address: str
 ) -> list[Figure]:
     """Measure what takes minutes."""
     figures: list[Figure] = []
@@ -236,6 +243,8 @@ async def _by_hand(
         figures += await _timed(long_run.measure(client, directory, scale, server_pid=server_pid))
     if "metrics" in only:
         figures += await _timed(metered.measure(client, directory, scale, server_pid=server_pid))
+    if "neighbours" in only:
+        figures += await _timed(neighbours.measure(directory / "neighbours", temporal_address, scale))
     if "restarts" in only:
         figures += await _timed(restarts.measure(directory / "restarts", scale))
     return figures
