@@ -13,16 +13,11 @@ from activities.engine import author_code
 from activities.engine.author_code import await_author, call_injected
 from activities.engine.engine import Engine
 from turngate.domain.crashes import report_crash
-from turngate.domain.digest import framed_sha256
+from turngate.domain.digest import idempotency_key
 from turngate.domain.tools.context import ToolContext
 from turngate.domain.tools.tool import Tool
 from turngate.store.clock import now
 from turngate.store.runs import runs
-
-
-def idempotency_key(run_id: str, tool_call_id: str) -> str:
-    """Return the key a handler gets: the same for every attempt of a call."""
-    return framed_sha256(run_id, tool_call_id)[:32]
 
 
 async def precondition(engine: Engine, tool: Tool, params: Any, run: runs.Run, tool_call_id: str) -> str | None:

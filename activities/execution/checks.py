@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from activities.engine.engine import Engine
 from activities.engine.error_log import at_call
-from activities.engine.preconditions import idempotency_key
 from activities.execution import delegation, external_calls, lost_calls
 from activities.execution.door import Door, not_run
 from activities.execution.preflight import Findings
@@ -25,6 +24,7 @@ from activities.execution.redemption import Redeemed, Redemption, Settled, Stopp
 from activities.execution.settlement import run_failure
 from activities.planning.control_calls import is_finish
 from turngate.domain.contract import RunToolInput, Wait
+from turngate.domain.digest import idempotency_key
 from turngate.domain.policy.judged_verdict import with_judgement
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.tools import results

@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import Any, Self
 
 from activities.engine.engine import Engine
-from activities.engine.preconditions import idempotency_key
 from activities.engine.rules import RulesInForce
 from activities.execution import settlement
 from activities.execution.preflight import Findings, Inspection, Purpose
@@ -22,7 +21,7 @@ from activities.planning.origins import StepOrigins
 from activities.planning.requests import Question, rendered_summary, request_id_of, still_waiting_call
 from turngate.domain.agents.app import Agent
 from turngate.domain.contract import RunToolInput
-from turngate.domain.digest import derived_id
+from turngate.domain.digest import derived_id, idempotency_key
 from turngate.domain.origins.origin import OF_AN_EDIT, Origins
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import ExecutionState, RequestKind

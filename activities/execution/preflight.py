@@ -23,11 +23,12 @@ from activities.engine.author_code import (
 )
 from activities.engine.engine import Engine
 from activities.engine.error_log import Where, keeping_crashes, report
-from activities.engine.preconditions import idempotency_key, precondition, precondition_or_failure
+from activities.engine.preconditions import precondition, precondition_or_failure
 from activities.execution.executor import encode_success
 from activities.planning.requests import take_preview, take_summary
 from turngate.domain.agents.app import Agent
 from turngate.domain.agents.hooks import Deny, HookedCall, RunScope
+from turngate.domain.digest import idempotency_key
 from turngate.domain.tools import results
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.probes import DidNotHappen, Happened, ProbeAnswer

@@ -74,6 +74,8 @@ _SENTENCES: Final = {
     "person.erased": "{by} erased what is stored of a person",
     "retention.applied": "The retention rule {rule} removed {rows} row(s)",
     "drill.finished": "{by} recorded a {kind} drill: {result}",
+    "store.restored": "{by} restored the store from a backup of {backup_at}",
+    "store.reconciled": "{by} reconciled the restored store",
     "policy.proposed": "{by} proposed rules that may loosen",
     "policy.confirmed": "{by} confirmed the rules that {proposed_by} proposed",
     "policy.refused": "{by} refused the rules that {proposed_by} proposed",

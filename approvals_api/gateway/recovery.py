@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, Literal
 
@@ -57,6 +58,11 @@ class WorkflowRecovery:
                 conflict=WorkflowIDConflictPolicy.FAIL,
                 wait=RPC_WAIT,
             )
+
+    async def terminate(self, run_id: str, reason: str) -> None:
+        """End the run's workflow where it is, without a word to its activities. One that is closed or unknown stays so."""
+        with suppress(LookupError), reported():
+            await self._client.get_workflow_handle(run_id).terminate(reason=reason, rpc_timeout=RPC_WAIT)
 
     async def open_turns(self) -> AsyncIterator[str]:
         """Yield the ids of the runs whose workflows are open, a little late (Temporal's list lags by moments)."""

@@ -1,4 +1,4 @@
-"""The app of two tenants that share their processes: one agent, one tool that nobody has to approve."""
+"""The app of two tenants that share their processes: one agent, one tool that asks no one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Words(BaseModel):
     text: str
 
 
-@tool(effect="read")
+@tool(effect="read", ask=False)
 async def note(params: Words) -> Words:
     """Note words."""
     return params

@@ -73,6 +73,11 @@ def repeat_key(tool_name: str, raw_input: str) -> str:
     return framed_sha256(tool_name, canonical)
 
 
+def idempotency_key(run_id: str, tool_call_id: str) -> str:
+    """Return the key a handler gets: the same for every attempt of a call."""
+    return framed_sha256(run_id, tool_call_id)[:32]
+
+
 def derived_id(prefix: str, *fields: str) -> str:
     """Return an id that a retry derives again (``rq_`` requests, ``msg_`` messages): 96 bits of the framed digest."""
     return f"{prefix}_{framed_sha256(*fields)[:24]}"

@@ -25,6 +25,11 @@ def newest_revision() -> str:
     return _revisions()[-1]
 
 
+def revisions() -> list[str]:
+    """Return every revision that this version can bring up to date, oldest first."""
+    return _revisions()
+
+
 def known_revision(connection: sqlalchemy.Connection) -> str | None:
     """Return the revision of the database's schema, None for an empty one. Raises UnknownSchemaError."""
     if not sqlalchemy.inspect(connection).has_table("alembic_version"):

@@ -58,5 +58,5 @@ def test_completion_offers_every_command_by_name() -> None:
     command = get_command(app)
     context = command.make_context("turngate", [], resilient_parsing=True)
     assert [item.value for item in command.shell_complete(context, "re")] == [
-        "replay-check", "recover", "reconcile", "resume", "result", "retry", "replay", "requests", "retention",
+        "replay-check", "recover", "reconcile", "restore", "resume", "result", "retry", "replay", "requests", "retention",
     ]  # fmt: skip

@@ -27,7 +27,7 @@ NewEvent = tuple[str, Mapping[str, Any]]
 
 SYSTEM: Final = "system"
 """The chain of events without a run: logins, grants, policy, users. It is used in place of a run id."""
-FOR_ALL_READERS: Final = ("grant.", "policy.", "notification.", "schedule.", "hold.", "retention.", "drill.")
+FOR_ALL_READERS: Final = ("grant.", "policy.", "notification.", "schedule.", "hold.", "retention.", "drill.", "store.")
 """Type prefixes of its events for everyone who may read requests; the others show who logged in and how."""
 
 WORDS: Final = ("message", "reason", "text")

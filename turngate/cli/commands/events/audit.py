@@ -321,9 +321,15 @@ def _check_file(name: str, signed: Sequence[_SignedFile]) -> Checked:
 
 
 async def _check_store(settings: Settings, signed: Sequence[_SignedFile]) -> Checked:
+    async with stores.opened_store(settings) as database, database.read() as conn:
+        return await check_log(conn, signed)
+
+
+async def check_log(conn: Connection, signed: Sequence[_SignedFile] = ()) -> Checked:
+    """Check a store: its whole log, and every run's rows. ``conn``: one consistent view. ``signed``: to compare it with."""
     check, older_runs = LogCheck(), 0
 
-    async def first_problem(conn: Connection, last_seq: int) -> ChainBreak | str | None:
+    async def first_problem(last_seq: int) -> ChainBreak | str | None:
         nonlocal older_runs
         async for event in audit.every(conn):
             older_runs += event.type == "run.started" and not evidence.is_complete(event)
@@ -338,12 +344,11 @@ async def _check_store(settings: Settings, signed: Sequence[_SignedFile]) -> Che
         ended = check.end(last_seq=last_seq) or _first(each.end(last_seq) for each in signed)
         return ended or await _first_difference(conn)
 
-    async with stores.opened_store(settings) as database, database.read() as conn:
-        last_seq = await events.last_seq(conn)
-        try:
-            broken = await first_problem(conn, last_seq)
-        except UnreadableContentError as unreadable:
-            broken = str(unreadable)
+    last_seq = await events.last_seq(conn)
+    try:
+        broken = await first_problem(last_seq)
+    except UnreadableContentError as unreadable:
+        broken = str(unreadable)
     return replace(Checked.of(check, broken, last_seq), older_runs=older_runs)
 
 

@@ -20,6 +20,7 @@ from approvals_api.recovery import reconcile as reconcile_store
 from approvals_api.recovery import recover as recover_runs
 from approvals_api.recovery.reconcile import Finding
 from approvals_api.recovery.recover import RunReport
+from approvals_api.recovery.restored import RestoredFinding, reconcile_restored
 from approvals_api.services import Services
 from turngate.cli import terminal
 from turngate.cli.api_settings import api_settings, label_settings
@@ -48,6 +49,11 @@ DIFFERENCE_WORDS: Final = {
     "lost_run": "run without a workflow",
     "lost_workflow": "workflow without a run",
     "not_told": "run that missed a decision",
+}
+RESTORED_WORDS: Final = {
+    "doubtful_call": "call in doubt",
+    "held_run": "held",
+    "workflow_of_no_run": "workflow without a run",
 }
 
 
@@ -83,6 +89,12 @@ def recover(
 
 def reconcile(
     fix: Annotated[bool, typer.Option("--fix", help="Tell runs again what they missed.")] = False,
+    restored: Annotated[
+        bool,
+        typer.Option(
+            "--restored", help="The store is from a backup: find what it can't know. With --fix, before workers start."
+        ),
+    ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -91,8 +103,14 @@ def reconcile(
     Finds runs without workflows, workflows without runs, and runs that have not acted on a decision. --fix tells them again, and
     decides nothing.
 
+    After a restore, --restored lists the live runs, and `once` calls that may have run after the backup. With --fix, each such
+    call becomes a question to a person instead of running, live runs are held, and each gets a new workflow.
+
     Exit code: 0, or 1 when something differs (with --fix: and could not be fixed).
     """
+    if restored:
+        _reconcile_restored(load_stack_settings(data_dir=data_dir), fix=fix, as_json=as_json)
+        return
     findings = asyncio.run(_reconcile(load_stack_settings(data_dir=data_dir), fix=fix, quiet=as_json))
     open_count = sum(not each.fixed for each in findings)
     if as_json:
@@ -105,6 +123,33 @@ def reconcile(
             terminal.note("`turngate recover --all` continues the runs that have no workflow")
     if open_count:
         raise typer.Exit(EXIT_WENT_WRONG)
+
+
+def _reconcile_restored(settings: Settings, *, fix: bool, as_json: bool) -> None:
+    def show(finding: RestoredFinding) -> None:
+        if not as_json:
+            which = f" {finding.tool_call_id}" if finding.tool_call_id else ""
+            pieces = (
+                (plain_line(finding.run_id, 80), "bold"),
+                f"{plain_line(which, 300)}  {RESTORED_WORDS[finding.kind]}: ",
+            )
+            terminal.line(("· ", "bold"), *pieces, plain_line(finding.detail, 300))
+
+    async def act() -> list[RestoredFinding]:
+        async with _services(settings) as services:
+            return await reconcile_restored(services, by=acting_as(), fix=fix, on_finding=show)
+
+    findings = asyncio.run(act())
+    if as_json:
+        terminal.raw(json.dumps([asdict(each) for each in findings]))
+    elif not findings:
+        terminal.note("no run was live in the backup")
+    elif fix:
+        terminal.note("check each held run, then `turngate resume RUN` or `turngate interrupt RUN`")
+    else:
+        terminal.note(
+            "nothing was changed: `turngate reconcile --restored --fix` holds these runs and asks about these calls"
+        )
 
 
 async def _recover(settings: Settings, run_ids: list[str] | None, dry_run: bool, *, quiet: bool) -> list[RunReport]:
