@@ -14,7 +14,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -26,6 +26,8 @@ from turngate.store.encryption.key_ring import KeyRing, KeyService, ring_of
 from turngate.store.encryption.sealed import KEY_BYTES, NONCE_BYTES
 
 VAULT: Final = "vault:"
+VAULT_SECONDS: Final = 10
+"""How long Vault may take to answer: a process that starts waits for it."""
 _PURPOSE: Final = b"turngate key ring 1"
 
 
@@ -97,26 +99,35 @@ class VaultTransit:
 
     def wrap(self, key: bytes) -> str:
         """Return a key, encrypted by Vault with the newest version of its own. Raises ConfigurationError, UnavailableError."""
-        answer = self._call("encrypt_data", plaintext=base64.b64encode(key).decode("ascii"))
-        return str(answer["ciphertext"])
+        return self._call("encrypt_data", "ciphertext", plaintext=base64.b64encode(key).decode("ascii"))
 
     def unwrap(self, wrapped: str) -> bytes:
         """Return a key that Vault encrypted. Raises ConfigurationError, UnavailableError."""
-        return base64.b64decode(self._call("decrypt_data", ciphertext=wrapped)["plaintext"])
+        try:
+            return base64.b64decode(self._call("decrypt_data", "plaintext", ciphertext=wrapped), validate=True)
+        except binascii.Error:
+            raise self._strange() from None
 
-    def _call(self, operation: str, **values: str) -> dict[str, Any]:
+    def _call(self, operation: str, member: str, **values: str) -> str:
+        """Return one member of what Vault answers to an operation."""
         try:
             import hvac  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
             import requests  # noqa: PLC0415 - hvac's, whose errors it passes on
         except ImportError:
             raise MissingExtraError("Vault", "vault") from None
-        client = hvac.Client()
+        client = hvac.Client(timeout=VAULT_SECONDS)
         try:
             answer = getattr(client.secrets.transit, operation)(name=self.key, mount_point=self.mount, **values)
         except hvac.exceptions.VaultDown as error:
             raise UnavailableError(
                 f"Vault is sealed or starting ({client.url}): unseal it, then start again"
             ) from error
+        except (
+            hvac.exceptions.RateLimitExceeded,
+            hvac.exceptions.InternalServerError,
+            hvac.exceptions.BadGateway,
+        ) as error:
+            raise UnavailableError(f"Vault at {client.url} can't answer now ({error}): start again later") from error
         except hvac.exceptions.VaultError as error:
             raise ConfigurationError(
                 f"Vault at {client.url} refuses {self.name} ({error}): check VAULT_TOKEN, that its policy allows encrypt and "
@@ -124,8 +135,14 @@ class VaultTransit:
             ) from None
         except requests.exceptions.RequestException as error:
             raise UnavailableError(f"Vault doesn't answer at {client.url}: check VAULT_ADDR") from error
-        answered: dict[str, Any] = answer["data"]
-        return answered
+        data = answer.get("data") if isinstance(answer, dict) else None
+        value = data.get(member) if isinstance(data, dict) else None
+        if not isinstance(value, str):
+            raise self._strange()
+        return value
+
+    def _strange(self) -> ConfigurationError:
+        return ConfigurationError(f"what answers for {self.name} is not Vault's transit engine: check VAULT_ADDR")
 
 
 def service_of(place: str) -> KeyService:
