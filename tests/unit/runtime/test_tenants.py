@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from turngate.cli.parts.worker import with_its_share
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import Settings, load_settings, load_stack_settings
 from turngate.runtime.tenants import OF_EACH_TENANT, load_tenants
@@ -144,8 +145,42 @@ def test_what_no_two_tenants_may_share_is_refused(
         load_settings().served()
 
 
-def test_every_setting_of_a_tenant_exists() -> None:
-    assert set(Settings.model_fields) >= OF_EACH_TENANT
+OF_THE_PROCESS = {
+    *("api_host", "api_port", "drain_seconds", "stop_grace_seconds", "metrics_host", "metrics_port", "health_file"),
+    *(
+        "build_id",
+        "deployment_name",
+        "task_queue",
+        "heartbeat_timeout_seconds",
+        "fairness",
+        "priority",
+        "search_attributes",
+    ),
+    *("log_format", "log_level", "traces", "trace_names", "audit_every"),
+    *("model", "models_file", "openai_api_key", "openai_base_url", "allow_unconfined", "tool_paths", "tool_user"),
+    *("temporal_address", "temporal_api_key", "temporal_port", "temporal_ui_url"),
+    *("temporal_tls", "temporal_tls_cert", "temporal_tls_key", "temporal_tls_server_ca"),
+}
+OF_THE_BINDING = {"data_dir", "tenant", "tenants", "temporal_namespace"}
+"""What the tenants' file divides by itself."""
+
+
+def test_every_setting_is_a_tenants_or_the_processes() -> None:
+    """A new setting must be judged: may tenants share it, may one differ, or must each have its own?"""
+    assert set(Settings.model_fields) == OF_EACH_TENANT | OF_THE_PROCESS | OF_THE_BINDING
+    assert not OF_EACH_TENANT & (OF_THE_PROCESS | OF_THE_BINDING)
+
+
+@pytest.mark.usefixtures("file")
+def test_tenants_divide_the_slots_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a backlog fills its own tenant's slots. A tenant with a number of its own has that one; each has one at least."""
+    monkeypatch.setenv("TURNGATE_TOOL_CALLS_AT_ONCE", "40")
+    process = load_settings()
+    acme, bolt = process.served()
+    assert [with_its_share(process, each, 2).tool_calls_at_once for each in (acme, bolt)] == [20, 20]
+    own = bolt.model_copy(update={"tool_calls_at_once": 7})
+    assert with_its_share(process, own, 2).tool_calls_at_once == 7
+    assert with_its_share(process, acme, 100).tool_calls_at_once == 1
 
 
 def test_without_a_file_there_are_no_tenants(tmp_path: Path) -> None:
