@@ -56,13 +56,20 @@ class Checkout:
         self.directory = directory
         self._bin = directory / "bin"
         self._meminfo = directory / "meminfo"
+        self._cgroups = directory / "cgroups"
         self._bin.mkdir()
+        self._cgroups.mkdir()
         (directory / "scripts").mkdir()
         shutil.copy(PROGRAM, directory / "scripts" / "cluster")
         self.memory(ROOMY)
 
     def memory(self, text: str) -> None:
         self._meminfo.write_text(text)
+
+    def cgroup(self, files: dict[str, str], *, under: str) -> None:
+        (self._cgroups / under).mkdir(exist_ok=True)
+        for name, text in files.items():
+            (self._cgroups / under / name).write_text(text)
 
     def program(self, name: str, script: str) -> None:
         (self._bin / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -72,7 +79,12 @@ class Checkout:
         """Run it; returns the exit code and what it printed."""
         done = subprocess.run(
             [sys.executable, "-I", "-S", str(self.directory / "scripts" / "cluster"), *arguments],
-            env={"PATH": str(self._bin), "CLUSTER_MEMINFO": str(self._meminfo), "HOME": os.environ["HOME"]},
+            env={
+                "PATH": str(self._bin),
+                "CLUSTER_MEMINFO": str(self._meminfo),
+                "CLUSTER_CGROUPS": str(self._cgroups),
+                "HOME": os.environ["HOME"],
+            },
             capture_output=True,
             text=True,
             check=False,
@@ -132,6 +144,25 @@ def test_too_little_memory_is_refused(checkout: Checkout) -> None:
     checkout.memory("MemTotal: 9 kB\nMemAvailable: 1048576 kB\n")
     code, text = checkout.run("build")
     assert (code, "3 GiB of memory are needed to build Temporal's server, and 1.0 are free" in text) == (1, True), text
+
+
+@pytest.mark.parametrize(
+    ("under", "limit", "usage", "droppable"),
+    [
+        (".", "memory.max", "memory.current", "inactive_file"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ],
+)
+def test_a_containers_limit_counts(checkout: Checkout, under: str, limit: str, usage: str, droppable: str) -> None:
+    """With 4 GiB, 3.5 of them used and half a GiB of that a cache, one is left; without a limit it is the machine's."""
+    checkout.program("go", go({}))
+    gib = 2**30
+    files = {limit: f"{4 * gib}\n", usage: f"{7 * gib // 2}\n", "memory.stat": f"anon 7\n{droppable} {gib // 2}\n"}
+    checkout.cgroup(files, under=under)
+    code, text = checkout.run("build")
+    assert (code, "and 1.0 are free" in text) == (1, True), text
+    checkout.cgroup({limit: "max\n"}, under=under)
+    assert "are free" not in checkout.run("build")[1]
 
 
 def test_too_little_disk_is_refused(cluster: ModuleType, tmp_path: Path) -> None:
