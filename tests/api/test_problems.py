@@ -58,7 +58,7 @@ async def test_every_answer_carries_the_security_headers(api: Api) -> None:
     ):
         assert answer.headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'")
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["referrer-policy"] == "same-origin"
         assert answer.headers["cache-control"] == "no-store"
 
 

@@ -55,6 +55,8 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # A name that isn't this machine's own, as people have it who reach Turngate by http in their network.
+    "--host-resolver-rules=MAP *.turngate.test 127.0.0.1",
     # A new page goes into the process of the open pages of the same site and context: see `context_for`.
     "--process-per-site",
 ]
