@@ -339,6 +339,40 @@ def test_without_keda_processor_time_scales() -> None:
     assert not OTHER_KINDS & {each["kind"] for each in resources}
 
 
+def test_keys_retention_tenants_traces_and_vault_have_a_place() -> None:
+    """As the comments of values.yaml give them: the key for all three, retention for the API, Vault's token from a Secret."""
+    everyone = ["api", "worker", "migrate"]
+    collector = {"to": [{"podSelector": {"matchLabels": {"app": "collector"}}}], "ports": [{"port": 4318}]}
+    values = {
+        **SMALLEST,
+        "settings": {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector.telemetry:4318",
+            "TURNGATE_FORMER_KEY_SERVICE": "vault:transit/turngate",
+            "VAULT_ADDR": "https://vault.internal:8200",
+        },
+        "secrets": {
+            "TURNGATE_DATABASE_URL": {"existingSecret": "d", "key": "url", "processes": everyone},
+            "TURNGATE_KEY": {"existingSecret": "k", "key": "key", "processes": everyone},
+        },
+        "files": {
+            "TURNGATE_RETENTION": {"configMap": "r", "key": "retention.toml", "processes": ["api"]},
+            "TURNGATE_TENANTS": {"configMap": "t", "key": "tenants.toml", "processes": everyone},
+        },
+        "secretEnv": {"VAULT_TOKEN": {"existingSecret": "v", "key": "token", "processes": everyone}},
+        "networkPolicy": {"apiEgress": [collector], "workerEgress": [collector]},
+    }
+    resources = render(values)
+    assert faults(resources) == []
+    used = {name: environment(resources, name) for name, _template in pods(resources)}
+    for variables in used.values():
+        assert {"TURNGATE_KEY_FILE", "TURNGATE_TENANTS", "VAULT_ADDR", "VAULT_TOKEN"} <= variables.keys()
+        assert "TURNGATE_KEY" not in variables
+    assert [name for name, variables in used.items() if "TURNGATE_RETENTION" in variables] == ["turngate-api"]
+    for part in ("-api", "-worker"):
+        pod = template_of(resources, part)
+        assert is_open(resources, pod, "Egress", Peer(labels={"app": "collector"}), 4318, "TCP")
+
+
 def test_a_process_gets_only_its_secrets(full: list[Resource]) -> None:
     """The worker has no key of push messages and no client secret, the migration only the store's."""
     secrets = {

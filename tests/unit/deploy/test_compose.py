@@ -16,7 +16,15 @@ DEPLOY = Path(__file__).parents[3] / "deploy"
 TEXT = (DEPLOY / "compose.yaml").read_text()
 REFERENCE = re.compile(r"\$\{([A-Z_]+)(?::([-?])([^}]*))?\}")
 OURS = {"migrate", "api", "worker"}
-OTHER_VARIABLES = {"POSTGRES_PASSWORD", "GRAFANA_PASSWORD", "EXTRAS", "BASE_DIGEST", "FORWARDED_ALLOW_IPS"}
+OTHER_VARIABLES = {
+    "POSTGRES_PASSWORD",
+    "GRAFANA_PASSWORD",
+    "EXTRAS",
+    "BASE_DIGEST",
+    "FORWARDED_ALLOW_IPS",
+    "VAULT_ADDR",
+    "VAULT_TOKEN",
+}
 SETTINGS = {name for each in Settings.model_fields for name in environment_names(each)}
 CHOSEN = {"POSTGRES_PASSWORD": "secret", "TURNGATE_APP": "my_app:app", "TURNGATE_APP_DIR": "/srv/app"}
 
