@@ -126,9 +126,12 @@ class VaultTransit:
             hvac.exceptions.RateLimitExceeded,
             hvac.exceptions.InternalServerError,
             hvac.exceptions.BadGateway,
+            hvac.exceptions.VaultNotInitialized,
+            hvac.exceptions.PreconditionFailed,
+            hvac.exceptions.UnexpectedError,  # every other status, such as a proxy's 504
         ) as error:
             raise UnavailableError(f"Vault at {client.url} can't answer now ({error}): start again later") from error
-        except hvac.exceptions.VaultError as error:
+        except (hvac.exceptions.VaultError, TypeError) as error:  # hvac joins what the answer lists as errors
             raise ConfigurationError(
                 f"Vault at {client.url} refuses {self.name} ({error}): check VAULT_TOKEN, that its policy allows encrypt and "
                 f"decrypt of {self.mount}/{self.key}, and that the key exists"

@@ -27,7 +27,7 @@ KEY = os.urandom(32)
 
 
 class Transit:
-    """One key with versions. ``answer``: what every request gets in place of it; ``delay``: the request is never answered."""
+    """One key with versions. ``answer``: what every request gets in place of it; ``cut``: the connection ends before."""
 
     def __init__(self) -> None:
         self.versions = [os.urandom(32)]
@@ -105,7 +105,7 @@ def test_vault_wraps_and_unwraps_also_after_its_key_was_rotated(vault: Transit) 
     assert KEY not in wrapped.encode()
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503])
+@pytest.mark.parametrize("status", [412, 429, 500, 501, 502, 503, 504])
 def test_a_vault_that_cannot_answer_now_is_unavailable(vault: Transit, status: int) -> None:
     """Too many requests, a fault of its own, a proxy before it, sealed: none of them is a wrong setting."""
     vault.answer = status, {"errors": ["not now"]}
@@ -142,6 +142,12 @@ def test_a_refusal_names_what_to_check(
     with pytest.raises(ConfigurationError, match=what) as refused:
         service_of(place).wrap(KEY)
     assert token not in str(refused.value)
+
+
+def test_errors_that_are_no_texts_are_a_refusal(vault: Transit) -> None:
+    vault.answer = 400, {"errors": [1, None]}
+    with pytest.raises(ConfigurationError, match="refuses"):
+        service_of("vault:transit/turngate").wrap(KEY)
 
 
 def test_a_changed_key_is_refused(vault: Transit) -> None:

@@ -43,7 +43,7 @@ async def test_payloads_are_read_by_every_process_of_the_store_also_after_a_rota
     [other] = await second.encode([Payload(data=b"x")])
     assert other.metadata["encryption-key-id"] != sealed.metadata["encryption-key-id"]
     assert [each.data for each in await codec.decode([other])] == [b"x"]
-    assert await rewrite.rotate(sqlite, KeyRing([current, former])) == 0
+    assert await rewrite.rotate(sqlite, KeyRing([current, former])) == rewrite.Rotation(0, is_new=True)
     later = await another_process(sqlite, current)
     assert await data_converter(later).decode([sealed], [dict]) == [{"reason": PLANTED}]
     assert ring.secret_for(b"another purpose") != ring.secret_for(b"turngate temporal payloads 1")

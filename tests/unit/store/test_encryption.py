@@ -217,11 +217,11 @@ async def test_keys_rotate_while_others_write_and_the_former_key_is_needed_no_mo
         await shared.load(conn)
     other.encrypt_with(shared)
     rotating = KeyRing([current, former])
-    assert await rewrite.rotate(other, rotating) == 5
+    assert await rewrite.rotate(other, rotating) == rewrite.Rotation(5, is_new=True)
     await say(database, mine[1], "m2")  # by the process that knows nothing of it
     late = await new_run(database, "run_late")
     await say(database, late, "m3")
-    assert await rewrite.rotate(other, KeyRing([current, former])) == 1
+    assert await rewrite.rotate(other, KeyRing([current, former])) == rewrite.Rotation(1, is_new=False)
     alone = Database(database.url)
     ring = KeyRing([current])
     async with alone.read() as conn:
@@ -230,7 +230,8 @@ async def test_keys_rotate_while_others_write_and_the_former_key_is_needed_no_mo
     assert [await text_of(alone, each) for each in ("m1", "m2", "m3")] == [SECRET] * 3
     wrapped = [row[0] for row in await raw(database, "SELECT data_key FROM conversations")]
     assert {each.partition(":")[0] for each in wrapped} == {ring.current}
-    assert await rewrite.rotate(other, KeyRing([current, former])) == 6  # all are done: a new key again
+    again = await rewrite.rotate(other, KeyRing([current, former]))
+    assert again == rewrite.Rotation(6, is_new=True)  # all were done
     for each in (other, alone):
         await each.close()
 

@@ -54,14 +54,24 @@ class Store(Protocol):
         """Open one write transaction."""
 
 
-async def rotate(database: Store, ring: KeyRing, note: Callable[[int], None] = lambda _done: None) -> int:
-    """Make a new key of the ring, by the current service, and wrap every data key by it. Returns how many were wrapped again.
+@dataclass(frozen=True)
+class Rotation:
+    """What a rotation did. ``wrapped``: conversations' keys that were wrapped again. ``is_new``: by a new key of the ring."""
 
-    An earlier call that did not come to its end is continued. ``note`` gets how many are done.
+    wrapped: int
+    is_new: bool
+
+
+async def rotate(database: Store, ring: KeyRing, note: Callable[[int], None] = lambda _done: None) -> Rotation:
+    """Make a new key of the ring, by the current service, and wrap every data key by it.
+
+    Keys that the newest one of the ring doesn't wrap yet are wrapped by it instead: an earlier call was stopped, or a process
+    that began before it has made conversations since. ``note`` gets how many are done.
     """
     async with database.write() as conn:
         await ring.load(conn)
-        if not await ring.is_replaced(conn):
+        is_new = not await ring.is_replaced(conn)
+        if is_new:
             await ring.replace(conn)
     done, last = 0, ""
     rest = (
@@ -77,7 +87,7 @@ async def rotate(database: Store, ring: KeyRing, note: Callable[[int], None] = l
                 new = ring.rewrapped(row.id, row.data_key)
                 await conn.execute(_SET, {"conversation": row.id, "old": row.data_key, "new": new})
         if not rows:
-            return done
+            return Rotation(done, is_new)
         done, last = done + len(rows), rows[-1].id
         note(done)
 

@@ -92,16 +92,23 @@ def rotate(data_dir: DataDir = None) -> None:
     settings = load_stack_settings(data_dir=data_dir)
     _require_key(settings)
 
-    async def run() -> int:
+    async def run() -> rewrite.Rotation:
         async with stores.opened_store(settings) as database:
             ring = KeyRing(services_of(settings))
             return await rewrite.rotate(database, ring, lambda done: typer.echo(f"{done:,} conversations …", err=True))
 
-    count = asyncio.run(run())
-    typer.echo(
-        f"The keys of {count:,} conversations are wrapped by a new key, which {services_of(settings)[0].name} wraps."
-    )
-    typer.echo("Processes that run keep the keys they have. A former key isn't needed any more: unset it.")
+    done = asyncio.run(run())
+    by = services_of(settings)[0].name
+    if done.is_new:
+        typer.echo(f"The keys of {done.wrapped:,} conversations are wrapped by a new key, which {by} wraps.")
+        typer.echo("Restart every process, or its new conversations have keys that the key before wraps.")
+    else:
+        typer.echo(
+            f"{done.wrapped:,} conversations had keys from before the last rotation: it was stopped, or a process still runs "
+            f"from before it. They are wrapped now, by the key that it made and {by} wraps."
+        )
+        typer.echo("No new key was made. For one, restart every process and run `turngate keys rotate` again.")
+    typer.echo("A former key isn't needed any more: unset it.")
 
 
 @app.command("encrypt")
