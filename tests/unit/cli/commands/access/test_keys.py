@@ -86,7 +86,7 @@ def test_one_tenants_key_opens_no_other_tenants_store(typed: Typed, tmp_path: Pa
     env = {"TURNGATE_DATA_DIR": str(tmp_path / "data"), "TURNGATE_TENANTS": str(tmp_path / "tenants.toml")}
 
     def of_tenant(name: str, *words: str, code: int = 0, **more: str) -> str:
-        outcome = CliRunner().invoke(app, ["--tenant", name, *words], env={**env, **more})
+        outcome = CliRunner().invoke(app, [*words], env={**env, "TURNGATE_TENANT": name, **more})
         assert outcome.exit_code == code, (outcome.output, outcome.stderr, outcome.exception)
         return " ".join((outcome.stdout + outcome.stderr).split())
 
