@@ -15,6 +15,7 @@ from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConflictError, InvalidInputError
 from turngate.store.access import idempotent_answers
 from turngate.store.database import Connection
+from turngate.wire.people import AS_STORED
 
 MAX_KEY_CHARS: Final = 255
 
@@ -65,8 +66,13 @@ async def once(services: Services, principal: Principal, change: KeyedChange[Res
             if first is not None:
                 return first
             fresh = await change.act(conn)
+            stored_text = fresh.model_dump_json(context=AS_STORED)
             await idempotent_answers.keep(
-                conn, credential=principal.credential, key=key, fingerprint=fingerprint, answer=fresh.model_dump_json()
+                conn,
+                credential=principal.credential,
+                key=key,
+                fingerprint=fingerprint,
+                answer=stored_text,
             )
             return fresh
     except IntegrityError:

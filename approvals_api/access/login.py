@@ -16,7 +16,7 @@ from approvals_api.settings import OidcSettings, claim_at
 from turngate.domain.errors import ForbiddenError, InvalidInputError, TurngateError
 from turngate.domain.identity import MAX_NAME_CHARS, Via, checked_name, checked_password, normal_password
 from turngate.domain.policy.terms import Role
-from turngate.store.access import access, sessions, users
+from turngate.store.access import access, people, sessions, users
 from turngate.store.access.passwords import hash_password, verify_password
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
@@ -200,5 +200,10 @@ async def _begin(conn: Connection, browser: Browser, name: str, *, role: Role, v
 
 
 async def _record_failure(conn: Connection, *, via: Via, name: str, address: str) -> None:
-    payload = {"via": via, "name": name[:MAX_NAME_CHARS], "address": address}
+    # What someone typed may be anyone's name, or a password: with ids, the log has the person's, or nothing.
+    typed = name[:MAX_NAME_CHARS]
+    if await people.is_on(conn):
+        person = await people.find(conn, typed)
+        typed = "" if person is None else person.id
+    payload = {"via": via, "name": typed, "address": address}
     await events.append(conn, events.SYSTEM, [("login.failed", payload)])

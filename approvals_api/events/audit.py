@@ -12,6 +12,7 @@ from turngate.store.events import audit, events
 from turngate.store.events.events import Event
 from turngate.store.sequences import MAX_NUMBER
 from turngate.wire.events import AuditFilter, AuditItem, ChainState
+from turngate.wire.people import names_in
 from turngate.wire.view import Page
 
 TYPE_PATTERN: Final = r"^[a-z_.*]+$"
@@ -51,6 +52,7 @@ def item_of(event: Event) -> AuditItem:
         payload=event.payload,
         created_at=event.created_at,
         hash=event.hash,
+        people=names_in(event.payload),
     )
 
 

@@ -17,6 +17,7 @@ from approvals_api.principal import Principal
 from turngate.domain.text.hidden_text import marked_text
 from turngate.store.database import Database
 from turngate.wire.events import AuditFilter, AuditItem
+from turngate.wire.people import display_name, with_names
 from turngate.wire.view import Page
 
 Kind = Literal["csv", "jsonl"]
@@ -78,18 +79,19 @@ def _members(sentence: Sentence) -> dict[str, object]:
         "time": item.created_at,
         "run": item.run_id,
         "type": item.type,
-        "actor": item.actor,
+        "actor": display_name(item.actor) if item.actor else item.actor,
         "tool": sentence.tool or None,
         "request": sentence.request_id,
         "what": sentence.text,
-        "payload": item.payload,
+        "payload": with_names(item.payload, item.people),
         "hash": item.hash,
     }
 
 
 def _cells(sentence: Sentence) -> list[str]:
     """Return the cells of a line of CSV: nothing in them is hidden, and none of them is a formula."""
-    members = {**_members(sentence), "payload": json.dumps(sentence.item.payload, ensure_ascii=False)}
+    members = _members(sentence)
+    members["payload"] = json.dumps(members["payload"], ensure_ascii=False)
     return [_cell("" if members[name] is None else str(members[name])) for name in COLUMNS]
 
 

@@ -19,6 +19,7 @@ from turngate.store.events.audit import RequestOfEvent, RunOfEvent
 from turngate.store.events.events import SYSTEM
 from turngate.wire.agents import agents_path
 from turngate.wire.events import AuditItem
+from turngate.wire.people import display_name
 
 PieceKind = Literal["words", "person", "name", "request"]
 TASK_CHARS: Final = 120
@@ -71,6 +72,7 @@ _SENTENCES: Final = {
     "conversation.erased": "{by} erased content of the run's conversation",
     "hold.added": "{by} put a legal hold on {target}",
     "hold.removed": "{by} removed the legal hold on {target}",
+    "people.ids_turned_on": "{by} gave ids to new people",
     "person.erased": "{by} erased what is stored of a person",
     "retention.applied": "The retention rule {rule} removed {rows} row(s)",
     "drill.finished": "{by} recorded a {kind} drill: {result}",
@@ -215,7 +217,7 @@ def _pieces(
 def _piece(name: str, item: AuditItem, request: RequestOfEvent | None, request_id: str | None) -> Piece | None:
     match name:
         case "by":
-            return Piece(text=item.actor, kind="person") if item.actor else Piece(text="Turngate")
+            return Piece(text=display_name(item.actor), kind="person") if item.actor else Piece(text="Turngate")
         case "call":
             what = "a request" if request is None else request.summary or request.tool_name
             return Piece(text=what, kind="request", request_id=request_id)
@@ -233,7 +235,7 @@ def _of_payload(name: str, value: object) -> Piece | None:
         return None
     if name == "verb":
         return Piece(text=_VERBS[value]) if value in _VERBS else None
-    return Piece(text=str(value), kind="name")
+    return Piece(text=display_name(str(value)), kind="name")
 
 
 def _after(asked_at: str, at: str) -> str:
@@ -244,7 +246,7 @@ def _by_type(item: AuditItem) -> list[Piece]:
     """Return what an event says by its type alone: ``noun.past_participle``."""
     noun, _, verb = item.type.replace("_", " ").partition(".")
     if item.actor:
-        return [Piece(text=item.actor, kind="person"), Piece(text=f" {verb} the {noun}")]
+        return [Piece(text=display_name(item.actor), kind="person"), Piece(text=f" {verb} the {noun}")]
     return [Piece(text=f"{noun.capitalize()} {verb}")]
 
 

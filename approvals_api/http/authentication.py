@@ -19,7 +19,7 @@ from approvals_api.settings import ATTEMPT_SECONDS
 from turngate.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from turngate.domain.identity import ROLE_SCOPES
 from turngate.domain.runs.trace import read_traceparent
-from turngate.store.access import sessions, tokens
+from turngate.store.access import people, sessions, tokens
 
 if TYPE_CHECKING:
     from approvals_api.services import Services
@@ -55,6 +55,7 @@ async def authenticate(services: Services, request: Request) -> Principal:
     if session is None:
         raise UnauthenticatedError("this session is over: log in again")
     require_same_origin(request)
+    await people.refresh(services.database, session.people_version)
     if session.seen_is_due:
         # A note that cannot be written is no reason to refuse the request.
         with contextlib.suppress(UnavailableError):
@@ -79,6 +80,7 @@ async def _by_token(services: Services, header: str, traceparent: str | None) ->
             "this token is unknown, revoked or expired, or its user is disabled: send `Authorization: Bearer TOKEN` "
             "with one from `turngate token NAME --scope SCOPE`",
         )
+    await people.refresh(services.database, token.people_version)
     if token.use_is_due:
         with contextlib.suppress(UnavailableError):
             async with services.database.write() as conn:

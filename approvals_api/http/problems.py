@@ -26,6 +26,7 @@ from approvals_api.validation.errors import member_of
 from turngate.domain.errors import InvalidInputError, TooManyRequestsError, TurngateError
 from turngate.domain.text.hidden_text import escape_hidden
 from turngate.domain.text.json_pointers import pointer_of
+from turngate.wire.people import named, with_all_names
 from turngate.wire.problems import problem_document, status_of
 
 logger = logging.getLogger(__name__)
@@ -151,6 +152,7 @@ class _ErrorAnswers:
         details: Mapping[str, Any],
         headers: Mapping[str, str] | None = None,
     ) -> Response:
+        detail, details = named(detail), with_all_names(details)
         if self._render_page is None or not wants_page(request):
             return problem_response(status, code, detail, details, headers)
         if status == HTTPStatus.UNAUTHORIZED and request.method == "GET":

@@ -49,6 +49,7 @@ from turngate.store.database import Connection
 from turngate.store.requests import presence as views
 from turngate.store.requests import requests
 from turngate.store.requests.requests import ListedRequest
+from turngate.wire.people import display_name
 from turngate.wire.problems import status_of
 from turngate.wire.requests import CommentView, RequestDetail, RevealedSecret
 
@@ -408,7 +409,7 @@ def _waits_for(detail: RequestDetail, principal: Principal) -> int:
 def _how_it_ended(detail: RequestDetail) -> str:
     """Return who decided it and what, or how else it ended, for a window in which it still waits; empty: it waits."""
     if detail.decided_by is not None and detail.verb is not None:
-        return f"{marked_text(detail.decided_by)} {_DONE[detail.verb]}."
+        return f"{marked_text(display_name(detail.decided_by))} {_DONE[detail.verb]}."
     return _ENDED.get(detail.status, "")
 
 

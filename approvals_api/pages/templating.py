@@ -30,6 +30,7 @@ from turngate.domain.text.durations import exact_span, span
 from turngate.domain.text.hidden_text import marked_text, pieces
 from turngate.domain.tools.external import is_external, source_of
 from turngate.store.clock import as_text, from_text
+from turngate.wire.people import display_name, named, named_rules
 
 # Text safety: what an agent or a tool wrote is shown as it is, inert, with nothing hidden in it.
 #
@@ -53,6 +54,11 @@ def visible_line(value: object) -> Markup:
     """Return :func:`visible` for one line: newlines and tabs are markers too, so nothing can start a line of its own."""
     text = str(value)
     return _short_line(text) if len(text) <= SHORT_LINE_CHARS else _visible_line(text)
+
+
+def person(value: object) -> Markup:
+    """Return :func:`visible_line` of a person's or program's name, by what a row calls them."""
+    return visible_line(display_name(str(value)))
 
 
 def _visible_line(text: str) -> Markup:
@@ -184,6 +190,10 @@ def _environment() -> Environment:
         "count_words": count_words,
         "visible": visible,
         "line": visible_line,
+        "person": person,
+        "name_of": display_name,
+        "named": named,
+        "named_rules": named_rules,
         "sentence": sentence,
         "marked": marked_text,
         "as_json": _as_json,

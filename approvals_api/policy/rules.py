@@ -28,8 +28,9 @@ from turngate.domain.policy.policy import Policy, Rule, parse_policy
 from turngate.domain.policy.totals import rule_owner
 from turngate.domain.tools.secrets import mask_text
 from turngate.policies.explain import in_order, rule_views
-from turngate.policies.rule_text import one_rule, rule_text, with_rule
+from turngate.policies.rule_text import one_rule, rule_text, with_people, with_rule
 from turngate.store import agents
+from turngate.store.access import people
 from turngate.store.database import Connection
 from turngate.store.events import events
 from turngate.store.policy import policies, totals
@@ -119,6 +120,8 @@ async def store_rules(
         message = f"a comment has at most {MAX_COMMENT_CHARS} characters"
         raise InvalidInputError(message, errors=[{"pointer": "/comment", "message": message}])
     comment = mask_text(comment, ())
+    source = await _by_ids(services, source, wanted)
+    wanted = parsed(source, pointer="/source")
     digest = framed_sha256(source)
     try:
         async with services.database.write() as conn:
@@ -148,6 +151,18 @@ async def store_rules(
     except IntegrityError:
         raise await changed_meanwhile(services, version) from None
     return detail(stored)
+
+
+async def _by_ids(services: Services, source: str, wanted: Policy) -> str:
+    """Return the text with ids for the names of people: what is stored names no one."""
+    if not wanted.people:
+        return source
+    async with services.database.write() as conn:
+        ids = await people.ids_for_policy(conn, wanted)
+    try:
+        return with_people(source, ids) if ids else source
+    except ConfigurationError as error:
+        raise invalid_policy(error.message, "/source") from None
 
 
 async def _loosens(conn: Connection, newest: StoredPolicy | None, wanted: Policy) -> str | None:

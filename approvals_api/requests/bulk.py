@@ -21,6 +21,7 @@ from turngate.store.requests.claims import live_lease
 from turngate.store.requests.requests import ListedRequest, Request
 from turngate.wire.decisions import DecidedItem, DecidedItems
 from turngate.wire.orders import BulkItem, BulkOrder
+from turngate.wire.people import display_name
 from turngate.wire.problems import problem_document, status_of
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ def why_left_out(request: Request, principal: Principal) -> str | None:
     if "approve" not in request.ask_terms.verbs(request.kind):
         return "its rule lets no one approve it as it is"
     lease = live_lease(request)
-    return None if lease is None or lease.is_of(principal.name) else f"{lease.claimed_by} has claimed it"
+    return None if lease is None or lease.is_of(principal.name) else f"{display_name(lease.claimed_by)} has claimed it"
 
 
 async def _decide(

@@ -44,6 +44,7 @@ from turngate.wire.evidence import (
     SampleEvidence,
     Viewer,
 )
+from turngate.wire.people import AS_STORED, names_in_text
 
 MOST_NOTED: Final = 10_000
 """How many changes or exceptions are listed."""
@@ -125,7 +126,7 @@ async def collect(conn: Connection, order: EvidenceOrder) -> EvidenceDocument:
     seed = order.seed or default_seed(first, last, scan.period_hash)
     drawn = draw(scan.counts.requests_opened, seed, order.sample)
     exceptions = await _exceptions(conn, scan)
-    return EvidenceDocument(
+    document = EvidenceDocument(
         made_at=as_text(now()),
         made_by=order.by,
         version=order.version,
@@ -160,6 +161,7 @@ async def collect(conn: Connection, order: EvidenceOrder) -> EvidenceDocument:
         drills=[each for each in scan.noted if each.type.startswith(DRILLS)],
         drills_missing=_missing_drills(scan.noted),
     )
+    return document.model_copy(update={"people": names_in_text(document.model_dump_json())})
 
 
 def default_seed(first: int, last: int, last_hash: str) -> str:
@@ -206,7 +208,7 @@ async def _sampled(conn: Connection, request_id: str, rank: str) -> SampledReque
         run_id=request.run_id,
         tool_call_id=request.tool_call_id,
         rank=rank,
-        view=detail.model_dump(mode="json", exclude=set(LEFT_OUT)),
+        view=detail.model_dump(mode="json", exclude=set(LEFT_OUT), context=AS_STORED),
         erased=erased,
         **stated,
         manifest_digest=request.tool.digest,

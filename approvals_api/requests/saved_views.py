@@ -13,6 +13,7 @@ from turngate.domain.runs.inbox import InboxFilter
 from turngate.domain.text.hidden_text import is_hidden
 from turngate.store.requests import saved_views
 from turngate.store.requests.saved_views import MAX_PER_PERSON, SavedView
+from turngate.wire.people import id_of
 
 MAX_NAME_CHARS: Final = 100
 
@@ -27,7 +28,7 @@ async def save(services: Services, principal: Principal, name: str, query: str) 
     if not _is_name(name):
         message = f"a view's name has 1 to {MAX_NAME_CHARS} visible characters, without / and without spaces around it"
         raise InvalidInputError(message, errors=[{"pointer": "", "message": message}])
-    plain = InboxFilter.from_query(query).query
+    plain = _by_id(InboxFilter.from_query(query)).query
     try:
         async with services.database.write() as conn:
             saved = await saved_views.put(conn, owner=principal.name, name=name, query=plain)
@@ -60,6 +61,10 @@ async def remove(services: Services, principal: Principal, name: str) -> None:
     """Remove one of the principal's views; safe to repeat."""
     async with services.database.write() as conn:
         await saved_views.remove(conn, principal.name, name)
+
+
+def _by_id(wanted: InboxFilter) -> InboxFilter:
+    return wanted if wanted.claimed is None else wanted.model_copy(update={"claimed": id_of(wanted.claimed)})
 
 
 def _is_name(name: str) -> bool:

@@ -115,10 +115,10 @@ async def erase_confirmed(services: Services, principal: Principal, order: Confi
             f"/confirm: {message}", code="not_confirmed", errors=[{"pointer": "/confirm", "message": message}]
         )
     if not order.target.startswith(CONVERSATION):
-        counts = await erase_person(
+        erasure = await erase_person(
             services.database, order.target, by=principal.name, reason=order.reason, scrub=False
         )
-        return ErasureDone(target=order.target, person=counts, remains=[NOT_REWRITTEN])
+        return ErasureDone(target=order.target, person=dict(erasure.counts), remains=[erasure.says, NOT_REWRITTEN])
     wish = ErasureOrder(
         target=order.target,
         by=principal.name,

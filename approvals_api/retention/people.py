@@ -1,66 +1,172 @@
-"""Erasing what is stored of a person beside the log: account, ways to log in, and what they had set for themselves.
+"""Erasing a person: their name, their account, ways to log in, and what they had set for themselves.
 
-Their name stays in decisions and in the audit log, whose chain can't change (docs/adr/0056-names-of-people.md). So does the row
-of their account, empty and disabled, or someone else could take the name and with it what the name has decided.
+Rows and the log name a person by an id, which stays; the name goes from the one table that has it (docs/adr/0056). Of a person
+from before ids the id is the name, and it stays in decisions and in the log, whose chain can't change. So does the row of an
+account, empty and disabled: no one else may take the id, and with it what the person has decided.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Table, delete, func, select, update
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Select, Table, delete, func, literal, or_, select, update
 
 from approvals_api.retention.erase import checked_reason
-from turngate.domain.errors import NotFoundError
-from turngate.store.access import users
+from turngate.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from turngate.domain.identity import name_key
+from turngate.domain.person_ids import is_person_id
+from turngate.domain.policy.terms import OWNERS_PREFIX, names_of
+from turngate.store.access import people, users
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
-from turngate.store.tables import api_tokens, login_links, push_subscriptions, saved_views, sessions
+from turngate.store.tables import (
+    api_tokens,
+    approvals,
+    login_links,
+    policy_proposals,
+    push_subscriptions,
+    queued_messages,
+    requests,
+    runs,
+    saved_views,
+    schedules,
+    sessions,
+)
+from turngate.store.tables import people as people_table
 from turngate.store.tables import users as users_table
 
 
-async def preview_person(database: Database, name: str) -> dict[str, int]:
-    """Return what would be removed, by kind. Raises NotFoundError when nothing is stored under the name."""
+@dataclass(frozen=True, kw_only=True)
+class PersonErasure:
+    """What goes of a person. ``counts``: how many rows, by kind. ``keeps_name``: their name is their id, and stays."""
+
+    counts: Mapping[str, int]
+    keeps_name: bool
+
+    @property
+    def says(self) -> str:
+        """What happens to the name, in a sentence."""
+        if self.keeps_name:
+            return (
+                "The name itself stays in decisions and in the audit log: it is from before Turngate gave people ids, and "
+                "the log can't change."
+            )
+        return "Decisions and the audit log have an id instead of the name, so it is gone with this."
+
+
+async def preview_person(database: Database, name: str) -> PersonErasure:
+    """Return what would be removed. Raises NotFoundError when nothing is stored under the name."""
     async with database.read() as conn:
-        counts = await _counts(conn, await _stored_name(conn, name))
+        person = await _id_of(conn, name)
+        counts = await _counts(conn, person)
     if not counts:
         raise NotFoundError(f"nothing is stored under the name {name!r}: `turngate user list` lists users")
-    return counts
+    return PersonErasure(counts=counts, keeps_name=not is_person_id(person))
 
 
-async def erase_person(database: Database, name: str, *, by: str, reason: str, scrub: bool = True) -> dict[str, int]:
-    """Remove what is stored of a person, and return what was removed, by kind. Safe to repeat.
+async def erase_person(database: Database, name: str, *, by: str, reason: str, scrub: bool = True) -> PersonErasure:
+    """Remove what is stored of a person, and return what was removed. Safe to repeat.
 
-    Raises NotFoundError when nothing is stored under the name, ConflictError for the last admin, InvalidInputError for a reason
-    that is empty or too long.
+    ``name``: in any spelling, or the id.
+
+    Raises:
+        NotFoundError: nothing is stored under the name.
+        InvalidInputError: the reason is empty or too long, or has the name: the log would keep it.
+        ConflictError: ``person_involved``: something waits that the person may not decide alone. Under a new account no one could
+            tell that it is the same human.
     """
     checked_reason(reason)
     await preview_person(database, name)
     async with database.write() as conn:
-        user = await users.user_called(conn, name)
-        stored = name if user is None else user.name
-        counts = await _counts(conn, stored)
-        if user is not None:
-            await users.set_disabled(conn, stored, disabled=True, by=by)
+        await users.lock_identities(conn)
+        person = await _id_of(conn, name)
+        row = await people.find(conn, person)
+        if row is not None and row.has_id and row.name is not None:
+            _require_unnamed(reason, row.name)
+            await _require_uninvolved(conn, person)
+        counts = await _counts(conn, person)
+        if (await users.user_called(conn, person)) is not None:
+            await users.set_disabled(conn, person, disabled=True, by=by)
             emptied = {"password_hash": None, "email": "", "oidc_issuer": None, "oidc_subject": None}
-            await conn.execute(update(users_table).where(users_table.c.name == stored).values(**emptied))
-        for table, own in _rows(stored).values():
+            await conn.execute(update(users_table).where(users_table.c.name == person).values(**emptied))
+        for table, own in _rows(person).values():
             await conn.execute(delete(table).where(own))
-        payload = {"name": stored, "by": by, "why": reason, "counts": counts}
+        await people.erase(conn, person)
+        payload = {"name": person, "by": by, "why": reason, "counts": counts}
         await events.append(conn, events.SYSTEM, [("person.erased", payload)])
     if scrub:
         await database.scrub()
-    return counts
+    return PersonErasure(counts=counts, keeps_name=not is_person_id(person))
 
 
-async def _stored_name(conn: Connection, name: str) -> str:
+def _require_unnamed(reason: str, name: str) -> None:
+    if name_key(name) in name_key(reason):
+        message = "the reason has the person's name, and the audit log would keep it: say it without"
+        raise InvalidInputError(message, errors=[{"pointer": "/reason", "message": message}])
+
+
+async def _require_uninvolved(conn: Connection, person: str) -> None:
+    """Raise ConflictError while a new account of the same human could be the other pair of eyes that a rule wants."""
+    waiting = []
+    for what, query in _involved(names_of(person)).items():
+        number = int((await conn.execute(select(func.count()).select_from(query.subquery()))).scalar_one())
+        if number:
+            waiting.append(f"{number:,} {what}")
+    if waiting:
+        raise ConflictError(
+            f"this person has {', '.join(waiting)}. With a new account they could decide about it as someone else: "
+            "end or delete that first, then erase them",
+            code="person_involved",
+        )
+
+
+def _involved(names: tuple[str, str]) -> dict[str, Select[tuple[str]] | Select[tuple[int]]]:
+    """Return what waits, in words → its query. Ordered for a live run counts like started."""
+    started = runs.alias()
+    own = select(started.c.id).where(started.c.started_by.in_(names))
+    around = select(started.c.conversation_id).where(
+        or_(
+            started.c.started_by.in_(names),
+            started.c.id.in_(select(queued_messages.c.run_id).where(queued_messages.c.sent_by.in_(names))),
+        )
+    )
+    ordered = or_(
+        runs.c.conversation_id.in_(around),
+        runs.c.model_chosen_by.in_(names),
+        runs.c.forked_from_run_id.in_(own),
+        runs.c.parent_run_id.in_(own),
+    )
+    pending = select(requests.c.id).where(requests.c.status == "pending")
+    return {
+        "live run(s)": select(runs.c.id).where(runs.c.status == "running", ordered),
+        "schedule(s)": select(schedules.c.id).where(
+            schedules.c.created_by.in_(names), schedules.c.deleted_at.is_(None)
+        ),
+        "approval(s) of requests that wait for another": select(approvals.c.request_id).where(
+            approvals.c.decided_by.in_(names), approvals.c.request_id.in_(pending)
+        ),
+        "proposed change(s) of rules": select(policy_proposals.c.number).where(
+            policy_proposals.c.proposed_by.in_(names), policy_proposals.c.outcome.is_(None)
+        ),
+    }
+
+
+async def _id_of(conn: Connection, name: str) -> str:
     user = await users.user_called(conn, name)
-    return name if user is None else user.name
+    return await people.id_of(conn, name) if user is None else user.name
 
 
 def _rows(name: str) -> dict[str, tuple[Table, ColumnElement[bool]]]:
     return {
         "sessions": (sessions, sessions.c.operator == name),
         "login links": (login_links, login_links.c.operator == name),
-        "API tokens": (api_tokens, api_tokens.c.owner == name),
+        # Their terminal's token, too: it would continue to act under the id that they no longer have.
+        "API tokens": (
+            api_tokens,
+            (api_tokens.c.owner == name)
+            | (api_tokens.c.name == (f"{OWNERS_PREFIX}{name}" if is_person_id(name) else literal(None))),
+        ),
         "browsers to notify": (push_subscriptions, push_subscriptions.c.person == name),
         "saved views": (saved_views, saved_views.c.owner == name),
     }
@@ -75,6 +181,10 @@ async def _counts(conn: Connection, name: str) -> dict[str, int]:
     accounts = int((await conn.execute(account.where(users_table.c.name == name, is_there))).scalar_one())
     if accounts:
         counts["accounts"] = accounts
+    named = select(func.count()).select_from(people_table)
+    named = named.where(people_table.c.id == name, people_table.c.name.is_not(None))
+    if is_person_id(name) and (await conn.execute(named)).scalar_one():
+        counts["names"] = 1
     for kind, (table, own) in _rows(name).items():
         number = int((await conn.execute(select(func.count()).select_from(table).where(own))).scalar_one())
         if number:

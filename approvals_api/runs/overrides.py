@@ -11,8 +11,10 @@ from approvals_api.validation.text import require_storable
 from turngate.domain.agents.overrides import RunOverrides
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ForbiddenError, InvalidInputError
+from turngate.policies.rule_text import with_people
 from turngate.store.agents import PublishedAgent
 from turngate.wire.orders import OverridesOrder
+from turngate.wire.people import id_of
 from turngate.wire.runs import OverridesView
 
 MAX_INSTRUCTIONS_CHARS: Final = 100_000
@@ -37,9 +39,9 @@ def changed_overrides(before: RunOverrides | None, agent: PublishedAgent, change
     if changes.tools is not None:
         tools = _tools(changes.tools, agent)
     if changes.policy is not None:
-        parsed(changes.policy, pointer="/policy")
         require_storable(changes.policy, "/policy")
-        policy = changes.policy
+        rules = parsed(changes.policy, pointer="/policy")
+        policy = with_people(changes.policy, {name: id_of(name) for name in rules.people})
     return RunOverrides(agent=base.agent, instructions=instructions, tools=tools, policy=policy)
 
 

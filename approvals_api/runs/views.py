@@ -24,6 +24,7 @@ from turngate.store.runs.runs import Run
 from turngate.store.schedules import schedules
 from turngate.wire.agents import AgentView, agents_path
 from turngate.wire.events import DeltaView, EventView, ProgressView
+from turngate.wire.people import names_in
 from turngate.wire.runs import MessageView, ParentCall, RunDetail, RunSummary, WaitingMessage
 from turngate.wire.view import Page
 
@@ -129,7 +130,9 @@ def message_views(stored: Sequence[StoredMessage]) -> list[MessageView]:
 
 def event_view(event: Event) -> EventView:
     """Return an event as streams send it."""
-    return EventView.model_validate(event)
+    view = EventView.model_validate(event)
+    people = names_in(view.payload)
+    return view.model_copy(update={"people": people}) if people else view
 
 
 def progress_view(progress: Progress) -> ProgressView:

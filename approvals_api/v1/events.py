@@ -32,11 +32,14 @@ from approvals_api.services import Services
 from approvals_api.v1.parameters import RunId
 from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import UnavailableError
+from turngate.store.access import people
+from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.events.events import Event
 from turngate.store.live.deltas import Deltas
 from turngate.store.live.watch import EVERY_RUN, Follower, StreamItem
 from turngate.store.sequences import MAX_NUMBER
+from turngate.wire.people import is_unknown_in
 
 router = api_router("events")
 
@@ -193,13 +196,17 @@ class _Sent:
     run_id: str | None = None
     starts_after: int | None = None
 
-    async def frames(self, batches: AsyncGenerator[Sequence[StreamItem], None]) -> AsyncIterator[bytes]:
+    async def frames(
+        self, database: Database, batches: AsyncGenerator[Sequence[StreamItem], None]
+    ) -> AsyncIterator[bytes]:
         """Yield what goes over the wire, until the events end: one chunk for what came together."""
         async with aclosing(batches):
             try:
                 if self.starts_after is not None:
                     yield f"id: {self.starts_after}\r\n\r\n".encode()
                 async for batch in batches:
+                    if any(isinstance(entry, Event) and is_unknown_in(entry.payload) for entry in batch):
+                        await people.look_again(database)
                     upto = next((place for place, entry in enumerate(batch, start=1) if self._is_end(entry)), None)
                     if chunk := b"".join(_frame(entry) for entry in batch[:upto] if self._is_shown(entry)):
                         yield chunk
@@ -223,7 +230,7 @@ def _stream(services: Services, follower: Follower, sent: _Sent) -> EventSourceR
     # which clients report as a broken connection.
     closing = anyio.Event()
     return EventSourceResponse(
-        sent.frames(services.feed.batches(follower, until=closing)),
+        sent.frames(services.database, services.feed.batches(follower, until=closing)),
         ping=services.settings.sse_ping.total_seconds(),
         shutdown_event=closing,
         shutdown_grace_period=GRACE_SECONDS,

@@ -20,6 +20,7 @@ from turngate.domain.identity import name_key
 from turngate.store.access import sessions, tokens
 from turngate.store.access.tokens import Token
 from turngate.store.clock import now
+from turngate.wire import people
 from turngate.wire.access import MeView, NewTokenView, SessionView, TokenView
 from turngate.wire.view import Page
 
@@ -97,7 +98,8 @@ async def issue_token(body: NewTokenBody, services: ServicesDep, principal: Admi
     A token that starts runs can't decide requests, unless it is bound to a user: an agent that holds it could approve its own
     calls. Bound to a user, it acts under that user's name, so you can only bind a token to yourself.
     """
-    if body.user is not None and (principal.machine or name_key(body.user) != name_key(principal.name)):
+    own = people.id_of(principal.name if body.user is None else body.user)
+    if body.user is not None and (principal.machine or name_key(own) != name_key(principal.name)):
         raise ForbiddenError(
             f"a token bound to {body.user!r} would decide in that name: only {body.user!r} can create it here, or the "
             "administrator of this Turngate with `turngate token NAME --user USER --scope SCOPE`",

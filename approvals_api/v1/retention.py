@@ -105,8 +105,8 @@ async def preview_erasure(body: ErasurePreviewBody, services: ServicesDep, _prin
     responses=problems(
         {
             404: "`not_found`: nothing is stored under this id or name",
-            409: "`held`, `run_live` or `forked`: it has to stay, or something has to end or go with it first; "
-            "`last_admin`: the person is the only one",
+            409: "`held`, `run_live`, `forked` or `person_involved`: it has to stay, or something has to end or go with it "
+            "first; `last_admin`: the person is the only one",
             422: "`not_confirmed`: `confirm` is not the target",
         }
     ),

@@ -17,9 +17,9 @@ from turngate.domain.policy.terms import OWNERS_PREFIX, Role
 from turngate.runtime.locations import create_closed, write_atomically
 from turngate.runtime.settings import Settings
 from turngate.store import schema
-from turngate.store.access import access, binding, tokens
+from turngate.store.access import access, binding, people, tokens
 from turngate.store.connection import unbound_url
-from turngate.store.database import Database
+from turngate.store.database import Connection, Database
 
 
 @asynccontextmanager
@@ -42,6 +42,8 @@ async def opened_store(settings: Settings, *, migrate: bool | None = None) -> As
         else:
             await require_current_schema(database)
         await open_keys(settings, database)
+        async with database.read() as conn:
+            await people.learn(conn)
         yield database
     finally:
         await database.close()
@@ -141,15 +143,22 @@ async def ensure_cli_token(database: Database, data_dir: Path) -> None:
     write_atomically(data_dir / TOKEN_FILE, f"{secret}\n")
 
 
-def acting_as() -> str:
-    """Return the name in the audit log for changes that commands of this machine make in the store."""
-    return f"{OWNERS_PREFIX}{local_user()}"
+async def acting_as(conn: Connection) -> str:
+    """Return what the audit log calls this machine's user when commands change the store. In a write transaction."""
+    return f"{OWNERS_PREFIX}{await people.take_id(conn, local_user())}"
+
+
+async def actor(database: Database) -> str:
+    """Return :func:`acting_as` for a command that has no transaction open."""
+    async with database.write() as conn:
+        return await acting_as(conn)
 
 
 async def owners_login_link(database: Database, api_url: str) -> str:
     """Return a login link for the user who runs this stack: as an admin, or as the stored user of that name."""
     async with database.write() as conn:
-        secret = await access.issue_link(conn, local_user(), role="admin")
+        person = await people.take_id(conn, local_user())
+        secret = await access.issue_link(conn, person, role="admin")
     return _link_address(api_url, secret)
 
 

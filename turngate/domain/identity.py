@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from turngate.domain.errors import InvalidInputError
+from turngate.domain.person_ids import ERASED_PREFIX, is_person_id
 from turngate.domain.policy.terms import OWNERS_PREFIX, Role
 from turngate.domain.text.hidden_text import is_hidden
 
@@ -72,11 +73,17 @@ RESERVED: Final = frozenset({"me", "nobody", "engine", "system", "temporal"})
 """Names that filters and logs use for something other than a person."""
 
 
+def looks_like_id(name: str) -> bool:
+    """Tell whether a name could be taken for a person's id, in any spelling."""
+    return is_person_id(name_key(name).strip())
+
+
 def checked_name(text: str) -> str:
     """Return the name as it is stored: NFKC, one space between words, none around.
 
-    Raises InvalidInputError for an empty or too long one, for control, direction-changing and invisible characters, and
-    for the prefix that is kept for a stack's own token. Two names are the same when :func:`name_key` is.
+    Raises InvalidInputError for an empty or too long one, for control, direction-changing and invisible characters, for what
+    means something else here, for one that looks like a person's id, and for the prefix that is kept for a stack's own token.
+    Two names are the same when :func:`name_key` is.
     """
     # Split at spaces only: any other white space, a line feed say, is refused below, not fixed.
     name = " ".join(word for word in unicodedata.normalize("NFKC", text).split(" ") if word)
@@ -89,6 +96,10 @@ def checked_name(text: str) -> str:
         )
     if name_key(name) in RESERVED:
         raise _wrong("/name", f"{name!r} means something of its own in filters and logs: take another name")
+    if name_key(name).startswith(ERASED_PREFIX):
+        raise _wrong("/name", f"{name!r} is what Turngate shows of people who were erased: take another name")
+    if looks_like_id(name):
+        raise _wrong("/name", f"{name!r} looks like the id that the log has for a person: take another name")
     if name_key(name).startswith(OWNERS_PREFIX):
         raise _wrong("/name", f"names that begin with {OWNERS_PREFIX} are kept for the commands of a stack's owner")
     return name

@@ -16,6 +16,7 @@ from turngate.store.events.events import SYSTEM, Event
 from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import runs
+from turngate.wire.people import with_all_names
 
 MAX_ITEMS: Final = 50
 """Items that one message shows; what is beyond is counted."""
@@ -72,6 +73,10 @@ class Payload(BaseModel):
     test: bool = False
     browser: str | None = None
     person: str = ""
+
+    def with_names(self) -> Payload:
+        """Return it with the names of people, as it is sent; what is stored has ids."""
+        return Payload.model_validate(with_all_names(self.model_dump()))
 
     @property
     def count(self) -> int:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from turngate.notifications.configuration import Channel
 from turngate.notifications.items import Payload
 from turngate.notifications.send_results import Next, Refused, SendResult, Unreachable, next_of
+from turngate.store.access import people
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.database import Database
 from turngate.store.events import deliveries
@@ -46,7 +47,7 @@ async def claim_due(database: Database, channel: str) -> Delivery | datetime | N
 
 async def send_claimed(database: Database, channel: Channel, claimed: Delivery) -> SendResult:
     """Send a claimed delivery and store the result."""
-    result, milliseconds = await _attempt(channel, claimed)
+    result, milliseconds = await _attempt(database, channel, claimed)
     at, spread = now(), secrets.randbelow(1_000) / 1_000
     then = next_of(result, attempts=claimed.attempts, created_at=from_text(claimed.created_at), at=at, spread=spread)
     await _finish(database, claimed, result, then, milliseconds)
@@ -76,7 +77,7 @@ async def send_test(database: Database, channel: Channel) -> tuple[Delivery, Sen
     )
     async with database.write() as conn:
         claimed = await deliveries.add_claimed(conn, delivery, at=at, until=at + CLAIM_FOR)
-    result, milliseconds = await _attempt(channel, claimed)
+    result, milliseconds = await _attempt(database, channel, claimed)
     then = next_of(result, attempts=claimed.attempts, created_at=at, at=now(), spread=0)
     if then.status == "waiting":
         then = Next(status="failed", due=then.due)
@@ -84,11 +85,12 @@ async def send_test(database: Database, channel: Channel) -> tuple[Delivery, Sen
     return claimed, result
 
 
-async def _attempt(channel: Channel, claimed: Delivery) -> tuple[SendResult, int]:
+async def _attempt(database: Database, channel: Channel, claimed: Delivery) -> tuple[SendResult, int]:
     began = time.monotonic()
     result: SendResult
     try:
-        payload = Payload.model_validate_json(claimed.payload)
+        await people.look_again(database)
+        payload = Payload.model_validate_json(claimed.payload).with_names()
         async with asyncio.timeout(SEND_WITHIN.total_seconds()):
             result = await channel.sender.send(claimed.id, payload, from_text(claimed.created_at))
     except TimeoutError:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from turngate.domain.errors import ConfigurationError
@@ -47,6 +48,29 @@ def one_rule(text: str) -> Rule:
     if len(rules) != 1:
         raise ConfigurationError(f"write one rule: a [[rule]] table. This text has {len(rules)}")
     return rules[0]
+
+
+_PEOPLE: Final = re.compile(r"\bpeople([ \t]*+=[ \t]*+)\[([^\[\]]*+)\]")
+_TEXT: Final = re.compile(r"\"(?:[^\"\\\n]|\\.)*+\"?|'[^'\n]*+'?")
+
+
+def with_people(source: str, ids: Mapping[str, str]) -> str:
+    """Return the text of rules with other names of people: name → what to write in its place. All else stays as it is.
+
+    Raises ConfigurationError when the people are written so that they can't be replaced.
+    """
+    before = parse_policy(source, source="text")
+
+    def rename(text: re.Match[str]) -> str:
+        if len(text[0]) == 1 or text[0][0] != text[0][-1]:
+            return text[0]  # in a comment
+        name = tomllib.loads(f"name = {text[0]}")["name"]
+        return json.dumps(ids[name], ensure_ascii=False) if name in ids else text[0]
+
+    text = _PEOPLE.sub(lambda people: f"people{people[1]}[{_TEXT.sub(rename, people[2])}]", source)
+    if parse_policy(text, source="text") != before.with_people(ids):
+        raise ConfigurationError('write the people of each rule as people = ["name", …], without comments in between')
+    return text
 
 
 def with_rule(source: str, rule: Rule, *, replacing: str | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import svcs
@@ -16,6 +16,7 @@ from turngate.domain.policy.policy import Policy
 from turngate.runtime.app_errors import load_error, module_error, shown_path
 from turngate.runtime.policy_files import read_policy
 from turngate.store import agents
+from turngate.store.access import people
 from turngate.store.database import Database
 from turngate.store.policy import policies
 
@@ -123,8 +124,17 @@ def check_app(app: App, *, base: Path) -> LoadedApp:
     )
 
 
+async def by_ids(app: LoadedApp, database: Database) -> LoadedApp:
+    """Return the app with rules that name people as the store does (:mod:`turngate.store.access.people`)."""
+    if not app.policy.people:
+        return app
+    async with database.write() as conn:
+        return replace(app, policy=await people.policy_by_ids(conn, app.policy))
+
+
 async def publish_agents(app: LoadedApp, database: Database, *, task_queue: str) -> None:
     """Store for the API which agents this worker runs, and under which rules."""
+    app = await by_ids(app, database)
     async with database.write() as conn:
         await agents.publish(conn, app.app, task_queue=task_queue)
         await policies.publish(

@@ -6,13 +6,14 @@ from typing import Literal
 
 from turngate.domain.identity import UNBOUND, TokenBounds, Via
 from turngate.domain.policy.terms import Role
+from turngate.wire.people import Person
 from turngate.wire.view import View
 
 
 class MeView(View):
     """The caller. ``machine``: it uses a token without an owner. ``session_id``: None for a token."""
 
-    name: str
+    name: Person
     role: Role
     scopes: list[str]
     via: Literal["session", "token"]
@@ -24,7 +25,7 @@ class SessionView(View):
     """A browser's session. ``via``: how the user logged in. ``last_seen_at``: to the minute."""
 
     id: str
-    name: str
+    name: Person
     role: Role
     via: Via
     created_at: str
@@ -40,9 +41,9 @@ class TokenView(View):
     """
 
     id: str
-    name: str
+    name: Person
     scopes: list[str]
-    owner: str | None
+    owner: Person | None
     created_at: str
     expires_at: str | None
     last_used_at: str | None

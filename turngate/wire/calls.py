@@ -9,6 +9,7 @@ from turngate.domain.requests import ExecutionState, RequestKind, RequestStatus,
 from turngate.domain.tools.control_calls import ControlCall
 from turngate.domain.tools.presentation import Presentation
 from turngate.domain.tools.results import ToolResult
+from turngate.wire.people import Person
 from turngate.wire.view import View
 
 
@@ -19,7 +20,7 @@ class CallRequest(View):
     kind: RequestKind
     status: RequestStatus
     verb: Verb | None
-    decided_by: str | None
+    decided_by: Person | None
     decided_at: str | None
     created_at: str
     expires_at: str | None

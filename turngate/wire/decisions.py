@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, JsonValue
 
 from turngate.domain.requests import RequestStatus, Resolution, Verb
+from turngate.wire.people import Person
 from turngate.wire.view import View
 
 
@@ -20,7 +21,7 @@ class DecisionView(View):
     args: str | None
     message: str
     outcome: Resolution | None
-    decided_by: str
+    decided_by: Person
     decided_at: str
     looked_ms: int | None = None
     seen_percent: int | None = None

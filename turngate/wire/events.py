@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -9,11 +10,15 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from turngate.domain.conversation.messages import Delta
+from turngate.wire.people import Person, with_names
 from turngate.wire.view import View
 
 
 class EventView(View):
-    """One event. ``seq``: its number among all events; ``run_seq``: its number in its run."""
+    """One event. ``seq``: its number among all events; ``run_seq``: its number in its run.
+
+    ``payload``: as it is chained. ``people``: id → name, of those whom it names by id; left out where it names no one so.
+    """
 
     seq: int
     run_seq: int
@@ -21,6 +26,12 @@ class EventView(View):
     type: str
     payload: dict[str, JsonValue]
     created_at: str
+    people: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
+
+    @property
+    def named_payload(self) -> dict[str, JsonValue]:
+        """The payload with names in place of ids."""
+        return {name: with_names(value, self.people) for name, value in self.payload.items()}
 
 
 class ProgressView(View):
@@ -74,16 +85,20 @@ class AuditFilter:
 
 
 class AuditItem(View):
-    """One event. ``actor``: who caused it; None: the engine. ``run_id``: ``system`` for an event without a run."""
+    """One event. ``actor``: who caused it; None: the engine. ``run_id``: ``system`` for an event without a run.
+
+    ``payload``, ``people``: as in :class:`EventView`.
+    """
 
     seq: int
     run_id: str
     run_seq: int
     type: str
-    actor: str | None
+    actor: Person | None
     payload: dict[str, JsonValue] = Field(default_factory=dict)
     created_at: str
     hash: str
+    people: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
 
 
 class ChainState(View):

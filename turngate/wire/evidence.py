@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -170,5 +171,10 @@ class EvidenceDocument(View):
     loosening_waits: list[LooseningWait]
     drills: list[NotedEvent]
     drills_missing: list[str] = Field(description="Kinds of drill that were not recorded in the period.")
+    people: dict[str, str] = Field(
+        default_factory=dict,
+        exclude_if=operator.not_,
+        description="Id → name, of those whom the package names by id, as they were called when it was made.",
+    )
     key: str = ""
     signature: str = ""

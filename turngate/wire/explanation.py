@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from turngate.domain.runs.failure_classes import FailureClass
+from turngate.wire.people import Says
 from turngate.wire.runs import RunSummary, StepView
 from turngate.wire.view import View
 
@@ -37,7 +38,7 @@ class WaitReason(View):
     model_config = ConfigDict(title="Standstill")
 
     kind: WaitKind
-    says: str
+    says: Says
     since: str | None = None
     until: str | None = None
     request_id: str | None = None
@@ -105,7 +106,7 @@ class ErrorView(View):
     step: int | None
     tool_call_id: str | None
     attempt: int
-    says: str
+    says: Says
     about: str
     message: str | None
     traceback: str | None
@@ -131,8 +132,8 @@ class FamilyMember(View):
 
     run_id: str
     agents: str
-    how_it_ended: str
-    came: str
+    how_it_ended: Says
+    came: Says
     level: int
     here: bool
     left_out: int = 0
@@ -153,7 +154,7 @@ class Explanation(View):
     """
 
     run: RunSummary
-    cause: str
+    cause: Says
     failure: FailureClass | None
     step: int | None
     steps: list[StepView]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from turngate.domain.policy.facts import Match
 from turngate.domain.policy.grants import GrantPattern, GrantScope
 from turngate.domain.policy.policy import Risk, ShadowVerdict, VerdictKind
-from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import UnattendedAsks, Verb
+from turngate.wire.people import NamedMembers, Person, Rules, Says, Terms
 from turngate.wire.view import View
 
 RuleSource = Literal["stored", "file", "tried"]
@@ -40,8 +40,8 @@ class RuleView(View):
     verdict: VerdictKind
     source: RuleSource
     shadow: bool
-    says: str
-    rule: dict[str, JsonValue]
+    says: Says
+    rule: NamedMembers
     total_used: str | None = None
 
 
@@ -64,10 +64,10 @@ class PolicyVersion(View):
 
     version: int
     digest: str
-    changed_by: str
+    changed_by: Person
     comment: str
     created_at: str
-    confirmed_by: str | None = None
+    confirmed_by: Person | None = None
 
     @property
     def by(self) -> str:
@@ -81,7 +81,7 @@ class PolicyVersionDetail(PolicyVersion):
     ``proposal``: these rules are not in force: they are the proposal of this number, which waits for a second admin.
     """
 
-    source: str
+    source: Rules
     rules: list[RuleView]
     problem: str | None = None
     proposal: int | None = None
@@ -96,14 +96,14 @@ class PolicyProposal(View):
     number: int
     version: int
     digest: str
-    proposed_by: str
+    proposed_by: Person
     comment: str
-    why: str
+    why: Says
     created_at: str
     added: list[str]
     removed: list[str]
     changed: list[str]
-    source: str
+    source: Rules
     rules: list[RuleView]
 
 
@@ -128,7 +128,7 @@ class RuleFinding(View):
     source: RuleSource
     shadow: bool
     match: Match
-    why: str
+    why: Says
     decides: bool
 
 
@@ -137,10 +137,10 @@ class GrantFinding(View):
 
     id: str
     scope: GrantScope
-    created_by: str
+    created_by: Person
     expires_at: str
     covers: bool
-    why: str
+    why: Says
 
 
 class Explanation(View):
@@ -154,9 +154,9 @@ class Explanation(View):
     agent: str
     answer: VerdictKind | Literal["depends"]
     rule: str
-    reason: str
+    reason: Says
     risk: Risk
-    terms: AskTerms | None
+    terms: Terms | None
     grant_id: str | None
     shadow: ShadowVerdict | None
     unattended: UnattendedAsks | None = None
@@ -205,7 +205,7 @@ class PreviewedCall(View):
     input: str
     request_id: str | None
     decision: Verb | None
-    decided_by: str | None
+    decided_by: Person | None
 
 
 class PreviewedChange(View):
@@ -236,8 +236,8 @@ class RulePreview(View):
     """
 
     rule: str
-    says: str
-    toml: str
+    says: Says
+    toml: Rules
     warnings: list[str]
     tool: str | None
     looked_at: int
@@ -253,8 +253,8 @@ class RuleOffer(View):
     """
 
     approved: int
-    says: str
-    toml: str
+    says: Says
+    toml: Rules
 
 
 class WaitingRequest(View):
@@ -273,7 +273,7 @@ class WaitingForRule(View):
 
     rule: str
     version: int
-    reason: str
+    reason: Says
     requests: list[WaitingRequest]
     more: bool
 
@@ -285,7 +285,7 @@ class WaitingForGrant(View):
     """
 
     grant_id: str
-    reason: str
+    reason: Says
     requests: list[WaitingRequest]
     more: bool
 
@@ -302,7 +302,7 @@ class GrantView(View):
 
     id: str
     pattern: GrantPattern
-    says: str
+    says: Says
     scope: GrantScope
     run_id: str | None
     agent: str | None
@@ -310,11 +310,11 @@ class GrantView(View):
     max_uses: int
     uses: int
     note: str
-    created_by: str
+    created_by: Person
     created_at: str
     request_id: str | None
     revoked_at: str | None
-    revoked_by: str | None
+    revoked_by: Person | None
     ended: Literal["revoked", "expired", "used_up"] | None
     total_used: str | None = None
 
@@ -341,7 +341,7 @@ class GrantPreview(View):
 
     request_id: str
     pattern: GrantPattern | None
-    says: str
+    says: Says
     ungrantable: str | None
     looked_at: int
     would_have_covered: dict[GrantScope, int]

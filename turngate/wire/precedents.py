@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from turngate.domain.requests import ExecutionState, Verb
+from turngate.wire.people import Person
 from turngate.wire.view import View
 
 CallState = Literal[
@@ -64,7 +65,7 @@ class PrecedentCase(View):
     run_id: str
     agent: str
     verb: Verb
-    decided_by: str
+    decided_by: Person
     decided_at: str
     message: str
     execution: ExecutionState

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from turngate.domain.origins.origin import Doubts, Origins
 from turngate.domain.policy.judge import Judgement
-from turngate.domain.policy.terms import PLAIN_TERMS, AskTerms
+from turngate.domain.policy.terms import PLAIN_TERMS
 from turngate.domain.requests import ExecutionState, LostStart, RequestKind, RequestStatus, Verb, why_alone
 from turngate.domain.runs.inbox import InboxStatus
 from turngate.domain.tools.presentation import Presentation
@@ -18,6 +18,7 @@ from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import ResultInPart
 from turngate.wire.decisions import DecisionView
+from turngate.wire.people import Person, Says, Terms
 from turngate.wire.precedents import PrecedentView, SiblingView
 from turngate.wire.retention import ErasureView
 from turngate.wire.runs import MessageView, RunSummary
@@ -71,12 +72,12 @@ class RequestItem(View):
     input: str
     digest: str
     rule: str
-    reason: str
+    reason: Says
     risk: str
     expires_at: str | None
     created_at: str
     verb: Verb | None
-    decided_by: str | None
+    decided_by: Person | None
     decided_at: str | None
     urgent_at: str = ""
     path: str = ""
@@ -84,7 +85,7 @@ class RequestItem(View):
     approvals: int = 0
     rungs_climbed: int = 0
     parked_at: str | None = None
-    claimed_by: str | None = None
+    claimed_by: Person | None = None
     claimed_until: str | None = None
     step: int | None = None
     summary: str | None = None
@@ -115,7 +116,7 @@ class RequestItem(View):
 class ApprovalView(View):
     """One of the approvals that a request needs several of."""
 
-    decided_by: str
+    decided_by: Person
     message: str
     created_at: str
 
@@ -124,7 +125,7 @@ class EarlierApproval(View):
     """An approval that no longer counts. ``precondition``: exact JSON of what the call depended on then, or None."""
 
     request_id: str
-    decided_by: str
+    decided_by: Person
     decided_at: str
     precondition: str | None
 
@@ -178,9 +179,9 @@ class RequestDetail(RequestItem):
     agent_words: str
     preview_kind: str | None
     preview: str | None
-    not_by: str | None
-    starters: list[str] = Field(default_factory=list)
-    ask_terms: AskTerms = PLAIN_TERMS
+    not_by: Person | None
+    starters: list[Person] = Field(default_factory=list)
+    ask_terms: Terms = PLAIN_TERMS
     given: list[ApprovalView] = Field(default_factory=list)
     allowed_verbs: list[Verb]
     decision: DecisionView | None
@@ -236,7 +237,7 @@ class ClaimView(View):
     """The claim on a request, and until when it counts."""
 
     request_id: str
-    claimed_by: str
+    claimed_by: Person
     claimed_until: str
 
 
@@ -248,7 +249,7 @@ class CommentView(View):
 
     id: str
     request_id: str
-    author: str
+    author: Person
     text: str
     created_at: str
 
@@ -283,7 +284,7 @@ class Viewer(View):
     __qualname__ = "LookingView"  # the component's name in the OpenAPI document
     model_config = ConfigDict(title="LookingView")
 
-    name: str
+    name: Person
     last_at: str
 
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from turngate.domain.requests import RunStatus
+from turngate.wire.people import Person, display_name
 from turngate.wire.view import View
 
 HoldKind = Literal["conversation", "agent"]
@@ -27,7 +28,7 @@ class ErasureView(View):
     id: str
     conversation_id: str
     what: ErasedWhat
-    erased_by: str
+    erased_by: Person
     reason: str
     rule: str
     counts: dict[str, int]
@@ -36,7 +37,7 @@ class ErasureView(View):
     @property
     def says(self) -> str:
         """What was erased, when, by whom and why, in a sentence. It contains a person's words: escape it."""
-        why = f"by the retention rule {self.rule}" if self.rule else f"by {self.erased_by}: {self.reason}"
+        why = f"by the retention rule {self.rule}" if self.rule else f"by {display_name(self.erased_by)}: {self.reason}"
         return f"{_CONTENT[self.what]} erased on {self.created_at[:10]} {why.rstrip('.')}."
 
 
@@ -57,9 +58,9 @@ class HoldView(View):
     kind: HoldKind
     target: str
     reason: str
-    created_by: str
+    created_by: Person
     created_at: str
-    removed_by: str | None = None
+    removed_by: Person | None = None
     removed_at: str | None = None
 
 
@@ -72,7 +73,7 @@ class RetentionRunView(View):
     id: str
     state: Literal["running", "broken off", "ended"]
     started_at: str
-    started_by: str
+    started_by: Person
     ended_at: str | None
     counts: dict[str, int]
     problem: str

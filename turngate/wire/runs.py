@@ -13,6 +13,7 @@ from turngate.domain.runs.budgets import MILLION
 from turngate.domain.runs.outcomes import RunOutcome, describe_outcome
 from turngate.wire.agents import agents_path
 from turngate.wire.calls import CallView
+from turngate.wire.people import Person
 from turngate.wire.retention import ErasureView
 from turngate.wire.view import View
 
@@ -62,7 +63,7 @@ class RunSummary(View):
     reason: str
     error_class: str
     step: int
-    started_by: str
+    started_by: Person
     created_at: str
     ended_at: str | None
     parent_run_id: str | None = None
@@ -74,15 +75,15 @@ class RunSummary(View):
     attended: bool = True
     unattended_asks: UnattendedAsks = "park"
     paused_at: str | None = None
-    paused_by: str | None = None
+    paused_by: Person | None = None
     pause_reason: str = ""
     schedule_id: str | None = None
     replay_of_run_id: str | None = None
     tokens_used: int = 0
     cost_micros: int = 0
     outcome: RunOutcome | None = None
-    ended_by: str | None = None
-    model_chosen_by: str | None = None
+    ended_by: Person | None = None
+    model_chosen_by: Person | None = None
     fell_back_from: str | None = None
     erasure_id: str | None = None
 
@@ -112,7 +113,7 @@ class SentMessage(View):
     model_config = ConfigDict(title="ToldMessage")
 
     text: str
-    sent_by: str
+    sent_by: Person
 
 
 class CutView(View):
@@ -177,7 +178,7 @@ class WaitingMessage(View):
     id: str
     text: str
     while_running: WhileRunning
-    sent_by: str
+    sent_by: Person
     created_at: str
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from turngate.domain.agents.schedules import FireStatus, Overlap, Timetable
 from turngate.domain.requests import RunStatus, UnattendedAsks
+from turngate.wire.people import Person
 from turngate.wire.view import View
 
 
@@ -28,13 +29,13 @@ class ScheduleView(View):
     catch_up_seconds: int
     notes: str
     revision: int
-    created_by: str
+    created_by: Person
     created_at: str
     paused_at: str | None
-    paused_by: str | None
+    paused_by: Person | None
     pause_reason: str
     deleted_at: str | None
-    deleted_by: str | None
+    deleted_by: Person | None
     in_force: bool | None = None
     next_fire_at: str | None = None
 
@@ -50,7 +51,7 @@ class FireView(View):
     run_id: str | None
     run_status: RunStatus | None
     reason: str
-    fired_by: str | None
+    fired_by: Person | None
 
 
 class ScheduleDetail(ScheduleView):

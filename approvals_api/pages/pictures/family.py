@@ -7,6 +7,7 @@ from typing import Final
 
 from approvals_api.pages.pictures.drawing import Box, Drawing, Line, Words, fitted
 from approvals_api.runs.family import Member
+from turngate.wire.people import named
 
 WIDTH: Final = 960
 ROW: Final = 28
@@ -69,7 +70,7 @@ def _branch(drawing: Drawing, line: list[float], level: int, above: float, to: t
 def _draw(drawing: Drawing, member: Member, x: float, y: float) -> None:
     href = "" if member.here else f"/runs/{member.run.id}"
     state = f"mark {member.run.status}{' here' if member.here else ''}"
-    title = fitted(f"{name_of(member)}, {member.came}", NOTE_LETTERS)
+    title = fitted(f"{name_of(member)}, {named(member.came)}", NOTE_LETTERS)
     drawing.boxes.append(
         Box(x=x - NODE / 2, y=y - NODE / 2, width=NODE, height=NODE, kind=state, title=title, href=href)
     )
@@ -78,4 +79,4 @@ def _draw(drawing: Drawing, member: Member, x: float, y: float) -> None:
     drawing.words.append(
         Words(x=text, y=y + 4, text=fitted(name_of(member), letters), kind="strong" if member.here else "", href=href)
     )
-    drawing.words.append(Words(x=NOTE, y=y + 4, text=fitted(member.came, NOTE_LETTERS), kind="dim"))
+    drawing.words.append(Words(x=NOTE, y=y + 4, text=fitted(named(member.came), NOTE_LETTERS), kind="dim"))

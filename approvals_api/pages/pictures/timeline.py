@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from approvals_api.pages.pictures.drawing import Box, Drawing, Line, Scale, Words, fitted, lasted, moment, ticks
 from approvals_api.runs.timeline import Span, SpanKind, Timeline
+from turngate.wire.people import display_name
 
 MOST_ROWS: Final = 40
 OVERVIEW_ROWS: Final = 12
@@ -177,7 +178,7 @@ def span_words(span: Span) -> str:
             tokens = f", {span.tokens:,} tokens" if span.tokens else ""
             return f"{took}{tokens}{failed}"
         case "person":
-            who = f" by {span.by}" if span.by else ""
+            who = f" by {display_name(span.by)}" if span.by else ""
             return f"{span.ended}{who} after {took}"
         case "tool":
             if span.ended == "not run":

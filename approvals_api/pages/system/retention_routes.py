@@ -41,7 +41,7 @@ async def erase_page(
 ) -> HTMLResponse:
     """Show what erasing would empty, with the form that asks for the id again."""
     target = target.strip()
-    preview, person = None, {}
+    preview, person = None, None
     if target.startswith(CONVERSATION):
         preview = await erase.preview(services.database, target, with_forks=with_forks)
     else:

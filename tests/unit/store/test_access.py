@@ -185,7 +185,7 @@ async def test_a_users_token_is_never_more_than_the_user(database: Database) -> 
     async with database.write() as conn:
         both = ["runs:write", "requests:decide"]
         secret = await tokens.issue(conn, tokens.NewToken(name="ann-laptop", scopes=both, owner="ann"))
-        with pytest.raises(ForbiddenError, match="Ann is operator"):
+        with pytest.raises(ForbiddenError, match="ann is operator"):
             await tokens.issue(conn, tokens.NewToken(name="ann-admin", scopes=["admin"], owner="ann"))
         with pytest.raises(NotFoundError, match="no user 'zoe'"):
             await tokens.issue(conn, tokens.NewToken(name="zoe-laptop", scopes=[], owner="zoe"))

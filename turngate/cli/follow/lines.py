@@ -63,7 +63,7 @@ class RunLines:
 
     def show(self, event: EventView) -> None:
         """Print what this event means for a person. Some events mean nothing to a person and print nothing."""
-        payload: dict[str, Any] = event.payload
+        payload: dict[str, Any] = event.named_payload
         if event.type != "step.responded":
             self.live.break_line()
         match event.type:

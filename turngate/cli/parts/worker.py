@@ -24,7 +24,7 @@ from turngate.cli.parts.confinement import confine_tools, workspaces_of
 from turngate.cli.parts.stop import bounded
 from turngate.domain.errors import ConfigurationError
 from turngate.models.registry import Models, declared_models
-from turngate.runtime.app_loader import LoadedApp, publish_agents
+from turngate.runtime.app_loader import LoadedApp, by_ids, publish_agents
 from turngate.runtime.loop_watch import LoopWatch
 from turngate.runtime.settings import Settings
 from turngate.store import agents
@@ -64,6 +64,7 @@ async def serving_worker(
     for warning in builders_app.warnings(app):
         logger.warning("%s", warning)
     tracing = await current_spans(settings)
+    app = await by_ids(app, database)
     engine = build_engine(
         app,
         database,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
@@ -26,7 +26,7 @@ from turngate.domain.policy.facts import LOOK_FAILED, CallFacts, Match
 from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.matchers import Matchers
-from turngate.domain.policy.terms import HIGH_RISK_GRACE_SECONDS, AskTerms, person_of
+from turngate.domain.policy.terms import HIGH_RISK_GRACE_SECONDS, AskTerms, person_of, renamed
 from turngate.domain.policy.totals import Share, Total, grant_owner, rule_owner
 from turngate.domain.text.suggestions import problems
 from turngate.domain.tools.failures import describe_issues
@@ -87,6 +87,12 @@ class Rule(Matchers, AskTerms):
             raise ValueError(problem)
         return self
 
+    def with_people(self, ids: Mapping[str, str]) -> Rule:
+        """Return the rule with other names of people: name → what to write in its place."""
+        if not self.people and not any(rung.people for rung in self.ladder):
+            return self
+        return self.model_copy(update=renamed(self, ids))
+
     @property
     def terms(self) -> AskTerms:
         """The terms alone, with the grace that a rule of high risk has by default."""
@@ -129,6 +135,16 @@ class Policy(BaseModel):
     def version(self) -> str:
         """Twelve hex digits over the rules; the same rules have the same version everywhere."""
         return framed_sha256(self.model_dump_json(exclude_defaults=True))[:12]
+
+    @property
+    def people(self) -> set[str]:
+        """Whom the rules name, rungs of their ladders included."""
+        names = {name for rule in self.rule for name in rule.people}
+        return names | {name for rule in self.rule for rung in rule.ladder for name in rung.people}
+
+    def with_people(self, ids: Mapping[str, str]) -> Policy:
+        """Return the policy with other names of people: name → what to write in its place."""
+        return Policy(rule=[rule.with_people(ids) for rule in self.rule])
 
     def needs_origins(self, *, tool: str, agent: str) -> bool:
         """Tell whether a rule about this tool and agent asks where arguments come from."""

@@ -5,6 +5,7 @@ Pure. Policy rules carry them, a verdict hands them on, and the workflow holds a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Final, Literal
 
@@ -66,6 +67,14 @@ def same_person(one: str, other: str) -> bool:
 def names_of(person: str) -> tuple[str, str]:
     """Return the names under which a person acts."""
     return person_of(person), f"{OWNERS_PREFIX}{person_of(person)}"
+
+
+def renamed(terms: AskTerms, ids: Mapping[str, str]) -> dict[str, object]:
+    """Return the fields of terms that name people, by other names: name → what to write in its place."""
+    ladder = [
+        rung.model_copy(update={"people": [ids.get(each, each) for each in rung.people]}) for rung in terms.ladder
+    ]
+    return {"people": [ids.get(each, each) for each in terms.people], "ladder": ladder}
 
 
 class AskTerms(BaseModel):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
+from turngate.domain.person_ids import for_model
 from turngate.domain.tools.failures import InputProblem
 
 FailureKind = Literal[
@@ -131,7 +132,7 @@ def rejected(by: str, message: str) -> Failure:
         kind="rejected",
         reason=f"An operator rejected this call. {reason} Do not repeat this call as it is.",
         # Not "message": a field of that name would take the place of the reason in what the model reads.
-        fields={"refused_by": "operator", "operator": by, "operator_message": message},
+        fields={"refused_by": "operator", "operator": for_model(by), "operator_message": message},
     )
 
 
@@ -195,9 +196,9 @@ def superseded(by: str) -> Failure:
     """Return the closure of a call whose request ended because a newer message came."""
     return Failure(
         kind="cancelled",
-        reason=f"{by} sent a newer message before anyone answered this request, so the call did not run. Read that "
+        reason=f"{for_model(by)} sent a newer message before anyone answered this request, so the call did not run. Read that "
         "message first; ask again only if the call still fits it.",
-        fields={"by": by, "refused_by": "newer message"},
+        fields={"by": for_model(by), "refused_by": "newer message"},
     )
 
 
@@ -205,10 +206,10 @@ def interrupted(by: str, reason: str, *, started: bool, partial: str = "") -> Fa
     """The run was interrupted while the call was open. ``started``: its handler had begun; effects may exist."""
     ran = "It had started and was stopped; effects may be partial." if started else "It did not run."
     why = f" Reason: {reason}" if reason else ""
-    fields: dict[str, JsonValue] = {"interrupted_by": by, "started": started}
+    fields: dict[str, JsonValue] = {"interrupted_by": for_model(by), "started": started}
     if partial:
         fields["partial_output"] = partial
-    return Failure(kind="interrupted", reason=f"{by} interrupted the run. {ran}{why}", fields=fields)
+    return Failure(kind="interrupted", reason=f"{for_model(by)} interrupted the run. {ran}{why}", fields=fields)
 
 
 def outcome_unknown(tool_name: str) -> Failure:

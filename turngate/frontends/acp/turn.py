@@ -83,7 +83,7 @@ class Turn:
         return await self._ended()
 
     async def _happened(self, event: EventView) -> None:
-        payload: dict[str, Any] = event.payload
+        payload: dict[str, Any] = event.named_payload
         match event.type:
             case "step.responded":
                 await self._responded(event.run_id, int(payload["step"]))

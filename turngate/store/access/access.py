@@ -10,7 +10,7 @@ from sqlalchemy import insert, update
 from turngate.domain.errors import ConflictError, ForbiddenError
 from turngate.domain.identity import Scope, checked_name
 from turngate.domain.policy.terms import Role
-from turngate.store.access import users
+from turngate.store.access import people, users
 from turngate.store.access.bearer_secrets import hashed, new_secret
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
@@ -23,7 +23,10 @@ LINK_LIFETIME = timedelta(hours=24)
 
 @dataclass(frozen=True, kw_only=True)
 class Visitor:
-    """The person that a login link is for. ``role``: the link's; a stored user has their own instead."""
+    """The person that a login link is for. ``name``: what rows call them.
+
+    ``role``: the link's; a stored user has their own instead.
+    """
 
     name: str
     role: Role
@@ -31,6 +34,8 @@ class Visitor:
 
 async def checked_visitor(conn: Connection, name: str, role: Role | None) -> Visitor:
     """Return who could log in with a link for this name; a stored user keeps their role, anyone else is an operator.
+
+    In a write transaction: a new person is added to the table of people.
 
     Raises:
         InvalidInputError: the name is not allowed.
@@ -41,19 +46,19 @@ async def checked_visitor(conn: Connection, name: str, role: Role | None) -> Vis
     user = await users.user_called(conn, name)
     if user is None:
         await users.require_no_token(conn, name)
-        return Visitor(name=name, role=role or "operator")
+        return Visitor(name=await people.take_id(conn, name), role=role or "operator")
     if user.disabled:
-        raise ForbiddenError(f"{user.name} is disabled: `turngate user enable {user.name}` first", code="user_disabled")
+        raise ForbiddenError(f"{name} is disabled: `turngate user enable {name}` first", code="user_disabled")
     if role not in {None, user.role}:
         raise ConflictError(
-            f"{user.name} is a user with the role {user.role}: leave --role out, or change it with `turngate user role`",
+            f"{name} is a user with the role {user.role}: leave --role out, or change it with `turngate user role`",
             code="role_differs",
         )
     return Visitor(name=user.name, role=user.role)
 
 
 async def issue_link(conn: Connection, operator: str, *, role: Role = "operator") -> str:
-    """Return the secret of a new one-time login link, good for 24 hours."""
+    """Return the secret of a new one-time login link, good for 24 hours. ``operator``: what rows call the person."""
     secret = new_secret()
     expires_at = as_text(now() + LINK_LIFETIME)
     await conn.execute(

@@ -15,6 +15,7 @@ from sqlalchemy import RowMapping, bindparam, delete, insert, literal_column, or
 
 from turngate.domain.identity import Via
 from turngate.domain.policy.terms import Role
+from turngate.store.access import people
 from turngate.store.access import users as user_rows
 from turngate.store.access.bearer_secrets import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now
@@ -42,6 +43,7 @@ _ALL = (
         users.c.name.label("user_name"),
         users.c.role.label("user_role"),
         users.c.disabled_at,
+        people.VERSION.label("people_version"),
     )
     .select_from(sessions.outerjoin(users, users.c.name == sessions.c.operator))
     .where(sessions.c.expires_at > bindparam("at"), bindparam("idle_before") < sessions.c.last_seen_at)
@@ -54,7 +56,10 @@ _BY_SECRET = _ALL.where(sessions.c.token_hash == bindparam("token_hash"))
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """A valid session. ``role``: of the stored user as it is now, or the link's."""
+    """A valid session. ``role``: of the stored user as it is now, or the link's.
+
+    ``people_version``: as :func:`turngate.store.access.people.refresh` takes it.
+    """
 
     id: str
     name: str
@@ -64,6 +69,7 @@ class Session:
     expires_at: str
     last_seen_at: str
     user_agent: str
+    people_version: int | None = None
 
     @property
     def seen_is_due(self) -> bool:
@@ -168,4 +174,5 @@ def _session(row: RowMapping | dict[str, Any]) -> Session:
         expires_at=row["expires_at"],
         last_seen_at=row["last_seen_at"],
         user_agent=row["user_agent"],
+        people_version=row["people_version"],
     )

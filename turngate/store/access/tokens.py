@@ -24,6 +24,7 @@ from turngate.domain.identity import (
     role_of_scopes,
 )
 from turngate.domain.policy.terms import OWNERS_PREFIX, Role
+from turngate.store.access import people
 from turngate.store.access import users as user_rows
 from turngate.store.access.bearer_secrets import hashed, new_secret
 from turngate.store.clock import as_text, from_text, now
@@ -38,7 +39,11 @@ USED_EVERY: Final = timedelta(minutes=1)
 ID_CHARS: Final = 16
 
 _JOINED = select(
-    api_tokens, users.c.name.label("user_name"), users.c.role.label("user_role"), users.c.disabled_at
+    api_tokens,
+    users.c.name.label("user_name"),
+    users.c.role.label("user_role"),
+    users.c.disabled_at,
+    people.VERSION.label("people_version"),
 ).select_from(api_tokens.outerjoin(users, users.c.name == api_tokens.c.owner))
 _LIVE = api_tokens.c.revoked_at.is_(None) & or_(
     api_tokens.c.expires_at.is_(None), api_tokens.c.expires_at > bindparam("at")
@@ -53,7 +58,7 @@ class Token:
 
     ``id``: identifies it where its secret must not appear. ``scopes``: what it may do now; a user's role narrows them.
     ``role``: its user's, or the one that its scopes amount to. ``owner``: the user it acts for; None: no one. ``bounds``: what
-    narrows its scopes.
+    narrows its scopes. ``people_version``: as :func:`turngate.store.access.people.refresh` takes it.
     """
 
     id: str
@@ -65,6 +70,7 @@ class Token:
     expires_at: str | None
     last_used_at: str | None
     bounds: TokenBounds = UNBOUND
+    people_version: int | None = None
 
     @property
     def acts_as(self) -> str:
@@ -124,7 +130,7 @@ async def issue_owner_token(conn: Connection, local_user: str) -> str:
 
     A user who can read it in the data directory can also write the store there.
     """
-    name = f"{OWNERS_PREFIX}{local_user}"
+    name = f"{OWNERS_PREFIX}{await people.take_id(conn, local_user)}"
     return await _insert(conn, NewToken(name=name, scopes=("admin",)), by=name)
 
 
@@ -168,12 +174,12 @@ async def revoke(conn: Connection, *, by: str, name: str | None = None, token_id
 async def _owner(conn: Connection, owner: str, granted: frozenset[Scope]) -> str:
     user = await user_rows.existing(conn, owner)
     if user.disabled:
-        raise ForbiddenError(f"{user.name} is disabled: enable them first", code="user_disabled")
+        raise ForbiddenError(f"{owner} is disabled: enable them first", code="user_disabled")
     beyond = sorted(granted - ROLE_SCOPES[user.role])
     if beyond:
         raise ForbiddenError(
-            f"{user.name} is {user.role}, so their token cannot have {beyond[0]}: "
-            f"leave it out, or change the role with `turngate user role {user.name} ROLE`",
+            f"{owner} is {user.role}, so their token cannot have {beyond[0]}: "
+            f"leave it out, or change the role with `turngate user role {owner} ROLE`",
             code="beyond_role",
         )
     return user.name
@@ -229,4 +235,5 @@ def _token(row: RowMapping | dict[str, Any]) -> Token:
         expires_at=row["expires_at"],
         last_used_at=row["last_used_at"],
         bounds=UNBOUND if row["bounds"] is None else TokenBounds.model_validate_json(row["bounds"]),
+        people_version=row["people_version"],
     )

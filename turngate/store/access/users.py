@@ -17,6 +17,7 @@ from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputEr
 from turngate.domain.identity import checked_name, name_key
 from turngate.domain.policy.terms import Role
 from turngate.store import sequences
+from turngate.store.access import people
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events, push_subscriptions
@@ -34,9 +35,9 @@ EndReason = Literal["logout", "revoked", "replaced", "password_changed", "user_d
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """A stored user. ``oidc_issuer`` None: a local user, who logs in with a password or by links only.
+    """A stored user. ``name``: what rows call them (:mod:`turngate.store.access.people`).
 
-    ``created_at``: set when they are stored.
+    ``oidc_issuer`` None: a local user, who logs in with a password or by links only. ``created_at``: set when they are stored.
     """
 
     name: str
@@ -76,8 +77,8 @@ async def all_users(conn: Connection) -> list[User]:
 
 
 async def user_called(conn: Connection, name: str) -> User | None:
-    """Return the stored user of this name, however it is spelled."""
-    key = name_key(name)
+    """Return the stored user of this name, however it is spelled, or of this id."""
+    key = name_key(await people.id_of(conn, name))
     names = (await conn.execute(select(users.c.name))).scalars()
     stored = next((each for each in names if name_key(each) == key), None)
     if stored is None:
@@ -108,7 +109,7 @@ async def require_no_user(conn: Connection, name: str) -> None:
     user = await user_called(conn, name)
     if user is not None:
         raise ConflictError(
-            f"{user.name!r} is a user's name: decisions must show who made them, so choose another", code="name_taken"
+            f"{name!r} is a user's name: decisions must show who made them, so choose another", code="name_taken"
         )
 
 
@@ -152,7 +153,7 @@ async def add(conn: Connection, user: User, *, by: str) -> User:
     await lock_identities(conn)
     await require_no_user(conn, name)
     await require_no_token(conn, name)
-    return await _insert(conn, replace(user, name=name), by=by)
+    return await _insert(conn, replace(user, name=await people.take_id(conn, name)), by=by)
 
 
 async def from_oidc(conn: Connection, identity: OidcIdentity) -> User:
@@ -170,8 +171,9 @@ async def from_oidc(conn: Connection, identity: OidcIdentity) -> User:
     known = (users.c.oidc_issuer == issuer) & (users.c.oidc_subject == identity.subject)
     row = (await conn.execute(select(users).where(known))).mappings().one_or_none()
     if row is None:
+        free = await _free_name(conn, checked_name(identity.name), issuer)
         user = User(
-            name=await _free_name(conn, checked_name(identity.name), issuer),
+            name=await people.take_id(conn, free),
             role=role,
             email=email,
             oidc_issuer=issuer,
@@ -288,6 +290,7 @@ async def end_sessions(
 
     Without ``but``, the person's browsers are notified no longer either.
     """
+    name = await people.id_of(conn, name)
     key = name_key(name)
     rows = (await conn.execute(select(sessions.c.token_hash, sessions.c.id, sessions.c.operator))).all()
     ending = [row for row in rows if row.id != but and name_key(row.operator) == key]

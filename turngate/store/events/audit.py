@@ -16,6 +16,7 @@ from turngate.store.database import Connection
 from turngate.store.events.events import FOR_ALL_READERS, SYSTEM, Event, loaded
 from turngate.store.tables import event_chains, events, requests, runs
 from turngate.wire.events import AuditFilter
+from turngate.wire.people import id_of
 
 SCANNED_AT_ONCE: Final = 20_000
 """How many events one page searches. Rare ones take several pages, each of them quick."""
@@ -67,7 +68,7 @@ def _in_payload(wanted: AuditFilter, window: Subquery) -> list[ColumnElement[boo
     if wanted.actor is not None:
         # The payload is JSON written in one way only, so this text is in it exactly when it is so. Not LIKE: SQLite's
         # takes Ann for ann.
-        named = f'"by":{json.dumps(wanted.actor, ensure_ascii=False)}'
+        named = f'"by":{json.dumps(id_of(wanted.actor), ensure_ascii=False)}'
         conditions.append(func.replace(window.c.payload, named, "") != window.c.payload)
     if wanted.tool is not None:
         conditions.append(_of_tool(window, wanted.tool))

@@ -45,6 +45,7 @@ from turngate.store.tables import approvals, calls, decisions, executions, reque
 from turngate.store.texts import among, is_sealed, listed
 from turngate.store.together import Together, Writes
 from turngate.wire.orders import DecisionOrder
+from turngate.wire.people import id_of
 from turngate.wire.requests import RequestItem
 
 # The inbox's SQL: which rows a filter means, in which order, and where the next page begins.
@@ -195,7 +196,7 @@ def _claimed(name: str) -> ColumnElement[bool]:
     at: BindParameter[str] = bindparam("at")
     if name == UNCLAIMED:
         return or_(requests.c.claimed_until.is_(None), requests.c.claimed_until <= at)
-    return requests.c.claimed_by.in_(names_of(name)) & (requests.c.claimed_until > at)
+    return requests.c.claimed_by.in_(names_of(id_of(name))) & (requests.c.claimed_until > at)
 
 
 PENDING = InboxFilter()

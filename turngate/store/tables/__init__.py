@@ -42,7 +42,7 @@ from turngate.store.tables.log import (
     trace_export,
 )
 from turngate.store.tables.metadata import metadata
-from turngate.store.tables.people import api_tokens, login_links, sessions, users
+from turngate.store.tables.people import api_tokens, login_links, people, people_switch, sessions, users
 from turngate.store.tables.runs import (
     agents,
     calls,
@@ -92,6 +92,8 @@ __all__ = [
     "metadata",
     "model_names",
     "notification_cursors",
+    "people",
+    "people_switch",
     "policy_proposals",
     "policy_versions",
     "precedent_features",

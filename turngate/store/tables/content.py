@@ -241,6 +241,8 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "push_subscriptions": TextColumns(
         people=_names("person"), plain=_names("id role endpoint p256dh auth wanted user_agent created_at")
     ),
+    "people": TextColumns(people=_names("name"), plain=_names("id created_at erased_at")),
+    "people_switch": TextColumns(plain=_names("since")),
     "users": TextColumns(
         people=_names("name email oidc_subject"), plain=_names("role password_hash oidc_issuer created_at disabled_at")
     ),

@@ -1,11 +1,32 @@
-"""Users, sessions, login links and API tokens."""
+"""People, users, sessions, login links and API tokens."""
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Table, UniqueConstraint
+from sqlalchemy import Column, Integer, Table, UniqueConstraint
 
 from turngate.store.storable import StorableString, StorableText
 from turngate.store.tables.metadata import metadata
+
+people = Table(
+    "people",
+    metadata,
+    # What every other table and the log call the person, forever (docs/adr/0056). Of a person from before ids: the name.
+    Column("id", StorableString(255), primary_key=True),
+    # NULL: erased.
+    Column("name", StorableText),
+    Column("created_at", StorableText, nullable=False),
+    Column("erased_at", StorableText),
+)
+
+people_switch = Table(
+    "people_switch",
+    metadata,
+    # One row, 1, once new people get ids.
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    # Grows with each change of ``people``: a process that has read it has read the names.
+    Column("version", Integer, nullable=False),
+    Column("since", StorableText, nullable=False),
+)
 
 users = Table(
     "users",

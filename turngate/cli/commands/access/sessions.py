@@ -18,6 +18,7 @@ from turngate.runtime.settings import load_stack_settings
 from turngate.store.access import sessions
 from turngate.store.access.sessions import Session
 from turngate.text.plain_text import plain_line
+from turngate.wire.people import display_name
 
 app = typer.Typer(no_args_is_help=True, help="See who is logged in, and log people out.")
 
@@ -61,7 +62,7 @@ def session_list(data_dir: DataDir = None) -> None:
         [
             (
                 each.id,
-                plain_line(each.name),
+                plain_line(display_name(each.name)),
                 each.role,
                 each.via,
                 minute(each.created_at),
@@ -87,8 +88,8 @@ def session_revoke(
     async def change() -> int:
         async with stores.opened_store(settings) as database, database.write() as conn:
             if user is not None:
-                return await sessions.revoke_all(conn, user, by=stores.acting_as())
-            return int(await sessions.revoke(conn, session or "", by=stores.acting_as()))
+                return await sessions.revoke_all(conn, user, by=await stores.acting_as(conn))
+            return int(await sessions.revoke(conn, session or "", by=await stores.acting_as(conn)))
 
     count = asyncio.run(change())
     if count == 0:

@@ -21,6 +21,7 @@ from turngate.store.access import tokens
 from turngate.store.access.tokens import Token
 from turngate.store.clock import now
 from turngate.text.plain_text import plain_line
+from turngate.wire.people import display_name
 
 
 class ScopeChoice(StrEnum):
@@ -112,7 +113,7 @@ def token_add(
                     expires_at=None if days is None else now() + timedelta(days=days),
                     bounds=bounds,
                 ),
-                by=stores.acting_as(),
+                by=await stores.acting_as(conn),
             )
 
     terminal.line(asyncio.run(make()))
@@ -133,9 +134,9 @@ def token_list(data_dir: DataDir = None) -> None:
         [
             (
                 each.id,
-                plain_line(each.name),
+                plain_line(display_name(each.name)),
                 " ".join(sorted(each.scopes)) or "none",
-                plain_line(each.owner or "-"),
+                plain_line(display_name(each.owner or "-")),
                 minute(each.created_at),
                 minute(each.last_used_at),
                 minute(each.expires_at),
@@ -162,7 +163,7 @@ def token_revoke(
 
     async def change() -> int:
         async with stores.opened_store(settings) as database, database.write() as conn:
-            return len(await tokens.revoke(conn, name=name, token_id=name, by=stores.acting_as()))
+            return len(await tokens.revoke(conn, name=name, token_id=name, by=await stores.acting_as(conn)))
 
     count = asyncio.run(change())
     if count == 0:

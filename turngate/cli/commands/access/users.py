@@ -22,6 +22,7 @@ from turngate.store.access.passwords import hash_password
 from turngate.store.access.users import User
 from turngate.store.database import Connection
 from turngate.text.plain_text import plain_line
+from turngate.wire.people import display_name
 
 Result = TypeVar("Result")
 
@@ -63,7 +64,7 @@ def add(
     async def change(conn: Connection, by: str) -> str:
         hashed = None if password is None else await hash_password(password)
         user = await users.add(conn, users.User(name=name, role=role.value, password_hash=hashed, email=email), by=by)
-        return user.name
+        return display_name(user.name)
 
     terminal.line(f"{plain_line(_in_store(data_dir, change))} is {role.value} now")
     if no_password:
@@ -80,7 +81,13 @@ def listed(data_dir: DataDir = None) -> None:
     terminal.table(
         ("NAME", "ROLE", "LOGS IN BY", "SINCE", "E-MAIL"),
         [
-            (plain_line(each.name), each.role, _login_method(each), minute(each.created_at), plain_line(each.email))
+            (
+                plain_line(display_name(each.name)),
+                each.role,
+                _login_method(each),
+                minute(each.created_at),
+                plain_line(each.email),
+            )
             for each in _in_store(data_dir, read)
         ],
     )
@@ -138,7 +145,7 @@ def _in_store(data_dir: Path | None, change: Callable[[Connection, str], Awaitab
 
     async def run() -> Result:
         async with stores.opened_store(settings) as database, database.write() as conn:
-            return await change(conn, stores.acting_as())
+            return await change(conn, await stores.acting_as(conn))
 
     return asyncio.run(run())
 

@@ -23,6 +23,7 @@ from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import DataDir, instant_of
 from turngate.domain.digest import call_digest
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.policy.terms import OWNERS_PREFIX
 from turngate.domain.runs.event_chain import ChainedEvent, chain_hash
 from turngate.runtime import signed_heads
 from turngate.runtime.locations import write_atomically
@@ -88,7 +89,7 @@ def evidence(
         until=datetime.now(UTC) if until is None else instant_of(until, "--to"),
         sample=sample,
         seed=seed,
-        by=stores.acting_as(),
+        by=f"{OWNERS_PREFIX}{stores.local_user()}",
         version=version("turngate"),
     )
     if order.until <= order.since:

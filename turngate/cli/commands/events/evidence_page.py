@@ -28,9 +28,12 @@ MAX_VALUE_CHARS: Final = 20_000
 
 def page_of(document: EvidenceDocument) -> str:
     """Return the page of a package."""
-    return "".join(
+    page = "".join(
         [_HEAD, *_summary(document), *_counts(document), *_people(document), *_sample(document), "</body></html>\n"]
     )
+    for person, name in document.people.items():
+        page = page.replace(person, escape(plain(name)))
+    return page
 
 
 def _text(value: object) -> str:

@@ -148,4 +148,4 @@ async def _read(settings: Settings, channel: str | None, status: StatusChoice | 
 
 async def _send_again(settings: Settings, delivery_id: str) -> None:
     async with stores.opened_store(settings) as database, database.write() as conn:
-        await send_again(conn, delivery_id, by=f"cli:{stores.local_user()}")
+        await send_again(conn, delivery_id, by=await stores.acting_as(conn))

@@ -400,8 +400,9 @@ async def _verify_and_hold(settings: Settings, url: str, manifest: Manifest) -> 
         if head != (manifest.last_seq, manifest.heads_digest):
             raise ConfigurationError("the backup's log does not end where its manifest says: it was changed")
         async with database.write() as conn:
-            held = await hold_live_runs(conn, by=stores.acting_as(), backup_at=manifest.at)
-            payload = {"by": stores.acting_as(), "backup_at": manifest.at, "last_seq": manifest.last_seq, "held": held}
+            by = await stores.acting_as(conn)
+            held = await hold_live_runs(conn, by=by, backup_at=manifest.at)
+            payload = {"by": by, "backup_at": manifest.at, "last_seq": manifest.last_seq, "held": held}
             await events.append(conn, events.SYSTEM, [(RESTORED, payload)])
         return held
     finally:

@@ -53,9 +53,10 @@ def drill(
 
 
 async def _record(settings: Settings, kind: str, result: str, seconds: int, note: str) -> int:
-    payload = {"kind": str(kind), "by": stores.acting_as(), "seconds": seconds, "result": str(result), "note": note}
+    finished = {"kind": str(kind), "seconds": seconds, "result": str(result), "note": note}
     async with stores.opened_store(settings) as database, stores.signing_log(settings, database):
         async with database.write() as conn:
+            payload = {**finished, "by": await stores.acting_as(conn)}
             await events.append(conn, events.SYSTEM, [("drill.finished", payload)])
         async with database.read() as conn:
             return await events.last_seq(conn)

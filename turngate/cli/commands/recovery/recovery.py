@@ -26,7 +26,7 @@ from turngate.cli import terminal
 from turngate.cli.api_settings import api_settings, label_settings
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir
-from turngate.cli.stores import acting_as, opened_store
+from turngate.cli.stores import actor, opened_store
 from turngate.cli.temporal_link import connect_when_there
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.text.plain_text import plain_line
@@ -137,7 +137,8 @@ def _reconcile_restored(settings: Settings, *, fix: bool, as_json: bool) -> None
 
     async def act() -> list[RestoredFinding]:
         async with _services(settings) as services:
-            return await reconcile_restored(services, by=acting_as(), fix=fix, on_finding=show)
+            by = await actor(services.database)
+            return await reconcile_restored(services, by=by, fix=fix, on_finding=show)
 
     findings = asyncio.run(act())
     if as_json:
@@ -164,7 +165,9 @@ async def _recover(settings: Settings, run_ids: list[str] | None, dry_run: bool,
             _show(report)
 
     async with _services(settings) as services:
-        return await recover_runs.recover(services, run_ids, by=acting_as(), dry_run=dry_run, on_report=show)
+        return await recover_runs.recover(
+            services, run_ids, by=await actor(services.database), dry_run=dry_run, on_report=show
+        )
 
 
 async def _reconcile(settings: Settings, *, fix: bool, quiet: bool) -> list[Finding]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from approvals_api.retention.erase import ErasureOrder, checked_reason
 from approvals_api.retention.erase import erase as erase_conversation
 from approvals_api.retention.erase import preview as preview_conversation
 from approvals_api.retention.overview import CONVERSATION
-from approvals_api.retention.people import erase_person, preview_person
+from approvals_api.retention.people import PersonErasure, erase_person, preview_person
 from turngate.cli import stores, terminal
 from turngate.cli.errors import EXIT_WENT_WRONG
 from turngate.cli.options import AsJson, DataDir
@@ -78,9 +79,7 @@ def erase(
             _show(seen)
         blocked = seen.holds or seen.forks or (seen.live_run_ids and not interrupt)
         raise typer.Exit(EXIT_WENT_WRONG if blocked else 0)
-    order = ErasureOrder(
-        target=target, by=stores.acting_as(), reason=reason, with_forks=with_forks, interrupt=interrupt
-    )
+    order = ErasureOrder(target=target, by="", reason=reason, with_forks=with_forks, interrupt=interrupt)
     result = asyncio.run(_erase(settings, order))
     if as_json:
         terminal.raw(result.model_dump_json())
@@ -119,12 +118,12 @@ def _show(seen: ErasurePreview) -> None:
 
 
 def _person(settings: Settings, name: str, reason: str, *, yes: bool) -> None:
-    counts = asyncio.run(_erase_person(settings, name, reason, yes=yes))
+    erasure = asyncio.run(_erase_person(settings, name, reason, yes=yes))
     if yes:
-        terminal.line(("✓ ", "bold"), f"{plain_line(name)}: {_counted(counts)} erased")
+        terminal.line(("✓ ", "bold"), f"{plain_line(name)}: {_counted(erasure.counts)} erased")
     else:
-        terminal.line(f"Erasing {plain_line(name)} would remove: {_counted(counts)}")
-    terminal.note("the name itself stays in decisions and in the audit log (docs/adr/0056)")
+        terminal.line(f"Erasing {plain_line(name)} would remove: {_counted(erasure.counts)}")
+    terminal.note(erasure.says)
     if not yes:
         terminal.note("nothing was erased: add --yes")
 
@@ -136,14 +135,14 @@ async def _preview(settings: Settings, target: str, *, with_forks: bool) -> Eras
 
 async def _erase(settings: Settings, order: ErasureOrder) -> ErasureResult:
     async with stores.opened_store(settings) as database, stores.signing_log(settings, database):
-        return await erase_conversation(database, order)
+        return await erase_conversation(database, replace(order, by=await stores.actor(database)))
 
 
-async def _erase_person(settings: Settings, name: str, reason: str, *, yes: bool) -> dict[str, int]:
+async def _erase_person(settings: Settings, name: str, reason: str, *, yes: bool) -> PersonErasure:
     async with stores.opened_store(settings) as database, stores.signing_log(settings, database):
         if not yes:
             return await preview_person(database, name)
-        return await erase_person(database, name, by=stores.acting_as(), reason=reason)
+        return await erase_person(database, name, by=await stores.actor(database), reason=reason)
 
 
 async def _scrub(settings: Settings) -> Sequence[str]:
@@ -152,7 +151,7 @@ async def _scrub(settings: Settings) -> Sequence[str]:
         return await database.scrub()
 
 
-def _counted(counts: dict[str, int]) -> str:
+def _counted(counts: Mapping[str, int]) -> str:
     listed = ", ".join(f"{number:,} {kind}" for kind, number in sorted(counts.items(), key=lambda each: -each[1]))
     return listed or "nothing"
 

@@ -17,6 +17,7 @@ from turngate.cli.terminal import minute
 from turngate.runtime.settings import load_stack_settings
 from turngate.store.database import Database
 from turngate.text.plain_text import plain_line
+from turngate.wire.people import display_name
 from turngate.wire.retention import HoldView
 
 Result = TypeVar("Result")
@@ -34,7 +35,11 @@ def add(
     data_dir: DataDir = None,
 ) -> None:
     """Keep a conversation, or everything of an agent, until the hold is removed. It overrides `turngate erase` and retention."""
-    hold = _in_store(data_dir, lambda database: holds.add(database, target, reason=reason, by=stores.acting_as()))
+
+    async def act(database: Database) -> HoldView:
+        return await holds.add(database, target, reason=reason, by=await stores.actor(database))
+
+    hold = _in_store(data_dir, act)
     terminal.line(("✓ ", "bold"), f"{hold.id}: nothing of {plain_line(hold.target)} is erased from now on")
 
 
@@ -45,7 +50,11 @@ def remove(
     data_dir: DataDir = None,
 ) -> None:
     """Remove a hold. What retention would have erased goes with its next run."""
-    hold = _in_store(data_dir, lambda database: holds.remove(database, hold_id, reason=reason, by=stores.acting_as()))
+
+    async def act(database: Database) -> HoldView:
+        return await holds.remove(database, hold_id, reason=reason, by=await stores.actor(database))
+
+    hold = _in_store(data_dir, act)
     terminal.line(("✓ ", "bold"), f"{hold.id} is removed: {plain_line(hold.target)} may be erased again")
 
 
@@ -69,7 +78,13 @@ def _row(hold: HoldView) -> tuple[str, ...]:
     since = minute(hold.created_at)
     if hold.removed_at is not None:
         since += f" to {minute(hold.removed_at)}"
-    return (hold.id, plain_line(hold.target), since, plain_line(hold.created_by), plain_line(hold.reason, 120))
+    return (
+        hold.id,
+        plain_line(hold.target),
+        since,
+        plain_line(display_name(hold.created_by)),
+        plain_line(hold.reason, 120),
+    )
 
 
 def _in_store(data_dir: Path | None, act: Callable[[Database], Awaitable[Result]]) -> Result:

@@ -90,7 +90,7 @@ def _apply(rules: Sequence[RetentionRule], data_dir: Path | None, *, only_previe
         async with stores.opened_store(settings) as database, stores.signing_log(settings, database):
             if only_preview:
                 return await apply.preview(database, rules, now())
-            return await apply.run(database, rules, now(), by=stores.acting_as())
+            return await apply.run(database, rules, now(), by=await stores.actor(database))
 
     return asyncio.run(act())
 

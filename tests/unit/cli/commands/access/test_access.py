@@ -18,6 +18,7 @@ from turngate.runtime.settings import load_settings
 from turngate.store.access import sessions, tokens
 from turngate.store.access.passwords import verify_password
 from turngate.store.events import events
+from turngate.wire import people as people_in_memory
 
 PASSWORD = "correct horse battery"
 
@@ -28,6 +29,13 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("TURNGATE_DATABASE_URL", "TURNGATE_API_URL", "TURNGATE_PUBLIC_URL"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process reads one store; these tests leave no names to others."""
+    monkeypatch.setattr(people_in_memory, "_names", {})
+    monkeypatch.setattr(people_in_memory, "_ids", {})
 
 
 def run(*arguments: str, stdin: str = "") -> Result:
@@ -214,3 +222,21 @@ def test_half_an_openid_provider_is_refused(changes, says):
     with pytest.raises(ConfigurationError, match=says) as refused:
         load_settings(**{**OIDC, **changes})
     assert "s3cret" not in str(refused.value)
+
+
+def test_ids_for_people_are_turned_on_once(data_dir: Path) -> None:
+    """On, a new person is listed with an id and is Dora elsewhere, until she is erased; a tenant is refused."""
+    assert run("user", "add", "Ann", "--role", "admin", "--no-password").exit_code == 0
+    assert run("people", "ids").stdout.startswith("Off")
+    assert run("people", "ids", "--on").stdout.startswith("On")
+    assert run("user", "add", "Dora", "--role", "viewer", "--no-password").exit_code == 0
+    ids = {each[0]: each[1] for each in lines("people", "list")}
+    assert ids["Ann"] == "the name"
+    assert re.fullmatch(r"p-[0-9a-f]{16}", ids["Dora"])
+    assert [each[0] for each in lines("user", "list")] == ["Ann", "Dora"]
+    assert run("erase", "dora", "--reason", "Ticket 3", "--yes").exit_code == 0
+    assert f"erased person {ids['Dora'][2:8]}" in {each[0] for each in lines("people", "list")}
+    tenants = data_dir / "tenants.toml"
+    tenants.write_text('[acme]\nhosts = ["acme.example.com"]\n')
+    refused = run("--tenants", str(tenants), "--tenant", "acme", "people", "ids", "--on")
+    assert "for a tenant yet" in f"{refused.output} {refused.exception}"

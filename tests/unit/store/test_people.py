@@ -1,0 +1,138 @@
+"""The table of people: who gets an id, who keeps a name, and what may not be confused."""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+
+import pytest
+from sqlalchemy import insert, select
+from support.users import added
+
+from turngate.domain.errors import ConflictError, InvalidInputError
+from turngate.domain.person_ids import is_person_id
+from turngate.domain.tools.results import interrupted, rejected, superseded
+from turngate.policies.rule_text import with_people
+from turngate.store.access import people, users
+from turngate.store.clock import as_text, now
+from turngate.store.database import Database
+from turngate.store.tables import published_policies
+from turngate.store.tables import users as users_table
+from turngate.wire import people as people_in_memory
+from turngate.wire.people import AS_STORED, Person, display_name, named, named_rules
+from turngate.wire.view import View
+
+
+@pytest.fixture(autouse=True)
+def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process reads one store; these tests leave no names to others."""
+    monkeypatch.setattr(people_in_memory, "_names", {})
+    monkeypatch.setattr(people_in_memory, "_ids", {})
+
+
+async def turned_on(database: Database) -> int:
+    async with database.write() as conn:
+        return await people.turn_on(conn, local_user="owner")
+
+
+async def test_only_new_people_get_ids(database: Database) -> None:
+    """Off, a name is the id. On, people of before keep it; a new one gets one id, however the name is spelled."""
+    await added(database, "Old Ann")
+    async with database.write() as conn:
+        assert await people.take_id(conn, "bea") == "bea"
+    await turned_on(database)
+    assert await turned_on(database) == 0
+
+    async def take(name: str) -> str:
+        async with database.write() as conn:
+            return await people.take_id(conn, name)
+
+    ids = set(await asyncio.gather(*(take(each) for each in ("Bea", "BEA", "bea", "\uff22ea"))))
+    assert len(ids) == 1
+    assert is_person_id(next(iter(ids)))
+    assert await take("old ann") == "Old Ann"
+
+
+async def test_an_erased_person_is_no_one_else(database: Database) -> None:
+    """Their name is gone and free, their id stays theirs, and no one can take what is displayed of them as a name."""
+    await turned_on(database)
+    async with database.write() as conn:
+        first = await people.take_id(conn, "Cleo")
+        assert display_name(first) == "Cleo"
+        assert await people.erase(conn, first)
+        assert not await people.erase(conn, first)
+        second = await people.take_id(conn, "Cleo")
+    assert second != first
+    assert display_name(first) == f"erased person {first[2:8]}"
+    assert named(f"{first} asked {second}") == f"erased person {first[2:8]} asked Cleo"
+    async with database.write() as conn:
+        for taken in (first, first.upper(), "Erased Person 12"):
+            with pytest.raises(InvalidInputError):
+                await users.add(conn, users.User(name=taken, role="viewer", password_hash=None), by="boss")
+
+
+async def test_ids_stay_off_where_a_name_looks_like_one(database: Database) -> None:
+    """A row of before with such a name would pass for someone else."""
+    row = {
+        "name": "P-0123456789abcdef",
+        "role": "viewer",
+        "created_at": as_text(now()),
+    }
+    async with database.write() as conn:
+        await conn.execute(insert(users_table).values(**row))
+    with pytest.raises(ConflictError) as refused:
+        await turned_on(database)
+    assert refused.value.error_code == "name_looks_like_id"
+    async with database.read() as conn:
+        assert not await people.is_on(conn)
+
+
+async def test_ids_stay_off_while_rules_in_force_cannot_be_read(database: Database) -> None:
+    """They may name someone, who would get an id that the rules don't have."""
+    row = {
+        "task_queue": "q",
+        "file": "",
+        "version": "1",
+        "rules": '{"rule": [{"of": "a newer release"}]}',
+        "tools": "[]",
+    }
+    async with database.write() as conn:
+        await conn.execute(insert(published_policies).values(**row, published_at=as_text(now())))
+    with pytest.raises(ConflictError) as refused:
+        await turned_on(database)
+    assert refused.value.error_code == "rules_unreadable"
+    async with database.read() as conn:
+        assert (await conn.execute(select(people.VERSION))).scalar_one() is None
+
+
+async def test_no_name_ends_the_text_of_a_rule(sqlite: Database) -> None:
+    """A name with quotes is one name in the rules that an admin reads and saves again."""
+    await turned_on(sqlite)
+    name = 'Eve", "root'
+    async with sqlite.write() as conn:
+        person = await people.take_id(conn, name)
+    before = f'[[rule]]\nname = "a"\nverdict = "ask"\ntools = ["pay"]\npeople = ["{person}"]  # who\'s in\n'
+    after = named_rules(before)
+    assert tomllib.loads(after)["rule"][0]["people"] == [name]
+    assert with_people(after, {name: person}) == before
+
+
+def test_models_get_no_ids() -> None:
+    """A refusal says that a person did it; the name of someone of before ids stays as it was."""
+    person = "p-0123456789abcdef"
+    for each in (rejected(person, "no"), superseded(f"cli:{person}"), interrupted(person, "", started=False)):
+        assert person not in each.model_dump_json()
+    assert "ann interrupted" in interrupted("ann", "", started=False).reason
+
+
+async def test_a_stored_answer_keeps_ids(sqlite: Database) -> None:
+    """What is stored to be sent again names no one; what is sent does."""
+
+    class Answer(View):
+        by: Person
+
+    await turned_on(sqlite)
+    async with sqlite.write() as conn:
+        person = await people.take_id(conn, "Dora")
+    assert Answer(by=person).model_dump(mode="json") == {"by": "Dora"}
+    assert Answer(by=person).model_dump(mode="json", context=AS_STORED) == {"by": person}

@@ -1,0 +1,162 @@
+"""People as others see them: rows, events and principals have ids, and everything that leaves the process has names.
+
+The names of all people with an id are kept in memory, so that a page or an answer costs no statement for them
+(:mod:`turngate.store.access.people` reads them). Ids are random, so one memory serves every store of a process. What is no id is
+already a name: of a person from before ids, of a program, or of an answer that a client read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+
+from pydantic import JsonValue, PlainSerializer, SerializationInfo
+
+from turngate.domain.identity import name_key
+from turngate.domain.person_ids import ERASED_PREFIX, is_person_id
+from turngate.domain.policy.terms import OWNERS_PREFIX, AskTerms, renamed
+
+MAX_NAMES: Final = 50_000
+"""Names that a process keeps; beyond them, it shows ids."""
+AS_STORED: Final = {"people": "ids"}
+"""The serialization context that keeps ids, for what is stored and shown later."""
+
+_names: dict[str, str] = {}
+_ids: dict[str, str] = {}
+_IN_RULES: Final = re.compile(r"\"(?:cli:)?p-[0-9a-f]{16}\"|'(?:cli:)?p-[0-9a-f]{16}'")
+_IN_TEXT: Final = re.compile(r"(?<![0-9A-Za-z_-])p-[0-9a-f]{16}(?![0-9A-Za-z_-])")
+
+
+def keep(names: Mapping[str, str | None]) -> None:
+    """Keep the names of people: id → name, None for an erased one. Ids that are names need no keeping."""
+    for person, name in names.items():
+        if not is_person_id(person) or (person not in _names and len(_names) >= MAX_NAMES):
+            continue
+        before = _names.get(person)
+        if before is not None and _ids.get(name_key(before)) == person:
+            del _ids[name_key(before)]
+        _names[person] = erased(person) if name is None else name
+        if name is not None:
+            _ids[name_key(name)] = person
+
+
+def erased(person: str) -> str:
+    """Return what is shown of an erased person: enough of the id to tell two of them apart."""
+    return f"{ERASED_PREFIX}{person[2:8]}"
+
+
+def display_name(person: str) -> str:
+    """Return the name of a person, a person's terminal or a program, by what a row or event calls it."""
+    if person.startswith(OWNERS_PREFIX):
+        return OWNERS_PREFIX + display_name(person.removeprefix(OWNERS_PREFIX))
+    return _names.get(person, person)
+
+
+def id_of(name: str) -> str:
+    """Return what rows call the person whose name someone typed; the text itself where no person with an id has it."""
+    if name.startswith(OWNERS_PREFIX):
+        return OWNERS_PREFIX + id_of(name.removeprefix(OWNERS_PREFIX))
+    return _ids.get(name_key(name), name) if _ids else name
+
+
+def named(text: str) -> str:
+    """Return one of Turngate's sentences with names for the ids in it. Never for what a model, a tool or a person wrote."""
+    return _IN_TEXT.sub(lambda match: display_name(match[0]), text) if _names else text
+
+
+def named_rules(source: str) -> str:
+    """Return the text of rules (TOML) with names for the ids in it, written so that no name can end its text."""
+    return _IN_RULES.sub(_quoted_name, source) if _names else source
+
+
+def _quoted_name(quoted: re.Match[str]) -> str:
+    return json.dumps(display_name(quoted[0][1:-1]), ensure_ascii=False)
+
+
+def with_all_names(value: Any) -> Any:
+    """Return one of Turngate's values with :func:`named` for each text in it."""
+    if not _names:
+        return value
+    if isinstance(value, str):
+        return named(value)
+    if isinstance(value, Mapping):
+        return {key: with_all_names(each) for key, each in value.items()}
+    return [with_all_names(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def names_in(value: JsonValue) -> dict[str, str]:
+    """Return id → name of the people whom a value names by id; for what goes out beside it."""
+    return {person: display_name(person) for person in sorted(ids_in(value))} if _names else {}
+
+
+def names_in_text(text: str) -> dict[str, str]:
+    """Return id → name of the people whose ids are in a text; for a file that is read without the table."""
+    return {person: display_name(person) for person in sorted(set(_IN_TEXT.findall(text)))} if _names else {}
+
+
+def is_unknown_in(value: JsonValue) -> bool:
+    """Tell whether a value names a person whose name this process has not read."""
+    return bool(_names) and not ids_in(value) <= _names.keys()
+
+
+def ids_in(value: JsonValue) -> set[str]:
+    """Return the ids of people that are whole texts of a value, such as an event's payload."""
+    if isinstance(value, str):
+        person = value.removeprefix(OWNERS_PREFIX)
+        return {person} if is_person_id(person) else set()
+    parts: Sequence[JsonValue] = []
+    if isinstance(value, Mapping):
+        parts = list(value.values())
+    elif isinstance(value, list):
+        parts = value
+    return set().union(*(ids_in(each) for each in parts))
+
+
+def with_names(value: JsonValue, people: Mapping[str, str]) -> JsonValue:
+    """Return a value with names in place of ids. ``people``: id → name, as an event brings them."""
+    if isinstance(value, str):
+        person = value.removeprefix(OWNERS_PREFIX)
+        return value.replace(person, people[person]) if person in people else value
+    if isinstance(value, Mapping):
+        return {key: with_names(each, people) for key, each in value.items()}
+    return [with_names(each, people) for each in value] if isinstance(value, list) else value
+
+
+def _sent(person: Any, info: SerializationInfo) -> Any:
+    keeps_ids = info.context is not None and info.context.get("people") == "ids"
+    return display_name(person) if isinstance(person, str) and not keeps_ids else person
+
+
+def _named_terms(terms: AskTerms, info: SerializationInfo) -> AskTerms:
+    keeps_ids = info.context is not None and info.context.get("people") == "ids"
+    named_people = {*terms.people, *(person for rung in terms.ladder for person in rung.people)}
+    if keeps_ids or not named_people:
+        return terms
+    return terms.model_copy(update=renamed(terms, {person: display_name(person) for person in named_people}))
+
+
+def _sentence(text: Any, info: SerializationInfo) -> Any:
+    keeps_ids = info.context is not None and info.context.get("people") == "ids"
+    return named(text) if isinstance(text, str) and not keeps_ids else text
+
+
+def _written(source: Any, info: SerializationInfo) -> Any:
+    keeps_ids = info.context is not None and info.context.get("people") == "ids"
+    return named_rules(source) if isinstance(source, str) and not keeps_ids else source
+
+
+Person = Annotated[str, PlainSerializer(_sent, return_type=str, when_used="json-unless-none")]
+"""A person or program in an answer: an id in Python, a name in JSON."""
+Says = Annotated[str, PlainSerializer(_sentence, return_type=str, when_used="json-unless-none")]
+"""One of Turngate's sentences in an answer, which may name people: ids in Python, names in JSON."""
+Rules = Annotated[str, PlainSerializer(_written, return_type=str, when_used="json-unless-none")]
+"""The text of rules in an answer: ids in Python, names in JSON."""
+Terms = Annotated[AskTerms, PlainSerializer(_named_terms, return_type=AskTerms, when_used="json-unless-none")]
+"""Terms in an answer: they name people by ids in Python, by names in JSON."""
+NamedMembers = Annotated[
+    dict[str, JsonValue],
+    PlainSerializer(with_all_names, return_type=dict[str, JsonValue], when_used="json-unless-none"),
+]
+"""Members in an answer, such as a rule's: ids in Python, names in JSON."""
