@@ -42,6 +42,11 @@ class RunReport:
     step: int | None = None
     detail: str = ""
 
+    @property
+    def needs_help(self) -> bool:
+        """Whether a person must do something before the run can be recovered."""
+        return self.outcome in {"stopping", "not_published"}
+
 
 OnReport = Callable[[RunReport], None]
 

@@ -8,7 +8,7 @@ superseded, because its answer may be among what was lost. A person looks at eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -16,7 +16,7 @@ from approvals_api.recovery.recover import live_root_ids, recover
 from approvals_api.services import Services
 from turngate.domain.digest import idempotency_key
 from turngate.store.clock import now
-from turngate.store.database import Connection
+from turngate.store.database import Connection, Database
 from turngate.store.events import events
 from turngate.store.requests import requests
 from turngate.store.runs import calls, executions, recovery, runs
@@ -27,10 +27,12 @@ RESTORED: Final = "store.restored"
 RECONCILED: Final = "store.reconciled"
 WORKER: Final = "lost with the store"
 """In place of the worker that may have started a call."""
+HELD_AT_ONCE: Final = 100
 
-RestoredKind = Literal["doubtful_call", "held_run", "workflow_of_no_run"]
+RestoredKind = Literal["doubtful_call", "held_run", "no_workflow", "workflow_of_no_run"]
 """``doubtful_call``: it may have run after the backup, and is asked about. ``held_run``: what it did then isn't known.
-``workflow_of_no_run``: Temporal has it, and the store doesn't: it began after the backup, or belongs to another store."""
+``no_workflow``: no new workflow could be started for it. ``workflow_of_no_run``: Temporal has it, and the store doesn't: it began
+after the backup, or belongs to another store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,19 +49,31 @@ class RestoredFinding:
 OnRestored = Callable[[RestoredFinding], None]
 
 
-async def hold_live_runs(conn: Connection, *, by: str, backup_at: str) -> int:
-    """Hold every live run, sub-agents included, and return how many. Runs that are held already stay so."""
+async def hold_live_runs(database: Database, *, by: str, backup_at: str, at_once: int = HELD_AT_ONCE) -> int:
+    """Hold every live run, sub-agents included, and return how many. Runs that are held already stay so. Safe to repeat.
+
+    ``at_once``: trees of runs in one transaction, so that none locks a whole store.
+    """
     reason = f"The store was restored from a backup of {backup_at}. What this run did after that isn't known."
-    held = 0
-    after = None
-    while page := await recovery.live_roots(conn, limit=500, after=after):
-        after = (page[-1].created_at, page[-1].id)
-        for root in page:
-            for run in (*reversed(await recovery.runs_below(conn, root.id)), root):
-                if run.status == "running" and await runs.pause(conn, run.id, by=by, reason=reason, at=now()):
-                    await events.append(conn, run.id, [("run.paused", {"by": by, "reason": reason})])
+    held, after = 0, None
+    while True:
+        async with database.write() as conn:
+            roots = await recovery.live_roots(conn, limit=at_once, after=after)
+            members = [run_id for root in roots for run_id in await _live_tree(conn, root)]
+            await runs.hold_several(conn, members)
+            for run_id in members:
+                if await runs.pause(conn, run_id, by=by, reason=reason, at=now()):
+                    await events.append(conn, run_id, [("run.paused", {"by": by, "reason": reason})])
                     held += 1
-    return held
+        if len(roots) < at_once:
+            return held
+        after = (roots[-1].created_at, roots[-1].id)
+
+
+async def _live_tree(conn: Connection, root: Run) -> list[str]:
+    """Return the live runs of a tree, the lowest first: in this order everyone locks them."""
+    below = [each.id for each in await recovery.runs_below(conn, root.id) if each.status == "running"]
+    return [*reversed(below), root.id]
 
 
 async def reconcile_restored(
@@ -71,29 +85,30 @@ async def reconcile_restored(
     stay held. Raises UnavailableError when Temporal or the store is away.
     """
     findings: list[RestoredFinding] = []
-
-    def report(finding: RestoredFinding) -> None:
+    async for finding in _findings(services, by=by, fix=fix):
         findings.append(finding)
         if on_finding is not None:
             on_finding(finding)
-
-    roots = await live_root_ids(services)
-    if fix:
-        async with services.database.write() as conn:
-            await hold_live_runs(conn, by=by, backup_at="an unknown time")
-    for run in await _live_members(services, roots):
-        for finding in await _doubt(services, run, fix=fix):
-            report(finding)
-        if fix:
-            await services.gateway.recovery.terminate(run.id, RESTORED)
-        report(RestoredFinding(kind="held_run", run_id=run.id, detail=f"step {run.step} is the last that is known"))
-    if fix:
-        await recover(services, roots, by=by)
-    for run_id in await _unknown_workflows(services):
-        report(RestoredFinding(kind="workflow_of_no_run", run_id=run_id, detail="the store doesn't have this run"))
     if fix:
         await _log(services, findings, by=by)
     return findings
+
+
+async def _findings(services: Services, *, by: str, fix: bool) -> AsyncIterator[RestoredFinding]:
+    roots = await live_root_ids(services)
+    if fix:
+        await hold_live_runs(services.database, by=by, backup_at="an unknown time")
+    for run in await _live_members(services, roots):
+        for finding in await _doubt(services, run, fix=fix):
+            yield finding
+        if fix:
+            await services.gateway.recovery.terminate(run.id, RESTORED)
+        yield RestoredFinding(kind="held_run", run_id=run.id, detail=f"step {run.step} is the last that is known")
+    for report in await recover(services, roots, by=by) if fix else []:
+        if report.needs_help:
+            yield RestoredFinding(kind="no_workflow", run_id=report.run_id, detail=report.detail)
+    for run_id in await _unknown_workflows(services):
+        yield RestoredFinding(kind="workflow_of_no_run", run_id=run_id, detail="the store doesn't have this run")
 
 
 async def _live_members(services: Services, root_ids: Sequence[str]) -> list[Run]:

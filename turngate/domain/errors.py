@@ -5,6 +5,7 @@
     │   ├── DuplicateToolNameError
     │   ├── MissingExtraError
     │   ├── MissingServicesError
+    │   ├── UnfinishedRestoreError
     │   └── UnknownSchemaError
     ├── ModelError                the model's provider answered badly or not at all
     ├── NotFoundError             no such run, request, conversation
@@ -91,6 +92,12 @@ class MissingServicesError(ConfigurationError):
             "or registry.register_factory(Type, factory) and pass App(services=registry).",
             missing=[{"tool": tool, "service": service} for tool, service, _place in missing],
         )
+
+
+class UnfinishedRestoreError(ConfigurationError):
+    """A restore into this database was cut off: it may hold runs that no one has held."""
+
+    code = "unfinished_restore"
 
 
 class UnknownSchemaError(ConfigurationError):

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -140,23 +141,24 @@ class Database:
         """Close every connection."""
         await self._backend.close()
 
-    async def migrate(self) -> None:
+    async def migrate(self, *, restoring: bool = False) -> None:
         """Bring the schema to the newest revision. Safe to repeat and to run in two processes.
 
-        Raises UnknownSchemaError, and changes nothing, when the database has a revision that this version doesn't know.
+        ``restoring``: the caller restores a backup into it. Raises UnknownSchemaError, and changes nothing, when the database
+        has a revision that this version doesn't know; UnfinishedRestoreError when a restore into it was cut off.
         """
         async with self.write() as connection:
             if self._is_server:
                 of_schema = "" if self.binding is None else f", hashtext('{self.binding.schema}')"
                 await connection.execute(sqlalchemy.text(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK}{of_schema})"))
-            await connection.run_sync(schema.upgrade)
+            await connection.run_sync(partial(schema.upgrade, restoring=restoring))
             if self.binding is not None:
                 await connection.execute(sqlalchemy.text(self.binding.announcing))
 
     async def schema_revision(self) -> str | None:
         """Return the revision of the database's schema; None for an empty database.
 
-        Raises UnknownSchemaError when it is one that this version doesn't know.
+        Raises UnknownSchemaError when it is one that this version doesn't know; UnfinishedRestoreError as :meth:`migrate`.
         """
         async with self.read() as connection:
             return await connection.run_sync(schema.known_revision)

@@ -12,12 +12,17 @@ from typing import Final
 
 import sqlalchemy
 
-from turngate.domain.errors import UnknownSchemaError
+from turngate.domain.errors import UnfinishedRestoreError, UnknownSchemaError
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
 UNRELEASED: Final = frozenset(f"000{n}" for n in range(1, 8))
 """Revisions of versions before 0.1.0. A released revision is the whole name of its file, so the two never meet."""
+
+
+MARK: Final = "unfinished_restore"
+"""What a database has while a restore puts a backup in its place, and what no process opens it with: on PostgreSQL a table, on
+SQLite a file beside the database's."""
 
 
 def newest_revision() -> str:
@@ -30,8 +35,33 @@ def revisions() -> list[str]:
     return _revisions()
 
 
-def known_revision(connection: sqlalchemy.Connection) -> str | None:
-    """Return the revision of the database's schema, None for an empty one. Raises UnknownSchemaError."""
+def mark_file(database: Path) -> Path:
+    """Return the file that marks an SQLite database while a restore puts another in its place."""
+    return database.with_name(f"{database.name}.{MARK}")
+
+
+def require_no_mark(connection: sqlalchemy.Connection) -> None:
+    """Raise UnfinishedRestoreError if a restore into this database has begun and hasn't finished."""
+    name = connection.engine.url.database or ""
+    if connection.dialect.name == "sqlite":
+        if mark_file(Path(name)).exists():
+            raise UnfinishedRestoreError(
+                f"a restore into {name} was cut off, so its runs may not be held. Run `turngate restore FILE` again; it continues"
+            )
+    elif sqlalchemy.inspect(connection).has_table(MARK):
+        raise UnfinishedRestoreError(
+            f"a restore into the database {name} was cut off or failed, so its runs may not be held. Drop this database, create "
+            "an empty one, and run `turngate restore FILE` again"
+        )
+
+
+def known_revision(connection: sqlalchemy.Connection, *, restoring: bool = False) -> str | None:
+    """Return the revision of the database's schema, None for an empty one.
+
+    ``restoring``: the caller is the restore. Raises UnknownSchemaError, and UnfinishedRestoreError for anyone else.
+    """
+    if not restoring:
+        require_no_mark(connection)
     if not sqlalchemy.inspect(connection).has_table("alembic_version"):
         return None
     revision: str | None = connection.scalar(sqlalchemy.text("SELECT version_num FROM alembic_version"))
@@ -52,9 +82,9 @@ def known_revision(connection: sqlalchemy.Connection) -> str | None:
     )
 
 
-def upgrade(connection: sqlalchemy.Connection) -> None:
-    """Run every migration that the database lacks. Raises UnknownSchemaError, and changes nothing then."""
-    if known_revision(connection) == newest_revision():
+def upgrade(connection: sqlalchemy.Connection, *, restoring: bool = False) -> None:
+    """Run every migration that the database lacks. Raises as :func:`known_revision`, and changes nothing then."""
+    if known_revision(connection, restoring=restoring) == newest_revision():
         return
     from alembic import command  # noqa: PLC0415 - see above
     from alembic.config import Config  # noqa: PLC0415 - see above

@@ -1,10 +1,8 @@
-"""``turngate backup`` and ``restore``: the store in one file with a manifest, and back.
+"""``turngate backup``: the store in one file with a manifest.
 
 A backup is a tar of ``manifest.json`` and the files that it has digests of: the store as of one instant, the embedded Temporal's
-database as of another, and what the settings name. It never holds the key that encrypts content, nor the one that signs the log.
-
-A restored store has forgotten what happened after its backup, and no one knows what did. So every live run in it is held before
-it is switched in: the door starts nothing in a held run, whichever worker asks. ``turngate reconcile --restored`` comes next.
+database as of another, and what the command line names. It never holds the key that encrypts content, nor the one that signs the
+log. :mod:`turngate.cli.commands.recovery.restore` reads it.
 """
 
 from __future__ import annotations
@@ -17,28 +15,23 @@ import sqlite3
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import typer
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
-from approvals_api.recovery.restored import RESTORED, hold_live_runs
 from turngate.cli import stores, terminal
-from turngate.cli.commands.events.audit import check_log
 from turngate.cli.options import DataDir
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.runtime import locations, push_key
-from turngate.runtime.data_dir_lock import DataDirLock
 from turngate.runtime.settings import Settings, load_stack_settings
-from turngate.store import schema
 from turngate.store.clock import as_text, now
 from turngate.store.connection import binding_of
 from turngate.store.database import Connection, Database
@@ -49,12 +42,23 @@ MANIFEST: Final = "manifest.json"
 STORE: Final = {"sqlite": "store.db", "postgresql": "store.dump"}
 TEMPORAL: Final = locations.TEMPORAL_DB
 PUSH_KEY: Final = push_key.FILE
-MAX_MANIFEST_BYTES: Final = 1024 * 1024
-COPY_BYTES: Final = 1024 * 1024
+WITH: Final = "with-"
+"""How the names of the files of ``--with`` begin."""
+MAX_NAME_BYTES: Final = 100
+"""A longer one would need an extended header."""
+
+
+class BackedUpFile(BaseModel):
+    """A file of a backup. ``sha256``: in hexadecimal; ``size``: in bytes."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    size: int = Field(ge=0)
 
 
 class Manifest(BaseModel):
-    """What a backup holds. ``files``: name → SHA-256. ``kept_apart``: what a restore needs and the backup doesn't hold."""
+    """What a backup holds. ``files``: by name. ``kept_apart``: what a restore needs and the backup doesn't hold."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -66,7 +70,7 @@ class Manifest(BaseModel):
     last_seq: int
     heads_digest: str
     encrypted: bool
-    files: dict[str, str]
+    files: dict[str, BackedUpFile]
     kept_apart: list[str]
 
 
@@ -83,7 +87,7 @@ def backup(
     SQLite is copied by its own online backup. PostgreSQL is dumped by pg_dump, in one snapshot. The embedded Temporal's database,
     the push key and the files of --with are in it, too. The keys that encrypt content and sign the log never are.
     """
-    settings = _settings(data_dir)
+    settings = own_settings(data_dir)
     if file.exists():
         raise ConfigurationError(f"{file} exists: name another file")
     with tempfile.TemporaryDirectory(prefix=".backup-", dir=file.parent) as name:
@@ -94,43 +98,8 @@ def backup(
         terminal.note(f"not in it, and needed for a restore: {each}")
 
 
-def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")],
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the store that is there; its file gets another name.")
-    ] = False,
-    without_temporal: Annotated[
-        bool, typer.Option("--without-temporal", help="Leave the embedded Temporal's database as it is.")
-    ] = False,
-    data_dir: DataDir = None,
-) -> None:
-    """Put a backup in place of the store, after it was verified, and hold its live runs.
-
-    It refuses a store that isn't empty without --replace. Stop every API and worker before. Digests, schema and the whole log are
-    verified before anything changes. Nothing runs in the restored store until you have used `turngate reconcile --restored`.
-    """
-    settings = _settings(data_dir)
-    running = locations.RunningStack.read(settings.data_dir)
-    if running is not None:
-        raise ConfigurationError(
-            f"Turngate runs on this data directory (process {running.pid}). Stop it and every worker, then restore"
-        )
-    with _unpacked(file, settings.ensure_data_dir()) as (directory, manifest):
-        backend = make_url(settings.resolved_database_url).get_backend_name()
-        if backend != manifest.backend:
-            raise ConfigurationError(f"the backup is of {manifest.backend}, and TURNGATE_DATABASE_URL is of {backend}")
-        held = asyncio.run(_restore(settings, directory, manifest, replace=replace, temporal=not without_temporal))
-    terminal.line(("✓ ", "bold"), f"restored as of {manifest.at}: the log is intact up to event {manifest.last_seq:,}")
-    terminal.note(f"{held:,} live run(s) are held: what they did after the backup isn't known")
-    if manifest.encrypted:
-        terminal.note("its content is encrypted: every process needs the same key as before (TURNGATE_KEY_FILE)")
-    terminal.note("next: move the file of signed heads away and keep it, start Temporal and one worker,")
-    terminal.note(
-        "then `turngate reconcile --restored --fix`, check what it lists, and resume or interrupt each held run"
-    )
-
-
-def _settings(data_dir: Path | None) -> Settings:
+def own_settings(data_dir: Path | None) -> Settings:
+    """Return the settings. Raises ConfigurationError for a tenant's schema of a PostgreSQL database."""
     settings = load_stack_settings(data_dir=data_dir)
     bound = binding_of(settings.resolved_database_url)
     if bound is not None:
@@ -153,7 +122,8 @@ async def _collect(settings: Settings, directory: Path, also: tuple[Path, ...] |
             at = as_text(now())
             copied = Database(f"sqlite:///{copy}")
             try:
-                head = await _head(copied)
+                async with copied.read() as conn:
+                    head = await log_end(conn)
             finally:
                 await copied.close()
             revision = await database.schema_revision()
@@ -170,8 +140,11 @@ async def _collect(settings: Settings, directory: Path, also: tuple[Path, ...] |
     if own_push_key.exists():
         shutil.copyfile(own_push_key, directory / PUSH_KEY)
     for number, each in enumerate(also):
+        name = f"{WITH}{number}-{each.name}"
+        if len(os.fsencode(name)) > MAX_NAME_BYTES:
+            raise ConfigurationError(f"--with {each}: its name is too long for a backup. Give a copy a shorter one")
         try:
-            shutil.copyfile(each, directory / f"with-{number}-{each.name}")
+            shutil.copyfile(each, directory / name)
         except OSError as error:
             raise ConfigurationError(f"--with {each} cannot be read: {error.strerror}") from None
     return Manifest(
@@ -217,13 +190,14 @@ async def _dump(settings: Settings, database: Database, target: Path) -> tuple[s
     """Dump PostgreSQL and read the log's end in one snapshot."""
     async with database.read() as conn:
         snapshot = (await conn.execute(text("SELECT pg_export_snapshot()"))).scalar_one()
-        at, head = as_text(now()), await _head_in(conn)
-        command = [_program("pg_dump"), "--format=custom", "--no-owner", f"--snapshot={snapshot}", f"--file={target}"]
-        await asyncio.to_thread(_run, command, settings)
+        at, head = as_text(now()), await log_end(conn)
+        command = [program("pg_dump"), "--format=custom", "--no-owner", f"--snapshot={snapshot}", f"--file={target}"]
+        await asyncio.to_thread(run, command, settings)
     return at, head
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """Return the path of a client program of PostgreSQL. Raises ConfigurationError when it is missing."""
     path = shutil.which(name)
     if path is None:
         raise ConfigurationError(
@@ -233,8 +207,11 @@ def _program(name: str) -> str:
     return path
 
 
-def _run(command: list[str], settings: Settings) -> None:
-    """Run a client program of PostgreSQL. The password goes by its environment, where no list of processes has it."""
+def run(command: list[str], settings: Settings) -> None:
+    """Run a client program of PostgreSQL. The password goes by its environment, where no list of processes has it.
+
+    Raises UnavailableError when it fails.
+    """
     url = make_url(settings.resolved_database_url)
     plain_url = url.set(drivername="postgresql", password=None).render_as_string()
     environment: Mapping[str, str] = {**os.environ, **({"PGPASSWORD": str(url.password)} if url.password else {})}
@@ -245,12 +222,8 @@ def _run(command: list[str], settings: Settings) -> None:
         raise UnavailableError(f"{Path(command[0]).name} failed: {plain(done.stderr.strip()[-500:])}")
 
 
-async def _head(database: Database) -> tuple[int, str]:
-    async with database.read() as conn:
-        return await _head_in(conn)
-
-
-async def _head_in(conn: Connection) -> tuple[int, str]:
+async def log_end(conn: Connection) -> tuple[int, str]:
+    """Return the number of the newest event, and the digest of the newest hash of each chain."""
     heads = [f"{head.run_id}\t{head.length}\t{head.hash}" async for head in audit.stored_heads(conn)]
     return await events.last_seq(conn), framed_sha256(*heads)
 
@@ -260,7 +233,8 @@ def _pack(directory: Path, manifest: Manifest, target: Path) -> None:
     part = target.with_name(f".{target.name}.part")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as raw:
-            with tarfile.open(fileobj=raw, mode="w") as archive:
+            # No extended headers: a reader that knows none can't be misled by any.
+            with tarfile.open(fileobj=raw, mode="w", format=tarfile.GNU_FORMAT) as archive:
                 for name in (MANIFEST, *manifest.files):
                     archive.add(directory / name, arcname=name)
             raw.flush()
@@ -271,139 +245,11 @@ def _pack(directory: Path, manifest: Manifest, target: Path) -> None:
         raise ConfigurationError(f"{target} cannot be written: {error.strerror}") from None
 
 
-def _digests(directory: Path) -> dict[str, str]:
-    return {each.name: _sha256_of(each) for each in sorted(directory.iterdir())}
+def _digests(directory: Path) -> dict[str, BackedUpFile]:
+    return {each.name: _file_of(each) for each in sorted(directory.iterdir())}
 
 
-def _sha256_of(path: Path) -> str:
+def _file_of(path: Path) -> BackedUpFile:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-# Reading one.
-
-
-@contextmanager
-def _unpacked(file: Path, beside: Path) -> Iterator[tuple[Path, Manifest]]:
-    """Unpack a backup beside the store, each file compared with its digest. A name in it never chooses a place."""
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix=".restore-", dir=beside) as name,
-            tarfile.open(file, mode="r:") as archive,
-        ):
-            directory = Path(name)
-            members = {each.name: each for each in archive.getmembers() if each.isreg() and "/" not in each.name}
-            manifest = _manifest(archive, members.get(MANIFEST), file)
-            for each, digest in manifest.files.items():
-                member = members.get(each)
-                source = None if member is None or Path(each).name != each else archive.extractfile(member)
-                if source is None:
-                    raise ConfigurationError(f"{file} is damaged: {plain(each)} is missing")
-                with (directory / each).open("xb") as target:
-                    shutil.copyfileobj(source, target, COPY_BYTES)
-                if _sha256_of(directory / each) != digest:
-                    raise ConfigurationError(
-                        f"{file} is damaged or was changed: {plain(each)} is not what was backed up"
-                    )
-            yield directory, manifest
-    except (OSError, tarfile.TarError, EOFError) as error:
-        raise ConfigurationError(f"{file} cannot be read as a backup: {error}") from None
-
-
-def _manifest(archive: tarfile.TarFile, member: tarfile.TarInfo | None, file: Path) -> Manifest:
-    source = None if member is None or member.size > MAX_MANIFEST_BYTES else archive.extractfile(member)
-    try:
-        return Manifest.model_validate_json(b"" if source is None else source.read())
-    except ValidationError:
-        raise ConfigurationError(f"{file} is no backup of `turngate backup`, or of a newer version") from None
-
-
-async def _restore(settings: Settings, directory: Path, manifest: Manifest, *, replace: bool, temporal: bool) -> int:
-    if manifest.schema_revision not in schema.revisions():
-        raise ConfigurationError(
-            f"the backup's schema is {plain(manifest.schema_revision)}, which this version doesn't know: it is of Turngate "
-            f"{plain(manifest.version)}. Restore it with that version or a newer one"
-        )
-    if manifest.backend == "postgresql":
-        return await _restore_postgresql(settings, directory, manifest)
-    lock = DataDirLock(settings.data_dir / locations.TEMPORAL_LOCK)
-    await lock.acquire()
-    try:
-        return await _restore_sqlite(settings, directory, manifest, replace=replace, temporal=temporal)
-    finally:
-        lock.release()
-
-
-async def _restore_sqlite(
-    settings: Settings, directory: Path, manifest: Manifest, *, replace: bool, temporal: bool
-) -> int:
-    [target] = settings.database_files
-    is_empty = not target.exists() or await _is_empty(settings.resolved_database_url)
-    if not is_empty and not replace:
-        raise ConfigurationError(
-            f"{target} has a log already: --replace puts the backup in its place, and keeps it aside"
-        )
-    new = directory / STORE["sqlite"]
-    held = await _verify_and_hold(settings, f"sqlite:///{new}", manifest)
-    with closing(sqlite3.connect(new)) as connection:
-        connection.execute("PRAGMA journal_mode = DELETE")  # all of it in one file, which is moved
-    new.chmod(0o600)
-    aside = f"before-restore-{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    moves = [(new, target)]
-    if temporal and (directory / TEMPORAL).exists():
-        moves.append((directory / TEMPORAL, settings.data_dir / TEMPORAL))
-    if (directory / PUSH_KEY).exists() and not (settings.data_dir / PUSH_KEY).exists():
-        moves.append((directory / PUSH_KEY, settings.data_dir / PUSH_KEY))
-    for source, place in moves:
-        for suffix in ("", "-wal", "-shm"):
-            old = place.with_name(place.name + suffix)
-            if old.exists():
-                old.replace(place.with_name(f"{place.name}.{aside}{suffix}"))
-        source.replace(place)
-    return held
-
-
-async def _restore_postgresql(settings: Settings, directory: Path, manifest: Manifest) -> int:
-    url = settings.resolved_database_url
-    if not await _is_empty(url):
-        raise ConfigurationError(
-            "the database isn't empty. Create a new one (`createdb`), let TURNGATE_DATABASE_URL name it, and restore into that: "
-            "the old one stays as it is"
-        )
-    command = [_program("pg_restore"), "--no-owner", "--exit-on-error", "--single-transaction"]
-    await asyncio.to_thread(_run, [*command, str(directory / STORE["postgresql"])], settings)
-    return await _verify_and_hold(settings, url, manifest)
-
-
-async def _is_empty(url: str) -> bool:
-    """Tell whether a database holds no log."""
-    database = Database(url)
-    try:
-        if await database.schema_revision() is None:
-            return True
-        return url.startswith("sqlite") and (await _head(database))[0] == 0
-    finally:
-        await database.close()
-
-
-async def _verify_and_hold(settings: Settings, url: str, manifest: Manifest) -> int:
-    """Verify a restored database against its manifest and its own log, and hold its live runs; returns how many."""
-    database = Database(url)
-    try:
-        await database.migrate()
-        await stores.open_keys(settings, database)
-        async with database.read() as conn:
-            checked = await check_log(conn)
-            head = await _head_in(conn)
-        if checked.broken is not None:
-            raise ConfigurationError(f"the backup's log was changed or is damaged. {plain(checked.broken)}")
-        if head != (manifest.last_seq, manifest.heads_digest):
-            raise ConfigurationError("the backup's log does not end where its manifest says: it was changed")
-        async with database.write() as conn:
-            by = await stores.acting_as(conn)
-            held = await hold_live_runs(conn, by=by, backup_at=manifest.at)
-            payload = {"by": by, "backup_at": manifest.at, "last_seq": manifest.last_seq, "held": held}
-            await events.append(conn, events.SYSTEM, [(RESTORED, payload)])
-        return held
-    finally:
-        await database.close()
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return BackedUpFile(sha256=digest, size=file.tell())

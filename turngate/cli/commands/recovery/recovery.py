@@ -34,8 +34,6 @@ from turngate.text.plain_text import plain_line
 NOTE_EACH: Final = 500
 """A line of progress goes to stderr after so many runs."""
 WAIT_SECONDS: Final = 5.0
-NEEDS_HELP: Final = frozenset({"stopping", "not_published"})
-"""Outcomes that need a person's help before the run can be recovered."""
 OUTCOME_WORDS: Final = {
     "recovered": ("✓ ", "recovered"),
     "would_recover": ("· ", "would be recovered"),
@@ -53,8 +51,10 @@ DIFFERENCE_WORDS: Final = {
 RESTORED_WORDS: Final = {
     "doubtful_call": "call in doubt",
     "held_run": "held",
+    "no_workflow": "no new workflow",
     "workflow_of_no_run": "workflow without a run",
 }
+UNFIXABLE: Final = frozenset({"no_workflow", "workflow_of_no_run"})
 
 
 def recover(
@@ -83,7 +83,7 @@ def recover(
         hint = "; `turngate recover --all` recovers them" if done and not (run_ids or all_runs) else ""
         what = "run(s) would be recovered" if listing else "run(s) recovered"
         terminal.note(f"{done:,} of {len(reports):,} {what}{hint}")
-    if any(each.outcome in NEEDS_HELP for each in reports):
+    if any(each.needs_help for each in reports):
         raise typer.Exit(EXIT_WENT_WRONG)
 
 
@@ -92,7 +92,8 @@ def reconcile(
     restored: Annotated[
         bool,
         typer.Option(
-            "--restored", help="The store is from a backup: find what it can't know. With --fix, before workers start."
+            "--restored",
+            help="The store is from a backup: find what it can't know. With --fix: before you start workers.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -106,7 +107,7 @@ def reconcile(
     After a restore, --restored lists the live runs, and `once` calls that may have run after the backup. With --fix, each such
     call becomes a question to a person instead of running, live runs are held, and each gets a new workflow.
 
-    Exit code: 0, or 1 when something differs (with --fix: and could not be fixed).
+    Exit code: 0, or 1 when something differs, or may (with --fix: and could not be fixed).
     """
     if restored:
         _reconcile_restored(load_stack_settings(data_dir=data_dir), fix=fix, as_json=as_json)
@@ -126,19 +127,10 @@ def reconcile(
 
 
 def _reconcile_restored(settings: Settings, *, fix: bool, as_json: bool) -> None:
-    def show(finding: RestoredFinding) -> None:
-        if not as_json:
-            which = f" {finding.tool_call_id}" if finding.tool_call_id else ""
-            pieces = (
-                (plain_line(finding.run_id, 80), "bold"),
-                f"{plain_line(which, 300)}  {RESTORED_WORDS[finding.kind]}: ",
-            )
-            terminal.line(("· ", "bold"), *pieces, plain_line(finding.detail, 300))
-
     async def act() -> list[RestoredFinding]:
         async with _services(settings) as services:
             by = await actor(services.database)
-            return await reconcile_restored(services, by=by, fix=fix, on_finding=show)
+            return await reconcile_restored(services, by=by, fix=fix, on_finding=None if as_json else _show_restored)
 
     findings = asyncio.run(act())
     if as_json:
@@ -151,6 +143,11 @@ def _reconcile_restored(settings: Settings, *, fix: bool, as_json: bool) -> None
         terminal.note(
             "nothing was changed: `turngate reconcile --restored --fix` holds these runs and asks about these calls"
         )
+    left = [each for each in findings if not fix or each.kind in UNFIXABLE]
+    if fix and left and not as_json:
+        terminal.note(f"{len(left):,} of them could not be fixed: see docs/howto/back-up-and-restore.md")
+    if left:
+        raise typer.Exit(EXIT_WENT_WRONG)
 
 
 async def _recover(settings: Settings, run_ids: list[str] | None, dry_run: bool, *, quiet: bool) -> list[RunReport]:
@@ -186,6 +183,12 @@ async def _reconcile(settings: Settings, *, fix: bool, quiet: bool) -> list[Find
 
     async with _services(settings) as services:
         return await reconcile_store.reconcile(services, fix=fix, on_finding=show)
+
+
+def _show_restored(finding: RestoredFinding) -> None:
+    which = f" {finding.tool_call_id}" if finding.tool_call_id else ""
+    pieces = (plain_line(finding.run_id, 80), "bold"), f"{plain_line(which, 300)}  {RESTORED_WORDS[finding.kind]}: "
+    terminal.line(("· ", "bold"), *pieces, plain_line(finding.detail, 300))
 
 
 def _show(report: RunReport) -> None:

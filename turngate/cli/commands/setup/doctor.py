@@ -31,7 +31,7 @@ from turngate.cli.led_commands import led_text
 from turngate.cli.options import DEFAULT_APP, ApiPort, DataDir
 from turngate.cli.parts.confinement import tool_confinement, unconfined_warning
 from turngate.domain.conversation.messages import user_message
-from turngate.domain.errors import ConfigurationError, TurngateError, UnknownSchemaError
+from turngate.domain.errors import ConfigurationError, TurngateError, UnfinishedRestoreError, UnknownSchemaError
 from turngate.models.port import ModelRequest
 from turngate.runtime import signed_heads, temporal_client
 from turngate.runtime.app_loader import LoadedApp, load_app
@@ -225,7 +225,7 @@ async def _database(settings: Settings) -> tuple[Finding, bool]:
             revision = await database.schema_revision()
         finally:
             await database.close()
-    except UnknownSchemaError as error:
+    except (UnknownSchemaError, UnfinishedRestoreError) as error:
         return Finding(what, str(error), good=False), False
     except (TurngateError, SQLAlchemyError) as error:
         text = f"{error}. Check TURNGATE_DATABASE_URL, and that the database server runs"

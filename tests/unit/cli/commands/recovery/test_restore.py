@@ -1,0 +1,352 @@
+"""``turngate restore``: what it puts in place, what it refuses, and what a kill leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+from support import killed_restore
+from support.postgres_server import PostgresServer
+from support.stored_requests import live_run
+from typer.testing import CliRunner
+
+from turngate.cli.commands.recovery import restore as restoring
+from turngate.cli.main import app
+from turngate.domain.errors import UnfinishedRestoreError
+from turngate.runtime.locations import RunningStack
+from turngate.store.database import Database
+from turngate.store.evidence import ERASED
+from turngate.store.tables import runs as runs_table
+
+Environment = dict[str, str | None]
+MANIFEST = "manifest.json"
+
+
+def typed(*words: str, code: int = 0, env: Environment | None = None) -> str:
+    """Type a command, and return what it printed."""
+    outcome = CliRunner().invoke(app, words, env=env)
+    assert outcome.exit_code == code, (outcome.output, outcome.stderr, outcome.exception)
+    return " ".join((outcome.stdout + outcome.stderr).split())
+
+
+def backed_up(home: Path, name: str) -> Path:
+    """Make a store whose only token has this name, and a backup of it."""
+    data, backup = home / name, home / f"{name}.tar"
+    data.mkdir(mode=0o700)
+    typed("token", "add", name, "--scope", "requests:read", "--data-dir", str(data))
+    with closing(sqlite3.connect(data / "temporal.db")) as temporal:
+        temporal.execute(f"PRAGMA user_version = {2 if name == 'new' else 1}")
+        temporal.execute("CREATE TABLE workflows (id)")
+    typed("backup", str(backup), "--data-dir", str(data))
+    return backup
+
+
+@pytest.fixture(scope="module")
+def backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return backed_up(tmp_path_factory.mktemp("backup"), "new")
+
+
+def everything_in(directory: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(directory)): each.read_bytes() for each in directory.rglob("*") if each.is_file()}
+
+
+def token_names(data: Path) -> list[str]:
+    with closing(sqlite3.connect(data / "turngate.db")) as store:
+        return [row[0] for row in store.execute("SELECT name FROM api_tokens WHERE name IN ('old', 'new')")]
+
+
+def test_a_backup_takes_the_place_of_a_store(tmp_path: Path, backup: Path) -> None:
+    """Only with --replace; the old one is kept. Files of --with stay in the backup, and are named."""
+    data, own = tmp_path / "old", tmp_path / "policy.toml"
+    backed_up(tmp_path, "old")
+    own.write_text("[[rules]]")
+    before = everything_in(data)
+    message = typed("restore", str(backup), "--data-dir", str(data), code=2)
+    assert "--replace" in message
+    assert {name: content for name, content in everything_in(data).items() if name in before} == before
+    assert "restored as of" in typed("restore", str(backup), "--replace", "--data-dir", str(data))
+    assert token_names(data) == ["new"]
+    [aside] = data.glob("turngate.db.before-restore-*[0-9]")
+    shutil.move(aside, data / "turngate.db")
+    assert token_names(data) == ["old"]
+    typed("backup", str(tmp_path / "also.tar"), "--with", str(own), "--data-dir", str(data))
+    message = typed("restore", str(tmp_path / "also.tar"), "--data-dir", str(tmp_path / "elsewhere"))
+    assert "with-0-policy.toml" in message
+
+
+def test_a_store_in_use_is_not_replaced(tmp_path: Path, backup: Path) -> None:
+    data = tmp_path / "data"
+    typed("restore", str(backup), "--data-dir", str(data))
+    note = RunningStack(temporal_address="127.0.0.1:1", api_url="http://127.0.0.1:1")
+    note.write(data)
+    assert "Stop it and every worker" in typed("restore", str(backup), "--replace", "--data-dir", str(data), code=2)
+    note.remove(data)
+    typed("restore", str(backup), "--replace", "--data-dir", str(data))
+
+
+def test_i13_a_killed_restore_leaves_no_store_that_opens_half(tmp_path: Path, backup: Path) -> None:
+    """Killed before any change of a file: the old store opens, or none, or the new one; the next restore finishes."""
+    backed_up(tmp_path, "old")
+    program = [sys.executable, killed_restore.__file__, str(backup), str(tmp_path / "old"), str(tmp_path / "scratch")]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    tries = [json.loads(line) for line in done.stdout.splitlines()]
+    met = [each["met"] for each in tries]
+    assert met == [*["old"] * met.count("old"), *["refused"] * met.count("refused"), *["new"] * met.count("new")]
+    assert min(met.count("old"), met.count("refused")) >= 4
+    assert [each["ended"] for each in tries] == [*[-9] * (len(tries) - 1), 0]
+    for each in tries:
+        assert (each["again"], each["then"], each["temporal"]) == (0, "new", 2), each
+        assert "old" in each["aside"], each
+        assert each["files"] == tries[-1]["files"], each
+
+
+def test_i13_a_restore_into_postgresql_that_was_cut_off_leaves_what_no_process_opens(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    """It was loaded, and its runs are not held yet."""
+    source, target = (postgres.fresh_url().replace("+psycopg", "") for _ in range(2))
+    data, backup = ("--data-dir", str(tmp_path / "data")), tmp_path / "backup.tar"
+    (tmp_path / "data").mkdir(mode=0o700)
+    typed("migrate", *data, env={"TURNGATE_DATABASE_URL": source})
+    typed("token", "add", "new", "--scope", "requests:read", *data, env={"TURNGATE_DATABASE_URL": source})
+    typed("backup", str(backup), *data, env={"TURNGATE_DATABASE_URL": source})
+
+    def begin_and_die() -> None:
+        async def die(*_args: object) -> int:
+            raise SystemExit(9)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(restoring, "_hold", die)
+            typed("restore", str(backup), *data, env={"TURNGATE_DATABASE_URL": target}, code=9)
+
+    begin_and_die()
+    for words in (["migrate"], ["token", "list"], ["backup", str(tmp_path / "again.tar")], ["restore", str(backup)]):
+        message = typed(*words, *data, env={"TURNGATE_DATABASE_URL": target}, code=2)
+        assert "a restore into the database" in message, words
+        assert "Drop this database" in message
+    for url, works in ((target, False), (source, True)):
+        assert asyncio.run(opens(url)) is works
+    newer = postgres.fresh_url().replace("+psycopg", "")
+    assert "restored as of" in typed("restore", str(backup), *data, env={"TURNGATE_DATABASE_URL": newer})
+    assert "new" in typed("token", "list", *data, env={"TURNGATE_DATABASE_URL": newer})
+
+
+async def opens(url: str) -> bool:
+    database = Database(url)
+    try:
+        await database.schema_revision()
+    except UnfinishedRestoreError:
+        return False
+    finally:
+        await database.close()
+    return True
+
+
+# Archives that no backup wrote.
+
+
+def manifest_of(backup: Path, **changes: object) -> bytes:
+    with tarfile.open(backup) as archive:
+        member = archive.extractfile(MANIFEST)
+        assert member is not None
+        return json.dumps(json.load(member) | changes).encode()
+
+
+def regular(name: str, content: bytes) -> bytes:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    return entry.tobuf(tarfile.GNU_FORMAT) + content + b"\0" * (-len(content) % 512)
+
+
+def special(name: str, kind: bytes, link: str = "", size: int = 0) -> bytes:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname, entry.size = kind, link, size
+    return entry.tobuf(tarfile.GNU_FORMAT)
+
+
+def lying(name: str, size: int) -> bytes:
+    """A header that promises ``size`` bytes, with none of them."""
+    entry = tarfile.TarInfo(name)
+    header = bytearray(entry.tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = (size % (1 << 96)).to_bytes(12, "big")
+    header[124] = 0x80 if size >= 0 else 0xFF
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
+def stated(content: bytes) -> dict[str, object]:
+    return {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+
+
+def forgeries(backup: Path) -> Iterator[tuple[str, bytes, str]]:
+    """Yield name, archive, and what is answered."""
+    whole = backup.read_bytes()
+    manifest = regular(MANIFEST, manifest_of(backup))
+    store = b"no database"
+
+    def of(files: dict[str, bytes], **changes: object) -> bytes:
+        described = {name: stated(content) for name, content in files.items()}
+        head = regular(MANIFEST, manifest_of(backup, files=described, **changes))
+        return head + b"".join(regular(name, content) for name, content in files.items()) + b"\0" * 1024
+
+    yield "empty", b"", "no backup"
+    yield "text", b"not a tar\n" * 200, "is no backup"
+    yield "cut off", whole[: len(whole) // 2], "it is cut off"
+    yield "cut off in a header", whole[:700], "is damaged"
+    yield "no manifest", regular("store.db", store), "no backup"
+    yield "manifest is no JSON", regular(MANIFEST, b"{"), "no backup"
+    yield "manifest is deep", regular(MANIFEST, b"[" * 100_000), "no backup"
+    yield "manifest is large", regular(MANIFEST, b" " * (1 << 20) + b"{}"), "no backup"
+    yield "manifest of a newer version", of({"store.db": store}, turngate_backup=2), "newer version"
+    yield "manifest has more to say", of({"store.db": store}, more=1), "newer version"
+    yield "no files", of({}), "store.db is missing"
+    yield "a file is missing", manifest, "is missing"
+    yield "another backend", of({"store.dump": store}, backend="postgresql"), "the backup is of postgresql"
+    yield "unknown schema", of({"store.db": store}, schema_revision="9999_x"), "which this version doesn't know"
+    yield "no database", of({"store.db": store}), "cannot be used as a database"
+    yield "an empty database", of({"store.db": b""}), "was changed"
+    for name in ("../turngate.db", "/etc/passwd", "sub/store.db", "turngate.db", "with-0-../x", "with-0-"):
+        yield f"names {name}", of({"store.db": store, name: b"x"}), "its manifest names"
+    yield "has more than it names", of({"store.db": store})[:-1024] + regular("x", b"x"), "doesn't name 'x'"
+    twice = regular("store.db", store)
+    yield "a file twice", manifest + twice + twice, "one file too many"
+    yield "many files", b"".join(regular(f"{n}", b"") for n in range(1_001)), "one file too many"
+    kinds = {
+        "symbolic link": tarfile.SYMTYPE,
+        "hard link": tarfile.LNKTYPE,
+        "device": tarfile.CHRTYPE,
+        "pipe": tarfile.FIFOTYPE,
+        "directory": tarfile.DIRTYPE,
+        "sparse file": tarfile.GNUTYPE_SPARSE,
+        "long name": tarfile.GNUTYPE_LONGNAME,
+        "extended header": tarfile.XHDTYPE,
+    }
+    for what, kind in kinds.items():
+        yield what, manifest + special("store.db", kind, "/etc/passwd", size=10), "is no regular file"
+    for size in (-1, -512, 1 << 40, 1 << 80):
+        yield f"size {size}", manifest + lying("store.db", size), "it is cut off"
+    terminal = "\x1b]0;owned\x07"
+    yield "a name for a terminal", of({"store.db": store, terminal: b""}), "its manifest names"
+
+
+def test_i13_an_archive_that_no_backup_wrote_changes_nothing(tmp_path: Path, backup: Path) -> None:
+    """Links, devices, sparse files, other paths, sizes that lie: each is refused with what is wrong, before any change."""
+    data = tmp_path / "data"
+    typed("restore", str(backup), "--data-dir", str(data))
+    before, outside = everything_in(data), sorted(tmp_path.iterdir())
+    for what, archive, answer in forgeries(backup):
+        forged = tmp_path / "forged.tar"
+        forged.write_bytes(archive)
+        message = typed("restore", str(forged), "--replace", "--data-dir", str(data), code=2)
+        assert answer in message, what
+        assert "\x1b" not in message
+        assert everything_in(data) == before, what
+        forged.unlink()
+    assert sorted(tmp_path.iterdir()) == outside
+
+
+def test_a_changed_byte_is_refused(tmp_path: Path, backup: Path) -> None:
+    content = bytearray(backup.read_bytes())
+    content[content.index(b"SQLite format 3") + 5_000] ^= 1
+    (tmp_path / "broken.tar").write_bytes(content)
+    message = typed("restore", str(tmp_path / "broken.tar"), "--data-dir", str(tmp_path / "data"), code=2)
+    assert "is not what was backed up" in message
+    assert not (tmp_path / "data" / "turngate.db").exists()
+
+
+def test_only_its_owner_reads_a_backup(backup: Path) -> None:
+    assert backup.stat().st_mode & 0o077 == 0
+
+
+# Encryption and tenants.
+
+
+def test_an_encrypted_backup_needs_its_key(tmp_path: Path) -> None:
+    """The key is not in it. Without it, or with another one, nothing is put in place."""
+    data, backup, restored = tmp_path / "data", tmp_path / "backup.tar", tmp_path / "restored"
+    data.mkdir(mode=0o700)
+    keys = {name: tmp_path / name for name in ("own", "other")}
+    for key in keys.values():
+        typed("keys", "new", str(key))
+    env: Environment = {"TURNGATE_KEY_FILE": str(keys["own"])}
+    typed("keys", "init", "--data-dir", str(data), env=env)
+    message = typed("backup", str(backup), "--data-dir", str(data), env=env)
+    assert "key" in message
+    content = backup.read_bytes()
+    assert keys["own"].read_bytes().strip() not in content
+    assert "no key is set" in typed("restore", str(backup), "--data-dir", str(restored), code=2)
+    other: Environment = {"TURNGATE_KEY_FILE": str(keys["other"])}
+    assert "configure that key" in typed("restore", str(backup), "--data-dir", str(restored), env=other, code=2)
+    assert not (restored / "turngate.db").exists()
+    assert "the same key" in typed("restore", str(backup), "--data-dir", str(restored), env=env)
+    assert "encrypted with key:" in typed("keys", "status", "--data-dir", str(restored), env=env)
+
+
+def test_what_was_erased_after_a_backup_comes_back_and_is_erased_again(tmp_path: Path) -> None:
+    """An export of the log from before the restore names what was erased after the backup."""
+    data, backup, log = tmp_path / "data", tmp_path / "backup.tar", tmp_path / "log.jsonl"
+    data.mkdir(mode=0o700)
+    here, words = ("--data-dir", str(data)), "her secret words"
+    typed("migrate", *here)
+    asyncio.run(an_ended_run(f"sqlite:///{data}/turngate.db", words))
+
+    def is_stored() -> bool:
+        with closing(sqlite3.connect(data / "turngate.db")) as store:
+            return any(words in str(row) for row in store.execute("SELECT * FROM messages"))
+
+    typed("backup", str(backup), *here)
+    typed("erase", "conv_run_1", "--reason", "Ticket 812", "--yes", *here)
+    assert not is_stored()
+    typed("audit", "export", "--output", str(log), *here)
+    typed("restore", str(backup), "--replace", *here)
+    assert is_stored()
+    erased = [event for event in map(json.loads, log.read_text().splitlines()) if event.get("type") == ERASED]
+    assert len(erased) == 1
+    typed("erase", erased[0]["run_id"], "--reason", "Ticket 812, again", "--yes", *here)
+    assert not is_stored()
+    assert "intact" in typed("audit", "verify", *here)
+
+
+async def an_ended_run(url: str, words: str) -> None:
+    database = Database(url)
+    try:
+        async with database.write() as conn:
+            run = await live_run(conn, "run_1", task=words)
+            await conn.execute(update(runs_table).where(runs_table.c.id == run.id).values(status="completed"))
+    finally:
+        await database.close()
+
+
+def test_one_tenants_backup_is_restored_alone(tmp_path: Path) -> None:
+    """The store of the other tenant stays as it is."""
+    (tmp_path / "tenants.toml").write_text("".join(f'[{name}]\nhosts = ["{name}.test"]\n' for name in ("acme", "bolt")))
+    env: Environment = {
+        "TURNGATE_DATA_DIR": str(tmp_path / "data"),
+        "TURNGATE_TENANTS": str(tmp_path / "tenants.toml"),
+    }
+
+    def of(name: str, *words: str, code: int = 0) -> str:
+        return typed(*words, env={**env, "TURNGATE_TENANT": name}, code=code)
+
+    for name in ("acme", "bolt"):
+        of(name, "token", "add", f"of-{name}", "--scope", "requests:read")
+    of("acme", "backup", str(tmp_path / "acme.tar"))
+    of("acme", "token", "add", "later", "--scope", "requests:read")
+    before = everything_in(tmp_path / "data" / "tenants" / "bolt")
+    of("acme", "restore", str(tmp_path / "acme.tar"), "--replace")
+    assert "later" not in of("acme", "token", "list")
+    assert "of-acme" in of("acme", "token", "list")
+    assert everything_in(tmp_path / "data" / "tenants" / "bolt") == before
