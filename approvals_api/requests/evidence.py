@@ -7,7 +7,7 @@ the period are compared with the log. Nothing is written, and nothing is signed 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -36,6 +36,7 @@ from turngate.wire.evidence import (
     ChainEvidence,
     CountsEvidence,
     EvidenceDocument,
+    ExceptionKind,
     FourEyesException,
     LooseningWait,
     NotedEvent,
@@ -72,6 +73,88 @@ class EvidenceOrder:
 
 
 @dataclass
+class NotedEvents:
+    """What a package names of events, and what follows from events alone: anyone with the log comes to the same.
+
+    Give it those of the period, in their order.
+    """
+
+    noted: list[NotedEvent] = field(default_factory=list)
+    decided: list[tuple[ChainedEvent, dict[str, Any]]] = field(default_factory=list)
+
+    def add(self, event: ChainedEvent) -> None:
+        """Take the next event of the period."""
+        if event.type == "request.decided":
+            self.decided.append((event, payload_of(event)))
+        elif event.type.startswith((*POLICY, *DRILLS)) and len(self.noted) < MOST_NOTED:
+            payload = payload_of(event)
+            by = payload.get("by")
+            who = by if isinstance(by, str) else None
+            self.noted.append(NotedEvent(seq=event.seq, at=event.created_at, type=event.type, by=who, payload=payload))
+
+    def sections(self) -> dict[str, Any]:
+        """Return the sections of a package that are made of these events."""
+        return {
+            "policy_changes": [each for each in self.noted if each.type.startswith(POLICY)],
+            "loosening_waits": self._loosening_waits(),
+            "drills": [each for each in self.noted if each.type.startswith(DRILLS)],
+            "drills_missing": self._missing_drills(),
+        }
+
+    def exceptions(self) -> list[FourEyesException]:
+        """Return the exceptions to four eyes that the log shows by itself: by machines, and rules by one person."""
+        by_machines = [
+            exception_of("machine", event, payload) for event, payload in self.decided if payload.get("machine")
+        ]
+        alone = [
+            FourEyesException(
+                kind="rules_by_one",
+                seq=change.seq,
+                at=change.at,
+                by=change.by or "",
+                about=f"version {change.payload.get('version')}",
+            )
+            for change in self.noted
+            if change.type == "policy.changed" and not change.payload.get("confirmed_by")
+        ]
+        return [*by_machines, *alone]
+
+    def _loosening_waits(self) -> list[LooseningWait]:
+        waits = []
+        ended = {"policy.confirmed", "policy.refused"}
+        ends = {_proposal(each): each for each in self.noted if each.type in ended}
+        for proposed in (each for each in self.noted if each.type == "policy.proposed"):
+            end = ends.get(_proposal(proposed))
+            waited = None if end is None else (from_text(end.at) - from_text(proposed.at)) / timedelta(seconds=1)
+            waits.append(
+                LooseningWait(
+                    proposal=_proposal(proposed),
+                    proposed_by=proposed.by or "",
+                    proposed_at=proposed.at,
+                    outcome=None if end is None else end.type.removeprefix("policy."),
+                    ended_by=None if end is None else end.by,
+                    waited_seconds=waited,
+                )
+            )
+        return waits
+
+    def _missing_drills(self) -> list[str]:
+        done = {str(each.payload.get("kind")) for each in self.noted if each.type == "drill.finished"}
+        return [kind for kind in DRILL_KINDS if kind not in done]
+
+
+def _proposal(event: NotedEvent) -> int:
+    number = event.payload.get("proposal")
+    return number if isinstance(number, int) else 0
+
+
+def exception_of(kind: ExceptionKind, event: ChainedEvent, payload: dict[str, Any]) -> FourEyesException:
+    """Return a decision as an exception to four eyes."""
+    by, about = str(payload.get("by", "")), str(payload.get("request_id", ""))
+    return FourEyesException(kind=kind, seq=event.seq, at=event.created_at, by=by, about=about)
+
+
+@dataclass
 class _Scan:
     """What one pass over the log brings."""
 
@@ -80,8 +163,7 @@ class _Scan:
     problem: str | None = None
     last_hash: str = ""
     period_hash: str = ""
-    noted: list[NotedEvent] = field(default_factory=list)
-    decided: list[tuple[ChainedEvent, dict[str, Any]]] = field(default_factory=list)
+    noted: NotedEvents = field(default_factory=NotedEvents)
     run_ids: dict[str, None] = field(default_factory=dict)
 
     def take(self, event: ChainedEvent, on_event: OnEvent | None) -> None:
@@ -98,13 +180,7 @@ class _Scan:
         self.period_hash = event.hash
         if event.run_id != events.SYSTEM:
             self.run_ids[event.run_id] = None
-        if event.type == "request.decided":
-            self.decided.append((event, payload_of(event)))
-        elif event.type.startswith((*POLICY, *DRILLS)) and len(self.noted) < MOST_NOTED:
-            payload = payload_of(event)
-            by = payload.get("by")
-            who = by if isinstance(by, str) else None
-            self.noted.append(NotedEvent(seq=event.seq, at=event.created_at, type=event.type, by=who, payload=payload))
+        self.noted.add(event)
 
 
 async def collect(conn: Connection, order: EvidenceOrder) -> EvidenceDocument:
@@ -125,7 +201,7 @@ async def collect(conn: Connection, order: EvidenceOrder) -> EvidenceDocument:
     rows = await count_rows(conn, scan.counts, order.since, order.until)
     seed = order.seed or default_seed(first, last, scan.period_hash)
     drawn = draw(scan.counts.requests_opened, seed, order.sample)
-    exceptions = await _exceptions(conn, scan)
+    exceptions = await _exceptions(conn, scan.noted)
     document = EvidenceDocument(
         made_at=as_text(now()),
         made_by=order.by,
@@ -156,10 +232,7 @@ async def collect(conn: Connection, order: EvidenceOrder) -> EvidenceDocument:
         ),
         four_eyes=exceptions[:MOST_NOTED],
         four_eyes_count=len(exceptions),
-        policy_changes=[each for each in scan.noted if each.type.startswith(POLICY)],
-        loosening_waits=_loosening_waits(scan.noted),
-        drills=[each for each in scan.noted if each.type.startswith(DRILLS)],
-        drills_missing=_missing_drills(scan.noted),
+        **scan.noted.sections(),
     )
     return document.model_copy(update={"people": names_in_text(document.model_dump_json())})
 
@@ -257,47 +330,14 @@ async def _events_about(conn: Connection, request: Request) -> AsyncIterator[Cha
             yield replace(event, words=None)  # what was said may hold secrets; the payload has its digests
 
 
-async def _exceptions(conn: Connection, scan: _Scan) -> list[FourEyesException]:
-    exceptions = []
-    for event, payload in scan.decided:
-        by, request_id = str(payload.get("by", "")), str(payload.get("request_id", ""))
-        noted = {"seq": event.seq, "at": event.created_at, "by": by, "about": request_id}
-        if payload.get("machine"):
-            exceptions.append(FourEyesException(kind="machine", **noted))
-        request, run = await requests.get(conn, request_id), await runs.get(conn, event.run_id)
+async def _exceptions(conn: Connection, noted: NotedEvents) -> list[FourEyesException]:
+    exceptions = noted.exceptions()
+    for event, payload in noted.decided:
+        request, run = await requests.get(conn, str(payload.get("request_id", ""))), await runs.get(conn, event.run_id)
         if request is None or run is None:
             continue  # the counts say so
         started = await starters_of(conn, run, until=request.created_at)
-        if person_of(by) in {person_of(each) for each in started}:
-            kind = "own_run" if request.not_by is None else "against_the_rule"
-            exceptions.append(FourEyesException(kind=kind, **noted))
-    for change in scan.noted:
-        if change.type == "policy.changed" and not change.payload.get("confirmed_by"):
-            about = f"version {change.payload.get('version')}"
-            alone = {"seq": change.seq, "at": change.at, "by": change.by or "", "about": about}
-            exceptions.append(FourEyesException(kind="rules_by_one", **alone))
+        if person_of(str(payload.get("by", ""))) in {person_of(each) for each in started}:
+            kind: ExceptionKind = "own_run" if request.not_by is None else "against_the_rule"
+            exceptions.append(exception_of(kind, event, payload))
     return sorted(exceptions, key=lambda each: each.seq)
-
-
-def _loosening_waits(noted: Sequence[NotedEvent]) -> list[LooseningWait]:
-    waits = []
-    ends = {each.payload.get("proposal"): each for each in noted if each.type in {"policy.confirmed", "policy.refused"}}
-    for proposed in (each for each in noted if each.type == "policy.proposed"):
-        end = ends.get(proposed.payload.get("proposal"))
-        waited = None if end is None else (from_text(end.at) - from_text(proposed.at)) / timedelta(seconds=1)
-        waits.append(
-            LooseningWait(
-                proposal=int(proposed.payload.get("proposal", 0)),
-                proposed_by=proposed.by or "",
-                proposed_at=proposed.at,
-                outcome=None if end is None else end.type.removeprefix("policy."),
-                ended_by=None if end is None else end.by,
-                waited_seconds=waited,
-            )
-        )
-    return waits
-
-
-def _missing_drills(noted: Sequence[NotedEvent]) -> list[str]:
-    done = {each.payload.get("kind") for each in noted if each.type == "drill.finished"}
-    return [kind for kind in DRILL_KINDS if kind not in done]

@@ -83,6 +83,7 @@ async def office(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Of
     async with stack(client, database, pay, model=ListModel(*script)) as engine:
         await _work(engine, database)
     await database.close()
+    await asyncio.to_thread(turngate, "token", "add", "robot", "--scope", "runs:write", "--data-dir", str(home.data))
     home.public = (await asyncio.to_thread(turngate, "audit", "keygen", str(home.key)))[0].strip()
     return home
 
@@ -185,19 +186,95 @@ def test_i15_a_changed_package_does_not_verify(office: Office, place: str) -> No
     assert "none of those you trust" in turngate("evidence", "verify", str(forged), "--key", public, code=1)[1]
 
 
-@pytest.mark.parametrize("place", ["content", "event"])
-def test_i15_the_signer_cannot_change_what_the_log_has_digests_of(office: Office, place: str) -> None:
-    """Even signed again with the deployment's own key, content that the log has no digest of is found."""
+def _resigned(office: Office, document: dict[str, Any]) -> Path:
+    """Sign a changed package with the deployment's own key."""
     from turngate.cli.commands.events import evidence  # noqa: PLC0415 - its private signer is what a forger would have
     from turngate.runtime.settings import load_settings  # noqa: PLC0415
     from turngate.wire.evidence import EvidenceDocument  # noqa: PLC0415
 
+    settings = load_settings(data_dir=office.data, audit_key_file=office.key, audit_heads=office.home / "heads.jsonl")
+    forged = office.home / "resigned.json"
+    forged.write_text(evidence._signed(settings, EvidenceDocument.model_validate(document)).model_dump_json())
+    return forged
+
+
+def _misstate(document: dict[str, Any], part: str) -> None:
+    request = document["sample"]["requests"][0]
+    exception = {"seq": 1, "at": document["made_at"], "by": "Bo", "about": request["request_id"]}
+    match part:
+        case "a change of policy is left out":
+            document["policy_changes"].pop()
+        case "a drill is invented":
+            drill = {
+                "seq": 1,
+                "at": document["made_at"],
+                "type": "drill.finished",
+                "by": "Bo",
+                "payload": {"kind": "stop"},
+            }
+            document["drills"].append(drill)
+        case "no drill is missing":
+            document["drills_missing"] = []
+        case "a wait is invented":
+            wait = {"proposal": 1, "proposed_by": "Bo", "proposed_at": document["made_at"], "outcome": None}
+            document["loosening_waits"].append(wait | {"ended_by": None, "waited_seconds": None})
+        case "a machine is blamed":
+            document["four_eyes"].append(exception | {"kind": "machine"})
+            document["four_eyes_count"] += 1
+        case "a decision is invented":
+            document["four_eyes"].append(exception | {"kind": "own_run"})
+            document["four_eyes_count"] += 1
+        case "exceptions are not counted":
+            document["four_eyes_count"] = -1
+        case "fewer requests were there":
+            document["sample"]["population"] -= 1
+        case "other requests were there":
+            document["sample"]["population_digest"] = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [
+        ("a change of policy is left out", "policy changes are not those"),
+        ("a drill is invented", "drills are not those"),
+        ("no drill is missing", "drills missing are not those"),
+        ("a wait is invented", "loosening waits are not those"),
+        ("a machine is blamed", "exceptions to four eyes are not those"),
+        ("a decision is invented", "that no event shows"),
+        ("exceptions are not counted", "counts fewer exceptions"),
+        ("fewer requests were there", "was not drawn from all"),
+        ("other requests were there", "was not drawn from all"),
+    ],
+)
+def test_i15_the_signer_cannot_misstate_what_the_log_shows(office: Office, part: str, problem: str) -> None:
+    """Each section that events alone lead to is made again from an export, whatever the signature says."""
+    document = read(office.package())
+    assert document["policy_changes"]
+    log = office.home / "log.jsonl"
+    turngate("audit", "export", "-o", str(log), "--data-dir", str(office.data))
+    words = ("evidence", "verify", "--key", office.public, "--log", str(log))
+    turngate(*words, str(_resigned(office, document)))
+    _misstate(document, part)
+    assert problem in turngate(*words, str(_resigned(office, document)), code=1)[1]
+
+
+def test_a_chosen_seed_is_pointed_out(office: Office) -> None:
+    """Someone who chose the seed may have tried many, until the sample was as they liked."""
+    page = office.home / "chosen.html"
+    chosen, drawn = office.package("--seed", "dice", "--page", str(page)), page.read_text()
+    assert "chose it" in drawn
+    assert "its maker chose" in turngate("evidence", "verify", str(chosen), "--key", office.public)[1]
+    unchosen = office.package("--page", str(page))
+    assert "chose it" not in page.read_text()
+    assert "its maker chose" not in turngate("evidence", "verify", str(unchosen), "--key", office.public)[1]
+
+
+@pytest.mark.parametrize("place", ["content", "event"])
+def test_i15_the_signer_cannot_change_what_the_log_has_digests_of(office: Office, place: str) -> None:
+    """Even signed again with the deployment's own key, content that the log has no digest of is found."""
     document = read(office.package())
     _edit(document, place)
-    settings = load_settings(data_dir=office.data, audit_key_file=office.key, audit_heads=office.home / "heads.jsonl")
-    signed = evidence._signed(settings, EvidenceDocument.model_validate(document))
-    forged = office.home / "resigned.json"
-    forged.write_text(signed.model_dump_json())
+    forged = _resigned(office, document)
     message = turngate("evidence", "verify", str(forged), "--key", office.public, code=1)[1]
     assert "changed after" not in message
     assert {"content": "not what the log has the digest of", "event": "hash was made over"}[place] in message

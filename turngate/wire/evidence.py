@@ -119,6 +119,9 @@ class SampleEvidence(View):
     requests: list[SampledRequest]
 
 
+ExceptionKind = Literal["own_run", "against_the_rule", "machine", "rules_by_one"]
+
+
 class FourEyesException(View):
     """A decision, or a change of rules, that one person could make alone.
 
@@ -126,7 +129,7 @@ class FourEyesException(View):
     (the rule wanted someone else), ``machine`` (a credential of no person), ``rules_by_one`` (no second admin confirmed).
     """
 
-    kind: Literal["own_run", "against_the_rule", "machine", "rules_by_one"]
+    kind: ExceptionKind
     seq: int
     at: str
     by: str

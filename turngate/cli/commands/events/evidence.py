@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import ValidationError
 
-from approvals_api.requests.evidence import EvidenceOrder, collect, default_seed, draw
+from approvals_api.requests.evidence import EvidenceOrder, NotedEvents, collect, default_seed, draw, exception_of
 from turngate.cli import stores, terminal
 from turngate.cli.commands.events.audit import check_lines
 from turngate.cli.commands.events.evidence_page import page_of
@@ -33,11 +33,13 @@ from turngate.store import evidence as store_evidence
 from turngate.store.events.counts import LogCounts, payload_of
 from turngate.store.storable import stored_digest
 from turngate.text.plain_text import plain
-from turngate.wire.evidence import PURPOSE, EvidenceDocument, SampledRequest
+from turngate.wire.evidence import PURPOSE, EvidenceDocument, FourEyesException, SampledRequest
 
 STREAM: Final = "-"
 ON_ITS_PAGE: Final = ("input", "tool_name", "risk", "rule", "agent")
 """What of a request's page is in its row, too."""
+STARTERS_KINDS: Final = ("own_run", "against_the_rule")
+"""Exceptions to four eyes for which one must know who started what led to a run. The log alone doesn't say."""
 MAX_FILE_BYTES: Final = 512 * 1024 * 1024
 
 app = typer.Typer(invoke_without_command=True)
@@ -125,7 +127,8 @@ def verify(
 ) -> None:
     """Check a package: its signature, its range of the log, its counts, and the digests of its sample.
 
-    It needs no store. With --log, the counts and the sample are compared with an export of `turngate audit export`, too.
+    It needs no store. With --log, an export of `turngate audit export` must give the same counts, sample, changes of policy and
+    drills, and the same exceptions to four eyes by machines and by one person alone.
 
     Exit code: 0, or 1 when something is wrong; the messages say what.
     """
@@ -146,6 +149,10 @@ def verify(
     terminal.note(
         f"{recounted:,} of {len(document.sample.requests):,} sampled request(s) have the digests that the log has of them"
     )
+    if document.sample.seed_was_given:
+        terminal.note(
+            "the sample was drawn with a seed that its maker chose, and may have tried: ask for one without --seed"
+        )
     if log is None:
         terminal.note("the counts and the draw were not compared with the log: give it an export with --log")
 
@@ -308,34 +315,68 @@ def _call_problems(sampled: SampledRequest, row: dict[str, Any], nonce: str, ope
 
 def _log_problems(document: EvidenceDocument, log: Path) -> list[str]:
     """Count an export, draw the sample again, and return what differs."""
-    period = document.period
-    counts, hashes = LogCounts(first=period.first_seq, last=period.last_seq), ""
+    period, last_hash = document.period, ""
+    counts, noted = LogCounts(first=period.first_seq, last=period.last_seq), NotedEvents()
     try:
         with log.open(encoding="utf-8", errors="surrogateescape") as lines:
             checked = check_lines(lines)
         if checked.broken is not None:
             return [f"{log}: {checked.broken}"]
-        with log.open(encoding="utf-8", errors="surrogateescape") as lines:
-            for line in lines:
-                members = json.loads(line)
-                if "seq" in members and "hash" in members:
-                    event = ChainedEvent(**members)
-                    counts.add(event)
-                    hashes = event.hash if event.seq == period.last_seq else hashes
+        for event in _events_in(log):
+            counts.add(event)
+            if period.first_seq <= event.seq <= period.last_seq:
+                noted.add(event)
+                last_hash = event.hash
     except OSError as error:
         raise ConfigurationError(f"{log} cannot be read: {error.strerror}") from None
-    problems = []
+    return [*_count_problems(document, counts, last_hash, log), *_noted_problems(document, noted, log)]
+
+
+def _events_in(log: Path) -> Iterator[ChainedEvent]:
+    """Yield the events of an export that was checked."""
+    with log.open(encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            members = json.loads(line)
+            if "seq" in members and "hash" in members:
+                yield ChainedEvent(**members)
+
+
+def _count_problems(document: EvidenceDocument, counts: LogCounts, last_hash: str, log: Path) -> Iterator[str]:
+    """Compare what a package counts, and its draw, with the log."""
+    period, sample = document.period, document.sample
     if counts.events_digest != document.chain.events_digest:
-        problems.append(f"{log}: the events of the period are not those that the package is about")
+        yield f"{log}: the events of the period are not those that the package is about"
     if counts.totals() != document.counts.from_events:
-        problems.append(f"{log}: other counts come out than the package has")
-    sample = document.sample
-    if not sample.seed_was_given and sample.seed != default_seed(period.first_seq, period.last_seq, hashes):
-        problems.append("the seed is not the one that the log gives, and the package says that no one chose it")
+        yield f"{log}: other counts come out than the package has"
+    if not sample.seed_was_given and sample.seed != default_seed(period.first_seq, period.last_seq, last_hash):
+        yield "the seed is not the one that the log gives, and the package says that no one chose it"
     drawn = draw(counts.requests_opened, sample.seed, len(sample.requests))
     if drawn != [(each.rank, each.request_id) for each in sample.requests]:
-        problems.append(f"{log}: another sample is drawn from it")
-    return problems
+        yield f"{log}: another sample is drawn from it"
+    if (sample.population, sample.population_digest) != (len(counts.requests_opened), counts.population_digest):
+        yield f"{log}: the sample was not drawn from all requests of the period"
+
+
+def _noted_problems(document: EvidenceDocument, noted: NotedEvents, log: Path) -> Iterator[str]:
+    """Compare what a package names of events with the log."""
+    for name, expected in noted.sections().items():
+        if getattr(document, name) != expected:
+            yield f"{log}: its {name.replace('_', ' ')} are not those of the package"
+    if document.four_eyes_count < len(document.four_eyes):
+        yield "the package counts fewer exceptions to four eyes than it lists"
+    decided = [exception_of("own_run", event, payload) for event, payload in noted.decided]
+    possible = [each.model_copy(update={"kind": kind}) for each in decided for kind in STARTERS_KINDS]
+    by_log, listed = noted.exceptions(), document.four_eyes
+    own = [each for each in listed if each.kind not in STARTERS_KINDS]
+    is_cut = document.four_eyes_count > len(listed)
+    if not is_cut and sorted(own, key=_place) != sorted(by_log, key=_place):
+        yield f"{log}: its exceptions to four eyes are not those of the package"
+    if any(each not in [*by_log, *possible] for each in listed):
+        yield f"{log}: the package lists exceptions to four eyes that no event shows"
+
+
+def _place(exception: FourEyesException) -> tuple[int, str]:
+    return exception.seq, exception.kind
 
 
 def _report(document: EvidenceDocument) -> None:

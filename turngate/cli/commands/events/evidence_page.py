@@ -119,9 +119,10 @@ def _people(document: EvidenceDocument) -> list[str]:
 
 def _sample(document: EvidenceDocument) -> list[str]:
     sample = document.sample
+    chosen = ". The maker of this package chose it, and may have tried others" if sample.seed_was_given else ""
     return [
         f"<h2>Sample: {len(sample.requests):,} of {sample.population:,} requests</h2>",
-        f"<p>{_text(sample.method)}</p><p>Seed: {_text(sample.seed)}</p>",
+        f"<p>{_text(sample.method)}</p><p>Seed: {_text(sample.seed)}{chosen}</p>",
         *(part for each in sample.requests for part in _request(each)),
     ]
 
