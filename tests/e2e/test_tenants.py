@@ -69,6 +69,10 @@ async def test_two_tenants_share_processes_and_nothing_else(  # noqa: PLR0915 - 
         environment["TURNGATE_DATABASE_URL"] = url.replace("+psycopg", "")
     created = turngate("tenants", "create", cwd=tmp_path, **environment)
     assert created.returncode == 0, created.stderr
+    again = turngate("tenants", "create", cwd=tmp_path, **environment)
+    for name in names:
+        assert f"{name}: search attributes: added agent, " in created.stdout
+        assert f"{name}: search attributes: all there" in again.stdout
     checked = turngate("tenants", "check", cwd=tmp_path, **environment)
     assert checked.stdout.splitlines() == [f"{name}: good" for name in names]
 

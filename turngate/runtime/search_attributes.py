@@ -11,7 +11,9 @@ from typing import Final
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client
+from temporalio.service import RPCError
 
+from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.labels import ATTRIBUTES
 
 KEYWORD: Final = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
@@ -40,6 +42,21 @@ async def add(client: Client, *, wait: timedelta = WAIT) -> list[str]:
         )
         await client.operator_service.add_search_attributes(request, timeout=wait)
     return lacking
+
+
+async def look_or_add(client: Client, *, adding: bool) -> list[str]:
+    """Return what is :func:`missing`, after adding it if wanted.
+
+    Raises ConfigurationError, with the command for an operator, if Temporal refuses.
+    """
+    try:
+        return await (add(client) if adding else missing(client))
+    except RPCError as error:
+        address = client.service_client.config.target_host
+        raise ConfigurationError(
+            f"Temporal at {address} refuses ({error.message}). Someone with an operator's rights can run: "
+            f"{command(address, client.namespace)}"
+        ) from error
 
 
 def command(address: str, namespace: str) -> str:

@@ -6,12 +6,10 @@ import asyncio
 from typing import Annotated
 
 import typer
-from temporalio.service import RPCError
 
 from turngate.cli import terminal
 from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.options import DataDir
-from turngate.domain.errors import ConfigurationError
 from turngate.domain.runs.labels import ATTRIBUTES
 from turngate.runtime import search_attributes, temporal_client
 from turngate.runtime.locations import RunningStack
@@ -41,12 +39,4 @@ def attributes(add: Add = False, data_dir: DataDir = None) -> None:
 async def _look_or_add(settings: Settings, *, add: bool) -> list[str]:
     note = RunningStack.read(settings.data_dir) if settings.temporal_address is None else None
     client = await temporal_client.connect(settings, note.temporal_address if note else None)
-    look_or_add = search_attributes.add if add else search_attributes.missing
-    try:
-        return await look_or_add(client)
-    except RPCError as error:
-        address = client.service_client.config.target_host
-        raise ConfigurationError(
-            f"Temporal at {address} refuses ({error.message}). Someone with an operator's rights can run: "
-            f"{search_attributes.command(address, client.namespace)}"
-        ) from error
+    return await search_attributes.look_or_add(client, adding=add)

@@ -14,7 +14,7 @@ from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.options import AsJson, DataDir, seconds_of
 from turngate.cli.temporal_link import find_address
 from turngate.domain.errors import ConfigurationError, TurngateError
-from turngate.runtime import temporal_client
+from turngate.runtime import search_attributes, temporal_client
 from turngate.runtime.settings import Settings
 from turngate.runtime.tenants import Tenant
 from turngate.store.access import binding
@@ -64,7 +64,10 @@ def create(
     ] = "7d",
     data_dir: DataDir = None,
 ) -> None:
-    """Create what a tenant lacks: its role and schema or its file, its tables, its Temporal namespace. Safe to repeat."""
+    """Create what a tenant lacks: its role and schema or its file, its tables, its Temporal namespace with search attributes.
+
+    Safe to repeat.
+    """
     period = timedelta(seconds=seconds_of(retention, "--retention"))
     chosen = _chosen(server_settings(data_dir=data_dir), names)
 
@@ -80,8 +83,21 @@ def create(
                 continue
             is_new = await temporal_client.create_namespace(own, address, period)
             terminal.line(f"{each.name}: the namespace {each.namespace} is {'new' if is_new else 'there'}")
+            if own.search_attributes:
+                await _add_search_attributes(each, own, address)
 
     asyncio.run(create_all())
+
+
+async def _add_search_attributes(tenant: Tenant, settings: Settings, address: str) -> None:
+    """Add them, or say who can. Runs work without them."""
+    client = await temporal_client.connect(settings, address)
+    try:
+        added = await search_attributes.look_or_add(client, adding=True)
+    except ConfigurationError as error:
+        terminal.note(f"{tenant.name}: {error}")
+        return
+    terminal.line(f"{tenant.name}: search attributes: {'added ' + ', '.join(added) if added else 'all there'}")
 
 
 @app.command("migrate")
