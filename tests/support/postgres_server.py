@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+from sqlalchemy.engine import make_url
 
 from turngate.runtime.embedded_temporal import choose_port
 
 RESTART_SECONDS = 30.0
+NEEDS_PASSWORD = "needs_password"
+"""A role that the server trusts less than the others."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - mkdtemp makes the name
 ROOM_BYTES = 4 * 2**30
 """A cluster is placed in memory if this much is free; creating a database's 300 files takes half as long there."""
@@ -41,6 +44,15 @@ class PostgresServer:
         with self._connect() as connection:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return f"postgresql+psycopg://turngate@127.0.0.1:{self._port}/{name}"
+
+    def with_password(self, url: str) -> str:
+        """Return the URL of the same database for someone who needs a password, with what must be escaped in URLs."""
+        password = "p@ss/w:rd% é"
+        with self._connect() as connection:
+            connection.execute(
+                f"DROP ROLE IF EXISTS {NEEDS_PASSWORD}; CREATE ROLE {NEEDS_PASSWORD} LOGIN SUPERUSER PASSWORD '{password}'"
+            )
+        return make_url(url).set(username=NEEDS_PASSWORD, password=password).render_as_string(hide_password=False)
 
     def wait_until_ready(self, process: subprocess.Popen[bytes], log: Path) -> None:
         """Return when it answers; fails with its log when it ended or takes longer than 30 s."""
@@ -80,6 +92,8 @@ class Cluster:
         self.server = PostgresServer(self._port)
         initdb = [program("initdb"), "-D", str(self._cluster), "-U", "turngate", "-A", "trust", "--no-sync"]
         subprocess.run([*self._as_user, *initdb], check=True, capture_output=True, cwd=self.home)
+        access = self._cluster / "pg_hba.conf"
+        access.write_text(f"host all {NEEDS_PASSWORD} 127.0.0.1/32 scram-sha-256\n{access.read_text()}")
 
     @property
     def port(self) -> int:

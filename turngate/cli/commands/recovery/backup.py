@@ -24,7 +24,7 @@ from typing import Annotated, Final, Literal
 import typer
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 
 from turngate.cli import stores, terminal
 from turngate.cli.options import DataDir
@@ -213,7 +213,9 @@ def run(command: list[str], settings: Settings) -> None:
     Raises UnavailableError when it fails.
     """
     url = make_url(settings.resolved_database_url)
-    plain_url = url.set(drivername="postgresql", password=None).render_as_string()
+    plain_url = URL.create(
+        "postgresql", username=url.username, host=url.host, port=url.port, database=url.database, query=url.query
+    ).render_as_string()
     environment: Mapping[str, str] = {**os.environ, **({"PGPASSWORD": str(url.password)} if url.password else {})}
     done = subprocess.run(
         [*command, f"--dbname={plain_url}"], env=environment, capture_output=True, text=True, check=False

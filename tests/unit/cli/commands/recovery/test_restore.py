@@ -121,7 +121,8 @@ def test_i13_a_restore_into_postgresql_that_was_cut_off_leaves_what_no_process_o
     (tmp_path / "data").mkdir(mode=0o700)
     typed("migrate", *data, env={"TURNGATE_DATABASE_URL": source})
     typed("token", "add", "new", "--scope", "requests:read", *data, env={"TURNGATE_DATABASE_URL": source})
-    typed("backup", str(backup), *data, env={"TURNGATE_DATABASE_URL": source})
+    with_password = postgres.with_password(source)
+    typed("backup", str(backup), *data, env={"TURNGATE_DATABASE_URL": with_password})
 
     def begin_and_die() -> None:
         async def die(*_args: object) -> int:
@@ -138,7 +139,7 @@ def test_i13_a_restore_into_postgresql_that_was_cut_off_leaves_what_no_process_o
         assert "Drop this database" in message
     for url, works in ((target, False), (source, True)):
         assert asyncio.run(opens(url)) is works
-    newer = postgres.fresh_url().replace("+psycopg", "")
+    newer = postgres.with_password(postgres.fresh_url()).replace("+psycopg", "")
     assert "restored as of" in typed("restore", str(backup), *data, env={"TURNGATE_DATABASE_URL": newer})
     assert "new" in typed("token", "list", *data, env={"TURNGATE_DATABASE_URL": newer})
 
