@@ -13,7 +13,7 @@ from approvals_api.idempotency import KeyedChange, once
 from approvals_api.paging import one_page
 from approvals_api.principal import Principal
 from approvals_api.services import Services
-from turngate.domain.digest import framed_sha256
+from turngate.domain.digest import keyed_sha256
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.domain.policy.grants import Grant, GrantPattern, GrantScope, WantedGrant, exact_pattern
 from turngate.domain.policy.limits import ValueLimit
@@ -209,7 +209,8 @@ async def create(services: Services, principal: Principal, order: GrantOrder, *,
             key=secrets.token_hex(16),
         )
         payload = {"grant_id": stored.id, "by": principal.name, "tool": stored.tool_name, "scope": stored.scope}
-        bounds = {"max_uses": stored.max_uses, "expires_at": stored.expires_at, "digest": framed_sha256(stored.pattern)}
+        bounds = {"max_uses": stored.max_uses, "expires_at": stored.expires_at}
+        bounds["digest"] = keyed_sha256(_secret(services), stored.pattern)
         target = {name: value for name, value in (("run_id", run_id), ("agent", agent)) if value is not None}
         await events.append(conn, events.SYSTEM, [("grant.created", {**payload, **bounds, **target})])
         return grant_view(stored)
@@ -217,6 +218,12 @@ async def create(services: Services, principal: Principal, order: GrantOrder, *,
     content = ["grant", wanted.model_dump_json(), run_id or "", agent or ""]
     change = KeyedChange(key=key, content=content, answer=GrantView, act=act)
     return await once(services, principal, change)
+
+
+def _secret(services: Services) -> str:
+    """Return what the log's digest of a pattern is keyed with: an encrypted store's pattern can't be guessed from it."""
+    ring = services.database.ring
+    return "" if ring is None else ring.secret_for(b"patterns of grants").hex()
 
 
 async def revoke(services: Services, principal: Principal, grant_id: str) -> GrantView:

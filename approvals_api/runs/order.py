@@ -199,7 +199,7 @@ async def record(conn: Connection, principal: Principal, agent: PublishedAgent, 
         conn,
         new,
         message,
-        details=_event_payload(order),
+        details=_event_payload(order, new.nonce),
         external=order.external,
         begins_conversation=order.conversation_id is None,
         last=True,
@@ -284,13 +284,13 @@ def _input_already_there(order: CheckedOrder, head: str | None) -> str | None:
     return head
 
 
-def _event_payload(order: CheckedOrder) -> dict[str, object]:
-    """Return what the run's first event has besides the usual."""
+def _event_payload(order: CheckedOrder, nonce: str) -> dict[str, object]:
+    """Return what the run's first event has besides the usual. ``nonce``: the run's."""
     fork, payload = order.forked_from, dict[str, object]()
     if order.unattended is not None:
         payload["unattended"] = order.unattended
     if order.run_overrides is not None and not order.run_overrides.is_plain:
-        payload["own"] = own_facts(order.run_overrides)
+        payload["own"] = own_facts(order.run_overrides, nonce)
     if fork is not None:
         origin: dict[str, object] = {"run_id": fork.run_id, "step": fork.step}
         if order.continues:

@@ -9,7 +9,7 @@ from approvals_api.policy.rules import parsed
 from approvals_api.principal import Principal
 from approvals_api.validation.text import require_storable
 from turngate.domain.agents.overrides import RunOverrides
-from turngate.domain.digest import framed_sha256
+from turngate.domain.digest import framed_sha256, keyed_sha256
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.policies.rule_text import with_people
 from turngate.store.agents import PublishedAgent
@@ -65,11 +65,14 @@ def listed(names: str | None) -> list[str] | None:
     return None if names is None else [name for name in (part.strip() for part in names.split(",")) if name]
 
 
-def own_facts(run_overrides: RunOverrides) -> dict[str, object]:
-    """Return what the log has of it: digests of its texts, and the tools by name."""
-    facts: dict[str, object] = {"digest": run_overrides.digest}
+def own_facts(run_overrides: RunOverrides, nonce: str) -> dict[str, object]:
+    """Return what the log has of it: digests of its texts, and the tools by name. ``nonce``: the run's.
+
+    The policy's digest is the one that pages show: a policy is compared by it.
+    """
+    facts: dict[str, object] = {"digest": keyed_sha256(nonce, run_overrides.digest)}
     if run_overrides.instructions is not None:
-        facts["instructions"] = framed_sha256(run_overrides.instructions)
+        facts["instructions"] = keyed_sha256(nonce, run_overrides.instructions)
     if run_overrides.tools is not None:
         facts["tools"] = list(run_overrides.tools)
     if run_overrides.policy is not None:

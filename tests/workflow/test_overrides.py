@@ -18,6 +18,7 @@ from approvals_api.runs import retry, send_message
 from approvals_api.runs.views import run_detail
 from turngate import Agent, Policy, Rule, Toolkit, sub_agent
 from turngate.domain.agents.overrides import RunOverrides
+from turngate.domain.digest import keyed_sha256
 from turngate.domain.errors import ForbiddenError, ModelError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.results import Failure, Ok
@@ -153,7 +154,7 @@ async def test_a_fork_a_retry_and_the_next_message_keep_the_overrides(
         assert dropped.world is None
         started = (await engine.events(fork))[0].payload
         assert set(started["own"]) == {"digest", "tools", "policy"}
-        assert started["own"]["digest"] == fork.world
+        assert started["own"]["digest"] == keyed_sha256(fork.nonce, fork.world or "")
 
 
 @pytest.mark.exhaustive

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from sqlalchemy import Dialect, String, Text
+from sqlalchemy import BigInteger, Dialect, String, Text
 from sqlalchemy.types import TypeDecorator
 
 from turngate.domain.digest import keyed_sha256
@@ -63,15 +63,24 @@ class StorableText(TypeDecorator[str]):
 
 
 class StorableString(TypeDecorator[str]):
-    """``VARCHAR(length)``."""
+    """``VARCHAR(length)``. ``keyed``: it holds a hash of content, which an encrypted store keeps under a key of its own."""
 
     impl = String
     cache_ok = True
+    keyed: bool = False
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """Return what the driver gets."""
         del dialect
         return None if value is None else _for_driver(value)
+
+
+class HashNumber(TypeDecorator[int]):
+    """``BIGINT``: a hash of content as a number. ``keyed``: as in :class:`StorableString`."""
+
+    impl = BigInteger
+    cache_ok = True
+    keyed: bool = False
 
 
 class StorableTexts(TypeDecorator[list[str | None]]):

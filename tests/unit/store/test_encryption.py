@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from support.sql_census import SqlCensus
 from support.stored_requests import live_run
 
 from turngate.domain.conversation.messages import user_message
+from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, UnreadableContentError
 from turngate.runtime.key_services import SecretKey, VaultTransit, new_key, open_keys, service_of
 from turngate.runtime.settings import Settings
@@ -22,8 +24,9 @@ from turngate.store import evidence
 from turngate.store.database import Connection, Database
 from turngate.store.encryption import rewrite
 from turngate.store.encryption.key_ring import KeyRing
-from turngate.store.encryption.places import PLACES
-from turngate.store.runs import messages, runs
+from turngate.store.encryption.places import HASHES, PLACES
+from turngate.store.encryption.sealed import HASH_MARK, HashKey
+from turngate.store.runs import calls, messages, queued_messages, runs, whole_results
 from turngate.store.tables import metadata
 from turngate.store.tables import runs as runs_table
 
@@ -272,6 +275,128 @@ def test_sealed_columns_hold_text_of_any_length(place: str) -> None:
     """Sealed text is longer: a column with a limit would refuse it on PostgreSQL."""
     table, _, column = place.partition(".")
     assert getattr(metadata.tables[table].c[column].type, "length", None) is None
+
+
+@pytest.mark.parametrize("place", sorted(HASHES - {"precedent_features.feature"}))
+def test_sealed_hashes_fit_into_their_columns(place: str) -> None:
+    """The hash of anything, in hex, has at most the length that its column allows once it is under a key."""
+    table, _, column = place.partition(".")
+    sealed = HashKey(b"s" * 32).seal(framed_sha256("any"))
+    assert len(sealed) <= metadata.tables[table].c[column].type.length  # type: ignore[attr-defined]
+
+
+def test_a_key_of_hashes_is_its_own_and_finds_changes() -> None:
+    """Equal for equal hashes and no one else's; what was changed in the database is an error, not another hash."""
+    mine, other = HashKey(b"s" * 32), HashKey(b"t" * 32)
+    plain = framed_sha256("any")
+    for value in (plain, "k1", plain.upper(), "ab"):
+        assert mine.seal(value) == mine.seal(value) != other.seal(value)
+        assert mine.opened(mine.seal(value)) == value
+        assert mine.seal([value]) == [mine.seal(value), value]  # rows from before have the plain one
+        for forged in (
+            mine.seal(value)[:-2],
+            mine.seal(value)[:-1] + "\x01",
+            other.seal(value),
+            f"{HASH_MARK}h",
+            HASH_MARK,
+        ):
+            with pytest.raises(UnreadableContentError, match="a hash"):
+                mine.opened(forged)
+    assert mine.seal(2**63 - 1) == mine.seal(2**63 - 1) != other.seal(2**63 - 1)
+    assert (mine.seal(""), mine.seal(None)) == ("", None)
+
+
+async def test_what_an_insert_has_of_its_own_is_sealed_with_its_conversations_key(database: Database) -> None:
+    """Rows are written with parameters, or with values in the statement: both have the key and label of their row."""
+    await encrypted(database)
+    run = await new_run(database, "run_1")
+    sent = queued_messages.QueuedMessage(
+        id="q1", run_id=run.id, text=SECRET, while_running="queue", sent_by="ann", fingerprint=framed_sha256("f")
+    )
+    other = replace(sent, id="q2", text="other")
+    async with database.write() as conn:
+        await queued_messages.add(conn, sent)
+        await queued_messages.add(conn, other)
+    async with database.read() as conn:
+        stored = await queued_messages.get(conn, "q1")
+    assert stored is not None
+    assert (stored.text, stored.fingerprint) == (sent.text, sent.fingerprint)
+    (raw_text, raw_hash), _ = await raw(database, "SELECT text, fingerprint FROM queued_messages ORDER BY id")
+    assert raw_text.startswith(f"\x02queued_messages.text:{run.conversation_id}:")
+    assert raw_hash.startswith(HASH_MARK)
+    swap = "UPDATE queued_messages SET text = (SELECT text FROM queued_messages WHERE id = 'q2') WHERE id = 'q1'"
+    await raw(database, swap)
+    async with database.read() as conn:
+        with pytest.raises(UnreadableContentError, match="another row"):
+            await queued_messages.get(conn, "q1")
+
+
+async def test_rows_from_before_are_found_by_their_hashes(database: Database) -> None:
+    """Between `keys init` and `keys encrypt`, and after it, equal calls and whole results are found as before."""
+    run = await new_run(database, "run_1")
+    old_key, old_whole, new_whole = framed_sha256("pay", "5"), "old " * 50, "new " * 50
+
+    async def plan(call_id: str, position: int, whole: str) -> None:
+        async with database.write() as conn:
+            digest = await whole_results.keep(conn, whole)
+            await calls.insert_planned(conn, [planned_call(run, call_id, position, old_key)])
+            with_whole = update(metadata.tables["calls"]).where(metadata.tables["calls"].c.tool_call_id == call_id)
+            await conn.execute(with_whole.values(whole_result=digest))
+
+    async def all_found() -> None:
+        async with database.read() as conn:
+            equal_calls = await calls.with_repeat_keys(conn, run.id, [old_key])
+            assert [each.tool_call_id for each in equal_calls] == ["c1", "c2", "c3"]
+            assert {each.repeat_key for each in equal_calls} == {old_key}
+            for each, whole in zip(equal_calls, (old_whole, old_whole, new_whole), strict=True):
+                assert await whole_results.text_of(conn, each.whole_result or "") == whole
+
+    await plan("c1", 0, old_whole)
+    await encrypted(database)
+    await plan("c2", 1, old_whole)
+    await plan("c3", 2, new_whole)
+    await all_found()
+    assert (await raw(database, "SELECT count(*) FROM whole_results"))[0][0] == 3  # the old one in both forms
+    await rewrite.encrypt(database)
+    await all_found()
+    names = await raw(database, "SELECT digest FROM whole_results")
+    assert len(names) == 2
+    assert all(each[0].startswith(HASH_MARK) for each in names)
+    async with database.read() as conn:
+        assert sum(each.plain for each in await rewrite.unsealed(conn) if each.table != "events") == 0
+
+
+async def test_what_was_written_before_a_conversation_had_a_key_gets_it(database: Database) -> None:
+    """A message of an old conversation, written after `keys init`, is under the deployment's key until `keys encrypt`."""
+    run = await new_run(database, "run_1")
+    await encrypted(database)
+    for number in range(3):
+        await say(database, run, f"m{number}")
+    owners = "SELECT parts FROM messages WHERE conversation_id = :conversation"
+    before = [row[0] for row in await raw(database, owners, conversation=run.conversation_id)]
+    assert sum(each.startswith("\x02messages.parts:=") for each in before) == 3
+    await rewrite.encrypt(database)
+    after = [row[0] for row in await raw(database, owners, conversation=run.conversation_id)]
+    assert len(after) == len(before)
+    assert all(each.startswith(f"\x02messages.parts:{run.conversation_id}:") for each in after)
+    assert await text_of(database, "m0") == SECRET
+
+
+def planned_call(run: runs.Run, call_id: str, position: int, key: str) -> calls.Call:
+    return calls.Call(
+        run_id=run.id,
+        tool_call_id=call_id,
+        step=1,
+        position=position,
+        tool_name="pay",
+        input="{}",
+        repeat_key=key,
+        digest="d" * 64,
+        disposition="run",
+        verdict="",
+        policy_version="p",
+        effect="once",
+    )
 
 
 def test_a_service_of_ones_own_and_wrong_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ Store functions use it like any other. All of them pass here, so none can forget
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import sqlalchemy
 from sqlalchemy import Executable
@@ -14,13 +14,11 @@ from sqlalchemy.engine import CursorResult, Dialect
 
 from turngate.store.connection import Connection, Fact, Parameters, Result
 from turngate.store.encryption.key_ring import KeyRing, Keys
-from turngate.store.encryption.places import DATA_KEY, Plan, SealedParameter, Value, plan_of
-from turngate.store.encryption.sealed import ANY_ROW, Envelope, label_of
+from turngate.store.encryption.places import DATA_KEY, OF_DEPLOYMENT, Plan, SealedParameter, Value, plan_of, with_values
+from turngate.store.encryption.sealed import ANY_ROW, HASH_MARK, Envelope, label_of
 from turngate.store.prepared import is_one, rows_as_result
 from turngate.store.storable import MARK, storable
-from turngate.store.tables.content import TEXT_COLUMNS, Owner
-
-_OF_DEPLOYMENT: Final = frozenset({Owner.NONE, Owner.RESULT, Owner.OVERRIDES})
+from turngate.store.tables.content import TEXT_COLUMNS
 
 
 class SealedConnection:
@@ -56,20 +54,29 @@ class SealedConnection:
         one = is_one(parameters)
         first = parameters if one else next(iter(cast("Sequence[Mapping[str, Any]]", parameters)), None)
         plan = plan_of(statement, tuple(first or ()), self.dialect)  # type: ignore[arg-type]
-        if plan.writes and (plan.parameters or plan.learns):
+        if plan.parameters or plan.learns or plan.hashes:
+            if plan.fixed and not one:
+                raise TypeError("content in a statement that runs for several rows: give each row its own")
             if one:
-                parameters = await self._sealed(plan, cast("Mapping[str, Any]", parameters or {}))
+                sealed = await self._sealed(plan, cast("Mapping[str, Any]", parameters or {}))
+                if plan.fixed:
+                    statement = with_values(statement, {name: sealed.pop(name) for name in plan.fixed & {*sealed}})
+                parameters = sealed
             else:
                 rows = cast("Sequence[Mapping[str, Any]]", parameters)
                 parameters = [await self._sealed(plan, row) for row in rows]
         result: CursorResult[Any] = await run(statement, parameters)
         return await self._opened(plan, result) if result.returns_rows else result
 
-    async def _sealed(self, plan: Plan, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _sealed(self, plan: Plan, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of one row as the database gets them."""
         for each in plan.learns:
             self.keys.learn(each.place, plan.value(each, row))
         sealed = dict(row)
+        for name in plan.hashes:
+            value = row[name] if name in row else plan.constants.get(name)
+            if value is not None:
+                sealed[name] = self.keys.hashes.seal(value)
         later = []
         for each in plan.parameters:
             if each.place == DATA_KEY:  # first of all: the other rows of the statement are sealed with it
@@ -85,7 +92,7 @@ class SealedConnection:
     async def _seal(self, parameter: SealedParameter, value: Value, text: Any) -> Any:
         table = parameter.table
         key = self.keys.deployment
-        if TEXT_COLUMNS[table.name].owner not in _OF_DEPLOYMENT:
+        if TEXT_COLUMNS[table.name].owner not in OF_DEPLOYMENT:
             key = await self.keys.of_row(table.name, value)
         if isinstance(text, list):
             return [None if each is None else key.seal(parameter.place, ANY_ROW, storable(each)) for each in text]
@@ -99,14 +106,28 @@ class SealedConnection:
         rows = [tuple(row) for row in result.fetchall()]
         sealed: dict[int, list[tuple[int, Envelope]]] = {}
         for place, row in enumerate(rows):
-            here = [(at, Envelope.of(text)) for at, text in enumerate(row) if type(text) is str and text[:1] == MARK]
-            if here:
-                sealed[place] = here
+            marked = [(at, text) for at, text in enumerate(row) if type(text) is str and text[:1] == MARK]
+            if marked:
+                rows[place], envelopes = self._taken_apart(row, marked)
+                if envelopes:
+                    sealed[place] = envelopes
         if len(sealed) > 1:
             await self.keys.look_up({envelope.owner for here in sealed.values() for _, envelope in here})
         for place, here in sealed.items():
             rows[place] = await self._opened_row(plan, rows[place], here)
         return rows_as_result(names, rows, rowcount)
+
+    def _taken_apart(
+        self, row: tuple[Any, ...], marked: list[tuple[int, str]]
+    ) -> tuple[tuple[Any, ...], list[tuple[int, Envelope]]]:
+        """Return the row with its hashes opened, and its sealed texts. ``marked``: position → what is one of these."""
+        opened, envelopes = list(row), []
+        for position, text in marked:
+            if text.startswith(HASH_MARK):
+                opened[position] = self.keys.hashes.opened(text)
+            else:
+                envelopes.append((position, Envelope.of(text)))
+        return tuple(opened), envelopes
 
     async def _opened_row(
         self, plan: Plan, row: tuple[Any, ...], sealed: list[tuple[int, Envelope]]

@@ -15,14 +15,14 @@ from typing import Final, Protocol, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from turngate.domain.errors import ConfigurationError, UnreadableContentError
 from turngate.store.clock import as_text, now
 from turngate.store.connection import Connection
 from turngate.store.encryption.places import Value
-from turngate.store.encryption.sealed import KEY_BYTES, NONCE_BYTES, DataKey
-from turngate.store.tables import conversations, key_ring, requests, runs
+from turngate.store.encryption.sealed import KEY_BYTES, NONCE_BYTES, DataKey, HashKey
+from turngate.store.tables import conversations, key_ring, precedents, requests, runs
 from turngate.store.texts import among, listed
 
 MOST_KEYS: Final = 10_000
@@ -78,6 +78,7 @@ class KeyRing:
         self._secrets: dict[str, bytes] = {}
         self._deployment: DataKey | None = None
         self.own: DataKey | None = None
+        self.hashes: HashKey | None = None
         self.data_keys: OrderedDict[str, DataKey] = OrderedDict()
         self.of_runs: OrderedDict[str, str] = OrderedDict()
         self.of_requests: OrderedDict[str, str] = OrderedDict()
@@ -99,6 +100,7 @@ class KeyRing:
                 self._deployment = DataKey.of(DEPLOYMENT, self._unwrap(row["wrapped"], DEPLOYMENT))
                 salt = os.urandom(SALT_BYTES)
                 self.own = self._deployment.derived(DEPLOYMENT + salt.hex(), salt)
+                self.hashes = HashKey(self.secret_for(b"hashes"))
 
     def _unwrapped(self, wrapped: str, by: str) -> bytes:
         service = next((each for each in self.services if each.name == by), None)
@@ -156,12 +158,16 @@ class KeyRing:
     # Making and replacing the keys of the ring.
 
     async def create(self, conn: Connection) -> None:
-        """Make the first keys of a database. Raises ConfigurationError: it has some."""
+        """Make the first keys of a database. Raises ConfigurationError: it has some.
+
+        Precedents go: their features are hashes without a key, as numbers. The API adds them again, from the log.
+        """
         if (await conn.execute(_RING)).first() is not None:
             raise ConfigurationError("this database is encrypted already: `turngate keys status` says with which key")
         await self.add(conn)
         secret = os.urandom(KEY_BYTES)
         await self._store(conn, "deployment", "deployment", self.wrap(secret, DEPLOYMENT), self.current)
+        await conn.execute(delete(precedents))
         await self.load(conn)
 
     async def add(self, conn: Connection) -> None:
@@ -229,6 +235,13 @@ class Keys:
         if self._ring.own is None:
             raise UnreadableContentError("the database has no key of the deployment any more")
         return self._ring.own
+
+    @property
+    def hashes(self) -> HashKey:
+        """What hashes of content are kept under."""
+        if self._ring.hashes is None:
+            raise UnreadableContentError("the database has no key of the deployment any more")
+        return self._ring.hashes
 
     def keep(self) -> None:
         """Let the process keep what was made: the transaction is committed."""

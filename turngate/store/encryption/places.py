@@ -19,8 +19,10 @@ from sqlalchemy.sql.elements import BinaryExpression
 from sqlalchemy.sql.selectable import Alias
 
 from turngate.store.tables import metadata
-from turngate.store.tables.content import TEXT_COLUMNS
+from turngate.store.tables.content import TEXT_COLUMNS, Owner
 
+OF_DEPLOYMENT: Final = frozenset({Owner.NONE, Owner.RESULT, Owner.OVERRIDES})
+"""Whose rows the deployment's key seals: they belong to no single conversation."""
 DATA_KEY: Final = "conversations.data_key"
 ALSO: Final = ("steps.trail",)
 """Sealed, though it is no content: digests of what a step did."""
@@ -34,8 +36,18 @@ def _mark_columns() -> frozenset[str]:
     return frozenset((*listed, *ALSO)) - {DATA_KEY}
 
 
+def _mark_hashes() -> frozenset[str]:
+    listed = [metadata.tables[table].c[each] for table, columns in TEXT_COLUMNS.items() for each in columns.hashes]
+    listed.append(metadata.tables["precedent_features"].c.feature)
+    for column in listed:
+        column.type.keyed = True  # type: ignore[attr-defined]
+    return frozenset(f"{column.table.name}.{column.name}" for column in listed)
+
+
 PLACES: Final = _mark_columns()
 """All columns that are sealed."""
+HASHES: Final = _mark_hashes()
+"""All columns with hashes of content, which are kept under a key of their own."""
 
 Value = Callable[[str], Any]
 """Column of the row that is written → its value; None: the statement doesn't say."""
@@ -68,6 +80,10 @@ class Plan:
     learns: tuple[SealedParameter, ...] = ()
     columns: Mapping[int, _SealedColumn] = field(default_factory=dict)
     writes: bool = False
+    hashes: tuple[str, ...] = ()
+    """Names of the parameters that are hashes of content."""
+    fixed: frozenset[str] = frozenset()
+    """Those of ``parameters`` and ``hashes`` whose values are part of the statement (:func:`with_values`)."""
 
     def value(self, of: SealedParameter, row: Mapping[str, Any]) -> Value:
         """Return the values of the row that a parameter belongs to."""
@@ -97,26 +113,58 @@ def plan_of(statement: Executable, names: Sequence[str], dialect: Dialect) -> Pl
 
 def _analysed(statement: Executable, names: Sequence[str], dialect: Dialect) -> Plan:
     parts = list(visitors.iterate(cast("Any", statement)))
-    writes = any(isinstance(part, (UpdateBase, TextClause)) for part in parts)
     columns = _columns(statement)
-    if not writes:
-        return Plan(columns=columns)
+    if not any(isinstance(part, (UpdateBase, TextClause)) for part in parts):
+        hashes = _hashes([part for part in parts if isinstance(part, BindParameter)])
+        own = {each.key: each.value for each in hashes if each.unique}
+        return Plan(constants=own, columns=columns, hashes=_keys(hashes), fixed=frozenset(own))
     compiled = statement.compile(dialect=dialect, column_keys=list(names))  # type: ignore[attr-defined]
     if not isinstance(compiled, SQLCompiler):
         return Plan(columns=columns, writes=True)
     binds = list(compiled.binds.values())
     constants = {bind.key: bind.value for bind in binds if not bind.required and bind.key not in names}
+    sealed = _sealed(binds, parts, names)
+    known = {*names, *constants}
+    learns = (*_inserted_ids("runs", known, parts), *_inserted_ids("requests", known, parts))
+    keyed = _keys(_hashes(binds))
+    fixed = {bind.key for bind in binds if bind.unique} & {*keyed, *(each.key for each in sealed)}
+    return Plan(tuple(sealed), constants, learns, columns, True, keyed, frozenset(fixed))
+
+
+def _sealed(binds: Sequence[BindParameter[Any]], parts: Sequence[Any], names: Sequence[str]) -> list[SealedParameter]:
+    """Return the parameters of content. ``parts``: of the statement. ``names``: of what it runs with."""
     rows = _rows(parts)
     begins = any(isinstance(part, Insert) and cast("Table", part.table).name == "conversations" for part in parts)
-    sealed, learns = [], []
-    for bind in binds:
-        place = getattr(bind.type, "place", None)
-        if place is None or (place == DATA_KEY and not begins):
-            continue
-        sealed.append(_parameter(bind.key, place, rows, names))
-    for name in ("runs", "requests"):
-        learns.extend(_inserted_ids(name, {*names, *constants}, parts))
-    return Plan(tuple(sealed), constants, tuple(learns), columns, writes=True)
+    places = [(bind.key, str(getattr(bind.type, "place", None) or "")) for bind in binds]
+    skipped = {""} if begins else {"", DATA_KEY}
+    return [_parameter(key, place, rows, names) for key, place in places if place not in skipped]
+
+
+def _hashes(binds: Sequence[BindParameter[Any]]) -> list[BindParameter[Any]]:
+    return [bind for bind in binds if _is_hash(bind)]
+
+
+def _keys(binds: Sequence[BindParameter[Any]]) -> tuple[str, ...]:
+    return tuple({bind.key for bind in binds})
+
+
+def _is_hash(bind: BindParameter[Any]) -> bool:
+    return getattr(bind.type, "keyed", False)
+
+
+def with_values(statement: Executable, sealed: Mapping[str, Any]) -> Executable:
+    """Return the statement with these values in place of its own, by their keys.
+
+    They can't be parameters. SQLAlchemy names such a value by its address in memory, which a later statement's may have, too,
+    and the compiled form of the earlier one would put it into another column.
+    """
+
+    def change(bind: BindParameter[Any]) -> None:
+        if bind.key in sealed:
+            bind.value = sealed[bind.key]
+
+    changed = visitors.cloned_traverse(cast("Any", statement), {"maintain_key": True}, {"bindparam": change})
+    return cast("Executable", changed)
 
 
 def _parameter(key: str, place: str, rows: Mapping[str, Mapping[str, str]], known: Sequence[str]) -> SealedParameter:
@@ -153,9 +201,13 @@ def _inserted_ids(table_name: str, names: set[str], parts: Sequence[Any]) -> lis
 
 
 def _rows(parts: Sequence[Any]) -> dict[str, dict[str, str]]:
-    """Return table → column → the parameter that an update's row has to be equal to."""
+    """Return table → column → the parameter that has its value, of an insert, or that an update's row has to be equal to."""
     rows: dict[str, dict[str, str]] = {}
     for part in parts:
+        if isinstance(part, Insert) and part._values:  # noqa: SLF001 - no other way to what an insert has of its own
+            table = cast("Table", part.table)
+            own = rows.setdefault(table.name, {each.name: each.name for each in table.columns})
+            own.update({_name_of(column): bind.key for column, bind in part._values.items() if _is_bind(bind)})  # noqa: SLF001
         if not isinstance(part, Update) or part.whereclause is None:
             continue
         own = rows.setdefault(cast("Table", part.table).name, {})
@@ -169,6 +221,14 @@ def _rows(parts: Sequence[Any]) -> dict[str, dict[str, str]]:
             ):
                 own[each.left.name] = each.right.key
     return rows
+
+
+def _name_of(column: Any) -> str:
+    return column if isinstance(column, str) else str(column.name)
+
+
+def _is_bind(value: object) -> bool:
+    return isinstance(value, BindParameter)
 
 
 def _columns(statement: Executable) -> dict[int, _SealedColumn]:

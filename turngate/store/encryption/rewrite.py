@@ -6,19 +6,21 @@ Both work in batches, each a transaction, and begin again where they stopped.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from sqlalchemy import String, Table, bindparam, func, or_, select, update
+from sqlalchemy import Column, RowMapping, String, Table, bindparam, delete, func, literal, or_, select, tuple_, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from turngate.domain.errors import ConfigurationError
 from turngate.store.connection import Connection
-from turngate.store.encryption.key_ring import KeyRing
-from turngate.store.encryption.places import PLACES
-from turngate.store.tables import conversations, metadata
+from turngate.store.encryption.key_ring import DEPLOYMENT, KeyRing
+from turngate.store.encryption.places import HASHES, OF_DEPLOYMENT, PLACES
+from turngate.store.storable import MARK
+from turngate.store.tables import calls, conversations, metadata, runs, whole_results, worlds
+from turngate.store.tables.content import TEXT_COLUMNS
 from turngate.store.texts import is_sealed
 
 AT_ONCE: Final = 200
@@ -35,6 +37,12 @@ _SET = (
     .values(data_key=bindparam("new"))
 )
 
+
+SHARED: Final = ((whole_results, calls.c.whole_result), (worlds, runs.c.world))
+"""Tables whose rows are named by the hash of their content, and what names them."""
+_NAMING: Final = frozenset(
+    f"{column.table.name}.{column.name}" for table, naming in SHARED for column in (table.c.digest, naming)
+)
 
 _GIVE = (
     update(conversations)
@@ -105,7 +113,7 @@ async def unsealed(conn: Connection) -> list[Unsealed]:
     """Return, by table, how many rows hold content as plain text, and how many hold it encrypted."""
     counts = []
     for table in _tables():
-        columns = _columns(table)
+        columns = _sealed_columns(table)
         plain = select(func.count()).select_from(table).where(or_(*map(_is_plain, columns)))
         sealed = select(func.count()).select_from(table).where(or_(*(is_sealed(column) for column in columns)))
         counts.append(
@@ -117,16 +125,23 @@ async def unsealed(conn: Connection) -> list[Unsealed]:
 async def encrypt(database: Store, note: Callable[[str, int], None] = lambda _table, _done: None) -> int:
     """Encrypt what the tables hold as plain text. Returns how many rows. ``note`` gets the table, and how many are done.
 
-    Conversations from before get a data key first.
+    Conversations from before get a data key first. What was written to them since the database's keys were made is under the
+    deployment's key, and gets theirs.
     """
     await _give_keys(database)
     done = 0
+    for table, naming in SHARED:
+        while count := await _encrypt_names(database, table, naming):
+            done += count
+            note(table.name, done)
     for table in _tables():
         if table.name in UNCHANGEABLE:
             continue
         while count := await _encrypt_some(database, table):
             done += count
             note(table.name, done)
+        if TEXT_COLUMNS[table.name].owner not in OF_DEPLOYMENT:
+            await _give_to_owners(database, table)
     return done
 
 
@@ -148,29 +163,87 @@ async def _give_keys(database: Store) -> None:
         await asyncio.sleep(HELD_SECONDS)
 
 
+async def _encrypt_names(database: Store, table: Table, naming: Column[Any]) -> int:
+    """Encrypt some hashes by which rows are named, together with what names them, so that both always agree."""
+    query = select(table.c.digest).where(_is_plain(table.c.digest)).limit(AT_ONCE).with_for_update()
+    is_it = table.c.digest == bindparam("plain", type_=String)
+    of_rows = [*naming.table.primary_key]
+    async with database.write() as conn:
+        plain = (await conn.execute(query)).scalars().all()
+        if not plain:
+            return 0
+        twins = select(table.c.digest).where(table.c.digest.in_(plain), is_sealed(table.c.digest))
+        known = set((await conn.execute(twins)).scalars())
+        for each in plain:
+            change = delete(table) if each in known else update(table).values(digest=each)
+            await conn.execute(change.where(is_it), {"plain": each})
+        named = select(*of_rows, naming).where(naming.in_(plain), _is_plain(naming)).with_for_update()
+        for row in (await conn.execute(named)).mappings().all():
+            same = [column == row[column.name] for column in of_rows]
+            await conn.execute(update(naming.table).where(*same).values({naming.name: row[naming.name]}))
+    return len(plain)
+
+
 async def _encrypt_some(database: Store, table: Table) -> int:
     columns = _columns(table)
-    names = [each.name for each in (*table.primary_key, *(table.c[name] for name in OWNERS if name in table.c))]
     query = select(table).where(or_(*map(_is_plain, columns))).limit(AT_ONCE).with_for_update()
     async with database.write() as conn:
         rows = (await conn.execute(query)).mappings().all()
-        for row in rows:
-            here = [name for name in dict.fromkeys(names) if row[name] is not None]
-            same = [table.c[name] == bindparam(f"own_{name}") for name in here]
-            plain = {each.name: row[each.name] for each in columns if row[each.name]}
-            values: dict[str, Any] = {f"own_{name}": row[name] for name in here}
-            change = update(table).where(*same).values({name: bindparam(f"new_{name}") for name in plain})
-            await conn.execute(change, {**values, **{f"new_{name}": text for name, text in plain.items()}})
+        await _write_again(conn, table, columns, rows)
     return len(rows)
 
 
+async def _give_to_owners(database: Store, table: Table) -> None:
+    """Encrypt with their conversations' keys what the deployment's key sealed, because they had none yet.
+
+    What belongs to no conversation stays as it is.
+    """
+    columns = [each for each in _columns(table) if _place(each) in PLACES]
+    keys = [*table.primary_key]
+    heads = {each.name: f"{MARK}{table.name}.{each.name}:{DEPLOYMENT}" for each in columns}
+    strays = [func.substr(each, 1, len(heads[each.name])) == literal(heads[each.name], String) for each in columns]
+    query = select(table).where(or_(*strays)).order_by(*keys).limit(AT_ONCE).with_for_update()
+    last: list[Any] | None = None
+    while True:
+        rest = query if last is None else query.where(tuple_(*keys) > tuple_(*(literal(each) for each in last)))
+        async with database.write() as conn:
+            rows = (await conn.execute(rest)).mappings().all()
+            await _write_again(conn, table, columns, rows)
+        if not rows:
+            return
+        last = [rows[-1][each.name] for each in keys]
+
+
+async def _write_again(
+    conn: Connection, table: Table, columns: Sequence[Column[Any]], rows: Sequence[RowMapping]
+) -> None:
+    """Write the texts of these columns as they were read: the connection encrypts them."""
+    names = [each.name for each in (*table.primary_key, *(table.c[name] for name in OWNERS if name in table.c))]
+    for row in rows:
+        here = [name for name in dict.fromkeys(names) if row[name] is not None]
+        same = [table.c[name] == bindparam(f"own_{name}") for name in here]
+        texts = {each.name: row[each.name] for each in columns if row[each.name]}
+        values: dict[str, Any] = {f"own_{name}": row[name] for name in here}
+        change = update(table).where(*same).values({name: bindparam(f"new_{name}") for name in texts})
+        await conn.execute(change, {**values, **{f"new_{name}": text for name, text in texts.items()}})
+
+
 def _tables() -> list[Table]:
-    names = {place.partition(".")[0] for place in PLACES}
+    names = {place.partition(".")[0] for place in (*PLACES, *HASHES)} - {"precedent_features"}
     return [table for table in metadata.sorted_tables if table.name in names]
 
 
-def _columns(table: Table) -> list[ColumnElement[Any]]:
-    return [column for column in table.columns if f"{table.name}.{column.name}" in PLACES]
+def _sealed_columns(table: Table) -> list[Column[Any]]:
+    return [column for column in table.columns if _place(column) in PLACES | HASHES]
+
+
+def _columns(table: Table) -> list[Column[Any]]:
+    """Return the columns that are encrypted, apart from what names rows (:data:`SHARED`)."""
+    return [column for column in _sealed_columns(table) if _place(column) not in _NAMING]
+
+
+def _place(column: Column[Any]) -> str:
+    return f"{column.table.name}.{column.name}"
 
 
 def _is_plain(column: ColumnElement[Any]) -> ColumnElement[bool]:

@@ -3,6 +3,9 @@
 ``MARK PLACE:OWNER:BODY``. The place is ``table.column``, the owner names the data key, and the body is base64 of a nonce and of
 AES-256-GCM (NIST SP 800-38D) over the row's label and the text. Everything before the body is authenticated with it, so a
 text of another column or conversation is none; the label is compared by who knows the row.
+
+A hash of content is ``MARK#BODY``, by AES-SIV (RFC 5297) under a key of the deployment: equal for equal hashes, so that the
+database finds rows by it, and no one without the key can tell which content it is of.
 """
 
 from __future__ import annotations
@@ -13,17 +16,19 @@ import hashlib
 import hmac
 import os
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
 
 from turngate.domain.errors import UnreadableContentError
-from turngate.store.storable import MARK, SealedText
+from turngate.store.storable import MARK, SealedText, storable
 
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 LABEL_BYTES: Final = 8
+HASH_MARK: Final = f"{MARK}#"
+"""How the hash of content begins that is sealed. No text of content does: what follows its mark is the name of a table."""
 ANY_ROW: Final = bytes(LABEL_BYTES)
 """The label of a row whose key isn't known when it is written, because the database gives it."""
 
@@ -56,6 +61,45 @@ class DataKey:
     def derived(self, owner: str, salt: bytes) -> DataKey:
         """Return another key, under another name, that follows from this one and the salt."""
         return DataKey.of(owner, hmac.digest(self.secret, salt, "sha256"))
+
+
+class HashKey:
+    """The key that hashes of content are kept under. ``secret``: of the deployment, for nothing else."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._siv = AESSIV(b"".join(hmac.digest(secret, half, "sha256") for half in (b"mac", b"encryption")))
+        self._numbers = hmac.digest(secret, b"numbers", "sha256")
+
+    def seal(self, value: Any) -> Any:
+        """Return what the database holds for a hash; of a list, both forms of each: some rows are older than the key.
+
+        A text in hex and of 64 characters stays below 64. None, and no text, are what they are.
+        """
+        if isinstance(value, list | tuple | set | frozenset):
+            return [form for each in value for form in (self.seal(each), each)]
+        if isinstance(value, int):
+            number = hmac.digest(self._numbers, value.to_bytes(8, "big", signed=True), "sha256")
+            return int.from_bytes(number[:8], "big", signed=True)
+        if not value:
+            return value
+        try:
+            kind, raw = "h", bytes.fromhex(value)
+        except ValueError:
+            raw = b""
+        if raw.hex() != value:
+            kind, raw = "t", storable(value).encode()
+        return SealedText(HASH_MARK + kind + base64.b85encode(self._siv.encrypt(raw, [kind.encode()])).decode("ascii"))
+
+    def opened(self, sealed: str) -> str:
+        """Return the hash. Raises UnreadableContentError."""
+        kind, body = sealed[len(HASH_MARK) :][:1], sealed[len(HASH_MARK) + 1 :]
+        try:
+            raw = self._siv.decrypt(base64.b85decode(body), [kind.encode()])
+        except (InvalidTag, ValueError):
+            raise UnreadableContentError(
+                "a hash in the database can't be decrypted: it was changed or cut there"
+            ) from None
+        return raw.hex() if kind == "h" else raw.decode()
 
 
 @dataclass(frozen=True, slots=True)

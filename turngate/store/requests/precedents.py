@@ -29,7 +29,7 @@ from sqlalchemy import (
 from turngate.domain.likeness import MAX_READ_CHARS, MOST_FEATURES
 from turngate.domain.requests import ExecutionState, Verb
 from turngate.store.database import Connection
-from turngate.store.tables import decisions, events, executions, precedent_features, precedents, requests
+from turngate.store.tables import decisions, events, executions, precedent_features, precedents, requests, runs
 from turngate.store.texts import at_most, beginning_of
 
 PER_FEATURE: Final = 48
@@ -136,7 +136,7 @@ _APPROVED = (
 _WAITING = (
     select(requests.c.id)
     .where(
-        requests.c.repeat_key == bindparam("key"),
+        requests.c.repeat_key.in_(bindparam("keys", expanding=True)),
         requests.c.status == literal_column("'pending'"),
         requests.c.id != bindparam("besides"),
     )
@@ -191,6 +191,7 @@ _ADD = text(
     "ON CONFLICT DO NOTHING"
 )
 _ADD_FEATURE = text("INSERT INTO precedent_features (feature, seq) VALUES (:feature, :seq) ON CONFLICT DO NOTHING")
+_ADD_FEATURE = _ADD_FEATURE.bindparams(bindparam("feature", type_=precedent_features.c.feature.type))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +270,9 @@ async def decided_between(conn: Connection, after: int, upto: int) -> tuple[list
             seqs.pop(request_id, None)
             taken_back[request_id] = None
     columns = requests.c.id, requests.c.tool_name, requests.c.verb, _READ
-    query = select(*columns).where(requests.c.id.in_(seqs), requests.c.kind == "approval", requests.c.verb.is_not(None))
+    query = select(*columns).join(runs, runs.c.id == requests.c.run_id)
+    query = query.where(requests.c.id.in_(seqs), requests.c.kind == "approval", requests.c.verb.is_not(None))
+    query = query.where(runs.c.erasure_id.is_(None))  # what is left of an erased call is like no other
     decided = [
         Decided(seq=seqs[row.id], request_id=row.id, tool_name=row.tool_name, input=row.input, verb=row.verb)
         for row in await conn.execute(query)
@@ -409,7 +412,7 @@ async def like(conn: Connection, tool_name: str, features: Sequence[int]) -> lis
 
 async def summary(conn: Connection, tool_name: str, repeat_key: str, *, besides: str) -> Summary:
     """Return how a tool's newest decisions and calls went. ``besides``: the request that asks, which is not counted."""
-    rows = (await conn.execute(_SUMMARY, {"tool": tool_name, "key": repeat_key, "besides": besides})).all()
+    rows = (await conn.execute(_SUMMARY, {"tool": tool_name, "keys": [repeat_key], "besides": besides})).all()
     verbs = {row.word: row for row in rows if row.about == "verb"}
     return Summary(
         decisions=Counter({verb: row.number for verb, row in verbs.items()}),

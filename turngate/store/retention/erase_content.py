@@ -66,10 +66,26 @@ EMPTY: Final[Mapping[tuple[str, str], str]] = {
     ("runs", "nonce"): "",
     ("calls", "nonce"): "",
     ("requests", "nonce"): "",
+    ("runs", "request_fingerprint"): "",
+    ("runs", "world"): "",
+    ("queued_messages", "fingerprint"): "",
+    ("calls", "repeat_key"): "",
+    ("external_calls", "repeat_key"): "",
 }
 """What erased documents become; by default NULL, or :data:`ERASED` where a column needs a value."""
-HASHES: Final = frozenset({("steps", "trail"), ("calls", "whole_result")})
-"""Columns that hold hashes of content which nothing needs when the content is gone."""
+HASHES: Final = frozenset(
+    {
+        ("steps", "trail"),
+        ("calls", "whole_result"),
+        ("calls", "repeat_key"),
+        ("requests", "repeat_key"),
+        ("external_calls", "repeat_key"),
+        ("runs", "request_fingerprint"),
+        ("runs", "world"),
+        ("queued_messages", "fingerprint"),
+    }
+)
+"""Columns that hold hashes of content. Nothing needs them when it is gone, and from them it could be guessed."""
 IDS_AT_ONCE: Final = 200
 
 KINDS: Final = {

@@ -80,7 +80,7 @@ async def rejected_before(conn: Connection, call: ExternalCall, *, since: str) -
             (external_calls.c.run_id == calls.c.run_id) & (external_calls.c.tool_call_id == calls.c.tool_call_id),
         )
         .where(
-            external_calls.c.repeat_key == call.repeat_key,
+            external_calls.c.repeat_key.in_([call.repeat_key]),
             external_calls.c.run_id != call.run_id,
             calls.c.result.is_not(None),
         )

@@ -12,7 +12,7 @@ from turngate.store.tables import worlds
 # Both databases know this form, and SQLAlchemy has it only per dialect.
 _KEEP = text(
     "INSERT INTO worlds (digest, content, created_at) VALUES (:digest, :content, :at) ON CONFLICT DO NOTHING"
-).bindparams(bindparam("content", type_=worlds.c.content.type))
+).bindparams(bindparam("digest", type_=worlds.c.digest.type), bindparam("content", type_=worlds.c.content.type))
 
 
 async def keep(conn: Connection, overrides: RunOverrides | None) -> str | None:
@@ -28,5 +28,6 @@ async def get(conn: Connection, digest: str | None) -> RunOverrides | None:
     """Return the overrides of this digest, or None."""
     if digest is None:
         return None
-    content = (await conn.execute(select(worlds.c.content).where(worlds.c.digest == digest))).scalar_one_or_none()
+    # A list: of an encrypted store, it also finds what was stored before.
+    content = (await conn.execute(select(worlds.c.content).where(worlds.c.digest.in_([digest])))).scalars().first()
     return None if content is None else RunOverrides.model_validate_json(content)

@@ -14,7 +14,10 @@ from turngate.store.tables import whole_results
 # Both databases know this form, and SQLAlchemy has it only per dialect. Two calls may find the same whole at once.
 _KEEP = text(
     "INSERT INTO whole_results (digest, text, created_at) VALUES (:digest, :whole, :at) ON CONFLICT DO NOTHING"
-).bindparams(bindparam("whole", type_=whole_results.c.text.type))
+)
+_KEEP = _KEEP.bindparams(
+    bindparam("digest", type_=whole_results.c.digest.type), bindparam("whole", type_=whole_results.c.text.type)
+)
 
 
 async def keep(conn: Connection, whole: str) -> str:
@@ -32,5 +35,4 @@ async def of_digests(conn: Connection, digests: Sequence[str]) -> dict[str, str]
 
 async def text_of(conn: Connection, digest: str) -> str | None:
     """Return a stored text, or None."""
-    query = select(whole_results.c.text).where(whole_results.c.digest == digest)
-    return (await conn.execute(query)).scalar_one_or_none()
+    return (await of_digests(conn, [digest])).get(digest)

@@ -2,7 +2,7 @@
 
 *Content* is what people, models and tools wrote: it is encrypted, and erased with its conversation. All else stays: ids,
 names of tools and agents, states, instants, declarations that an app publishes. *Hashes* are of content, which is often
-short: anyone who has a hash without a key in it can try values until one fits.
+short: anyone who has a hash without a key in it can try values until one fits. So an encrypted store keys them, too.
 
 Every text column of every table is in exactly one list (tests/unit/store/test_content.py), so a new column has to be
 classified. The payload of an event holds no content, because it can't be changed: ids, the engine's own words, and digests.
@@ -38,12 +38,14 @@ class Owner(Enum):
 class TextColumns:
     """What one table's text columns hold. ``people``: names of people. ``plain``: neither content nor people.
 
-    ``hashes``: of content, or of what only it tells.
+    ``hashes``: equal for equal content of several runs, so that rows are found by it. ``digests``: of content, keyed with their
+    run's nonce (docs/adr/0053), encrypted as a document, or of policies, which are long and which many people know.
     """
 
     owner: Owner = Owner.NONE
     content: tuple[str, ...] = ()
     hashes: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
     people: tuple[str, ...] = ()
     plain: tuple[str, ...] = ()
 
@@ -84,7 +86,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "steps": TextColumns(
         owner=Owner.RUN,
         content=_names("corrective"),
-        hashes=_names("trail"),
+        digests=_names("trail"),
         plain=_names(
             "run_id assistant_message_id results_message_id model finish_reason plan created_at closed_at model_spec asked_at"
         ),
@@ -92,7 +94,8 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "calls": TextColumns(
         owner=Owner.RUN,
         content=_names("input verdict result edited_input signal presentation nonce"),
-        hashes=_names("repeat_key digest whole_result"),
+        hashes=_names("repeat_key whole_result"),
+        digests=_names("digest"),
         plain=_names(
             "run_id tool_call_id tool_name disposition policy_version effect settled_at child_run_id recorded_call_id "
             "manifest"
@@ -101,7 +104,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "executions": TextColumns(
         owner=Owner.RUN,
         content=_names("partial_output"),
-        hashes=_names("digest"),
+        digests=_names("digest"),
         plain=_names("run_id tool_call_id state decision_id idempotency_key started_at ended_at worker build"),
     ),
     "whole_results": TextColumns(
@@ -143,7 +146,8 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
         content=_names(
             "input reason agent_words preview precondition confinement origins summary masked_input lost_start nonce"
         ),
-        hashes=_names("digest repeat_key"),
+        hashes=_names("repeat_key"),
+        digests=_names("digest"),
         people=_names("not_by decided_by claimed_by terms"),
         plain=_names(
             "id run_id tool_call_id kind status agent tool_name manifest rule risk preview_kind expires_at created_at "
@@ -153,7 +157,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "decisions": TextColumns(
         owner=Owner.REQUEST,
         content=_names("args message grant_wanted"),
-        hashes=_names("digest"),
+        digests=_names("digest"),
         people=_names("decided_by credential"),
         plain=_names("id request_id verb outcome created_at"),
     ),
@@ -164,7 +168,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
         plain=_names("request_id decision_id created_at"),
     ),
     "precedents": TextColumns(owner=Owner.REQUEST, plain=_names("request_id tool_name verb")),
-    "precedent_features": TextColumns(owner=Owner.SEQUENCE),  # its hashes are numbers: the column ``feature``
+    "precedent_features": TextColumns(owner=Owner.SEQUENCE),  # its hashes are numbers (HashNumber)
     "comments": TextColumns(
         owner=Owner.REQUEST,
         content=_names("text"),
@@ -215,13 +219,13 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     ),
     "policy_versions": TextColumns(
         content=_names("source comment"),
-        hashes=_names("digest"),
+        digests=_names("digest"),
         people=_names("changed_by"),
         plain=_names("created_at"),
     ),
     "policy_proposals": TextColumns(
         content=_names("source comment why"),
-        hashes=_names("digest"),
+        digests=_names("digest"),
         people=_names("proposed_by ended_by"),
         plain=_names("created_at outcome ended_at"),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table, text
 
-from turngate.store.storable import StorableString, StorableText
+from turngate.store.storable import HashNumber, StorableString, StorableText
 from turngate.store.tables.metadata import SequenceNumber, metadata
 
 requests = Table(
@@ -157,7 +157,7 @@ precedents = Table(
 precedent_features = Table(
     "precedent_features",
     metadata,
-    Column("feature", BigInteger, primary_key=True, autoincrement=False),
+    Column("feature", HashNumber, primary_key=True, autoincrement=False),
     Column(
         "seq", SequenceNumber, ForeignKey("precedents.seq", ondelete="CASCADE"), primary_key=True, autoincrement=False
     ),
