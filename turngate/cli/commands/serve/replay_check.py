@@ -249,7 +249,9 @@ def replay_and_report(settings: Settings, choice: HistoryChoice, *, save: Path |
             f"{_runs(len(results))} replayed: this release can continue {'it' if len(results) == 1 else 'them'}"
         )
     else:
-        terminal.note("Temporal has no such run, so there is nothing to replay")
+        terminal.note(
+            "nothing to replay: none of the chosen runs is in Temporal (without --status all, only live runs are chosen)"
+        )
 
 
 async def _codec(settings: Settings) -> PayloadCodec | None:
