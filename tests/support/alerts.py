@@ -28,6 +28,7 @@ AGES: Final = frozenset(
         "turngate_runs_longest_silence_seconds",
         "turngate_requests_oldest_pending_seconds",
         "turngate_outbox_oldest_seconds",
+        "turngate_retention_late_seconds",
     }
 )
 """Of what waits; 0: nothing does."""
@@ -36,6 +37,7 @@ MOVED_BY: Final = {
     "turngate_store_failures_total": "TurngateStoreDown",
     "turngate_temporal_up": "TurngateTemporalDown",
     "turngate_task_queue_oldest_task_seconds": "TurngateTasksWait",
+    "turngate_retention_late_seconds": "TurngateRetentionLate",
 }
 """Metrics that need an outage to move → the alert whose fault does, in the test of that alert."""
 OF_LOAD: Final = frozenset({"TurngateStoreSlow", "TurngateEventsLate", "TurngateEventLoopStalled"})

@@ -27,6 +27,8 @@ from temporalio.client import Client
 from approvals_api.events.feed import EventFeed
 from approvals_api.events.notifier import keep_notifying
 from approvals_api.gateway import task_queues
+from approvals_api.retention.apply import keep_retention
+from approvals_api.settings import RetentionSettings
 from turngate import tool
 from turngate.domain.errors import ModelError
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
@@ -41,6 +43,7 @@ PROVEN: set[str] = set()
 """Filled as the tests of this module are collected."""
 FAILING_RUNS = 5
 FOUR_HOURS = 240
+SIX_HOURS = 360
 """In minutes."""
 
 SMALL_DISK = ROOT / "tests" / "support" / "small_disk.py"
@@ -204,6 +207,36 @@ async def test_a_receiver_is_down(client: Client, sqlite: Database, bench: Bench
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
+
+
+@proves("TurngateRetentionLate")
+async def test_the_retention_file_has_a_mistake(client: Client, sqlite: Database, tmp_path: Path) -> None:
+    """The rules were applied once; then someone edits the file, and an API cannot read it any more."""
+    file, every = tmp_path / "retention.toml", timedelta(milliseconds=200)
+    file.write_text('[[rule]]\nname = "all"\nkind = "conversations"\nkeep = "90d"\n')
+    applying = asyncio.create_task(keep_retention(sqlite, RetentionSettings(file=file, every=every), hold_for=every))
+    try:
+        async with metered(client, sqlite, retention_every=every) as (_own, port):
+
+            async def applied() -> Scrape | None:
+                scrape = without_sdk(await port.scrape())
+                return scrape if "turngate_retention_erased{" in scrape.text else None
+
+            before = await until(applied, "rules that were applied")
+            file.write_text("[[rule]]\nname = 90\n")
+
+            async def is_late() -> Scrape | None:
+                scrape = without_sdk(await port.scrape())
+                return scrape if scrape.total("turngate_retention_late_seconds") > 1 else None
+
+            after = await until(is_late, "rules that are late")
+            fired = first_firing(before, after, minutes=SIX_HOURS + 10)
+            assert abs(fired.pop("TurngateRetentionLate") - (SIX_HOURS + 5)) <= 1
+            assert set(fired) <= OF_LOAD
+            require_moved("TurngateRetentionLate", before, after)
+    finally:
+        applying.cancel()
+        await asyncio.gather(applying, return_exceptions=True)
 
 
 @proves("TurngateEventLoopStalled", "TurngateEventsLate")

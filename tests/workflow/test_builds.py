@@ -243,8 +243,7 @@ async def test_a_worker_says_at_its_start_whether_it_gets_new_runs(
             "its build is 2, and no build is current: it gets new runs after `turngate builds --set-current 2`"
         )
         async with those.worker("1"):
-            note = await says(None)
-            assert note is not None
+            note = await until(lambda: says(None), "an answer of Temporal within the time of a worker's start")
             assert "this worker gets no new runs: build 1 is current, and this worker has no build" in note
             assert "`turngate builds --unset-current`" in note
             assert await says("1") == "its build 1 is current: it gets new runs"

@@ -22,18 +22,22 @@ from temporalio.client import Client
 
 from approvals_api.events.notifier import keep_notifying
 from approvals_api.policy import grants
+from approvals_api.retention import apply, holds
 from turngate import ToolContext, tool
 from turngate.domain.conversation.messages import ModelResponse, Usage
 from turngate.domain.errors import ModelError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
+from turngate.domain.retention import read_retention
 from turngate.domain.runs.budgets import Price
 from turngate.notifications.configuration import Channel
 from turngate.notifications.outbox_reader import Reader
 from turngate.runtime.metrics import scraped
+from turngate.store.clock import now
 from turngate.store.database import Database
 from turngate.store.events import deliveries
 from turngate.wire.orders import GrantOrder
 
+RULES = '[[rule]]\nname = "all"\nkind = "conversations"\nkeep = "90d"\n'
 HOSTILE = 'pay"} 1\n# HELP x\nfake{a="\ud800'
 
 
@@ -118,6 +122,8 @@ async def tell(client: Client, sqlite: Database, bench: Bench) -> Story:
             await engine.decide(question, "respond", outcome="tell_model")
             await engine.ended(run)
             assert (await engine.ended(await engine.start())).status == "failed"
+            await holds.add(sqlite, run.id, reason="a lawsuit", by="ada")
+            await apply.run(sqlite, read_retention(RULES), now(), by="ada")
             return Story(before, waiting, after, refused, await port.scrape())
 
 

@@ -28,7 +28,7 @@ from turngate.runtime.traces.export import keep_tracing, name_span
 from turngate.runtime.traces.spans import TraceSampler, provider
 from turngate.runtime.traces.switch import TraceSettings
 from turngate.store.database import Database
-from turngate.store.events import deliveries, traces
+from turngate.store.events import deliveries, events, traces
 from turngate.store.runs import runs
 from turngate.wire.orders import ForkOrder
 
@@ -182,18 +182,22 @@ async def test_a_webhook_names_the_span_that_it_is_about(
     client: Client, sqlite: Database, bench: Bench, collector: Collector
 ) -> None:
     """A request's message the wait for its answer, in the run's trace; without traces there is no such header."""
-    async with receiving() as receiver, receiving() as other:
-        async with stack(client, sqlite, bench.pay, model=Script(PAY, says("All paid."))) as engine, exporting(sqlite):
-            of_traces = keep_notifying(sqlite, engine.services.feed, (webhook_channel(receiver),), name_span=name_span)
-            plain = keep_notifying(sqlite, engine.services.feed, (webhook_channel(other, "plain"),))
-            notifying = [asyncio.create_task(each) for each in (of_traces, plain)]
-            await until(partial(_listening, sqlite), "cursors of both channels")
-            await paid(engine)
-            (opened, *_more) = await receiver.got(1)
-            (without, *_more) = await other.got(1)
-            for task in notifying:
-                task.cancel()
-            await asyncio.gather(*notifying, return_exceptions=True)
+    async with (
+        receiving() as receiver,
+        receiving() as other,
+        stack(client, sqlite, bench.pay, model=Script(PAY, says("All paid."))) as engine,
+        exporting(sqlite),
+    ):
+        of_traces = keep_notifying(sqlite, engine.services.feed, (webhook_channel(receiver),), name_span=name_span)
+        plain = keep_notifying(sqlite, engine.services.feed, (webhook_channel(other, "plain"),))
+        notifying = [asyncio.create_task(each) for each in (of_traces, plain)]
+        await until(partial(_listening, sqlite), "cursors of both channels")
+        await paid(engine)
+        (opened, *_more) = await receiver.got(1)
+        (without, *_more) = await other.got(1)
+        for task in notifying:
+            task.cancel()
+        await asyncio.gather(*notifying, return_exceptions=True)
         wait = await collector.one("wait for approval")
     assert opened.headers["traceparent"] == f"00-{wait.trace_id}-{wait.span_id}-01"
     assert "traceparent" not in {name.lower() for name in without.headers}
@@ -260,9 +264,16 @@ async def test_two_processes_export_each_span_once(
         async with exporting(sqlite):
             await paid(engine)
             await collector.one("invoke_agent")
+            await until(partial(_all_exported, sqlite), "note of what was sent")
         second = await paid(engine)
         await collector.one("invoke_agent", second.id)
     assert len(collector.received) == len(collector.spans) == 14
+
+
+async def _all_exported(database: Database) -> bool:
+    async with database.read() as conn:
+        place, newest = await traces.export(conn), await events.last_seq(conn)
+    return place is not None and place.last_seq == newest
 
 
 async def test_a_trace_that_its_caller_does_not_sample_is_not_exported(

@@ -7,8 +7,8 @@ import shutil
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -37,13 +37,18 @@ TEMPORAL_ANSWERS_IN: Final = timedelta(seconds=2)
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What an API reads for a scraper, of all processes alike. ``channels``: of notifications. ``disk``: of the store."""
+    """What an API reads for a scraper, of all processes alike. ``channels``: of notifications. ``disk``: of the store.
+
+    ``retention_every``: how often the retention rules are to be applied; None: not by themselves. ``since``: when this began.
+    """
 
     database: Database
     temporal: Gateway
     channels: Sequence[str] = ()
     disk: Path | None = None
     tenant: str | None = None
+    retention_every: timedelta | None = None
+    since: datetime = field(default_factory=now)
 
 
 def watched_by_api(settings: Settings, client: Client, database: Database, channels: Sequence[Channel] = ()) -> Watched:
@@ -54,6 +59,7 @@ def watched_by_api(settings: Settings, client: Client, database: Database, chann
         channels=[each.name for each in channels],
         disk=next((file.parent for file in settings.database_files), None),
         tenant=settings.tenant,
+        retention_every=timedelta(seconds=settings.retention_every_seconds) if settings.retention else None,
     )
 
 
@@ -120,7 +126,8 @@ async def read_watched(watched: Watched) -> list[Metric]:
     from turngate.runtime.metrics.scraped import gauge, read_store  # noqa: PLC0415
 
     store, temporal = await asyncio.gather(
-        read_store(watched.database, watched.channels), watched.temporal.ready(TEMPORAL_ANSWERS_IN)
+        read_store(watched.database, watched.channels, retention=(watched.retention_every, watched.since)),
+        watched.temporal.ready(TEMPORAL_ANSWERS_IN),
     )
     metrics = [*store, gauge("turngate_temporal_up", "Whether Temporal answers.", {(): float(temporal)})]
     if temporal:

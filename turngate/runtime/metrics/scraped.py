@@ -20,6 +20,7 @@ from turngate.store.clock import from_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import deliveries
 from turngate.store.live import gauges
+from turngate.store.retention import erasures, retention_runs
 
 FRESH_SECONDS: Final = 5.0
 """How long numbers are used again. Prometheus asks every 15 s or so."""
@@ -27,6 +28,8 @@ READ_SECONDS: Final = 3.0
 """How long a scraper waits for the event loop, and for what it reads."""
 MOST_TOOLS: Final = 50
 """With requests that wait, by their number; the others are one series."""
+RETENTION_RUNS: Final = 20
+"""Looked at for the last one that did all it had to."""
 FAILED_WITHIN: Final = timedelta(hours=24)
 
 Key = TypeVar("Key", bound=tuple[str, ...])
@@ -102,8 +105,14 @@ def gauge(name: str, says: str, values: Mapping[Key, float], labels: Sequence[st
     return family
 
 
-async def read_store(database: Database, channels: Collection[str] = ()) -> list[Metric]:
-    """Return what the store shows. ``channels``: those that are in use; what others have read up to doesn't count."""
+async def read_store(
+    database: Database, channels: Collection[str] = (), *, retention: tuple[timedelta | None, datetime]
+) -> list[Metric]:
+    """Return what the store shows.
+
+    ``channels``: those that are in use; what others have read up to doesn't count. ``retention``: how often its rules are to be
+    applied, None: not by themselves; and since when anyone looks.
+    """
     try:
         async with asyncio.timeout(READ_SECONDS), database.glance() as conn:
             at = now()
@@ -111,6 +120,7 @@ async def read_store(database: Database, channels: Collection[str] = ()) -> list
                 *_requests(await gauges.pending_requests(conn, at), at),
                 *_runs(await gauges.live_runs(conn), at),
                 *await _outbox(conn, at, channels),
+                *await _retention(conn, at, *retention),
             ]
     except (UnavailableError, TimeoutError):
         return [_store_up(answers=False)]
@@ -179,6 +189,24 @@ async def _outbox(conn: Connection, at: datetime, channels: Collection[str]) -> 
         ),
         gauge("turngate_outbox_due_seconds", "How long a message has been due without being sent; 0: none.", due, by),
         gauge("turngate_outbox_unread_events", "Events that the channel has not read yet.", unread, by),
+    ]
+
+
+async def _retention(conn: Connection, at: datetime, every: timedelta | None, since: datetime) -> list[Metric]:
+    newest = await retention_runs.newest(conn, limit=RETENTION_RUNS)
+    good = next((each for each in newest if each.ended_at is not None and not each.problem), None)
+    late = timedelta()
+    if every:
+        late = at - (since if good is None else from_text(good.started_at) + every)
+    erased = {} if good is None else {(name,): float(many) for name, many in good.counted.items()}
+    return [
+        gauge(
+            "turngate_retention_late_seconds",
+            "How long the retention rules have been due without being applied as a whole; 0: they are not, or never are.",
+            {(): max(0.0, late / timedelta(seconds=1))},
+        ),
+        gauge("turngate_retention_erased", "What each retention rule erased the last time.", erased, ("rule",)),
+        gauge("turngate_legal_holds", "Legal holds that keep content.", {(): float(await erasures.count_holds(conn))}),
     ]
 
 

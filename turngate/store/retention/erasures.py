@@ -262,6 +262,12 @@ async def holds(conn: Connection, *, every: bool = False) -> list[Hold]:
     return [Hold(**row) for row in (await conn.execute(query)).mappings()]
 
 
+async def count_holds(conn: Connection) -> int:
+    """Return how many holds apply."""
+    query = select(func.count()).select_from(holds_table).where(holds_table.c.removed_at.is_(None))
+    return int((await conn.execute(query)).scalar_one())
+
+
 async def holds_on(conn: Connection, reached: Reach) -> list[Hold]:
     """Return the holds on conversations or agents that an erasure reaches."""
     agents = {run.agent for run in reached.runs}
