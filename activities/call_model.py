@@ -102,7 +102,7 @@ class CallModel:
     async def _take(self, begin: StepStart, number: int, attempt: Attempt) -> StepPlan:
         """Take the step that begins here, from wherever an earlier attempt left it."""
         # And no longer to the call before.
-        log_ids.belongs_to({"run_id": begin.run.id, "step": number, "traceparent": begin.run.traceparent})
+        log_ids.belongs_to({"run_id": begin.run.id, "step": number})
         step = RunStep(begin.run, await self._agent(begin.run), number)
         if begin.stored is not None and begin.response is not None:
             finish_reason, corrective = begin.stored.finish_reason, begin.stored.corrective

@@ -8,21 +8,24 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import structlog
 from starlette.testclient import TestClient
-from support.engine import Script, call, says, stack
+from support.engine import STARTER, Script, call, says, stack
 from temporalio.client import Client
 
 from approvals_api.http.guards import Guards
 from approvals_api.settings import ApiSettings
 from turngate import ToolContext, tool
 from turngate.domain.errors import ModelError
+from turngate.domain.runs.trace import RunTrace
 from turngate.models.port import ModelRequest
 from turngate.runtime import log_ids, telemetry
 from turngate.store.database import Database
+from turngate.store.runs import known_traces
 
 log = structlog.get_logger("of.the.test")
 
@@ -51,6 +54,15 @@ async def logged(lines: list[dict[str, Any]]):
     lines += [json.loads(line) for line in handler.stream.getvalue().splitlines()]
 
 
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that exports traces."""
+    monkeypatch.setattr(known_traces, "_stored", {})
+    monkeypatch.setattr(known_traces, "_is_kept", False)
+    known_traces.keep()
+
+
+@pytest.mark.usefixtures("traced")
 async def test_each_line_of_a_run_has_its_ids(client: Client, sqlite: Database, lines: list[dict[str, Any]]) -> None:
     """A tool, a model and the engine log by either library; two runs at once keep their lines apart."""
     plain = logging.getLogger("a.library")
@@ -79,7 +91,8 @@ async def test_each_line_of_a_run_has_its_ids(client: Client, sqlite: Database, 
         return says("Done.")
 
     async with logged(lines), stack(client, sqlite, look, count, model=Script(asks, ends)) as engine:
-        runs = [await engine.start(), await engine.start("it fails")]
+        caller = replace(STARTER, traceparent=f"00-{12:032x}-{13:016x}-01")
+        runs = [await engine.start(by=caller), await engine.start("it fails")]
         for run in runs:
             await engine.ended(run)
     for run in runs:
@@ -92,6 +105,9 @@ async def test_each_line_of_a_run_has_its_ids(client: Client, sqlite: Database, 
         assert by_event["the model again"]["step"] == 2
         assert "tool_call_id" not in by_event["the model again"]
         assert by_event["the model"]["attempt"] == 1
+        own = RunTrace.of(run.id, run.traceparent).trace_id
+        assert [line for line in mine if line.get("trace_id") != own] == []
+    assert mine[0]["trace_id"] != f"{12:032x}"
     about = [line for line in lines if any(run.id in json.dumps(line) for run in runs)]
     assert all(line.get("run_id") in {run.id for run in runs} for line in about)
     ours = [line for line in lines if line["logger"].startswith(("activities.", "of.the.test", "a.library"))]
@@ -123,6 +139,7 @@ async def test_lines_of_a_request_over_http_have_the_ids_of_its_path(lines: list
     assert [line.get("request_id") for line in answers] == ["rq_1", None]
 
 
+@pytest.mark.usefixtures("traced")
 async def test_a_line_has_the_ids_of_its_trace(lines: list[dict[str, Any]]) -> None:
     """Where OpenTelemetry has a current span, its ids are on the line; without one there are none."""
     trace = pytest.importorskip("opentelemetry.trace")
@@ -131,7 +148,8 @@ async def test_a_line_has_the_ids_of_its_trace(lines: list[dict[str, Any]]) -> N
         with trace.use_span(span):
             log.info("inside")
         log.info("outside")
-    log_ids.belongs_to({"run_id": "run_1", "step": 1, "traceparent": f"00-{12:032x}-{13:016x}-01"})
+    known_traces.note("run_1", f"00-{12:032x}-{13:016x}-01")
+    log_ids.belongs_to({"run_id": "run_1", "step": 1})
     async with logged(lines):
         log.info("between")
     log_ids.belongs_to(None)
@@ -146,3 +164,17 @@ def test_no_id_is_kept_from_an_order_that_has_none() -> None:
     log_ids.belongs_to(object())
     assert log_ids.add_ids(None, "info", {"event": "x"}) == {"event": "x"}
     log_ids.belongs_to(None)
+
+
+def test_traces_of_many_runs_fit_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were read first are forgotten first; without traces nothing is kept."""
+    monkeypatch.setattr(known_traces, "_stored", {})
+    monkeypatch.setattr(known_traces, "_is_kept", False)
+    known_traces.note("run_1", None)
+    assert known_traces.trace_id_of("run_1") is None
+    monkeypatch.setattr(known_traces, "_is_kept", True)
+    monkeypatch.setattr(known_traces, "MOST", 2)
+    for run_id in ("run_1", "run_2", "run_2", "run_3"):
+        known_traces.note(run_id, None)
+    assert known_traces.trace_id_of("run_1") is None
+    assert known_traces.trace_id_of("run_2") == RunTrace.of("run_2", None).trace_id

@@ -27,6 +27,7 @@ from turngate.runtime.traces.current import CurrentSpans
 from turngate.runtime.traces.export import keep_tracing, name_span
 from turngate.runtime.traces.spans import TraceSampler, provider
 from turngate.runtime.traces.switch import TraceSettings
+from turngate.store.clock import from_text
 from turngate.store.database import Database
 from turngate.store.events import deliveries, events, traces
 from turngate.store.runs import runs
@@ -34,7 +35,7 @@ from turngate.wire.orders import ForkOrder
 
 OUTSIDE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 DECIDED_IN = "00-11111111111111111111111111111111-2222222222222222-01"
-PAY = says("Secret thoughts.", call("pay", '{"cents": 4711}', "p"))
+PAY = says("Secret thoughts.", call("pay", '{"cents": 47110815}', "p"))
 WAIT_SECONDS = 0.2
 SOON = timedelta(milliseconds=50)
 
@@ -47,10 +48,11 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 @asynccontextmanager
-async def exporting(database: Database, **settings: Any) -> AsyncIterator[None]:
-    """Export what happens from now on."""
-    async with database.write() as conn:
-        await traces.begin(conn, 0)
+async def exporting(database: Database, *, all_of_it: bool = True, **settings: Any) -> AsyncIterator[None]:
+    """Export what happens. ``all_of_it`` False: from now on, as where traces are switched on."""
+    if all_of_it:
+        async with database.write() as conn:
+            await traces.begin(conn, 0)
     task = asyncio.create_task(keep_tracing(database, TraceSettings(every=SOON, **settings)))
     try:
         yield
@@ -61,7 +63,7 @@ async def exporting(database: Database, **settings: Any) -> AsyncIterator[None]:
 
 async def paid(engine: Stack, **options: Any) -> runs.Run:
     """A run that pays after a person has approved it."""
-    run = await engine.start("Pay 4711 cents to Erebor.", **options)
+    run = await engine.start("Pay 47110815 cents to Erebor.", **options)
     request = await engine.request(run)
     await asyncio.sleep(WAIT_SECONDS)
     await engine.decide(request, "approve", by=replace(OPERATOR, traceparent=DECIDED_IN))
@@ -109,7 +111,7 @@ async def test_one_trace_has_the_run_its_waits_its_tools_and_its_answer(
         "gen_ai.usage.input_tokens": 0,
     }.items() <= first_chat.attributes.items()
     sent = b"".join(collector.bodies)
-    for text in (b"4711", b"Erebor", b"thoughts", b"All paid", b"Be brief", b"operator\x22"):
+    for text in (b"47110815", b"Erebor", b"thoughts", b"All paid", b"Be brief", b"operator\x22"):
         assert text not in sent
     assert collector.resources[0]["service.name"] == "turngate"
 
@@ -125,8 +127,8 @@ async def test_content_and_names_are_there_when_they_are_wanted(
         await paid(engine)
         await collector.one("invoke_agent agent")
     (paying,), (wait,) = collector.named("execute_tool pay"), collector.named("wait for approval")
-    assert paying.attributes["gen_ai.tool.call.arguments"] == '{"cents": 4711}'
-    assert "4711" in paying.attributes["gen_ai.tool.call.result"]
+    assert paying.attributes["gen_ai.tool.call.arguments"] == '{"cents": 47110815}'
+    assert "47110815" in paying.attributes["gen_ai.tool.call.result"]
     assert wait.attributes["turngate.request.decided_by"] == "operator"
     assert "Secret thoughts." in collector.named("chat")[0].attributes["gen_ai.output.messages"]
 
@@ -268,6 +270,33 @@ async def test_two_processes_export_each_span_once(
         second = await paid(engine)
         await collector.one("invoke_agent", second.id)
     assert len(collector.received) == len(collector.spans) == 14
+
+
+async def test_traces_that_are_switched_on_while_a_run_waits_are_of_one_trace(
+    client: Client, sqlite: Database, bench: Bench, collector: Collector
+) -> None:
+    """Its worker restarts: the history replays, the wait and the run have their whole length, and no parent is missing."""
+    caller = replace(STARTER, traceparent=read_traceparent(OUTSIDE))
+    model = Script(PAY, says("All paid."))
+    async with stack(client, sqlite, bench.pay, model=model, working=False) as engine:
+        async with engine.worker():
+            run = await engine.start("Pay.", by=caller)
+            request = await engine.request(run)
+        async with exporting(sqlite, all_of_it=False), engine.worker():
+            await until(partial(_all_exported, sqlite), "beginning of the export")
+            await engine.decide(request, "approve")
+            await engine.ended(run)
+            whole = await collector.one("invoke_agent agent")
+    assert {span.trace_id for span in collector.received} == {whole.trace_id} == {OUTSIDE.split("-")[1]}
+    (wait,) = collector.named("wait for approval")
+    assert wait.began == _nanoseconds(request.created_at)
+    assert whole.began == _nanoseconds(run.created_at)
+    assert collector.orphans([OUTSIDE.split("-")[2]]) == []
+    assert len(collector.received) == len(collector.spans)
+
+
+def _nanoseconds(at: str) -> int:
+    return round(from_text(at).timestamp() * 1e6) * 1000
 
 
 async def _all_exported(database: Database) -> bool:

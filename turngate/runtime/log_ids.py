@@ -17,7 +17,7 @@ from temporalio import activity, workflow
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from turngate.domain import contract
-from turngate.domain.runs.trace import RunTrace
+from turngate.store.runs import known_traces
 
 FIELDS: Final = {
     "run_id": "run_id",
@@ -61,16 +61,14 @@ def _ids_of(subject: object) -> list[tuple[str, Any]]:
 
 
 def _add_trace(event: EventDict) -> None:
-    """Add the ids of the current span, else that of the run's trace, where traces are on: only then is OpenTelemetry loaded."""
+    """Add the ids of the current span, else that of the run's trace, where traces are on and this process has read the run."""
     traces = sys.modules.get("opentelemetry.trace")
-    if traces is None:
-        return
-    span, subject = traces.get_current_span().get_span_context(), _subject.get()
-    if span.is_valid:
+    span = None if traces is None else traces.get_current_span().get_span_context()
+    if span is not None and span.is_valid:
         event.setdefault("trace_id", f"{span.trace_id:032x}")
         event.setdefault("span_id", f"{span.span_id:016x}")
-    elif isinstance(subject, Mapping) and "traceparent" in subject:
-        event.setdefault("trace_id", RunTrace.of(subject["run_id"], subject["traceparent"]).trace_id)
+    elif (trace_id := known_traces.trace_id_of(str(event.get("run_id")))) is not None:
+        event.setdefault("trace_id", trace_id)
 
 
 class LogIds(Interceptor):

@@ -29,6 +29,7 @@ from turngate.runtime.loop_watch import LoopWatch
 from turngate.runtime.settings import Settings
 from turngate.store import agents
 from turngate.store.database import Database
+from turngate.store.runs import known_traces
 from worker import WorkerOptions, build_engine, build_worker
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ async def current_spans(settings: Settings) -> CurrentSpans | None:
         return None
     from turngate.runtime.traces.current import CurrentSpans  # noqa: PLC0415 - an extra
 
+    known_traces.keep()
     return CurrentSpans.install()
 
 

@@ -25,6 +25,7 @@ from turngate.runtime.traces.switch import TraceSettings
 from turngate.store.clock import from_text, now
 from turngate.store.database import Database
 from turngate.store.events import events, traces
+from turngate.store.runs import known_traces
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -52,6 +53,7 @@ async def keep_tracing(database: Database, settings: TraceSettings | None) -> No
     """Export traces until cancelled. Returns at once when ``settings`` is None."""
     if settings is None:
         return
+    known_traces.keep()
     # Its libraries are slow to import, and may be missing.
     export = await in_thread(lambda: SpanExport.begin(database, settings))
     try:

@@ -29,6 +29,7 @@ from turngate.domain.runs.run_filter import EVERY_RUN, RunFilter
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events.events import Change
+from turngate.store.runs import known_traces
 from turngate.store.tables import conversations, runs
 from turngate.store.texts import among, is_sealed, listed
 from turngate.store.together import Together
@@ -154,6 +155,10 @@ class Run:
     nonce: str = ""
     traceparent: str | None = None
     erasure_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Let the log's lines about it have the id of its trace, whichever query read it."""
+        known_traces.note(self.id, self.traceparent)
 
     @property
     def may_start(self) -> bool:
