@@ -272,7 +272,9 @@ class EmbeddedTemporal:
         yield from ("--db-filename", str(self._data_dir / locations.TEMPORAL_DB), "--sqlite-pragma", "journal_mode=WAL")
         yield from ("--namespace", NAMESPACE, "--log-level", "warn", "--disable-config-env", "--disable-config-file")
         yield from () if self._lasting else ("--sqlite-pragma", "synchronous=OFF")
-        yield from ("--headless",) if self._ui_port is None else ("--ui-port", str(self._ui_port))
+        # Its pages would load news from Temporal's site: a browser here asks no one else.
+        pages = ("--ui-port", str(self._ui_port), "--ui-disable-news-fetch")
+        yield from ("--headless",) if self._ui_port is None else pages
         for value in self._switches:
             yield from ("--dynamic-config-value", value)
 
