@@ -94,7 +94,12 @@ async def whole_stack(
 
 
 def require_no_other_stack(settings: Settings) -> None:
-    """Raise ConfigurationError when a stack already runs from this data directory."""
+    """Raise ConfigurationError when a stack already runs from this data directory, or where one can't: with tenants."""
+    if settings.tenants is not None:
+        raise ConfigurationError(
+            "a deployment with tenants runs in parts: `turngate tenants create`, then `turngate api` and `turngate worker`, with "
+            "a Temporal server of its own. To run everything in one process, unset TURNGATE_TENANTS"
+        )
     other = RunningStack.read(settings.data_dir)
     if other is not None:
         raise ConfigurationError(
