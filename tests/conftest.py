@@ -194,9 +194,12 @@ async def _encrypted_if_wanted(request: pytest.FixtureRequest, database: Databas
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     """A migrated database; every test that uses it runs on both kinds, and with ``ALSO_ENCRYPTED`` on an encrypted one."""
-    if request.param == "postgresql":
+    if request.param.startswith("postgresql"):
         recycled = await request.getfixturevalue("recycled").take()
-        await _encrypted_if_wanted(request, recycled)
+        if request.param.endswith("encrypted"):
+            await encrypted(recycled)
+        else:
+            await _encrypted_if_wanted(request, recycled)
         yield recycled
         return
     database = compiled_once(Database(_copied(request.getfixturevalue("sqlite_template"), tmp_path)))

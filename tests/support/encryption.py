@@ -14,6 +14,10 @@ _KEY = "TURNGATE_TESTS_OWN_KEY"
 
 ALSO_ENCRYPTED = pytest.mark.parametrize("database", ["sqlite", "postgresql", "encrypted"], indirect=True)
 """Of a test that stands for many: it runs on an encrypted database, too, wherever `make test` runs."""
+BOTH_ENCRYPTED = pytest.mark.parametrize(
+    "database", ["sqlite", "postgresql", "encrypted", "postgresql, encrypted"], indirect=True
+)
+"""Of a test that looks into the files of a database."""
 
 
 def _test_key() -> str:
