@@ -32,6 +32,7 @@ from turngate.domain.contract import AgentTurnInput, RunLimits
 from turngate.domain.errors import NotFoundError
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.settings import load_settings
+from turngate.runtime.temporal_client import codec_of
 from turngate.runtime.workflow_code import build_replayer, deployment
 from turngate.store.database import Database
 from turngate.store.runs import runs
@@ -99,6 +100,7 @@ async def answered(engine: Stack, run: runs.Run) -> str:
     return (await engine.ended(run)).status
 
 
+@pytest.mark.unencrypted  # its commands run in a process that has no key
 async def test_i11_a_deploy_leaves_a_waiting_run_with_its_build(
     client: Client,
     temporal: EmbeddedTemporal,
@@ -311,7 +313,8 @@ async def test_the_check_finds_the_open_runs(client: Client, sqlite: Database, b
         await until(lambda: is_listed(replay_check.OPEN), "the open run")
         await until(lambda: is_listed(replay_check.EVERY), "both runs")
         [history] = [each async for each in replay_check.named_histories(client, [not_begun.id])]
-        assert (await replay_check.check(history, build_replayer(ChangedTurn))).failing is None
+        replayer = build_replayer(ChangedTurn, codec=codec_of(sqlite))
+        assert (await replay_check.check(history, replayer)).failing is None
         with pytest.raises(NotFoundError, match="no workflow of run missing"):
             _ = [each async for each in replay_check.named_histories(client, ["missing"])]
         await engine.workflow(not_begun).terminate()

@@ -24,6 +24,7 @@ from turngate.domain.contract import RunToolInput
 from turngate.domain.errors import ConflictError
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.tools.results import Failure
+from turngate.runtime.temporal_client import codec_of
 from turngate.store.clock import from_text, now
 from turngate.store.database import Database
 from turngate.store.policy import grants
@@ -59,8 +60,10 @@ async def waits_at_timer(engine: Stack, run: runs.Run) -> None:
 
     async def look() -> bool:
         history = await engine.workflow(run).fetch_history()
-        summaries = [event.user_metadata.summary.data for event in history.events if event.HasField("user_metadata")]
-        return b'"grace"' in summaries
+        summaries = [event.user_metadata.summary for event in history.events if event.HasField("user_metadata")]
+        codec = codec_of(engine.database)
+        read = summaries if codec is None else await codec.decode(summaries)
+        return b'"grace"' in [each.data for each in read]
 
     await until(look, f"timer of a grace in {run.id}")
 
