@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,11 @@ BUSY, QUIET = "acme", "bolt"
 APP = "neighbour_app:app"
 AT_ONCE = 16
 ENDED = "run.ended"
+WATCHED_SECONDS = 10.0
 
 
 async def measure(directory: Path, temporal_address: str, scale: Scale) -> list[Figure]:
-    """Return one line: the quiet tenant's p95 from start to end of a run, alone and beside the other's waiting tasks."""
+    """Return two lines: the quiet tenant's p95 of a run, alone and beside the other's tasks; and what it costs the other."""
     _prepare(directory)
     port = choose_port()
     environment = {
@@ -52,7 +55,10 @@ async def measure(directory: Path, temporal_address: str, scale: Scale) -> list[
             with _running("worker", APP, directory=directory, environment=environment) as worker:
                 await asyncio.to_thread(worker.wait_for, "tenant bolt")
                 await _timed_runs(http, tenants[QUIET], scale.neighbour_warm_up)
-                beside = await _timed_runs(http, tenants[QUIET], scale.neighbour_runs)
+                with _counting(directory) as of_busy:
+                    beside = await _timed_runs(http, tenants[QUIET], scale.neighbour_runs)
+                with _counting(directory) as of_busy_alone:
+                    await asyncio.sleep(WATCHED_SECONDS)
                 if not await _has_waiting(http, tenants[BUSY]):
                     raise MeasurementError("the busy tenant's tasks were done before the quiet one's runs")
     ratio = percentile(beside, 0.95) / percentile(alone, 0.95)
@@ -61,12 +67,42 @@ async def measure(directory: Path, temporal_address: str, scale: Scale) -> list[
             name=f"a run beside {scale.neighbour_waiting:,} waiting tasks of another tenant",
             ours=milliseconds(beside),
             baseline=milliseconds(alone),
-            ratio=Ratio(median=ratio, low=ratio, high=ratio),
+            ratio=_ratio(ratio),
             goal=f"p95 <= {GOAL:g} x",
             reached=ratio <= GOAL,
             samples={"beside_seconds": beside, "alone_seconds": alone},
-        )
+        ),
+        Figure(
+            name="runs a second of the tenant with the backlog, beside the other and alone",
+            ours=f"{of_busy.rate:.1f}/s",
+            baseline=f"{of_busy_alone.rate:.1f}/s",
+            ratio=_ratio(of_busy.rate / of_busy_alone.rate),
+            samples={"per_second": [of_busy.rate, of_busy_alone.rate]},
+        ),
     ]
+
+
+def _ratio(value: float) -> Ratio:
+    return Ratio(median=value, low=value, high=value)
+
+
+@dataclass
+class _Counted:
+    rate: float = 0.0
+
+
+@contextmanager
+def _counting(directory: Path) -> Iterator[_Counted]:
+    """Count how many of the busy tenant's runs end a second while the block runs."""
+    store, counted = directory / "state" / "tenants" / BUSY / "turngate.db", _Counted()
+
+    def ended() -> int:
+        with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
+            return int(connection.execute("SELECT count(*) FROM runs WHERE status = 'completed'").fetchone()[0])
+
+    before, began = ended(), time.perf_counter()
+    yield counted
+    counted.rate = (ended() - before) / (time.perf_counter() - began)
 
 
 def _prepare(directory: Path) -> None:

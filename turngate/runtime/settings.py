@@ -149,6 +149,7 @@ class Settings(BaseSettings):
 
     ``metrics_port``: where this process serves metrics for Prometheus, on ``metrics_host``; None: nowhere.
 
+    ``give_way_at``: how busy processors must be, of 1.0, before the busiest tenant of a worker makes room for others; 1: never.
     ``retention``: the file that says what is kept for how long; None: everything is kept. ``retention_every_seconds``: how often
     an API applies it; 0: only ``turngate retention run`` does.
     ``session_idle_seconds``: after this time without a request, a browser must log in again. ``rate_limits`` None: failed
@@ -238,6 +239,7 @@ class Settings(BaseSettings):
     fairness: bool = True
     tool_calls_at_once: AtOnce = 100
     model_requests_at_once: AtOnce | None = None
+    give_way_at: Annotated[float, Field(gt=0, le=1)] = 0.3
 
     model: str | None = None
     models_file: Annotated[Path, AfterValidator(_absolute)] | None = None

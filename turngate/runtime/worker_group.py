@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from temporalio.client import Client
-from temporalio.worker import PollerBehaviorSimpleMaximum, Worker, WorkerDeploymentConfig
+from temporalio.worker import PollerBehaviorSimpleMaximum, Worker, WorkerDeploymentConfig, WorkerTuner
 
 from turngate.runtime.log_ids import LogIds
 
@@ -44,10 +44,12 @@ class WorkerGroup:
         grace: timedelta,
         deployment: WorkerDeploymentConfig | None,
         pollers: int | None,
+        tuner: Callable[[int], WorkerTuner] | None = None,
     ) -> Self:
         """Return a group with a worker for each lane.
 
         ``grace``: how long activities may continue after a stop. ``pollers``: of each kind of task; None: the SDK's number.
+        ``tuner``: makes what hands out so many slots; None: the SDK's.
         """
         polling: dict[str, Any] = {}
         if pollers is not None:
@@ -64,7 +66,8 @@ class WorkerGroup:
                     # Temporal shows it and does nothing with it. The SDK's default is a hash over the code of every imported
                     # module, which takes a second of a process's start. A worker with a deployment has that one's build id.
                     build_id=None if deployment is not None else f"turngate-{version('turngate')}",
-                    max_concurrent_activities=lane.slots,
+                    max_concurrent_activities=lane.slots if tuner is None else None,
+                    tuner=None if tuner is None else tuner(lane.slots),
                     # An interrupt reaches a running activity with the answer to its heartbeat. The SDK's default delays that
                     # by up to 6.5 s.
                     max_heartbeat_throttle_interval=timedelta(milliseconds=500),

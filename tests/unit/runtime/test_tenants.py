@@ -146,6 +146,7 @@ def test_what_no_two_tenants_may_share_is_refused(
 
 
 OF_THE_PROCESS = {
+    "give_way_at",
     *("api_host", "api_port", "drain_seconds", "stop_grace_seconds", "metrics_host", "metrics_port", "health_file"),
     *(
         "build_id",

@@ -25,6 +25,7 @@ from turngate.cli.parts.stop import bounded
 from turngate.domain.errors import ConfigurationError
 from turngate.models.registry import Models, declared_models
 from turngate.runtime.app_loader import LoadedApp, by_ids, publish_agents
+from turngate.runtime.fair_share import FairShare, fair_tuner
 from turngate.runtime.loop_watch import LoopWatch
 from turngate.runtime.settings import Settings
 from turngate.store import agents
@@ -52,11 +53,13 @@ async def serving_worker(
     models: Models | None = None,
     *,
     workers: int = 1,
+    share: FairShare | None = None,
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Publish the app's agents and run its worker. Yields the task, which ends when the worker fails.
 
     ``deployment``: as of :class:`worker.WorkerOptions`. ``models``: closed at the end; None: those of the settings.
-    ``workers``: how many of these share the process, one for each tenant; each takes its part of the memory for runs.
+    ``workers``: how many of these share the process, one for each tenant; each takes its part of the memory for runs. ``share``:
+    by which they make room for each other.
     """
     shorten_failures(details=settings.log_format == "json")
     await asyncio.to_thread(confine_tools, settings)
@@ -83,6 +86,7 @@ async def serving_worker(
         model_requests_at_once=settings.model_requests_at_once,
         deployment=deployment,
         graceful_shutdown_seconds=settings.stop_grace_seconds,
+        tuner=None if share is None else lambda slots: fair_tuner(share, str(settings.tenant), activities=slots),
     )
     options = replace(options, max_cached_workflows=max(10, options.max_cached_workflows // workers))
     worker = build_worker(client, engine, settings.task_queue, options)

@@ -19,6 +19,7 @@ from turngate.cli.parts.worker import serving_worker, with_its_share
 from turngate.cli.posix_signals import run_server, stop_on_posix_signals
 from turngate.cli.temporal_link import connect_when_there
 from turngate.runtime.app_loader import LoadedApp, load_app
+from turngate.runtime.fair_share import FairShare
 from turngate.runtime.settings import Settings
 from turngate.runtime.workflow_code import deployment
 
@@ -94,9 +95,10 @@ def serve_worker(settings: Settings, target: str) -> None:
                 ]
                 await parts.enter_async_context(serving_metrics(metrics, databases, settings))
                 build = deployment(settings.deployment_name, settings.build_id)
+                share = FairShare(at=settings.give_way_at) if len(served) > 1 else None
                 tasks = [
                     await parts.enter_async_context(
-                        serving_worker(each, loaded, client, database, build, workers=len(served))
+                        serving_worker(each, loaded, client, database, build, workers=len(served), share=share)
                     )
                     for each, client, database in zip(served, clients, databases, strict=True)
                 ]
