@@ -33,12 +33,12 @@ async def test_an_admin_holds_releases_and_erases(site, open_page):
     await page.get_by_label("to confirm").fill(run.id)
     if directory := os.environ.get("TURNGATE_SCREENSHOTS"):
         await page.screenshot(path=f"{directory}/erase.png", full_page=True)
-    answer = await page.request.post(
-        "/retention/erase",
-        form=await page.evaluate("() => Object.fromEntries(new FormData(document.querySelector('main form')))"),
-        headers={"Origin": site.url, "Sec-Fetch-Site": "same-origin"},
-    )
-    assert answer.status == 422
+    async with page.expect_response("**/retention/erase") as refused:
+        await page.get_by_role("button", name="Erase for good").click()
+    assert (await refused.value).status == 422
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await expect(page.get_by_label("Why")).to_have_value("Ticket 812")
+    await expect(page.get_by_label("to confirm")).to_have_value(run.id)
     async with site.stack.database.read() as conn:
         assert await erasures.newest_of(conn, run.conversation_id) is None
     await page.get_by_label("to confirm").fill(run.conversation_id)
@@ -50,6 +50,22 @@ async def test_an_admin_holds_releases_and_erases(site, open_page):
         await page.screenshot(path=f"{directory}/retention.png", full_page=True)
     await page.goto(f"/runs/{run.id}")
     await expect(page.locator("#erased").first).to_contain_text("by root: Ticket 812")
+
+
+async def test_what_was_typed_stays_where_it_cannot_be_done(site, open_page):
+    """A hold on nothing, and an erasure of no one: the page says so, and the form has the words still."""
+    page = await open_page("/retention", operator="root")
+    hold = page.locator("form[action='/retention/holds']")
+    await hold.get_by_label("Conversation, run or agent").fill("run_<b>")
+    await hold.get_by_label("Why").fill("a typo")
+    await hold.get_by_role("button").click()
+    await expect(page.get_by_role("alert")).to_contain_text("run_<b>")
+    await expect(hold.get_by_label("Conversation, run or agent")).to_have_value("run_<b>")
+    await expect(hold.get_by_label("Why")).to_have_value("a typo")
+    await page.get_by_label("Conversation, run or person").fill("no one")
+    await page.get_by_role("button", name="See what would go").click()
+    await expect(page.get_by_role("alert")).to_contain_text("no one")
+    await expect(page.get_by_label("Conversation, run or person")).to_have_value("no one")
 
 
 async def test_operators_see_no_such_page(site, open_page):
