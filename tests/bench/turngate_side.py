@@ -51,8 +51,8 @@ class GatedModel:
 class Turngate(Side):
     """The engine under measurement."""
 
-    def __init__(self, name: str, client: Client, engine: Stack) -> None:
-        super().__init__(name, client)
+    def __init__(self, name: str, engine: Stack) -> None:
+        super().__init__(name, engine.client)  # with the keys of its store
         self.engine = engine
         # What a user runs: the cache on, unlike the tests' own.
         self.worker = composition.build_worker(engine.client, engine.engine, task_queue=engine.task_queue)
@@ -99,7 +99,7 @@ async def turngate(
     sides: list[Turngate] = []
     async with stack(client, database, _pay(sides), model=GatedModel(), working=False) as engine:
         engine.engine = replace(engine.engine, tracing=tracing)
-        side = Turngate(name, client, engine)
+        side = Turngate(name, engine)
         sides.append(side)
         watcher = asyncio.create_task(side.watch_inbox(), name=f"watch inbox of {name}")
         try:

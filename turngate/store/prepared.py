@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol, TypeGuard, cast
 from weakref import WeakKeyDictionary
 
@@ -115,9 +116,14 @@ class Prepared:
 
 def rows_as_result(names: Sequence[str], rows: Sequence[tuple[Any, ...]], rowcount: int) -> CursorResult[Any]:
     """Return rows as a result, with as much of SQLAlchemy's own as store functions use."""
-    result = _Rows(SimpleResultMetaData(list(names)), iter(rows))
+    result = _Rows(_columns_named(tuple(names)), iter(rows))
     result.rowcount = rowcount
     return cast("CursorResult[Any]", result)
+
+
+@lru_cache(maxsize=500)
+def _columns_named(names: tuple[str, ...]) -> SimpleResultMetaData:
+    return SimpleResultMetaData(list(names))
 
 
 def is_one(parameters: Parameters | None) -> TypeGuard[Mapping[str, Any] | None]:

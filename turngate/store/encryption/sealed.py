@@ -15,6 +15,7 @@ import binascii
 import hashlib
 import hmac
 import os
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ from turngate.store.storable import MARK, SealedText, storable
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 LABEL_BYTES: Final = 8
+MOST_HASHES: Final = 2_000
+"""How many opened hashes a process keeps in memory."""
 HASH_MARK: Final = f"{MARK}#"
 """How the hash of content begins that is sealed. No text of content does: what follows its mark is the name of a table."""
 ANY_ROW: Final = bytes(LABEL_BYTES)
@@ -69,6 +72,7 @@ class HashKey:
     def __init__(self, secret: bytes) -> None:
         self._siv = AESSIV(b"".join(hmac.digest(secret, half, "sha256") for half in (b"mac", b"encryption")))
         self._numbers = hmac.digest(secret, b"numbers", "sha256")
+        self._opened: OrderedDict[str, str] = OrderedDict()
 
     def seal(self, value: Any) -> Any:
         """Return what the database holds for a hash; of a list, both forms of each: some rows are older than the key.
@@ -87,11 +91,18 @@ class HashKey:
         except ValueError:
             raw = b""
         if raw.hex() != value:
-            kind, raw = "t", storable(value).encode()
-        return SealedText(HASH_MARK + kind + base64.b85encode(self._siv.encrypt(raw, [kind.encode()])).decode("ascii"))
+            value = storable(value)
+            kind, raw = "t", value.encode()
+        body = base64.b85encode(self._siv.encrypt(raw, [kind.encode()])).decode("ascii")
+        sealed = HASH_MARK + kind + body
+        self._remember(sealed, value)
+        return SealedText(sealed)
 
     def opened(self, sealed: str) -> str:
         """Return the hash. Raises UnreadableContentError."""
+        known = self._opened.get(sealed)  # most are read by the process that wrote them, a moment before
+        if known is not None:
+            return known
         kind, body = sealed[len(HASH_MARK) :][:1], sealed[len(HASH_MARK) + 1 :]
         try:
             raw = self._siv.decrypt(base64.b85decode(body), [kind.encode()])
@@ -99,7 +110,14 @@ class HashKey:
             raise UnreadableContentError(
                 "a hash in the database can't be decrypted: it was changed or cut there"
             ) from None
-        return raw.hex() if kind == "h" else raw.decode()
+        value = raw.hex() if kind == "h" else raw.decode()
+        self._remember(sealed, value)
+        return value
+
+    def _remember(self, sealed: str, value: str) -> None:
+        self._opened[sealed] = value
+        if len(self._opened) > MOST_HASHES:
+            self._opened.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True)
