@@ -6,16 +6,21 @@ Only :class:`approvals_api.gateway.client.Gateway` calls it. It changes nothing 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from temporalio.api.enums.v1 import PendingActivityState, VersioningBehavior
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import WorkflowExecutionVersioningInfo
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from approvals_api.gateway.task_queues import QueueLook, look_at_queue
+from turngate.domain.errors import UnreadableContentError
+from turngate.runtime.temporal_client import ENCODED_FAILURE
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
@@ -64,14 +69,28 @@ async def look_at(client: Client, run_id: str) -> WorkflowLook:
             description = await client.get_workflow_handle(run_id).describe(rpc_timeout=WAIT)
             if description.status is not WorkflowExecutionStatus.RUNNING:
                 return WorkflowLook(state="closed", task_queue=description.task_queue)
-            return _running(description, await look_at_queue(client, description.task_queue, wait=WAIT))
+            failures = [
+                await _message(client, each.last_failure) for each in description.raw_description.pending_activities
+            ]
+            return _running(description, await look_at_queue(client, description.task_queue, wait=WAIT), failures)
     except RPCError as error:
         return WorkflowLook(state="gone" if error.status is RPCStatusCode.NOT_FOUND else "away")
     except (RuntimeError, TimeoutError):  # a lazy client that cannot connect raises RuntimeError
         return WorkflowLook(state="away")
 
 
-def _running(description: WorkflowExecutionDescription, queue: QueueLook) -> WorkflowLook:
+async def _message(client: Client, failure: Failure) -> str:
+    """Return what a failure says. An encrypted store's is in a payload; without its key, nothing is known of it."""
+    if failure.message != ENCODED_FAILURE:
+        return failure.message
+    try:
+        error = await client.data_converter.decode_failure(failure)
+    except UnreadableContentError:
+        return ""
+    return error.message if isinstance(error, FailureError) else str(error)
+
+
+def _running(description: WorkflowExecutionDescription, queue: QueueLook, failures: Sequence[str]) -> WorkflowLook:
     raw = description.raw_description
     pinned_to = _pinned_build(raw.workflow_execution_info.versioning_info)
     build = queue.current_build if pinned_to is None else pinned_to
@@ -79,7 +98,7 @@ def _running(description: WorkflowExecutionDescription, queue: QueueLook) -> Wor
     task = raw.pending_workflow_task if raw.HasField("pending_workflow_task") else None
     waits = task is not None and not task.HasField("started_time")
     pending = []
-    for each in raw.pending_activities:
+    for each, failure in zip(raw.pending_activities, failures, strict=True):
         taken = each.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
         pending.append(
             PendingActivity(
@@ -87,7 +106,7 @@ def _running(description: WorkflowExecutionDescription, queue: QueueLook) -> Wor
                 taken=taken,
                 attempt=each.attempt,
                 since=_instant(each.last_started_time if taken else each.scheduled_time),
-                last_failure=each.last_failure.message,
+                last_failure=failure,
             )
         )
     return WorkflowLook(

@@ -12,6 +12,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory
 
+from approvals_api.gateway.workflow_status import look_at
 from turngate import Policy, ToolFailure, tool
 from turngate.domain.errors import ModelError
 from turngate.runtime.temporal_client import codec_of, with_keys_of
@@ -106,6 +107,24 @@ async def test_i8_nothing_of_a_failure_is_readable_in_the_history(
     assert {each.metadata["encoding"] for each in payloads} == {b"binary/encrypted"}
     replayer = build_replayer(AgentTurn, codec=codec_of(sqlite))
     await replayer.replay_workflow(replayed)
+
+
+async def test_why_a_run_waits_is_read_with_the_key_only(client: Client, sqlite: Database) -> None:
+    """The failure of the attempt before is in Temporal, encrypted: pages explain a wait with it."""
+    await encrypted(sqlite)
+    slow = ModelError(f"slow down, {PLANTED}", error_class="rate_limited", retryable=True, retry_after_seconds=540)
+    async with stack(client, sqlite, model=ListModel(slow)) as engine:
+        run = await engine.start()
+
+        async def failed_once(client: Client) -> list[str]:
+            look = await look_at(client, run.id)
+            return [each.last_failure for each in look.activities if each.attempt > 1]
+
+        [reason] = await until(lambda: failed_once(engine.client), "a second attempt")
+        assert f"slow down, {PLANTED}" in reason
+        assert await failed_once(client) == [""]  # of a process without the key
+        await engine.interrupt(run)
+        await engine.ended(run)
 
 
 async def test_i5_a_run_from_before_encryption_continues_after_it(client: Client, sqlite: Database, bench: Any) -> None:

@@ -64,6 +64,7 @@ async def test_i9_the_calls_of_a_malformed_response_never_happen(
 
 
 @pytest.mark.parametrize(("limits", "responses"), [(Limits(), 3), (Limits(malformed_in_a_row=1), 1)])
+@pytest.mark.unencrypted  # it reads Temporal's history itself
 async def test_i9_too_many_in_a_row_end_the_run_and_say_why(
     client: Client, sqlite: Database, bench: Bench, limits: Limits, responses: int
 ) -> None:

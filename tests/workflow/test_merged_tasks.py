@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from support.engine import ListModel, Stack, call, says, stack, until
 from support.tools import Amount
 from temporalio.client import Client
@@ -16,6 +17,7 @@ from turngate.store.runs import runs
 from workflows.agent_turn import AgentTurn
 
 
+@pytest.mark.unencrypted  # it reads Temporal's history itself
 async def test_i11_a_gate_that_opened_in_a_quiet_workflow_task_is_found_by_the_next_task(
     client: Client, sqlite: Database
 ) -> None:

@@ -365,7 +365,7 @@ async def test_i5_a_worker_killed_after_asking_again_asks_once(client: Client, d
         world.balance = 2
         await engine.decide(second, "approve", decision_id="second")
         async with composition.build_worker(
-            client, engine.engine, apart, composition.WorkerOptions(max_cached_workflows=0)
+            engine.client, engine.engine, apart, composition.WorkerOptions(max_cached_workflows=0)
         ):
             assert (await engine.ended(run)).status == "completed"
         assert world.paid == [5]
@@ -420,6 +420,7 @@ async def until_of(engine: Stack, run: runs.Run, call_id: str) -> requests.Reque
     return await until(look, f"request of {call_id}")
 
 
+@pytest.mark.unencrypted  # it reads Temporal's history itself
 async def test_i11_a_run_that_asked_again_replays(client: Client, sqlite: Database) -> None:
     """I11: the recorded history of it passes the replayer."""
     world = World(1)

@@ -272,7 +272,7 @@ async def test_i1_an_interrupt_at_the_moment_of_a_result_waits_for_the_child_all
             await until(lambda: asyncio.sleep(0, attempts), "start of the tool")
             await engine.idle(child)
         only_tools = [RunTool(engine.engine).run_tool]
-        async with Worker(client, task_queue=engine.task_queue, activities=only_tools):
+        async with Worker(engine.client, task_queue=engine.task_queue, activities=only_tools):
             await engine.event(run, "execution.finished")
 
             async def reported() -> bool:
@@ -541,7 +541,7 @@ async def test_a_cancellation_while_a_run_is_being_closed_does_not_leave_it_open
             return EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in kinds[kinds.index(CANCEL_REQUESTED) :]
 
         only_workflows = Worker(
-            client,
+            engine.client,
             task_queue=engine.task_queue,
             workflows=[AgentTurn],
             workflow_runner=SANDBOX,

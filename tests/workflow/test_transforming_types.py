@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from pydantic import JsonValue
 from support.engine import STARTER, ListModel, Script, Stack, call, says, stack
 from support.transforming_parameters import SECRET_WORDS, Money, Parcel, compact, decoded, encoded, raw, seen
@@ -337,6 +338,7 @@ def texts_of(value: Any, key: str = "") -> list[str]:
     return []
 
 
+@pytest.mark.unencrypted  # it reads Temporal's history itself
 async def test_i7_replaying_a_run_decodes_nothing(client: Client, sqlite: Database) -> None:
     """I7, I8: the workflow's history holds no content, so a replay of all of it reads, decodes and runs nothing."""
     shop = Shop()
