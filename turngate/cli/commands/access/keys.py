@@ -26,7 +26,12 @@ def new(file: Annotated[Path, typer.Argument(help="The file to write. It must no
     """Write a new random key to a file that only its owner can read."""
     if file.exists():
         raise ConfigurationError(f"{file} exists: a key that is overwritten can never be restored. Name another file")
-    write_atomically(file, f"{new_key()}\n")
+    try:
+        write_atomically(file, f"{new_key()}\n")
+    except OSError as error:
+        raise ConfigurationError(
+            f"{file} can't be written: {error.strerror}. Name a file in a directory that you may write"
+        ) from None
     typer.echo(
         f"Wrote a new key to {file}. Keep a copy elsewhere: without it, no one can read what is encrypted with it."
     )

@@ -56,6 +56,24 @@ def test_a_store_is_encrypted_and_its_key_replaced(typed: Typed, tmp_path: Path)
     assert len(set(wrapped_by(tmp_path))) == 1
 
 
+def test_what_is_stored_before_is_counted_and_encrypted(typed: Typed, tmp_path: Path) -> None:
+    """The status is a failure while plain text is left, and `encrypt` may run again."""
+    typed("status")
+    with closing(sqlite3.connect(tmp_path / "data" / "turngate.db")) as conn, conn:
+        conn.execute("INSERT INTO conversations (id, head_message_id, created_at) VALUES ('conv_1', 'm1', '2026')")
+        columns = "id, conversation_id, run_id, role, parts, provider_options, created_at"
+        conn.execute(f"INSERT INTO messages ({columns}) VALUES ('m1', 'conv_1', 'run_1', 'user', '[]', '{{}}', '2026')")  # noqa: S608
+    typed("new", str(tmp_path / "one"))
+    typed("init", key="one")
+    left = typed("status", key="one", code=1)
+    assert "messages: 0 rows encrypted, 1 rows with plain text" in left
+    assert "Run `turngate keys encrypt`" in left
+    assert "Encrypted 1 rows" in typed("encrypt", key="one")
+    assert "messages: 1 rows encrypted, 0 rows with plain text" in typed("status", key="one")
+    assert "Encrypted 0 rows" in typed("encrypt", key="one")
+    assert "no key is configured" in typed("encrypt", code=2)
+
+
 def test_each_mistake_is_refused_with_what_to_do(typed: Typed, tmp_path: Path) -> None:
     """No key, a file that isn't there or holds no key, a key of another deployment, twice, and over an old key."""
     assert "turngate keys new FILE" in typed("init", code=2)
@@ -64,6 +82,9 @@ def test_each_mistake_is_refused_with_what_to_do(typed: Typed, tmp_path: Path) -
     message = typed("init", key="text", code=2)
     assert "32 random bytes in base64" in message
     assert "not a key" not in message
+    (tmp_path / "a directory").mkdir()
+    assert "cannot be read: Is a directory" in typed("init", key="a directory", code=2)
+    assert "can't be written: No such file" in typed("new", str(tmp_path / "nowhere" / "one"), code=2)
     typed("new", str(tmp_path / "one"))
     assert "exists" in typed("new", str(tmp_path / "one"), code=2)
     assert "isn't encrypted: run `turngate keys init`" in typed("encrypt", key="one", code=2)
