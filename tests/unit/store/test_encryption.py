@@ -105,12 +105,14 @@ async def test_another_process_reads_it_with_the_same_key_and_refuses_others(dat
     await second.close()
 
 
-@pytest.mark.parametrize("change", ["swapped", "another column", "another conversation", "cut", "bit", "mark only"])
+@pytest.mark.parametrize(
+    "change", ["swapped", "another column", "another conversation", "cut", "bit", "mark only", "a hash"]
+)
 async def test_i15_a_sealed_text_that_was_changed_or_moved_is_an_error_and_found(
     database: Database, change: str
 ) -> None:
     """I15: the text of another row, column or conversation, a truncated one and a changed one are never read as content."""
-    await encrypted(database)
+    ring = await encrypted(database)
     run, other = await new_run(database, "run_1"), await new_run(database, "run_2")
     await say(database, run, "m1")
     await say(database, run, "m2", "Something else.")
@@ -125,6 +127,7 @@ async def test_i15_a_sealed_text_that_was_changed_or_moved_is_an_error_and_found
         "cut": mine[:-9],
         "bit": mine[:-6] + ("A" if mine[-6] != "A" else "B") + mine[-5:],
         "mark only": "\x02",
+        "a hash": ring.hashes.seal(framed_sha256("other")) if ring.hashes else "",
     }[change]
     await raw(database, "UPDATE messages SET parts = :forged WHERE id = 'm1'", forged=forged)
     with pytest.raises(UnreadableContentError):

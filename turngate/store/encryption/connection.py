@@ -108,7 +108,7 @@ class SealedConnection:
         for place, row in enumerate(rows):
             marked = [(at, text) for at, text in enumerate(row) if type(text) is str and text[:1] == MARK]
             if marked:
-                rows[place], envelopes = self._taken_apart(row, marked)
+                rows[place], envelopes = self._taken_apart(plan, row, marked)
                 if envelopes:
                     sealed[place] = envelopes
         if len(sealed) > 1:
@@ -118,12 +118,12 @@ class SealedConnection:
         return rows_as_result(names, rows, rowcount)
 
     def _taken_apart(
-        self, row: tuple[Any, ...], marked: list[tuple[int, str]]
+        self, plan: Plan, row: tuple[Any, ...], marked: list[tuple[int, str]]
     ) -> tuple[tuple[Any, ...], list[tuple[int, Envelope]]]:
         """Return the row with its hashes opened, and its sealed texts. ``marked``: position → what is one of these."""
         opened, envelopes = list(row), []
         for position, text in marked:
-            if text.startswith(HASH_MARK):
+            if text.startswith(HASH_MARK) and position not in plan.columns:  # in place of content, it is no text
                 opened[position] = self.keys.hashes.opened(text)
             else:
                 envelopes.append((position, Envelope.of(text)))
