@@ -31,6 +31,8 @@ LONGEST_SECONDS: Final = 0.5
 """How long a tenant gives way before each request for a task: some of its tasks begin, whatever the others do."""
 PAUSE_SECONDS: Final = 0.01
 LOOK_SECONDS: Final = 0.1
+LEFT: Final = 0.9
+"""Of a load after each such time without one: a moment's rest is no room for a hundred tasks."""
 WORKFLOW_TASKS: Final = 100
 """At once, as the SDK has it."""
 PROCESSORS: Final = Path("/proc/stat")
@@ -144,7 +146,9 @@ class _Load:
         if passed >= LOOK_SECONDS:
             (idle, total), own = _processor_times(), time.process_time()
             machine = 1 - (idle - self._idle) / (total - self._total) if total > self._total else 0.0
-            self._load = min(1.0, max(machine, (own - self._own) / passed))
+            self._load = min(
+                1.0, max(machine, (own - self._own) / passed, self._load * LEFT ** (passed / LOOK_SECONDS))
+            )
             self._looked_at, self._idle, self._total, self._own = at, idle, total, own
         return self._load
 
