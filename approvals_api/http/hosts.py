@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from approvals_api.http.guards import host_name
 from approvals_api.http.problems import problem_response
 from approvals_api.http.security_headers import SECURITY_HEADERS
+from turngate.wire.people import Memory, apart
 
 HEALTH: Final = frozenset({"/livez", "/readyz"})
 """A probe asks for these at an address, not at a tenant's name."""
@@ -29,13 +30,15 @@ class HostApps:
     def __init__(self, apps: Mapping[str, FastAPI]) -> None:
         self._apps = dict(apps)
         self.apps = tuple({id(app): app for app in apps.values()}.values())
+        self._people = {id(app): Memory() for app in self.apps}
         self._lifespans = Starlette(lifespan=self._running)
 
     @contextlib.asynccontextmanager
     async def _running(self, _app: Starlette) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as running:
             for app in self.apps:
-                await running.enter_async_context(app.router.lifespan_context(app))
+                with apart(self._people[id(app)]):
+                    await running.enter_async_context(app.router.lifespan_context(app))
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,7 +50,8 @@ class HostApps:
         names = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         app = self._apps.get(host_name(names[0])) if len(names) == 1 else None
         if app is not None:
-            await app(scope, receive, send)
+            with apart(self._people[id(app)]):
+                await app(scope, receive, send)
         elif scope["type"] == "http" and scope["path"] in HEALTH:
             await self._answer_probe(scope, receive, send)
         elif scope["type"] == "http":
@@ -58,7 +62,9 @@ class HostApps:
         others = [(name, value) for name, value in scope["headers"] if name != b"host"]
         answer: list[Message] = []
         for name, app in self._apps.items():
-            answer = await _answer_of(app, {**scope, "headers": [(b"host", name.encode("latin-1")), *others]}, receive)
+            own = {**scope, "headers": [(b"host", name.encode("latin-1")), *others]}
+            with apart(self._people[id(app)]):
+                answer = await _answer_of(app, own, receive)
             if any(message.get("status", HTTPStatus.BAD_REQUEST) < HTTPStatus.BAD_REQUEST for message in answer):
                 break
         for message in answer:

@@ -75,8 +75,8 @@ NOT_READ = {"/login/oidc", "/login/oidc/callback", "/service-worker.js", "/opena
 @pytest.fixture(autouse=True)
 def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process reads one store; these tests leave no names to others."""
-    monkeypatch.setattr(people_in_memory, "_names", {})
-    monkeypatch.setattr(people_in_memory, "_ids", {})
+    monkeypatch.setattr(people_in_memory.memory(), "names", {})
+    monkeypatch.setattr(people_in_memory.memory(), "ids", {})
 
 
 def has_name(text: str) -> bool:
@@ -150,7 +150,7 @@ class Office:
             "import json, sys\nfrom typer.testing import CliRunner\nfrom turngate.cli.main import app\n"
             "from turngate.wire import people\nout = []\n"
             "for words in json.load(sys.stdin):\n"
-            "    people._names.clear(); people._ids.clear()\n"
+            "    people.memory().names.clear(); people.memory().ids.clear()\n"
             "    answer = CliRunner().invoke(app, words)\n"
             "    out.append((answer.exit_code, answer.output + (repr(answer.exception) if answer.exit_code else '')))\n"
             "print('\\n' + json.dumps(out))\n"

@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,6 +23,7 @@ from support.api_server import session_for
 from support.postgres_server import PostgresServer
 from support.store_app import MANIFEST
 from support.stored_requests import live_run, request_row
+from support.users import added
 from temporalio.client import Client
 
 from approvals_api.app import create_app
@@ -31,13 +33,14 @@ from approvals_api.settings import ApiSettings
 from turngate.cli.api_server import ApiServer, listen
 from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.runtime.temporal_client import data_converter
-from turngate.store.access import binding, tokens
+from turngate.store.access import binding, people, tokens
 from turngate.store.connection import Binding, bound_url
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.store.policy import grants
 from turngate.store.requests import comments, requests
 from turngate.store.tables import metadata
+from turngate.wire.people import Memory, apart
 
 MARKER = "zanzibar"
 """In every text of acme's, its ids too."""
@@ -260,3 +263,36 @@ async def test_a_session_is_a_cookie_of_one_host(both: tuple[Tenant, Tenant, str
         page = await http.get("/", headers={"Host": bolt.host, "Accept": "text/html"})
     cookies = page.headers.get_list("set-cookie")
     assert [each for each in cookies if "domain=" in each.lower()] == []
+
+
+async def test_people_of_one_name_are_kept_apart(tmp_path: Path) -> None:
+    """Each tenant shows its own Ann by name, and another tenant's only as the id that no one here knows."""
+    apps, tokens_of, ids = {}, {}, {}
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    databases = {name: Database(f"sqlite:///{tmp_path}/{name}.db") for name in ("acme", "bolt")}
+    for name, database in databases.items():
+        await database.migrate()
+        with apart(Memory()):
+            async with database.write() as conn:
+                await people.turn_on(conn, local_user="root")
+            ids[name] = (await added(database, "Ann", "admin")).name
+            async with database.write() as conn:
+                token = tokens.NewToken(name="ann-laptop", scopes=["requests:read", "runs:all"], owner="Ann")
+                tokens_of[name] = await tokens.issue(conn, token)
+                await live_run(conn, f"run_of_{name}", started_by=ids[name])
+                await live_run(conn, f"run_of_another_in_{name}", started_by=ids.get("acme", "root"))
+        app = create_app(database=database, gateway=Gateway(nowhere), settings=ApiSettings(host="0.0.0.0"))  # noqa: S104
+        apps[f"{name}.example.com"] = app
+    assert ids["acme"] != ids["bolt"]
+    everyone = httpx.ASGITransport(app=HostApps(apps))
+    for name in ("acme", "bolt", "acme"):
+        headers = {"Authorization": f"Bearer {tokens_of[name]}"}
+        async with httpx.AsyncClient(
+            transport=everyone, base_url=f"http://{name}.example.com", headers=headers
+        ) as http:
+            own = (await http.get(f"/api/v1/runs/run_of_{name}")).json()
+            another = (await http.get(f"/api/v1/runs/run_of_another_in_{name}")).json()
+        assert own["started_by"] == "Ann"
+        assert another["started_by"] == ("Ann" if name == "acme" else ids["acme"])
+    for database in databases.values():
+        await database.close()

@@ -1,16 +1,19 @@
 """People as others see them: rows, events and principals have ids, and everything that leaves the process has names.
 
 The names of all people with an id are kept in memory, so that a page or an answer costs no statement for them
-(:mod:`turngate.store.access.people` reads them). Ids are random, so one memory serves every store of a process. What is no id is
-already a name: of a person from before ids, of a program, or of an answer that a client read.
+(:mod:`turngate.store.access.people` reads them). What is no id is already a name: of a person from before ids, of a program, or
+of an answer that a client read. A process has a memory for each tenant: two of them may have people of one name.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Annotated, Any, Final
+from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue, PlainSerializer, SerializationInfo
 
@@ -23,23 +26,48 @@ MAX_NAMES: Final = 50_000
 AS_STORED: Final = {"people": "ids"}
 """The serialization context that keeps ids, for what is stored and shown later."""
 
-_names: dict[str, str] = {}
-_ids: dict[str, str] = {}
+
+class Memory:
+    """Names of people. ``names``: by id. ``ids``: by the key of the name. ``read_at``: store → the version of its table."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.ids: dict[str, str] = {}
+        self.read_at: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+
+
+_memory: ContextVar[Memory] = ContextVar("people", default=Memory())  # noqa: B039 - it is for the whole process
 _IN_RULES: Final = re.compile(r"\"(?:cli:)?p-[0-9a-f]{16}\"|'(?:cli:)?p-[0-9a-f]{16}'")
 _IN_TEXT: Final = re.compile(r"(?<![0-9A-Za-z_-])p-[0-9a-f]{16}(?![0-9A-Za-z_-])")
 
 
+def memory() -> Memory:
+    """Return the memory that counts here."""
+    return _memory.get()
+
+
+@contextmanager
+def apart(own: Memory) -> Iterator[None]:
+    """Look for names in a memory of its own while the block runs, in tasks that begin in it, too."""
+    before = _memory.set(own)
+    try:
+        yield
+    finally:
+        _memory.reset(before)
+
+
 def keep(names: Mapping[str, str | None]) -> None:
     """Keep the names of people: id → name, None for an erased one. Ids that are names need no keeping."""
+    known, ids = memory().names, memory().ids
     for person, name in names.items():
-        if not is_person_id(person) or (person not in _names and len(_names) >= MAX_NAMES):
+        if not is_person_id(person) or (person not in known and len(known) >= MAX_NAMES):
             continue
-        before = _names.get(person)
-        if before is not None and _ids.get(name_key(before)) == person:
-            del _ids[name_key(before)]
-        _names[person] = erased(person) if name is None else name
+        before = known.get(person)
+        if before is not None and ids.get(name_key(before)) == person:
+            del ids[name_key(before)]
+        known[person] = erased(person) if name is None else name
         if name is not None:
-            _ids[name_key(name)] = person
+            ids[name_key(name)] = person
 
 
 def erased(person: str) -> str:
@@ -51,24 +79,25 @@ def display_name(person: str) -> str:
     """Return the name of a person, a person's terminal or a program, by what a row or event calls it."""
     if person.startswith(OWNERS_PREFIX):
         return OWNERS_PREFIX + display_name(person.removeprefix(OWNERS_PREFIX))
-    return _names.get(person, person)
+    return memory().names.get(person, person)
 
 
 def id_of(name: str) -> str:
     """Return what rows call the person whose name someone typed; the text itself where no person with an id has it."""
     if name.startswith(OWNERS_PREFIX):
         return OWNERS_PREFIX + id_of(name.removeprefix(OWNERS_PREFIX))
-    return _ids.get(name_key(name), name) if _ids else name
+    ids = memory().ids
+    return ids.get(name_key(name), name) if ids else name
 
 
 def named(text: str) -> str:
     """Return one of Turngate's sentences with names for the ids in it. Never for what a model, a tool or a person wrote."""
-    return _IN_TEXT.sub(lambda match: display_name(match[0]), text) if _names else text
+    return _IN_TEXT.sub(lambda match: display_name(match[0]), text) if memory().names else text
 
 
 def named_rules(source: str) -> str:
     """Return the text of rules (TOML) with names for the ids in it, written so that no name can end its text."""
-    return _IN_RULES.sub(_quoted_name, source) if _names else source
+    return _IN_RULES.sub(_quoted_name, source) if memory().names else source
 
 
 def _quoted_name(quoted: re.Match[str]) -> str:
@@ -77,7 +106,7 @@ def _quoted_name(quoted: re.Match[str]) -> str:
 
 def with_all_names(value: Any) -> Any:
     """Return one of Turngate's values with :func:`named` for each text in it."""
-    if not _names:
+    if not memory().names:
         return value
     if isinstance(value, str):
         return named(value)
@@ -88,17 +117,18 @@ def with_all_names(value: Any) -> Any:
 
 def names_in(value: JsonValue) -> dict[str, str]:
     """Return id → name of the people whom a value names by id; for what goes out beside it."""
-    return {person: display_name(person) for person in sorted(ids_in(value))} if _names else {}
+    return {person: display_name(person) for person in sorted(ids_in(value))} if memory().names else {}
 
 
 def names_in_text(text: str) -> dict[str, str]:
     """Return id → name of the people whose ids are in a text; for a file that is read without the table."""
-    return {person: display_name(person) for person in sorted(set(_IN_TEXT.findall(text)))} if _names else {}
+    return {person: display_name(person) for person in sorted(set(_IN_TEXT.findall(text)))} if memory().names else {}
 
 
 def is_unknown_in(value: JsonValue) -> bool:
     """Tell whether a value names a person whose name this process has not read."""
-    return bool(_names) and not ids_in(value) <= _names.keys()
+    known = memory().names
+    return bool(known) and not ids_in(value) <= known.keys()
 
 
 def ids_in(value: JsonValue) -> set[str]:

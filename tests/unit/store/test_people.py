@@ -26,8 +26,8 @@ from turngate.wire.view import View
 @pytest.fixture(autouse=True)
 def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process reads one store; these tests leave no names to others."""
-    monkeypatch.setattr(people_in_memory, "_names", {})
-    monkeypatch.setattr(people_in_memory, "_ids", {})
+    monkeypatch.setattr(people_in_memory.memory(), "names", {})
+    monkeypatch.setattr(people_in_memory.memory(), "ids", {})
 
 
 async def turned_on(database: Database) -> int:

@@ -11,7 +11,6 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import func, insert, select, union, update
 
@@ -41,8 +40,6 @@ from turngate.wire import people as shown_people
 ID_DIGITS: Final = 16
 VERSION: Final = select(people_switch.c.version).scalar_subquery()
 """How often the table of people changed, as a part of a query; NULL: new people get no ids."""
-
-_read_at: WeakKeyDictionary[Database, int] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,11 +126,11 @@ async def learn(conn: Connection) -> None:
 
 async def refresh(database: Database, version: int | None) -> None:
     """Read the names again if another process has changed them. ``version``: of the table, as a query just read it."""
-    if version is None or _read_at.get(database) == version:
+    if version is None or shown_people.memory().read_at.get(database) == version:
         return
     async with database.glance() as conn:
         await learn(conn)
-    _read_at[database] = version
+    shown_people.memory().read_at[database] = version
 
 
 async def look_again(database: Database) -> None:

@@ -10,7 +10,6 @@ import typer
 from turngate.cli import stores, terminal
 from turngate.cli.options import DataDir
 from turngate.cli.terminal import minute
-from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import load_stack_settings
 from turngate.store.access import people
 from turngate.store.access.people import PersonRow
@@ -53,11 +52,6 @@ def ids(
     Before you turn it on: every API, worker and command that uses this store runs this release. Restart the workers afterwards.
     """
     settings = load_stack_settings(data_dir=data_dir)
-    if on and settings.tenant is not None:
-        raise ConfigurationError(
-            "people's ids can't be turned on for a tenant yet: a process that serves several tenants would look for a name that "
-            "someone types among the people of all of them (docs/adr/0056)"
-        )
 
     async def change() -> tuple[bool, int]:
         async with stores.opened_store(settings) as database, stores.signing_log(settings, database):

@@ -22,6 +22,8 @@ from turngate.runtime.app_loader import LoadedApp, load_app
 from turngate.runtime.fair_share import FairShare
 from turngate.runtime.settings import Settings
 from turngate.runtime.workflow_code import deployment
+from turngate.store.access import people
+from turngate.wire.people import Memory, apart, memory
 
 
 def worker(
@@ -96,12 +98,12 @@ def serve_worker(settings: Settings, target: str) -> None:
                 await parts.enter_async_context(serving_metrics(metrics, databases, settings))
                 build = deployment(settings.deployment_name, settings.build_id)
                 share = FairShare(at=settings.give_way_at) if len(served) > 1 else None
-                tasks = [
-                    await parts.enter_async_context(
-                        serving_worker(each, loaded, client, database, build, workers=len(served), share=share)
-                    )
-                    for each, client, database in zip(served, clients, databases, strict=True)
-                ]
+                tasks = []
+                for each, client, database in zip(served, clients, databases, strict=True):
+                    with apart(memory() if each.tenant is None else Memory()):
+                        await people.look_again(database)
+                        worker = serving_worker(each, loaded, client, database, build, workers=len(served), share=share)
+                        tasks.append(await parts.enter_async_context(worker))
                 for each in served:
                     _greet(each, loaded)
                 stop.running()
