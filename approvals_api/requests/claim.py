@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from approvals_api.lookups import existing_request
 from approvals_api.principal import Principal
-from approvals_api.requests.eligibility import require_eligible, starters
+from approvals_api.requests.eligibility import require_eligible, starters_or_newer
 from approvals_api.services import Services
 from turngate.domain.errors import ConflictError, NotFoundError
 from turngate.store.requests import claims
@@ -44,7 +44,7 @@ async def claim(
     principal.require("requests:decide")
     async with services.database.read() as conn:
         request = await existing_request(conn, request_id)
-        others = await starters(conn, request)
+        others = await starters_or_newer(conn, request)
     require_eligible(request, principal, others)
     async with services.database.write() as conn:
         answer = await claims.claim(

@@ -16,7 +16,7 @@ from approvals_api.principal import Principal
 from approvals_api.requests import apply
 from approvals_api.requests.answer_check import check_content
 from approvals_api.requests.claim import refuse_if_claimed
-from approvals_api.requests.eligibility import check_verb, require_eligible, starters
+from approvals_api.requests.eligibility import check_verb, require_eligible, starters_or_newer
 from approvals_api.services import Services
 from approvals_api.validation.errors import invalid
 from turngate.domain.digest import derived_id
@@ -90,7 +90,7 @@ async def submit(
     async with services.database.glance() as conn:
         request, stored = await requests.with_decision(conn, request_id, decision.id)
         decision, earlier = await _sent_before(conn, decision, stored)
-        others = frozenset[str]() if request is None else await starters(conn, request)
+        others = frozenset[str]() if request is None else await starters_or_newer(conn, request)
     if request is None:
         raise NotFoundError(f"there is no request {request_id!r}")
     if earlier is not None:
@@ -257,7 +257,7 @@ async def _decide(
         decision, earlier = await _sent_before(conn, decision, await requests.decision(conn, decision.id))
         if earlier is not None:
             return earlier
-    check(request, principal, order, await starters(conn, request))
+    check(request, principal, order, await starters_or_newer(conn, request))
     if grant_id is not None and order.verb == "approve":
         await count_approval(conn, request, principal, grant_id)
     if order.verb == "approve" and request.quorum > 1:
@@ -295,7 +295,7 @@ async def _replace(
         raise NotFoundError(f"there is no request {decision.request_id!r}")
     if request != seen:
         decision, _ = await _sent_before(conn, decision, await requests.decision(conn, decision.id))
-    check(request, principal, order, await starters(conn, request))
+    check(request, principal, order, await starters_or_newer(conn, request))
     await apply.replace_by_edit(conn, request, decision)
     return DecisionAnswer(decision_id=decision.id, status="superseded")
 

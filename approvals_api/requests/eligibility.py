@@ -9,6 +9,7 @@ from approvals_api.principal import Principal
 from turngate.domain.errors import ForbiddenError, InvalidInputError
 from turngate.domain.policy.terms import AskTerms, person_of
 from turngate.domain.requests import RequestKind, Verb
+from turngate.store.access import people
 from turngate.store.database import Connection
 from turngate.store.runs import runs
 from turngate.store.runs.starters import starters_of
@@ -39,20 +40,29 @@ class OnTerms(Protocol):
 
 
 async def starters(conn: Connection, request: OnTerms) -> frozenset[str]:
-    """Return who counts as the starter of what the request asks about; empty where its rule lets the starter decide."""
+    """Return whose orders led to what the request asks about; empty where its rule lets the starter decide."""
     run = None if request.not_by is None else await runs.get(conn, request.run_id)
     return frozenset() if run is None else await starters_of(conn, run, until=request.created_at)
+
+
+async def starters_or_newer(conn: Connection, request: OnTerms) -> frozenset[str]:
+    """Return the starters, and who came after one of them was erased: under a new account, it could be the same human."""
+    own = await starters(conn, request)
+    return own | await people.newer_than_erased(conn, own)
 
 
 def why_not(request: OnTerms, principal: Principal, starters: Collection[str]) -> str | None:
     """Return why this principal may not decide the request, in words for them; None: they may.
 
-    ``starters``: of :func:`starters`.
+    ``starters``: of :func:`starters_or_newer`; of :func:`starters` to display it, where the decision has the last word.
     """
     if request.not_by is not None and person_of(request.not_by) == person_of(principal.name):
         return "you started this run, and its rule wants someone else to decide"
     if request.not_by is not None and person_of(principal.name) in {person_of(each) for each in starters}:
-        return "what you started, sent or changed led to this call, and its rule wants someone else to decide"
+        return (
+            "what you started, sent or changed led to this call (or what someone did who was erased before you got your "
+            "account), and its rule wants someone else to decide"
+        )
     return request.ask_terms.barred(name=principal.name, role=principal.role, machine=principal.machine)
 
 

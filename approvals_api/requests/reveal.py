@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from approvals_api.lookups import existing_request, existing_run
 from approvals_api.principal import Principal
-from approvals_api.requests.eligibility import require_eligible, starters
+from approvals_api.requests.eligibility import require_eligible, starters_or_newer
 from approvals_api.services import Services
 from turngate.domain.errors import ForbiddenError
 from turngate.domain.text.json_text import quote
@@ -38,7 +38,7 @@ async def reveal(services: Services, principal: Principal, request_id: str) -> l
         )
     async with services.database.read() as conn:
         request = await existing_request(conn, request_id)
-        others = await starters(conn, request)
+        others = await starters_or_newer(conn, request)
         run = await existing_run(conn, request.run_id)
         task = await messages.get(conn, run.input_message_id)
         call = await calls.get(conn, request.run_id, request.tool_call_id)

@@ -26,7 +26,8 @@ from turngate.store.database import Connection, Database
 async def opened_store(settings: Settings, *, migrate: bool | None = None) -> AsyncIterator[Database]:
     """Open the store, and require the schema of this version.
 
-    ``migrate``: bring the schema up to date first. None does that for the embedded default only, which has no other owner.
+    ``migrate``: bring the schema up to date first, and give people ids if the store is new. None does that for the embedded
+    default only, which has no other owner.
 
     Raises:
         ConfigurationError: the data directory cannot be written, or the schema is not that of this version.
@@ -36,12 +37,15 @@ async def opened_store(settings: Settings, *, migrate: bool | None = None) -> As
     settings.ensure_data_dir()
     try:
         await _require_apart(database)
-        if migrate or (migrate is None and settings.database_url is None):
+        migrate = migrate or (migrate is None and settings.database_url is None)
+        if migrate:
             close_new_database(settings)
             await database.migrate()
         else:
             await require_current_schema(database)
         await open_keys(settings, database)
+        if migrate:
+            await give_ids_if_new(database)
         async with database.read() as conn:
             await people.learn(conn)
         yield database
@@ -105,6 +109,15 @@ def close_new_database(settings: Settings) -> None:
             f"the database {url.database} cannot be written ({error.strerror}): check TURNGATE_DATABASE_URL, or the data "
             "directory's owner"
         ) from None
+
+
+async def give_ids_if_new(database: Database) -> None:
+    """Give people ids in a store that is new: no event can have their names then, and all can be erased (docs/adr/0056)."""
+    async with database.read() as conn:
+        needed = await people.is_unused(conn) and not await people.is_on(conn)
+    if needed:
+        async with database.write() as conn:
+            await people.begin_with_ids(conn)
 
 
 async def require_current_schema(database: Database) -> None:

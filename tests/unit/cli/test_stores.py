@@ -13,7 +13,7 @@ from turngate.cli.main import app
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import load_settings
 from turngate.store import schema
-from turngate.store.access import access, tokens
+from turngate.store.access import access, people, tokens
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,10 @@ async def test_the_owners_link_is_an_admins(tmp_path: Path):
         link = await stores.owners_login_link(database, "http://127.0.0.1:1")
         async with database.write() as conn:
             visitor = await access.use_link(conn, link.partition("=")[2])
-    assert visitor == access.Visitor(name=stores.local_user(), role="admin")
+            person = await people.find(conn, stores.local_user())
+    assert person is not None
+    assert person.has_id
+    assert visitor == access.Visitor(name=person.id, role="admin")
 
 
 async def test_a_login_link_lets_its_operator_in_once(tmp_path: Path):
@@ -100,7 +103,8 @@ async def test_a_login_link_lets_its_operator_in_once(tmp_path: Path):
         link = await stores.new_login_link(database, "http://127.0.0.1:1", "ole")
         secret = link.removeprefix("http://127.0.0.1:1/login?link=")
         async with database.write() as conn:
-            assert await access.use_link(conn, secret) == access.Visitor(name="ole", role="operator")
+            ole = access.Visitor(name=await people.id_of(conn, "ole"), role="operator")
+            assert await access.use_link(conn, secret) == ole
         async with database.write() as conn:
             assert await access.use_link(conn, secret) is None
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
 from sqlalchemy import update
 from support.stored_requests import live_run
 
+from approvals_api.principal import OPERATOR_SCOPES, Principal
+from approvals_api.requests.eligibility import starters, starters_or_newer, why_not
+from turngate.domain.policy.terms import AskTerms
+from turngate.domain.requests import RequestKind
+from turngate.store.access import people
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection, Database
 from turngate.store.events import events
@@ -22,6 +29,10 @@ async def stored(conn: Connection, run_id: str, by: str, **links: str) -> Run:
     run = await runs.get(conn, run_id)
     assert run is not None
     return run
+
+
+def operator(name: str) -> Principal:
+    return Principal(name=name, via="session", scopes=OPERATOR_SCOPES)
 
 
 @pytest.mark.parametrize("link", ["parent_run_id", "forked_from_run_id"])
@@ -43,3 +54,36 @@ async def test_i10_who_switched_the_model_counts_and_an_agents_own_switch_names_
             await events.append(conn, run.id, [("run.model_switched", payload)])
         assert await starters_of(conn, run, until=as_text(now())) == {"ann", "bob", "cem"}
         assert await starters_of(conn, run, until=run.created_at) == {"ann"}
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A request whose rule wants other eyes than the starter's."""
+
+    run_id: str
+    not_by: str | None
+    created_at: str
+    kind: RequestKind = "approval"
+    ask_terms: AskTerms = field(default_factory=AskTerms)
+
+
+async def test_i10_who_comes_after_an_erased_starter_may_be_the_same_human(database: Database) -> None:
+    """Zoe, who was there before Ann was erased, may decide about Ann's run that Bob retries. Ann's new account may not."""
+    async with database.write() as conn:
+        await people.begin_with_ids(conn)
+        ann, bob, zoe = [await people.take_id(conn, each) for each in ("Ann", "Bob", "Zoe")]
+        await stored(conn, "run_1", ann)
+        await people.erase(conn, ann)
+        again = await people.take_id(conn, "Ann")
+        await stored(conn, "run_2", bob, forked_from_run_id="run_1")
+        await stored(conn, "run_3", bob)
+        request = Pending("run_2", bob, as_text(now()))
+        other = Pending("run_3", bob, as_text(now()))
+        assert await starters(conn, request) == {ann, bob}
+        assert await starters_or_newer(conn, request) == {ann, bob, again}
+        assert await starters_or_newer(conn, other) == {bob}
+        barred = why_not(request, operator(again), await starters_or_newer(conn, request))
+        assert barred is not None
+        assert "erased" in barred
+        assert why_not(request, operator(zoe), await starters_or_newer(conn, request)) is None
+        assert why_not(other, operator(again), await starters_or_newer(conn, other)) is None

@@ -1,7 +1,8 @@
 """People: the one table with their names. Every other row, and the log, names them by id.
 
 A person's id never changes. Of a person from before ids it is their name, so no row and no digest had to change, and a comparison
-never meets a name and an id of one person (docs/adr/0056). New people get random ids once :func:`turn_on` was called.
+never meets a name and an id of one person (docs/adr/0056). New people get random ids in a store that began so
+(:func:`begin_with_ids`), and elsewhere once :func:`turn_on` was called.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from turngate.store.tables import (
     published_policies,
     requests,
 )
+from turngate.store.tables import events as events_table
 from turngate.store.tables.content import TEXT_COLUMNS
 from turngate.wire import people as shown_people
 
@@ -117,6 +119,15 @@ async def erase(conn: Connection, person: str) -> bool:
     return True
 
 
+async def newer_than_erased(conn: Connection, names: Iterable[str]) -> frozenset[str]:
+    """Return who got their id after one of these people was erased: each could be that human again. Empty mostly."""
+    ids = {person_of(each) for each in names if is_person_id(person_of(each))}
+    if not ids:
+        return frozenset()
+    first = select(func.min(people.c.erased_at)).where(people.c.id.in_(ids)).scalar_subquery()
+    return frozenset((await conn.execute(select(people.c.id).where(people.c.created_at >= first))).scalars())
+
+
 async def learn(conn: Connection) -> None:
     """Read the names that this process shows; cheap where nothing is to be read."""
     if await is_on(conn):
@@ -172,6 +183,21 @@ async def _is_known(conn: Connection, person: str) -> bool:
     return (await conn.execute(select(people.c.id).where(people.c.id == person))).first() is not None
 
 
+async def is_unused(conn: Connection) -> bool:
+    """Tell whether a store has recorded nothing yet, so that no row and no event can have a name."""
+    return (await conn.execute(select(events_table.c.seq).limit(1))).first() is None
+
+
+async def begin_with_ids(conn: Connection) -> None:
+    """Give ids to people from the first one on, if the store is unused. In a write transaction. Safe to repeat.
+
+    No event says so: the log of such a store has never had a name.
+    """
+    await sequences.take(conn, Numbered.EVENTS, 0)  # as lock_identities: no one writes the first event now
+    if await is_unused(conn) and not await is_on(conn):
+        await _switch_on(conn)
+
+
 async def turn_on(conn: Connection, *, local_user: str) -> int:
     """Give ids to new people from now on; return how many people keep their names as ids. Safe to repeat.
 
@@ -195,10 +221,14 @@ async def turn_on(conn: Connection, *, local_user: str) -> int:
     if names:
         rows = [{"id": each, "name": each, "created_at": at, "erased_at": None} for each in sorted(names)]
         await conn.execute(insert(people), rows)
-    await conn.execute(insert(people_switch).values(id=1, version=1, since=at))
+    await _switch_on(conn)
     by = f"{OWNERS_PREFIX}{await take_id(conn, local_user)}"
     await events.append(conn, events.SYSTEM, [("people.ids_turned_on", {"by": by, "kept": len(names)})])
     return len(names)
+
+
+async def _switch_on(conn: Connection) -> None:
+    await conn.execute(insert(people_switch).values(id=1, version=1, since=as_text(now())))
 
 
 async def _add(conn: Connection, person: str, name: str) -> str:

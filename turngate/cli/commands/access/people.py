@@ -49,7 +49,8 @@ def ids(
 ) -> None:
     """Say whether decisions and the audit log name people by id, so that `turngate erase NAME` erases the name everywhere.
 
-    Before you turn it on: every API, worker and command that uses this store runs this release. Restart the workers afterwards.
+    A new store does. Before you turn it on for one that has names: every API, worker and command that uses the store runs this
+    release. Restart the workers afterwards.
     """
     settings = load_stack_settings(data_dir=data_dir)
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from sqlalchemy import delete
 from typer.testing import CliRunner, Result
 
 from approvals_api.settings import OidcSettings, RateLimitSettings
@@ -15,9 +16,10 @@ from turngate.cli.api_settings import api_settings
 from turngate.cli.main import app
 from turngate.domain.errors import ConfigurationError
 from turngate.runtime.settings import load_settings
-from turngate.store.access import sessions, tokens
+from turngate.store.access import people, sessions, tokens, users
 from turngate.store.access.passwords import verify_password
 from turngate.store.events import events
+from turngate.store.tables import people_switch
 from turngate.wire import people as people_in_memory
 
 PASSWORD = "correct horse battery"
@@ -66,7 +68,7 @@ def test_a_user_from_the_first_day_to_the_last():
     ]
     (stored,) = in_store(lambda conn: _hashes(conn, "Ann"))
     assert asyncio.run(verify_password(stored, PASSWORD)).right
-    in_store(lambda conn: sessions.begin(conn, "Ann"))
+    in_store(lambda conn: _session_of(conn, "Ann"))
     assert run("user", "role", "ann", "admin").exit_code == 0
     assert [each[1:4] for each in lines("session", "list")] == [["Ann", "admin", "link"]]
     assert run("user", "password", "ann", "--password-stdin", stdin="another long password").exit_code == 0
@@ -78,9 +80,16 @@ def test_a_user_from_the_first_day_to_the_last():
     assert run("login-link", "ann").exit_code == 0
 
 
-async def _hashes(conn, name):
-    from turngate.store.access import users  # noqa: PLC0415
+async def _session_of(conn, name):
+    await sessions.begin(conn, await people.id_of(conn, name))
 
+
+async def _ann_from_before_ids(conn):
+    await conn.execute(delete(people_switch))
+    await users.add(conn, users.User(name="Ann", role="admin", password_hash=None), by="boss")
+
+
+async def _hashes(conn, name):
     return [(await users.existing(conn, name)).password_hash]
 
 
@@ -224,20 +233,27 @@ def test_half_an_openid_provider_is_refused(changes, says):
     assert "s3cret" not in str(refused.value)
 
 
-def test_ids_for_people_are_turned_on_once(data_dir: Path) -> None:
-    """On, a new person is listed with an id and is Dora elsewhere, until she is erased; each tenant has a switch."""
-    assert run("user", "add", "Ann", "--role", "admin", "--no-password").exit_code == 0
-    assert run("people", "ids").stdout.startswith("Off")
-    assert run("people", "ids", "--on").stdout.startswith("On")
+def test_a_new_store_gives_people_ids(data_dir: Path) -> None:
+    """Without a word: a person is listed with an id and is Dora elsewhere, until she is erased; each tenant's store, too."""
+    assert run("people", "ids").stdout.startswith("On")
     assert run("user", "add", "Dora", "--role", "viewer", "--no-password").exit_code == 0
     ids = {each[0]: each[1] for each in lines("people", "list")}
-    assert ids["Ann"] == "the name"
     assert re.fullmatch(r"p-[0-9a-f]{16}", ids["Dora"])
-    assert [each[0] for each in lines("user", "list")] == ["Ann", "Dora"]
+    assert [each[0] for each in lines("user", "list")] == ["Dora"]
     assert run("erase", "dora", "--reason", "Ticket 3", "--yes").exit_code == 0
     assert f"erased person {ids['Dora'][2:8]}" in {each[0] for each in lines("people", "list")}
     tenants = data_dir / "tenants.toml"
     tenants.write_text('[acme]\nhosts = ["acme.example.com"]\n')
-    acme = ("--tenants", str(tenants), "--tenant", "acme", "people", "ids")
-    assert run(*acme).stdout.startswith("Off")
-    assert run(*acme, "--on").stdout.startswith("On")
+    assert run("--tenants", str(tenants), "--tenant", "acme", "people", "ids").stdout.startswith("On")
+
+
+def test_a_store_from_before_ids_keeps_its_names_until_they_are_turned_on() -> None:
+    """People who are there keep theirs as id; people who come later get ids. Turning it on twice changes nothing."""
+    in_store(_ann_from_before_ids)
+    assert run("people", "ids").stdout.startswith("Off")
+    for _again in range(2):
+        assert run("people", "ids", "--on").stdout.startswith("On")
+    assert run("user", "add", "Dora", "--role", "viewer", "--no-password").exit_code == 0
+    ids = {each[0]: each[1] for each in lines("people", "list")}
+    assert ids["Ann"] == "the name"
+    assert re.fullmatch(r"p-[0-9a-f]{16}", ids["Dora"])
