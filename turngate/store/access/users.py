@@ -24,6 +24,7 @@ from turngate.store.events import events, push_subscriptions
 from turngate.store.events.events import NewEvent
 from turngate.store.sequences import Numbered
 from turngate.store.tables import api_tokens, login_links, sessions, users
+from turngate.wire.people import display_name
 
 # Whose name is whose: a name means one person or one machine, however it is spelled.
 #
@@ -72,8 +73,8 @@ class OidcIdentity:
 
 async def all_users(conn: Connection) -> list[User]:
     """Return every stored user, by name."""
-    rows = (await conn.execute(select(users).order_by(users.c.name))).mappings()
-    return [User(**row) for row in rows]
+    rows = (await conn.execute(select(users))).mappings()
+    return sorted((User(**row) for row in rows), key=lambda user: (display_name(user.name), user.name))
 
 
 async def user_called(conn: Connection, name: str) -> User | None:
