@@ -1,78 +1,167 @@
-"""Vault's transit engine as a key service, through hvac, against a server that speaks its HTTP API as Vault documents it.
+"""Vault's transit engine as a key service, through hvac, against a real server: OpenBao, which speaks the same API.
 
-Vault itself can't be installed where these tests run.
+What a real one can't be made to answer (a proxy's statuses, a cut or slow answer, one that isn't Vault's) comes from a server of
+our own.
 """
 
 from __future__ import annotations
 
-import base64
+import asyncio
 import json
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from support.openbao import OpenBao, running_openbao
+from typer.testing import CliRunner, Result
 
+from turngate.cli.main import app
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.runtime import key_services
-from turngate.runtime.key_services import service_of
+from turngate.runtime.key_services import open_keys, service_of
+from turngate.runtime.settings import load_settings
+from turngate.store.database import Database
 
-TOKEN = "s.token"
 KEY = os.urandom(32)
+PLACE = "vault:transit/turngate"
 
 
-class Transit:
-    """One key with versions. ``answer``: what every request gets in place of it; ``cut``: the connection ends before."""
-
-    def __init__(self) -> None:
-        self.versions = [os.urandom(32)]
-        self.answer: tuple[int, Any] | None = None
-        self.cut = False
-        self.seen: list[str] = []
-
-    def respond(self, path: str, token: str | None, body: dict[str, str]) -> tuple[int, Any]:
-        self.seen.append(path)
-        if self.answer is not None:
-            return self.answer
-        if token != TOKEN:
-            return 403, {"errors": ["permission denied"]}
-        match path.split("/"):
-            case ["", "v1", "transit", "encrypt", "turngate"]:
-                nonce, plain = os.urandom(12), base64.b64decode(body["plaintext"])
-                sealed = base64.b64encode(nonce + AESGCM(self.versions[-1]).encrypt(nonce, plain, None)).decode()
-                return 200, {"data": {"ciphertext": f"vault:v{len(self.versions)}:{sealed}"}}
-            case ["", "v1", "transit", "decrypt", "turngate"]:
-                _vault, version, sealed = body["ciphertext"].split(":")
-                raw = base64.b64decode(sealed)
-                try:
-                    plain = AESGCM(self.versions[int(version[1:]) - 1]).decrypt(raw[:12], raw[12:], None)
-                except InvalidTag:
-                    return 400, {"errors": ["cipher: message authentication failed"]}
-                return 200, {"data": {"plaintext": base64.b64encode(plain).decode()}}
-        return 404, {"errors": []}
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenBao]:
+    with running_openbao(tmp_path_factory.mktemp("openbao")) as running:
+        yield running
 
 
 @pytest.fixture
-def vault(monkeypatch: pytest.MonkeyPatch) -> Iterator[Transit]:
-    transit = Transit()
-    with _served(transit) as address:
+def openbao(server: OpenBao, monkeypatch: pytest.MonkeyPatch) -> OpenBao:
+    """The server, and a token that may do what the how-to documents and nothing else."""
+    monkeypatch.setenv("VAULT_ADDR", server.address)
+    monkeypatch.setenv("VAULT_TOKEN", server.token())
+    return server
+
+
+def test_vault_wraps_and_unwraps_also_after_its_key_was_rotated(openbao: OpenBao) -> None:
+    service = service_of(PLACE)
+    wrapped = service.wrap(KEY)
+    openbao.call("transit/keys/turngate/rotate")
+    assert service.unwrap(wrapped) == KEY
+    again = service.wrap(KEY)
+    assert service.unwrap(again) == KEY
+    assert [each.split(":")[0] for each in (wrapped, again)] == ["vault", "vault"]
+    assert int(again.split(":")[1][1:]) == int(wrapped.split(":")[1][1:]) + 1
+    assert KEY not in wrapped.encode()
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        ("vault:transit/other", "that the key exists"),
+        ("vault:nowhere/turngate", "permission denied|that the key exists"),
+    ],
+)
+def test_a_refusal_names_what_to_check(openbao: OpenBao, place: str, what: str) -> None:
+    """Another key or mount than the policy allows, or none of that name."""
+    with pytest.raises(ConfigurationError, match=what):
+        service_of(place).wrap(KEY)
+
+
+def test_a_mount_that_is_not_there_is_a_refusal(openbao: OpenBao, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for a token that may do everything."""
+    monkeypatch.setenv("VAULT_TOKEN", openbao.root_token)
+    with pytest.raises(ConfigurationError, match="that the key exists"):
+        service_of("vault:nowhere/turngate").wrap(KEY)
+
+
+def test_a_wrong_token_is_a_refusal_without_it(openbao: OpenBao, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VAULT_TOKEN", "s.other")
+    with pytest.raises(ConfigurationError, match="permission denied") as refused:
+        service_of(PLACE).wrap(KEY)
+    assert "s.other" not in str(refused.value)
+
+
+def test_a_revoked_token_is_a_refusal(openbao: OpenBao) -> None:
+    service = service_of(PLACE)
+    wrapped = service.wrap(KEY)
+    openbao.call("auth/token/revoke", {"token": os.environ["VAULT_TOKEN"]})
+    with pytest.raises(ConfigurationError, match="permission denied"):
+        service.unwrap(wrapped)
+
+
+def test_a_changed_key_is_refused(openbao: OpenBao) -> None:
+    service = service_of(PLACE)
+    wrapped = service.wrap(KEY)
+    with pytest.raises(ConfigurationError, match="authentication failed"):
+        service.unwrap(f"{wrapped[:-6]}AAAA{wrapped[-2:]}")
+
+
+def test_a_vault_that_is_sealed_or_gone_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_openbao(tmp_path) as own:
+        monkeypatch.setenv("VAULT_ADDR", own.address)
+        monkeypatch.setenv("VAULT_TOKEN", own.token())
+        service = service_of(PLACE)
+        wrapped = service.wrap(KEY)
+        own.call("sys/seal")
+        with pytest.raises(UnavailableError, match="sealed"):
+            service.unwrap(wrapped)
+        own.stop()
+        with pytest.raises(UnavailableError, match="check VAULT_ADDR"):
+            service.unwrap(wrapped)
+
+
+def test_a_store_is_encrypted_with_a_key_in_vault(
+    openbao: OpenBao, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It opens before and after a rotation in Vault and here, and not without Vault."""
+    monkeypatch.setenv("TURNGATE_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("TURNGATE_KEY_SERVICE", PLACE)
+
+    def keys(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["keys", *arguments])
+
+    assert keys("init").exit_code == 0
+    assert PLACE in keys("status").output
+    openbao.call("transit/keys/turngate/rotate")
+    assert keys("rotate").exit_code == 0
+    assert PLACE in keys("status").output
+    monkeypatch.delenv("TURNGATE_KEY_SERVICE")
+    database = Database(load_settings().resolved_database_url)
+    with pytest.raises(ConfigurationError, match=f"encrypted with {PLACE}"):
+        asyncio.run(open_keys(load_settings(), database))
+    asyncio.run(database.close())
+
+
+class Strange:
+    """A server with an answer to every request. ``cut``: the connection ends before it; ``release``: it waits for this."""
+
+    def __init__(self) -> None:
+        self.answer: tuple[int, Any] = (200, {})
+        self.cut = False
+        self.release = threading.Event()
+        self.release.set()
+
+
+@pytest.fixture
+def vault(monkeypatch: pytest.MonkeyPatch) -> Iterator[Strange]:
+    strange = Strange()
+    with _served(strange) as address:
         monkeypatch.setenv("VAULT_ADDR", address)
-        monkeypatch.setenv("VAULT_TOKEN", TOKEN)
-        yield transit
+        monkeypatch.setenv("VAULT_TOKEN", "s.token")
+        yield strange
 
 
 @contextmanager
-def _served(transit: Transit) -> Iterator[str]:
+def _served(strange: Strange) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
-            status, answer = transit.respond(self.path, self.headers["X-Vault-Token"], body)
-            if transit.cut:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            strange.release.wait(5)
+            status, answer = strange.answer
+            if strange.cut:
                 self.connection.close()
                 return
             content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
@@ -95,72 +184,36 @@ def _served(transit: Transit) -> Iterator[str]:
         thread.join()
 
 
-def test_vault_wraps_and_unwraps_also_after_its_key_was_rotated(vault: Transit) -> None:
-    service = service_of("vault:transit/turngate")
-    wrapped = service.wrap(KEY)
-    vault.versions.append(os.urandom(32))
-    assert service.unwrap(wrapped) == KEY
-    assert service.unwrap(service.wrap(KEY)) == KEY
-    assert vault.seen[:2] == ["/v1/transit/encrypt/turngate", "/v1/transit/decrypt/turngate"]
-    assert KEY not in wrapped.encode()
-
-
 @pytest.mark.parametrize("status", [412, 429, 500, 501, 502, 503, 504])
-def test_a_vault_that_cannot_answer_now_is_unavailable(vault: Transit, status: int) -> None:
+def test_a_vault_that_cannot_answer_now_is_unavailable(vault: Strange, status: int) -> None:
     """Too many requests, a fault of its own, a proxy before it, sealed: none of them is a wrong setting."""
     vault.answer = status, {"errors": ["not now"]}
     with pytest.raises(UnavailableError, match="Vault"):
-        service_of("vault:transit/turngate").wrap(KEY)
+        service_of(PLACE).wrap(KEY)
 
 
-def test_a_cut_connection_and_a_slow_vault_are_unavailable(vault: Transit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_connection_and_a_slow_vault_are_unavailable(vault: Strange, monkeypatch: pytest.MonkeyPatch) -> None:
     vault.cut = True
     with pytest.raises(UnavailableError, match="check VAULT_ADDR"):
-        service_of("vault:transit/turngate").wrap(KEY)
+        service_of(PLACE).wrap(KEY)
     vault.cut = False
-    release = threading.Event()
-    monkeypatch.setattr(vault, "respond", lambda *_request: (release.wait(5), (200, {}))[1])
+    vault.release.clear()
     monkeypatch.setattr(key_services, "VAULT_SECONDS", 0.2)
     with pytest.raises(UnavailableError, match="doesn't answer"):
-        service_of("vault:transit/turngate").wrap(KEY)
-    release.set()
+        service_of(PLACE).wrap(KEY)
+    vault.release.set()
 
 
-@pytest.mark.parametrize(
-    ("place", "token", "what"),
-    [
-        ("vault:transit/turngate", "s.other", "permission denied"),
-        ("vault:transit/other", TOKEN, "that the key exists"),
-        ("vault:nowhere/turngate", TOKEN, "that the key exists"),
-    ],
-)
-def test_a_refusal_names_what_to_check(
-    vault: Transit, monkeypatch: pytest.MonkeyPatch, place: str, token: str, what: str
-) -> None:
-    """A wrong token, key or mount is a wrong setting, and the token is in no message."""
-    monkeypatch.setenv("VAULT_TOKEN", token)
-    with pytest.raises(ConfigurationError, match=what) as refused:
-        service_of(place).wrap(KEY)
-    assert token not in str(refused.value)
-
-
-def test_errors_that_are_no_texts_are_a_refusal(vault: Transit) -> None:
+def test_errors_that_are_no_texts_are_a_refusal(vault: Strange) -> None:
     vault.answer = 400, {"errors": [1, None]}
     with pytest.raises(ConfigurationError, match="refuses"):
-        service_of("vault:transit/turngate").wrap(KEY)
-
-
-def test_a_changed_key_is_refused(vault: Transit) -> None:
-    service = service_of("vault:transit/turngate")
-    wrapped = service.wrap(KEY)
-    with pytest.raises(ConfigurationError, match="authentication failed"):
-        service.unwrap(f"{wrapped[:-6]}AAAA{wrapped[-2:]}")
+        service_of(PLACE).wrap(KEY)
 
 
 @pytest.mark.parametrize(
     "answer", [{}, {"data": None}, {"data": {"plaintext": 7}}, {"data": {"plaintext": "!"}}, ["data"], "text"]
 )
-def test_an_answer_that_is_not_vaults_is_refused(vault: Transit, answer: Any) -> None:
+def test_an_answer_that_is_not_vaults_is_refused(vault: Strange, answer: Any) -> None:
     vault.answer = 200, answer
     with pytest.raises(ConfigurationError, match="not Vault's transit engine"):
-        service_of("vault:transit/turngate").unwrap("vault:v1:AAAA")
+        service_of(PLACE).unwrap("vault:v1:AAAA")
