@@ -23,6 +23,7 @@ class ApiLink:
     """An API's address and a token for it.
 
     Attributes:
+        public_url: where browsers reach its pages, if that is elsewhere.
         data_dir: of the stack that serves the API; None when another's address and token are used.
         data_dir_is_option, url_is_option: whether an option of the command set it.
     """
@@ -30,8 +31,14 @@ class ApiLink:
     url: str
     token: str
     data_dir: Path | None
+    public_url: str | None = None
     data_dir_is_option: bool = False
     url_is_option: bool = False
+
+    @property
+    def pages(self) -> str:
+        """Return the address that a person opens, without a trailing slash."""
+        return self.public_url or self.url
 
     def client(self) -> SyncTurngateClient:
         """Return a new client, which the caller closes. It does not retry: a user wants to see an error at once."""
@@ -80,6 +87,7 @@ def find_api(data_dir: Path | None = None, url: str | None = None) -> ApiLink:
         url=address,
         token=token,
         data_dir=settings.data_dir,
+        public_url=settings.public_url if url is None else None,
         data_dir_is_option=data_dir is not None,
         url_is_option=url is not None,
     )

@@ -167,15 +167,18 @@ async def actor(database: Database) -> str:
         return await acting_as(conn)
 
 
-async def owners_login_link(database: Database, api_url: str) -> str:
-    """Return a login link for the user who runs this stack: as an admin, or as the stored user of that name."""
+async def owners_login_link(database: Database, url: str) -> str:
+    """Return a login link for the user who runs this stack: as an admin, or as the stored user of that name.
+
+    ``url``: where people's browsers reach the pages.
+    """
     async with database.write() as conn:
         person = await people.take_id(conn, local_user())
         secret = await access.issue_link(conn, person, role="admin")
-    return _link_address(api_url, secret)
+    return _link_address(url, secret)
 
 
-async def new_login_link(database: Database, api_url: str, operator: str, role: Role | None = None) -> str:
+async def new_login_link(database: Database, url: str, operator: str, role: Role | None = None) -> str:
     """Return the address of a page that logs one browser in, once, within 24 hours.
 
     ``role``: of a visitor who is no stored user; None means operator. Raises as ``turngate.store.access.access.checked_visitor``.
@@ -183,8 +186,8 @@ async def new_login_link(database: Database, api_url: str, operator: str, role: 
     async with database.write() as conn:
         visitor = await access.checked_visitor(conn, operator, role)
         secret = await access.issue_link(conn, visitor.name, role=visitor.role)
-    return _link_address(api_url, secret)
+    return _link_address(url, secret)
 
 
-def _link_address(api_url: str, secret: str) -> str:
-    return f"{api_url}/login?link={secret}"
+def _link_address(url: str, secret: str) -> str:
+    return f"{url}/login?link={secret}"

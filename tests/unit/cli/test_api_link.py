@@ -54,6 +54,16 @@ def test_a_stack_on_another_port_and_with_other_data_is_found(here: Path, tmp_pa
     assert (link.url, link.token, link.data_dir, link.options) == ("http://127.0.0.1:8400", "tg_owner", data_dir, "")
 
 
+def test_links_for_people_lead_to_the_public_address(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests go to the API's own address. An API that an option names is another one, whose public address isn't known."""
+    monkeypatch.setenv("TURNGATE_TOKEN", "tg_named")
+    monkeypatch.setenv("TURNGATE_API_URL", "http://127.0.0.1:8400")
+    assert find_api().pages == "http://127.0.0.1:8400"
+    monkeypatch.setenv("TURNGATE_PUBLIC_URL", "https://approvals.example.com/")
+    assert (find_api().url, find_api().pages) == ("http://127.0.0.1:8400", "https://approvals.example.com")
+    assert find_api(url="http://127.0.0.1:9").pages == "http://127.0.0.1:9"
+
+
 def test_i13_no_tool_reaches_the_links_to_stacks(here: Path, tmp_path: Path) -> None:
     """Else an agent could lead people's commands to a stack of its own. Its processes don't see the directory either."""
     settings = load_settings(data_dir=tmp_path / "elsewhere", workspaces=(tmp_path,))

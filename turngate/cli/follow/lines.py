@@ -48,10 +48,14 @@ VERB_WORDS: Final = {"approve": "approved", "edit": "edited and approved", "reje
 
 
 class RunLines:
-    """Prints one run's events. Fetches the run again only when an event names something not seen yet."""
+    """Prints one run's events. Fetches the run again only when an event names something not seen yet.
 
-    def __init__(self, client: SyncTurngateClient, run: RunDetail) -> None:
+    ``pages``: the address that links begin with.
+    """
+
+    def __init__(self, client: SyncTurngateClient, run: RunDetail, pages: str) -> None:
         self._client = client
+        self._pages = pages
         self._run_id = run.id
         self._steps: dict[int, StepView] = {}
         self._calls: dict[str, CallView] = {}
@@ -117,7 +121,7 @@ class RunLines:
             terminal.line(("  ⇒ ", "magenta"), scheduled(payload))
         if fork := payload.get("forked_from"):
             terminal.line(("  ⇒ ", "magenta"), forked_from(fork))
-            terminal.line("    ", (f"{self._client.url}/runs/{fork['run_id']}", "underline"))
+            terminal.line("    ", (f"{self._pages}/runs/{fork['run_id']}", "underline"))
         if record := payload.get("replay_of"):
             terminal.line(("  ⇒ ", "magenta"), dry_run_of(record))
         if own := payload.get("own"):
@@ -162,7 +166,7 @@ class RunLines:
         # The arguments the request was opened with. A later edit has a line of its own, also in the watch of an old run.
         arguments = _input_of(call, edited=kind == "outcome")
         terminal.line(("  ⏸ ", "yellow"), (name, "bold"), f" {WAITING_FOR[kind]}: {arguments}")
-        terminal.line("    ", (f"{self._client.url}/requests/{request_id}", "underline"))
+        terminal.line("    ", (f"{self._pages}/requests/{request_id}", "underline"))
 
     def _show_decision(self, payload: dict[str, Any]) -> None:
         verb, by = str(payload["verb"]), plain_line(str(payload["by"]), 100)

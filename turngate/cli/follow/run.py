@@ -87,10 +87,11 @@ class EventPump:
 class RunStory:
     """Prints what happens in a run and in its sub-agents' runs. Theirs comes after the path of agents that leads there."""
 
-    def __init__(self, client: SyncTurngateClient, run: RunDetail) -> None:
+    def __init__(self, client: SyncTurngateClient, run: RunDetail, pages: str) -> None:
         self._client = client
+        self._pages = pages
         self._run_id = run.id
-        self._lines = {run.id: ("", RunLines(client, run))}
+        self._lines = {run.id: ("", RunLines(client, run, pages))}
 
     def show(self, item: StreamItem) -> None:
         """Print one event, or what a tool or the run's own model says. Two models at once would be unreadable."""
@@ -111,7 +112,8 @@ class RunStory:
     def _lines_of(self, run_id: str) -> tuple[str, RunLines]:
         if run_id not in self._lines:
             run = self._client.get_run(run_id)
-            self._lines[run_id] = (f"{plain_line(run.agents, LONGEST_PATH)} │ ", RunLines(self._client, run))
+            lines = RunLines(self._client, run, self._pages)
+            self._lines[run_id] = (f"{plain_line(run.agents, LONGEST_PATH)} │ ", lines)
         return self._lines[run_id]
 
 
@@ -141,7 +143,9 @@ class Watch:
         self._run_id = run_id
         self._on_gate = on_gate
         run = client.get_run(run_id)
-        self._show: Callable[[StreamItem], None] = RunStory(client, run).show if on_item is None else on_item
+        self._show: Callable[[StreamItem], None] = (
+            RunStory(client, run, link.pages).show if on_item is None else on_item
+        )
         self._open: dict[str, str] = {}  # request → its run, which may be a sub-agent's, in order
         self._pump = EventPump(link, run_id, with_deltas=live)
 
@@ -230,7 +234,7 @@ class Follower:
         terminal.line(started.id)
         if self.output == Output.STORY:
             link = self.link
-            terminal.note(f"follow it: `turngate watch{link.options} {started.id}`, or {link.url}/runs/{started.id}")
+            terminal.note(f"follow it: `turngate watch{link.options} {started.id}`, or {link.pages}/runs/{started.id}")
 
     def follow(self, run_id: str) -> NoReturn:
         """Follow the run and exit as it ended. Ctrl-C leaves the run running. Always raises typer.Exit."""
@@ -257,7 +261,7 @@ class Follower:
     def _to_its_end(self, run_id: str, on_item: Callable[[StreamItem], None] | None) -> RunDetail:
         on_terminal = self.output == Output.STORY and terminal.out().is_terminal
         live = self.stream and (self.output == Output.JSON or on_terminal)
-        on_gate = _on_gate(self.client, self.output)
+        on_gate = _on_gate(self.link, self.client, self.output)
         watch = Watch(self.link, self.client, run_id, on_item=on_item, on_gate=on_gate, live=live)
         try:
             return watch.to_the_end()
@@ -272,7 +276,7 @@ def _left(link: ApiLink, run_id: str, why: str) -> None:
     terminal.note(f"  stop it:          turngate interrupt{link.options} {run_id}")
 
 
-def _on_gate(client: SyncTurngateClient, output: Output) -> OnGate | None:
+def _on_gate(link: ApiLink, client: SyncTurngateClient, output: Output) -> OnGate | None:
     """Return what to do about an open request: ask the user at the terminal, or print a note on stderr.
 
     The story itself names each request, but in a file no one sees it.
@@ -280,20 +284,20 @@ def _on_gate(client: SyncTurngateClient, output: Output) -> OnGate | None:
     if output == Output.STORY and terminal.is_interactive():
         return GatePrompt(client)
     is_in_story = output != Output.ANSWER and (terminal.out().is_terminal or not terminal.err().is_terminal)
-    return None if is_in_story else _WaitingNote(client)
+    return None if is_in_story else _WaitingNote(link.pages)
 
 
 class _WaitingNote:
     """Prints on stderr that a run waits for a decision, and where to make it. Else its silence has no reason."""
 
-    def __init__(self, client: SyncTurngateClient) -> None:
-        self._client = client
+    def __init__(self, pages: str) -> None:
+        self._pages = pages
 
     def __call__(self, request: RequestDetail, still_open: StillOpen) -> None:
         """Print the note. The request is decided elsewhere."""
         del still_open
         tool = plain_line(request.tool_name, 64)
-        terminal.note(("⏸ ", "yellow"), f"waits for an operator: {tool}  {self._client.url}/requests/{request.id}")
+        terminal.note(("⏸ ", "yellow"), f"waits for an operator: {tool}  {self._pages}/requests/{request.id}")
 
 
 def _answer(run: RunDetail) -> None:

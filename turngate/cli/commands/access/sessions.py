@@ -36,7 +36,8 @@ def login_link(
     """Print a link that logs one browser in, once, within 24 hours."""
     settings = load_stack_settings(data_dir=data_dir)
     note = RunningStack.read(settings.data_dir)
-    url = settings.resolved_api_url if settings.api_url or note is None else note.api_url
+    own = settings.resolved_api_url if settings.api_url or note is None else note.api_url
+    url = settings.public_url or own
 
     async def make() -> str:
         async with stores.opened_store(settings) as database:

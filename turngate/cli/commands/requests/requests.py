@@ -198,7 +198,7 @@ def requests(
     if as_json:
         return
     if page.next_cursor:
-        terminal.note(f"the first {len(page.items)}; all of them: {link.url}/")
+        terminal.note(f"the first {len(page.items)}; all of them: {link.pages}/")
     elif not page.items:
         terminal.note("no request matches" if len(where) > 1 else "nothing waits for a decision")
 

@@ -46,7 +46,7 @@ def compare(
     terminal.line("")
     if comparison.parts_at is None:
         terminal.line(("no step differs" if comparison.steps else "neither run has a step of its own", "bold"))
-    page = f"{link.url}/runs/{comparison.run.id}/compare/{comparison.other.id}"
+    page = f"{link.pages}/runs/{comparison.run.id}/compare/{comparison.other.id}"
     terminal.line(("page ", "dim"), (page, "underline"))
 
 

@@ -119,7 +119,7 @@ def _follow_to_end(
 def _show(link: ApiLink, report: DryRunReport) -> None:
     terminal.line("")
     show_report(report)
-    beside = f"{link.url}/runs/{report.source_run_id}/compare/{report.replay_run_id}"
+    beside = f"{link.pages}/runs/{report.source_run_id}/compare/{report.replay_run_id}"
     terminal.line(("comparison ", "dim"), (beside, "underline"))
 
 

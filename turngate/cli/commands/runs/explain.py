@@ -172,7 +172,7 @@ def _decision(request: CallRequest) -> str:
 
 def _show_links(explanation: Explanation, link: ApiLink) -> None:
     terminal.line("")
-    terminal.line(("  page ", "dim"), (f"{link.url}/runs/{explanation.run.id}", "underline"))
+    terminal.line(("  page ", "dim"), (f"{link.pages}/runs/{explanation.run.id}", "underline"))
     if explanation.temporal_url is not None:
         terminal.line(("  Temporal ", "dim"), (explanation.temporal_url, "underline"))
 

@@ -191,7 +191,7 @@ def runs(
         return
     terminal.table(("RUN", "STATUS", "AGENT", "STEP", "STARTED", "TASK"), [_row(run) for run in page.items])
     if page.next_cursor:
-        terminal.note(f"the newest {MOST_ROWS}; all of them: {link.url}/runs")
+        terminal.note(f"the newest {MOST_ROWS}; all of them: {link.pages}/runs")
     elif not page.items:
         terminal.note(
             "no run matches" if any(wanted.values()) else 'there is no run yet. Start one: turngate run "what to do"'

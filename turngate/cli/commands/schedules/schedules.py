@@ -164,7 +164,7 @@ def create(
     _show(schedule, as_json=as_json)
     if not as_json:
         terminal.note(
-            f"see it: `turngate schedule show{link.options} {schedule.name}`, or {link.url}/schedules/{schedule.id}"
+            f"see it: `turngate schedule show{link.options} {schedule.name}`, or {link.pages}/schedules/{schedule.id}"
         )
 
 

@@ -72,7 +72,7 @@ def serve_dev(settings: Settings, target: str, *, temporal_ui: bool) -> None:
 
 
 async def _greet(running: stack.Stack, workshop: Workshop) -> None:
-    url = running.settings.resolved_api_url
+    url = running.settings.resolved_public_url
     link = await stores.owners_login_link(running.database, url)
     terminal.line(
         ("Turngate is up for development.", "bold green"), " Only this machine can reach it. Stop it with Ctrl-C."

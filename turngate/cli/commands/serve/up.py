@@ -80,7 +80,7 @@ def serve_stack(settings: Settings, target: str, *, temporal_ui: bool) -> None:
 async def _greet(running: stack.Stack, app: LoadedApp, *, built_in: bool) -> None:
     """Print what runs, where, and what to do next."""
     settings = running.settings
-    url = settings.resolved_api_url
+    url = settings.resolved_public_url
     link = await stores.owners_login_link(running.database, url)
     here = "" if settings.data_dir == load_settings().data_dir else f" --data-dir {settings.data_dir}"
     workspace = " --workspace ." if built_in else ""

@@ -109,7 +109,7 @@ async def _play(settings: Settings, listener: socket.socket, project: DemoProjec
 
 async def _introduce(running: stack.Stack, decide: DemoDecision | None) -> None:
     settings = running.settings
-    link = await stores.owners_login_link(running.database, settings.resolved_api_url)
+    link = await stores.owners_login_link(running.database, settings.resolved_public_url)
     terminal.line(("Turngate's demo", "bold"), f": an agent fixes a failing test. Task: {TASK}")
     if settings.model is None:
         terminal.line(("The model is a script", "yellow"), ", not a language model. Everything else is real.")

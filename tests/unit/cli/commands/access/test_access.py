@@ -80,6 +80,12 @@ def test_a_user_from_the_first_day_to_the_last():
     assert run("login-link", "ann").exit_code == 0
 
 
+def test_a_login_link_leads_to_the_public_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The person who opens it may be on another machine than the API."""
+    monkeypatch.setenv("TURNGATE_PUBLIC_URL", "https://approvals.example.com")
+    assert run("login-link", "ann").stdout.startswith("https://approvals.example.com/login?link=")
+
+
 async def _session_of(conn, name):
     await sessions.begin(conn, await people.id_of(conn, name))
 
