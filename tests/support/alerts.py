@@ -29,6 +29,7 @@ AGES: Final = frozenset(
         "turngate_requests_oldest_pending_seconds",
         "turngate_outbox_oldest_seconds",
         "turngate_retention_late_seconds",
+        "turngate_legal_holds_oldest_seconds",
     }
 )
 """Of what waits; 0: nothing does."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from sqlalchemy import update
 from support.alerts import MOVED_BY, OF_LOAD, ROOT, alerts, firing, first_firing, of_load, require_moved
 from support.engine import ListModel, Script, call, says, stack, until
 from support.notification_receivers import answer, receiving, webhook_channel
@@ -34,9 +35,12 @@ from turngate.domain.errors import ModelError
 from turngate.runtime.embedded_temporal import EmbeddedTemporal
 from turngate.runtime.metrics import scraped
 from turngate.runtime.temporal_client import data_converter
+from turngate.store.clock import as_text, now
 from turngate.store.database import Database
 from turngate.store.events import events
+from turngate.store.retention import erasures
 from turngate.store.runs import messages
+from turngate.store.tables import holds as holds_table
 
 Test = TypeVar("Test")
 PROVEN: set[str] = set()
@@ -237,6 +241,21 @@ async def test_the_retention_file_has_a_mistake(client: Client, sqlite: Database
     finally:
         applying.cancel()
         await asyncio.gather(applying, return_exceptions=True)
+
+
+@proves("TurngateHoldForgotten")
+async def test_a_hold_is_half_a_year_old(client: Client, sqlite: Database) -> None:
+    """Nine minutes before it is, nothing fires; the alert waits five minutes for someone to remove it."""
+    async with metered(client, sqlite) as (_own, port):
+        before = without_sdk(await port.scrape())
+        async with sqlite.write() as conn:
+            hold = await erasures.add_hold(conn, kind="agent", target="clerk", reason="a lawsuit", by="ada")
+            almost = as_text(now() - timedelta(days=180) + timedelta(minutes=9))
+            await conn.execute(update(holds_table).where(holds_table.c.id == hold.id).values(created_at=almost))
+        after = without_sdk(await port.scrape())
+        fired = first_firing(before, after, minutes=20)
+        assert abs(fired.pop("TurngateHoldForgotten") - (9 + 5)) <= 1
+        assert set(fired) <= OF_LOAD
 
 
 @proves("TurngateEventLoopStalled", "TurngateEventsLate")

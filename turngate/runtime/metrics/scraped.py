@@ -198,6 +198,7 @@ async def _retention(conn: Connection, at: datetime, every: timedelta | None, si
     late = timedelta()
     if every:
         late = at - (since if good is None else from_text(good.started_at) + every)
+    holds, oldest = await erasures.count_holds(conn)
     erased = {} if good is None else {(name,): float(many) for name, many in good.counted.items()}
     return [
         gauge(
@@ -206,7 +207,12 @@ async def _retention(conn: Connection, at: datetime, every: timedelta | None, si
             {(): max(0.0, late / timedelta(seconds=1))},
         ),
         gauge("turngate_retention_erased", "What each retention rule erased the last time.", erased, ("rule",)),
-        gauge("turngate_legal_holds", "Legal holds that keep content.", {(): float(await erasures.count_holds(conn))}),
+        gauge("turngate_legal_holds", "Legal holds that keep content.", {(): float(holds)}),
+        gauge(
+            "turngate_legal_holds_oldest_seconds",
+            "How long the oldest legal hold has kept content; 0: there is none.",
+            {(): _seconds(at, oldest)},
+        ),
     ]
 
 

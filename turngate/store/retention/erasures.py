@@ -262,10 +262,11 @@ async def holds(conn: Connection, *, every: bool = False) -> list[Hold]:
     return [Hold(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def count_holds(conn: Connection) -> int:
-    """Return how many holds apply."""
-    query = select(func.count()).select_from(holds_table).where(holds_table.c.removed_at.is_(None))
-    return int((await conn.execute(query)).scalar_one())
+async def count_holds(conn: Connection) -> tuple[int, str | None]:
+    """Return how many holds apply, and since when the oldest does; None: there is none."""
+    query = select(func.count(), func.min(holds_table.c.created_at)).where(holds_table.c.removed_at.is_(None))
+    count, oldest = (await conn.execute(query)).one()
+    return int(count), oldest
 
 
 async def holds_on(conn: Connection, reached: Reach) -> list[Hold]:
