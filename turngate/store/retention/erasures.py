@@ -264,9 +264,9 @@ async def holds(conn: Connection, *, every: bool = False) -> list[Hold]:
 
 async def count_holds(conn: Connection) -> tuple[int, str | None]:
     """Return how many holds apply, and since when the oldest does; None: there is none."""
-    query = select(func.count(), func.min(holds_table.c.created_at)).where(holds_table.c.removed_at.is_(None))
-    count, oldest = (await conn.execute(query)).one()
-    return int(count), oldest
+    query = select(func.count().label("holds"), func.min(holds_table.c.created_at).label("oldest"))
+    row = (await conn.execute(query.where(holds_table.c.removed_at.is_(None)))).one()
+    return int(row.holds), row.oldest
 
 
 async def holds_on(conn: Connection, reached: Reach) -> list[Hold]:
