@@ -124,7 +124,9 @@ async def newer_than_erased(conn: Connection, names: Iterable[str]) -> frozenset
     ids = {person_of(each) for each in names if is_person_id(person_of(each))}
     if not ids:
         return frozenset()
-    first = select(func.min(people.c.erased_at)).where(people.c.id.in_(ids)).scalar_subquery()
+    first = (await conn.execute(select(func.min(people.c.erased_at)).where(people.c.id.in_(ids)))).scalar_one()
+    if first is None:
+        return frozenset()
     return frozenset((await conn.execute(select(people.c.id).where(people.c.created_at >= first))).scalars())
 
 
