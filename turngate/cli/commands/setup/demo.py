@@ -77,7 +77,10 @@ def play(settings: Settings, root: Path, *, decide: DemoDecision | None, port_is
 
 
 def _listener(settings: Settings, *, fixed: bool) -> tuple[socket.socket, Settings]:
-    """Take the API's port, or a free one when it is taken. ``fixed``: take no other."""
+    """Take the API's port, or a free one when it is taken. ``fixed``: take no other.
+
+    The addresses in the settings are those of the one that has the port, so the demo on another port has neither.
+    """
     try:
         return listen(settings.api_host, settings.api_port), settings
     except ConfigurationError:
@@ -85,7 +88,9 @@ def _listener(settings: Settings, *, fixed: bool) -> tuple[socket.socket, Settin
             raise
     port = embedded_temporal.choose_port()
     terminal.note(f"port {settings.api_port} is taken, so the demo uses {port}")
-    return listen(settings.api_host, port), settings.model_copy(update={"api_port": port})
+    return listen(settings.api_host, port), settings.model_copy(
+        update={"api_port": port, "api_url": None, "public_url": None}
+    )
 
 
 async def _play(settings: Settings, listener: socket.socket, project: DemoProject, decide: DemoDecision | None) -> int:
