@@ -399,7 +399,7 @@ def decide(
         _print_decided(request, answer, is_edited=verb is VerbChoice.EDIT)
         if shows:
             _print_request(request, whole=whole, runs=runs)
-    _print_answered(answer, order, link.url if answer_waiting else None, as_json=as_json)
+    _print_answered(answer, order, link.pages if answer_waiting else None, as_json=as_json)
 
 
 def _withdraw(client: SyncTurngateClient, request: RequestDetail, *, as_json: bool) -> None:
