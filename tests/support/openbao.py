@@ -31,11 +31,17 @@ class OpenBao:
     address: str
     root_token: str
     process: subprocess.Popen[bytes]
+    directory: Path
+
+    @property
+    def authority(self) -> Path:
+        """The file by which a client checks the server's certificate, if it has one."""
+        return self.directory / "vault-ca.pem"
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Change something as the root user, and return the answer."""
         headers = {"X-Vault-Token": self.root_token}
-        with httpx.Client(base_url=self.address, headers=headers, trust_env=False, timeout=SECONDS) as client:
+        with _client(base_url=self.address, headers=headers, timeout=SECONDS) as client:
             answer = client.post(f"/v1/{path}", json=body or {})
         assert answer.is_success, answer.text
         return dict(answer.json()) if answer.content else {}
@@ -53,13 +59,14 @@ class OpenBao:
 
 
 @contextmanager
-def running_openbao(directory: Path) -> Iterator[OpenBao]:
-    """Start a server on a free port of loopback; ``directory`` gets its log."""
+def running_openbao(directory: Path, *, tls: bool = False) -> Iterator[OpenBao]:
+    """Start a server on a free port of loopback; ``directory`` gets its log, and with ``tls`` its certificate."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
     token = secrets.token_hex(16)
     options = (f"-dev-root-token-id={token}", "-dev-no-store-token", f"-dev-listen-address={place}")
+    options += ("-dev-tls", f"-dev-tls-cert-dir={directory}") if tls else ()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("BAO_", "VAULT_"))}
     log = directory / "openbao.log"
     with log.open("wb") as output:
@@ -67,7 +74,7 @@ def running_openbao(directory: Path) -> Iterator[OpenBao]:
         process = subprocess.Popen(
             command, stdout=output, stderr=output, cwd=directory, env={**environment, "HOME": str(directory)}
         )
-    server = OpenBao(f"http://{place}", token, process)
+    server = OpenBao(f"{'https' if tls else 'http'}://{place}", token, process, directory)
     try:
         _wait_until_it_answers(server, log)
         server.call("sys/mounts/transit", {"type": "transit"})
@@ -77,12 +84,17 @@ def running_openbao(directory: Path) -> Iterator[OpenBao]:
         server.stop()
 
 
+def _client(**more: Any) -> httpx.Client:
+    return httpx.Client(trust_env=False, verify=False, **more)  # noqa: S501 - our process makes its certificate as it starts
+
+
 def _wait_until_it_answers(server: OpenBao, log: Path) -> None:
     end = time.monotonic() + SECONDS
     while time.monotonic() < end and server.process.poll() is None:
         try:
-            if httpx.get(f"{server.address}/v1/sys/health", trust_env=False).is_success:
-                return
+            with _client() as client:
+                if client.get(f"{server.address}/v1/sys/health").is_success:
+                    return
         except httpx.TransportError:
             pass
         time.sleep(0.05)

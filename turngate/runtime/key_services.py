@@ -14,7 +14,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -28,6 +28,8 @@ from turngate.store.encryption.sealed import KEY_BYTES, NONCE_BYTES
 VAULT: Final = "vault:"
 VAULT_SECONDS: Final = 10
 """How long Vault may take to answer: a process that starts waits for it."""
+MOST_CHARS: Final = 300
+"""Of what Vault, or a proxy before it, answers, in an error."""
 _PURPOSE: Final = b"turngate key ring 1"
 
 
@@ -130,14 +132,36 @@ class VaultTransit:
             hvac.exceptions.PreconditionFailed,
             hvac.exceptions.UnexpectedError,  # every other status, such as a proxy's 504
         ) as error:
-            raise UnavailableError(f"Vault at {client.url} can't answer now ({error}): start again later") from error
-        except (hvac.exceptions.VaultError, TypeError) as error:  # hvac joins what the answer lists as errors
+            raise UnavailableError(
+                f"Vault at {client.url} can't answer now ({_in_one_line(error)}): start again later"
+            ) from error
+        except (
+            hvac.exceptions.VaultError,
+            TypeError,
+            AttributeError,
+        ) as error:  # hvac joins what the answer lists as errors
             raise ConfigurationError(
-                f"Vault at {client.url} refuses {self.name} ({error}): check VAULT_TOKEN, that its policy allows encrypt and "
-                f"decrypt of {self.mount}/{self.key}, and that the key exists"
+                f"Vault at {client.url} refuses {self.name} ({_in_one_line(error)}): check VAULT_TOKEN, that its policy allows "
+                f"encrypt and decrypt of {self.mount}/{self.key}, and that the key exists"
             ) from None
+        except (requests.exceptions.InvalidHeader, UnicodeEncodeError):  # the text of both repeats the token
+            raise ConfigurationError(
+                "VAULT_TOKEN holds a line's end or another character that no token has: set it to the token alone"
+            ) from None
+        except requests.exceptions.SSLError as error:
+            raise UnavailableError(
+                f"the certificate of Vault at {client.url} can't be checked: check VAULT_ADDR, and that VAULT_CACERT names the "
+                "file of the authority that signed it"
+            ) from error
         except requests.exceptions.RequestException as error:
+            if isinstance(error, ValueError):
+                raise ConfigurationError(f"VAULT_ADDR={client.url} is no address: write https://HOST:8200") from None
             raise UnavailableError(f"Vault doesn't answer at {client.url}: check VAULT_ADDR") from error
+        except OSError as error:  # requests', of a file that isn't there
+            raise ConfigurationError(f"{_in_one_line(error)}: check VAULT_CACERT") from None
+        return self._member(answer, member)
+
+    def _member(self, answer: Any, member: str) -> str:
         data = answer.get("data") if isinstance(answer, dict) else None
         value = data.get(member) if isinstance(data, dict) else None
         if not isinstance(value, str):
@@ -146,6 +170,11 @@ class VaultTransit:
 
     def _strange(self) -> ConfigurationError:
         return ConfigurationError(f"what answers for {self.name} is not Vault's transit engine: check VAULT_ADDR")
+
+
+def _in_one_line(error: Exception) -> str:
+    """Return an error's text. Vault's can have several lines, and hvac's is all of an answer that lists no errors."""
+    return " ".join(str(error).split())[:MOST_CHARS]
 
 
 def service_of(place: str) -> KeyService:

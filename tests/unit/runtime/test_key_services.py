@@ -10,12 +10,14 @@ import asyncio
 import json
 import os
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import hvac
 import pytest
 from support.openbao import OpenBao, running_openbao
 from typer.testing import CliRunner, Result
@@ -70,6 +72,13 @@ def test_a_refusal_names_what_to_check(openbao: OpenBao, place: str, what: str) 
         service_of(place).wrap(KEY)
 
 
+def test_a_refusal_is_one_line(openbao: OpenBao) -> None:
+    """What Vault says when a policy doesn't allow a path has several."""
+    with pytest.raises(ConfigurationError, match=r"permission denied .*that the key exists") as refused:
+        service_of("vault:transit/other").wrap(KEY)
+    assert "\n" not in str(refused.value)
+
+
 def test_a_mount_that_is_not_there_is_a_refusal(openbao: OpenBao, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for a token that may do everything."""
     monkeypatch.setenv("VAULT_TOKEN", openbao.root_token)
@@ -111,6 +120,40 @@ def test_a_vault_that_is_sealed_or_gone_is_unavailable(tmp_path: Path, monkeypat
         own.stop()
         with pytest.raises(UnavailableError, match="check VAULT_ADDR"):
             service.unwrap(wrapped)
+
+
+def test_vaults_certificate_is_checked_by_vault_cacert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the file, or with one that isn't there, nothing is sent. hvac reads the variable when it is imported."""
+    with running_openbao(tmp_path, tls=True) as own:
+        monkeypatch.setenv("VAULT_ADDR", own.address)
+        monkeypatch.setenv("VAULT_TOKEN", own.token())
+        service = service_of(PLACE)
+        with pytest.raises(UnavailableError, match=f"certificate .*{own.address}.*VAULT_CACERT"):
+            service.wrap(KEY)
+        monkeypatch.setattr(hvac.v1, "VAULT_CACERT", str(tmp_path / "absent.pem"))
+        with pytest.raises(ConfigurationError, match=r"absent\.pem.*VAULT_CACERT"):
+            service.wrap(KEY)
+        monkeypatch.setattr(hvac.v1, "VAULT_CACERT", str(own.authority))
+        assert service.unwrap(service.wrap(KEY)) == KEY
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:8200", "vault.internal", "http://", ""])
+def test_an_address_that_is_no_url_is_refused(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("VAULT_ADDR", address)
+    monkeypatch.setenv("VAULT_TOKEN", "s.token")
+    with pytest.raises(ConfigurationError, match="VAULT_ADDR"):
+        service_of(PLACE).wrap(KEY)
+
+
+@pytest.mark.parametrize("token", ["s.token\n", "s.tok\u20acn"])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_repeated(
+    openbao: OpenBao, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    """A line's end comes with a secret that `echo` made. Neither the error nor its traceback has the token."""
+    monkeypatch.setenv("VAULT_TOKEN", token)
+    with pytest.raises(ConfigurationError, match="VAULT_TOKEN") as refused:
+        service_of(PLACE).wrap(KEY)
+    assert "s.tok" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_a_store_is_encrypted_with_a_key_in_vault(
@@ -174,7 +217,7 @@ def _served(strange: Strange) -> Iterator[str]:
         def log_message(self, *_args: object) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)  # how often it looks for its end
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -204,8 +247,16 @@ def test_a_cut_connection_and_a_slow_vault_are_unavailable(vault: Strange, monke
     vault.release.set()
 
 
-def test_errors_that_are_no_texts_are_a_refusal(vault: Strange) -> None:
-    vault.answer = 400, {"errors": [1, None]}
+def test_a_proxys_whole_page_is_not_repeated(vault: Strange) -> None:
+    vault.answer = 502, b"bad gateway " * 10_000
+    with pytest.raises(UnavailableError, match="bad gateway") as away:
+        service_of(PLACE).wrap(KEY)
+    assert len(str(away.value)) < 500
+
+
+@pytest.mark.parametrize("answer", [{"errors": [1, None]}, ["errors"], "errors"])
+def test_errors_that_are_no_texts_are_a_refusal(vault: Strange, answer: Any) -> None:
+    vault.answer = 400, answer
     with pytest.raises(ConfigurationError, match="refuses"):
         service_of(PLACE).wrap(KEY)
 
