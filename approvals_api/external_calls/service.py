@@ -27,14 +27,13 @@ from turngate.store.runs import calls, executions, external_calls, runs
 from turngate.store.runs.external_calls import ExternalCall
 from turngate.store.runs.runs import Run
 from turngate.toolkits.json_schema import JsonSchemaParameters
-from turngate.wire.external_calls import ExternalCallView, ExternalStart, ExternalState, RunOrder
+from turngate.wire.external_calls import MAX_REPORT_CHARS, ExternalCallView, ExternalStart, ExternalState, RunOrder
 from turngate.wire.orders import ExternalCallOrder, ReportOrder
 from turngate.wire.view import Page
 
 START_WAIT_SECONDS: Final = 10.0
 ANSWERED: Final[frozenset[ExternalState]] = frozenset({"ready", "done"})
 MAX_SCHEMA_CHARS: Final = 100_000
-MAX_REPORT_CHARS: Final = 4_000_000
 ENGINES_KINDS: Final = REFUSALS | {"unknown", "unknown_tool", "non_local_tool", "input_validation_error", "diverged"}
 """Failure kinds that say what the engine or a person did: no report may have one of them (I12)."""
 

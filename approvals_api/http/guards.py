@@ -5,17 +5,32 @@ Plain ASGI, because Starlette's function middleware would buffer streams and hol
 
 from __future__ import annotations
 
+import asyncio
+import re
 from http import HTTPStatus
+from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from approvals_api.http.problems import problem_response
 from approvals_api.http.security_headers import SECURITY_HEADERS
+from approvals_api.requests.answer_check import MAX_ARGS_CHARS
 from approvals_api.settings import ApiSettings
 from turngate.runtime import log_ids
+from turngate.wire.external_calls import MAX_REPORT_CHARS
 
 STATIC_PREFIX = "/static/"
+_REST: Final = 1024 * 1024
+"""Room in a body beside its one long text: a tool's schema, a message, the names of the members."""
+LARGER_BODIES: Final = (
+    (re.compile(r"/api/v1/external-calls/[^/]+/result"), 4 * MAX_REPORT_CHARS + _REST),
+    (re.compile(r"/api/v1/(external-calls|requests/[^/]+/decisions|requests/decisions)"), 4 * MAX_ARGS_CHARS + _REST),
+)
+"""Paths whose bodies hold a text that may be longer than an ordinary body, and how many bytes: UTF-8 takes four a character."""
+MAX_READ_BYTES: Final = 64 * 1024 * 1024
+MAX_READ_SECONDS: Final = 30.0
+"""How much of a refused body is read, for how long. A client that is still sending when the connection ends never sees why."""
 
 
 class Guards:
@@ -50,14 +65,15 @@ class Guards:
                     answer["Connection"] = "close"
             await send(message)
 
-        refusal = self._refusal(headers)
+        refusal = self._refusal(headers, scope["path"])
         if refusal is not None:
             status, code, detail = refusal
+            await _discard_body(receive)
             await problem_response(status, code, detail, {}, {"Connection": "close"})(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
 
-    def _refusal(self, headers: Headers) -> tuple[HTTPStatus, str, str] | None:
+    def _refusal(self, headers: Headers, path: str) -> tuple[HTTPStatus, str, str] | None:
         host = headers.get("host", "")
         if self._host_names is not None and host_name(host) not in self._host_names:
             return (
@@ -68,14 +84,28 @@ class Guards:
         if "chunked" in headers.get("transfer-encoding", "").lower():
             # Without a length the limit below could only be enforced by counting; our clients always send one.
             return HTTPStatus.LENGTH_REQUIRED, "length_required", "send a Content-Length"
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self._max_body_bytes:
-            return (
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                "too_large",
-                f"the body is too large: at most {self._max_body_bytes:,} bytes",
-            )
+        length, most = headers.get("content-length", "0"), self._max_bytes(path)
+        if not length.isdecimal() or int(length) > most:
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", f"the body is too large: at most {most:,} bytes"
         return None
+
+    def _max_bytes(self, path: str) -> int:
+        larger = next((most for pattern, most in LARGER_BODIES if pattern.fullmatch(path)), 0)
+        return max(larger, self._max_body_bytes)
+
+
+async def _discard_body(receive: Receive) -> None:
+    """Read a refused body to its end, within bounds, and keep nothing of it."""
+    size = 0
+    try:
+        async with asyncio.timeout(MAX_READ_SECONDS):
+            while size <= MAX_READ_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] != "http.request" or not message.get("more_body"):
+                    return
+    except TimeoutError:
+        return
 
 
 def host_name(host: str) -> str:

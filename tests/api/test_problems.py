@@ -63,9 +63,12 @@ async def test_every_answer_carries_the_security_headers(api: Api) -> None:
 
 
 async def test_a_body_that_is_too_large_is_refused_unread(api: Api) -> None:
-    """413 by its length; 411 without a length."""
-    big = await api.agent.post("/api/v1/runs", content=b"x" * (2 * 1024 * 1024 + 1))
-    assert (big.status_code, big.json()["code"]) == (413, "too_large")
+    """413 by its length, also to a client that is still sending; 411 without a length. A result may be larger."""
+    for size in (2 * 1024 * 1024 + 1, 40 * 1024 * 1024):
+        big = await api.agent.post("/api/v1/runs", content=b"x" * size)
+        assert (big.status_code, big.json()["code"]) == (413, "too_large")
+    large = await api.agent.post("/api/v1/external-calls/run_x/result", content=b"x" * (2 * 1024 * 1024 + 1))
+    assert large.status_code == 422
 
     async def chunks():
         yield b"{}"

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import logging
 import sys
+import time
 from datetime import timedelta
+from functools import partial
 
 import httpx
 import pytest
+from support.engine import until
 from support.gate_client import Sender
 
-from turngate.bridges.external_calls import ExternalCalls, GatedCall, MayNotRun, Ran, Settled, fits, ok_of
+from turngate.bridges.external_calls import ExternalCalls, GatedCall, MayNotRun, Ran, Settled, fits
+from turngate.bridges.reports import ok_of
 from turngate.client import Retries, TurngateClient
 from turngate.domain.errors import ConfigurationError, ConflictError, UnavailableError
 from turngate.domain.tools.results import Failure, Ok
-from turngate.wire.external_calls import RunOrder
+from turngate.wire.external_calls import ExternalCallView, RunOrder
 
 
 async def record_of(sender: Sender, outside: ExternalCalls, name: str = "look_up") -> str:
@@ -109,7 +114,7 @@ def test_i6_other_arguments_than_were_approved_do_not_run() -> None:
 async def test_a_report_that_is_not_taken_does_not_lose_the_result(
     sender: Sender, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A tool that ran keeps its result when the report is refused; the log says so."""
+    """A tool that ran keeps its result when the report is refused; log and record say so, and the call is over."""
     outside = ExternalCalls(sender.client, source=sender.source)
     call = await record_of(sender, outside)
     await outside.all_answers([call], wait=None)
@@ -120,7 +125,42 @@ async def test_a_report_that_is_not_taken_does_not_lose_the_result(
     with caplog.at_level(logging.WARNING):
         outcome = await outside.run(call, lambda _order: asyncio.sleep(0, "done"), to_report=untrue)
     assert outcome == Ran(result="done")
-    assert "could not be reported" in caplog.text
+    assert "could not be reported as it is" in caplog.text
+    view = await sender.client.get_external_call(call)
+    assert view.state == "done"
+    assert isinstance(view.result, Failure)
+    assert view.result.reason.startswith("The call ran, and its result is not recorded: ")
+
+
+DEEP: object = functools.reduce(lambda inner, _level: [inner], range(150), "deep")
+
+
+async def test_i5_a_result_of_any_size_and_content_ends_its_call(sender: Sender) -> None:
+    """The program continues with the whole; the record has it or, if it is too large or too deep, a part and its digest."""
+    outside = ExternalCalls(sender.client, source=sender.source)
+    for number, result in enumerate(
+        ["x" * 3_000_000, "\N{GRINNING FACE}" * 900_000, "y" * 6_000_000, DEEP, "half \ud83d", "\x00", float("inf")]
+    ):
+        call = await outside.ask(GatedCall(tool_call_id=f"c{number}", name="look_up", input="{}"))
+        await outside.all_answers([call], wait=None)
+        began = time.monotonic()
+        outcome = await outside.run(call, partial(returning, result), to_report=ok_of)
+        assert outcome == Ran(result=result)
+        assert time.monotonic() - began < 20, number
+        view = await until(partial(done, sender, call), f"the end of call {number}")
+        assert isinstance(view.result, Ok), number
+        if view.result.value.get("truncated"):
+            assert len(str(view.result.value["result_id"])) == 64, number
+    assert view.result == Ok(value={"value": "Infinity"})
+
+
+async def returning(result: object, _order: RunOrder) -> object:
+    return result
+
+
+async def done(sender: Sender, call: str) -> ExternalCallView | None:
+    view = await sender.client.get_external_call(call)
+    return view if view.state == "done" else None
 
 
 async def test_the_api_may_be_away_while_people_think(sender: Sender) -> None:

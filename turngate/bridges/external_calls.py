@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import math
 import secrets
 import time
@@ -18,25 +17,20 @@ from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
-from pydantic_core import to_json
 
+from turngate.bridges.reports import Reports, ok_of, patiently
 from turngate.client import TurngateClient
 from turngate.client.external_calls import LONGEST_WAIT
 from turngate.domain.digest import framed_sha256
-from turngate.domain.errors import ConfigurationError, ConflictError, TurngateError, UnavailableError
+from turngate.domain.errors import ConfigurationError, ConflictError
 from turngate.domain.tools.external import ExternalTool
-from turngate.domain.tools.results import REFUSALS, Failure, Ok, as_object, wire_text
+from turngate.domain.tools.results import REFUSALS, Failure, Ok, wire_text
 from turngate.domain.tools.tool import Effect
 from turngate.wire.external_calls import ExternalCallView, RunOrder
 from turngate.wire.orders import ExternalCallOrder
 
 Result = TypeVar("Result")
-Answer = TypeVar("Answer")
-logger = logging.getLogger(__name__)
 
-GIVE_UP_SECONDS: Final = 120.0
-"""How long the API may be unreachable before we stop waiting: long enough for a restart of the server."""
-PAUSE_SECONDS: Final = 1.0
 PLANNING_SECONDS: Final = 5.0
 PLANNING_PAUSE_SECONDS: Final = 0.05
 """How long, and how often, we look for policy's verdict when the caller does not wait for a person."""
@@ -119,6 +113,7 @@ class ExternalCalls:
         self._prefix = f"{conversation}:" if conversation else ""
         self._effects = effects or {}
         self._timeout = timeout
+        self._reports = Reports(client)
 
     async def ask(self, call: GatedCall) -> str:
         """Ask whether a call may run, and return the id of its record. Asking again about the same call returns the same id.
@@ -180,8 +175,8 @@ class ExternalCalls:
         Waits while the call may not start: a person has not answered, or another process started a call that must not run
         twice and has not reported yet. If that process never reports, a person says what happened.
 
-        If the handler raises, the error is reported as a failure and raised again. If the report fails, that is logged and
-        the result is returned; Turngate counts the call as lost when its time is over.
+        If the handler raises, the error is reported as a failure and raised again. A report that takes long or fails holds
+        up no result: see :class:`turngate.bridges.reports.Reports`.
 
         ``to_report``: turns the handler's result into the one that is reported.
         """
@@ -211,16 +206,10 @@ class ExternalCalls:
             result = await handler(order)
         except Exception as error:
             failure = Failure(kind="execution_error", reason=f"{type(error).__name__}: {error}")
-            await self._report(call, attempt, failure)
+            await self._reports.send(call, attempt, failure, deadline_at=order.deadline_at)
             raise
-        await self._report(call, attempt, to_report(result))
+        await self._reports.send(call, attempt, to_report(result), deadline_at=order.deadline_at)
         return Ran(result=result, edited_input=order.input if order.edited else None)
-
-    async def _report(self, call: str, attempt: str, result: Ok | Failure) -> None:
-        try:
-            await patiently(lambda: self._client.report_external_call(call, attempt=attempt, result=result))
-        except TurngateError:
-            logger.warning("call %s ran, but its result could not be reported", call, exc_info=True)
 
     async def _answer(self, call: str, until: float | None, planned_by: float) -> MayRun | MayNotRun | None:
         while True:
@@ -234,19 +223,6 @@ class ExternalCalls:
                 return None
             if left <= 0:
                 await asyncio.sleep(PLANNING_PAUSE_SECONDS)
-
-
-async def patiently(send: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Send again while the API is unreachable: a person may take days, and the API is restarted meanwhile."""
-    away_since: float | None = None
-    while True:
-        try:
-            return await send()
-        except UnavailableError:
-            away_since = away_since or time.monotonic()
-            if time.monotonic() - away_since > GIVE_UP_SECONDS:
-                raise
-        await asyncio.sleep(PAUSE_SECONDS)
 
 
 def _answer_in(call: ExternalCallView) -> MayRun | MayNotRun | None:
@@ -265,12 +241,6 @@ def fits(order: RunOrder, arguments: Mapping[str, Any]) -> None:
     """Check that these arguments are the approved ones. Raises ConflictError if not: the call must not run."""
     if json.loads(order.input or "{}") != arguments:
         raise ConflictError("the call was approved with other arguments: nothing ran", code="other_arguments")
-
-
-def ok_of(value: Any) -> Ok:
-    """Return what a tool returned as a result to report. A value that is not JSON is reported as its text."""
-    text = to_json(value, fallback=str, bytes_mode="base64", inf_nan_mode="strings")
-    return Ok(value=as_object(json.loads(text)))
 
 
 def text_with_note(result: Any, edited_input: str) -> str:

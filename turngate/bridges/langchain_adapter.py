@@ -26,8 +26,8 @@ from turngate.bridges.external_calls import (
     Ran,
     Settled,
     fits,
-    ok_of,
 )
+from turngate.bridges.reports import ok_of
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.tools.results import Failure, Ok

@@ -24,9 +24,9 @@ from turngate.bridges.external_calls import (
     GatedCall,
     MayNotRun,
     Ran,
-    ok_of,
     text_with_note,
 )
+from turngate.bridges.reports import ok_of
 from turngate.client import TurngateClient
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import MissingExtraError

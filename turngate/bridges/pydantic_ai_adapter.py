@@ -28,9 +28,9 @@ from turngate.bridges.external_calls import (
     MayRun,
     Ran,
     fits,
-    ok_of,
     text_with_note,
 )
+from turngate.bridges.reports import ok_of
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConfigurationError, MissingExtraError
 from turngate.domain.tools.results import Failure, Ok

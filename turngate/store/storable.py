@@ -16,6 +16,7 @@ from sqlalchemy import BigInteger, Dialect, String, Text
 from sqlalchemy.types import TypeDecorator
 
 from turngate.domain.digest import keyed_sha256
+from turngate.domain.text.json_text import without_half_pairs
 
 MARK: Final = "\x02"
 """How encrypted text begins (:mod:`turngate.store.encryption.sealed`), and no other text."""
@@ -33,7 +34,7 @@ def storable(text: str) -> str:
         text = "\ufffd" + text[1:]
     if text.isascii() and "\x00" not in text:
         return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\x00", "\ufffd")
+    return without_half_pairs(text).replace("\x00", "\ufffd")
 
 
 def stored_digest(values: Mapping[str, object], nonce: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from turngate.domain.tools.results import ToolResult
 from turngate.domain.tools.tool import Effect
 from turngate.wire.calls import CallRequest, ResultInPart
 from turngate.wire.view import View
+
+MAX_REPORT_CHARS: Final = 4_000_000
+"""Of a reported result, as JSON. A program reports a part of a larger one, with the digest of the whole."""
 
 ExternalState = Literal["planning", "waiting", "ready", "running", "unknown", "done"]
 

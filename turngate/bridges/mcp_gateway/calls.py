@@ -11,13 +11,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal
 
 from mcp.types import CallToolResult, Tool
 
-from turngate.bridges.external_calls import patiently
 from turngate.bridges.mcp_gateway.downstream import Downstream
 from turngate.bridges.mcp_gateway.results import external_tool, from_log, refused, to_log, with_note
+from turngate.bridges.reports import Reports, patiently
 from turngate.client import TurngateClient
 from turngate.domain.errors import ConflictError, TurngateError, UnavailableError
 from turngate.domain.tools.external import ExternalTool
@@ -30,7 +31,6 @@ log = logging.getLogger("turngate.mcp_gateway")
 Notify = Callable[[str], Awaitable[None]]
 """Tells the client that its call is alive, and what it waits for."""
 PULSE_SECONDS: Final = 5
-LAST_WORDS_SECONDS: Final = 3.0
 MOST_ABANDONED: Final = 1_000
 REASON_SECONDS: Final = 0.1
 """How long we wait for the reason of a cancellation, which arrives after it."""
@@ -73,6 +73,11 @@ class GatedCalls:
     _cancellations: set[asyncio.Task[None]] = field(default_factory=set)
     _abandoned: OrderedDict[tuple[str, str], str] = field(default_factory=OrderedDict)
     _adopting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _reports: Reports = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Prepare for reports."""
+        self._reports = Reports(self.client)
 
     async def call(
         self,
@@ -120,6 +125,7 @@ class GatedCalls:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, *self._cancellations, return_exceptions=True)
+        await self._reports.aclose()
 
     async def _sent(self, tool: ExternalTool, raw_input: str, call_id: str | None) -> ExternalCallView:
         """Send the call, and mark that a client waits for it. One at a time, so that two equal calls don't become one."""
@@ -215,33 +221,25 @@ class GatedCalls:
 
     async def _run(self, call_id: str, tool: Tool, order: RunOrder, attempt: str, notify: Notify) -> CallToolResult:
         """Run exactly what was approved. From here on, any error leaves open whether the call happened."""
+        report = partial(self._reports.send, call_id, attempt, deadline_at=order.deadline_at)
         answer: CallToolResult | Literal["lost"] = "lost"
         pulse = asyncio.create_task(_pulse(notify))
         try:
             answer = await self.downstream.call(tool.name, order, lambda message: _notify_quietly(notify, message))
         except asyncio.CancelledError:
-            await asyncio.shield(self._report(call_id, attempt, None))
+            await asyncio.shield(report(None))
             raise
         finally:
             pulse.cancel()
         if answer == "lost":
-            await self._report(call_id, attempt, None)
+            await report(None)
             return refused(
                 "The call was sent to the server, and its answer was lost. It may or may not have happened: find out before "
                 "you do anything that depends on it. A person is asked, too.",
                 kind="unknown",
             )
-        await self._report(call_id, attempt, to_log(answer))
+        await report(to_log(answer))
         return with_note(answer, order.input) if order.edited else answer
-
-    async def _report(self, call_id: str, attempt: str, result: Ok | Failure | None) -> None:
-        """Report the result. If that fails, it is logged, and Turngate counts the call as lost when its time is over."""
-        limit = LAST_WORDS_SECONDS if result is None else None
-        try:
-            async with asyncio.timeout(limit):
-                await patiently(lambda: self.client.report_external_call(call_id, attempt=attempt, result=result))
-        except (TurngateError, TimeoutError):
-            log.warning("the result of call %s could not be reported", call_id, exc_info=True)
 
     async def _withdraw(self, call_id: str, why: str) -> None:
         """Withdraw a call: its request leaves the inbox."""

@@ -40,28 +40,31 @@ def clipped(result: Ok | Failure, *, limit: int, reads_on: bool = True) -> tuple
     text = whole_text(result)
     if len(text) <= limit:
         return result, None
-    head = text[: int(limit * HEAD_SHARE)]
-    tail = text[len(text) - (limit - len(head)) :]
-    result_id = result_digest(text)
     how_to_read = f"The whole result (JSON text of {len(text)} characters) is kept"
     if reads_on:
-        how_to_read += f". Read it with {READ_RESULT}(result_id, offset={len(head)})."
+        how_to_read += f". Read it with {READ_RESULT}(result_id, offset={int(limit * HEAD_SHARE)})."
     else:
         how_to_read += " for the operators, and you have no tool to read it. Ask for less at a time."
+    return part_of(result, text, limit=limit, how_to_read=how_to_read), text
+
+
+def part_of(result: Ok | Failure, text: str, *, limit: int, how_to_read: str) -> Ok | Failure:
+    """Return a result that has head and tail of ``text``, its whole, with the digest. ``how_to_read``: about the rest."""
+    head = text[: int(limit * HEAD_SHARE)]
     excerpt: dict[str, JsonValue] = {
         "truncated": True,
-        "result_id": result_id,
+        "result_id": result_digest(text),
         "total_chars": len(text),
         "head": head,
-        "tail": tail,
+        "tail": text[max(len(head), len(text) - (limit - len(head))) :],
         "how_to_read_the_rest": how_to_read,
     }
     if isinstance(result, Ok):
-        return Ok(value=excerpt), text
+        return Ok(value=excerpt)
     # A failure has its long texts in its fields too, so a long reason must not get around the bound.
     reason = result.reason
     short = reason if len(reason) <= MAX_CLIPPED_REASON else f"{reason[:MAX_CLIPPED_REASON]}…"
-    return Failure(kind=result.kind, reason=short, fields=excerpt), text
+    return Failure(kind=result.kind, reason=short, fields=excerpt)
 
 
 def shortened(text: str, *, limit: int) -> str:

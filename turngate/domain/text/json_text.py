@@ -102,6 +102,11 @@ def quote(text: str) -> str:
     return quoted
 
 
+def without_half_pairs(text: str) -> str:
+    """Return the text with each lone surrogate, which has no UTF-8, as U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 class _DoubledKeyError(Exception):
     """An object gives a key twice."""
 

@@ -41,6 +41,7 @@ from turngate.domain.conversation.messages import (
     ToolResultPart,
 )
 from turngate.domain.errors import ModelError
+from turngate.domain.text.json_text import without_half_pairs
 from turngate.domain.tools.results import REFUSALS, Failure, wire_text
 from turngate.models.accepted_ids import AcceptedIds, accepted_name
 from turngate.models.openai.request import accepted_arguments
@@ -101,7 +102,7 @@ class MessageMapper:
         if message.role == "tool":
             yield from (self._result(part) for part in message.results)
         elif message.role == "system" and (leading or self._inline_system):
-            yield SystemPromptPart(content=sendable(message.text))
+            yield SystemPromptPart(content=without_half_pairs(message.text))
         elif content := list(self._content(message.parts)):
             plain = len(content) == 1 and isinstance(content[0], str)
             yield UserPromptPart(content=content[0] if plain and isinstance(content[0], str) else content)
@@ -109,7 +110,7 @@ class MessageMapper:
     def _content(self, parts: Iterable[Part]) -> Iterator[UserContent]:
         for part in parts:
             if isinstance(part, TextPart) and part.text:
-                yield sendable(part.text)
+                yield without_half_pairs(part.text)
             elif isinstance(part, FilePart):
                 yield _file(part)
             else:
@@ -118,7 +119,7 @@ class MessageMapper:
                 yield CachePoint(ttl=ttl)
 
     def _result(self, part: ToolResultPart) -> ToolReturnPart:
-        text = sendable(wire_text(part.result, edited_input=part.edited_input))
+        text = without_half_pairs(wire_text(part.result, edited_input=part.edited_input))
         failed = isinstance(part.result, Failure) and part.result.kind not in REFUSALS  # a refusal is no error (I12)
         return ToolReturnPart(
             tool_name=accepted_name(part.tool_name),
@@ -150,7 +151,7 @@ class MessageMapper:
             case TextPart() if opaque and WHOLE in opaque:
                 return unpacked_whole(opaque)
             case TextPart() if part.text or opaque:
-                return unpacked("text", {"content": sendable(part.text)}, opaque)
+                return unpacked("text", {"content": without_half_pairs(part.text)}, opaque)
             case ReasoningPart() if opaque or (opaque is not None and self._name in TAKES_UNSIGNED_REASONING):
                 return unpacked("thinking", {"content": part.text}, opaque)
             case ToolCallPart():
@@ -163,7 +164,7 @@ class MessageMapper:
     def _call(self, part: ToolCallPart) -> dict[str, str]:
         return {
             "tool_name": accepted_name(part.tool_name),
-            "args": sendable(accepted_arguments(part.input)),
+            "args": without_half_pairs(accepted_arguments(part.input)),
             "tool_call_id": self._ids.of(part.tool_call_id),
         }
 
@@ -174,11 +175,6 @@ def cache_mark(opaque: dict[str, Any] | None) -> CacheTtl | None:
     if not marks:
         return None
     return LONG_CACHE if marks[0].get("ttl") == LONG_CACHE else "5m"
-
-
-def sendable(text: str) -> str:
-    """Return the text without lone surrogates, which have no UTF-8 and would end the request in the client."""
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _as_object(text: str) -> Any:
