@@ -63,6 +63,7 @@ API_STOPS: Final = HealthCheck(
 START_WORKER: Final = "turngate worker APP"
 WAITS: Final[dict[WaitKind, str]] = {
     "person": "a person",
+    "workflow_fails": "a worker whose code can continue them",
     "no_worker": "a worker",
     "workflow_gone": "a workflow that Temporal has lost",
     "temporal_away": "Temporal",
@@ -340,6 +341,8 @@ def of_wait(waits: WaitCount) -> Iterator[HealthCheck]:
     says = f"{_count(waits.runs, 'run waits', 'runs wait')} for {waits.says}."
     explained = f"turngate explain {waits.run_id}"
     match waits.kind:
+        case "workflow_fails":
+            fix = "Start a worker of the release that began them: `turngate worker APP --build-id OLD`. Explain says more."
         case "no_worker":
             fix = "Start the worker that is missing: explain names its build or queue."
         case "workflow_gone":
@@ -349,7 +352,7 @@ def of_wait(waits: WaitCount) -> Iterator[HealthCheck]:
             fix = "Check that the model answers (`turngate models --probe`), or switch the run to another one."
         case _:
             return
-    state: HealthState = "wrong" if waits.kind == "workflow_gone" else "warning"
+    state: HealthState = "wrong" if waits.kind in {"workflow_gone", "workflow_fails"} else "warning"
     yield HealthCheck(name="runs", state=state, says=says, fix=fix, command=explained, href=f"/runs/{waits.run_id}")
 
 

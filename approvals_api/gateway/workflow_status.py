@@ -1,4 +1,4 @@
-"""What Temporal knows of a live run now: does its workflow exist, does a worker poll, which activities are in flight.
+"""What Temporal knows of a live run now: its workflow, the task that fails, who polls, the activities in flight.
 
 Only :class:`approvals_api.gateway.client.Gateway` calls it. It changes nothing and starts nothing.
 """
@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
-from temporalio.api.enums.v1 import PendingActivityState, VersioningBehavior
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType, PendingActivityState, VersioningBehavior, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import WorkflowExecutionVersioningInfo
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
@@ -26,6 +28,17 @@ if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
 WAIT: Final = timedelta(seconds=2)
+NEWEST_EVENTS: Final = 50
+"""Looked through for the last end of a workflow task. What comes after it are signals, and ends of activities."""
+LOST_TWICE: Final = 2
+TIMED_OUT: Final = "no worker finished it in time"
+ENDS_OF_TASKS: Final = frozenset(
+    {
+        EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +56,26 @@ class PendingActivity:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FailingTask:
+    """A workflow task that fails and is tried again: the worker's workflow code can't continue the run.
+
+    ``attempt``: the next or present one, from 2. ``failure``: what the last recorded attempt said; empty: not known.
+    ``replays``: False: the code issues other commands than the history has.
+    """
+
+    attempt: int
+    failure: str = ""
+    replays: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkflowLook:
     """A workflow at one moment. ``closed``: it has ended. ``gone``: Temporal has no such workflow. ``away``: no answer.
 
     ``build``: only its workers can take the next task; None: only workers without a build. ``pinned``: it began with that
     build; else the build is the one that gets new runs. ``polled``: such a worker polls its task queue; None: not known.
     ``others``: the builds that others poll with; None among them: workers without a build. ``untaken_since``: since when its
-    next workflow task waits for a worker; None: none waits.
+    next workflow task waits for a worker; None: none waits. ``failing``: None: its workflow task doesn't fail.
     """
 
     state: Literal["running", "closed", "gone", "away"]
@@ -59,11 +85,12 @@ class WorkflowLook:
     polled: bool | None = None
     others: frozenset[str | None] = frozenset()
     untaken_since: datetime | None = None
+    failing: FailingTask | None = None
     activities: tuple[PendingActivity, ...] = ()
 
 
 async def look_at(client: Client, run_id: str) -> WorkflowLook:
-    """Return what Temporal says about the run's workflow, in two short calls. Never raises for a server that is away."""
+    """Return what Temporal says about the run's workflow, in two or three short calls. Never raises for a server that is away."""
     try:
         async with asyncio.timeout(WAIT.total_seconds()):
             description = await client.get_workflow_handle(run_id).describe(rpc_timeout=WAIT)
@@ -72,11 +99,44 @@ async def look_at(client: Client, run_id: str) -> WorkflowLook:
             failures = [
                 await _message(client, each.last_failure) for each in description.raw_description.pending_activities
             ]
-            return _running(description, await look_at_queue(client, description.task_queue, wait=WAIT), failures)
+            failing = await _failing(client, description)
+            queue = await look_at_queue(client, description.task_queue, wait=WAIT)
+            return _running(description, queue, failures, failing)
     except RPCError as error:
         return WorkflowLook(state="gone" if error.status is RPCStatusCode.NOT_FOUND else "away")
     except (RuntimeError, TimeoutError):  # a lazy client that cannot connect raises RuntimeError
         return WorkflowLook(state="away")
+
+
+async def _failing(client: Client, description: WorkflowExecutionDescription) -> FailingTask | None:
+    raw = description.raw_description
+    attempt = raw.pending_workflow_task.attempt if raw.HasField("pending_workflow_task") else 0
+    if attempt <= 1:
+        return None
+    newest = await client.workflow_service.get_workflow_execution_history_reverse(
+        GetWorkflowExecutionHistoryReverseRequest(
+            namespace=client.namespace,
+            execution=WorkflowExecution(workflow_id=description.id, run_id=description.run_id),
+            maximum_page_size=NEWEST_EVENTS,
+        ),
+        timeout=WAIT,
+    )
+    # The server records the first failed attempt, and no later one.
+    last = next((each for each in newest.history.events if each.event_type in ENDS_OF_TASKS), None)
+    if last is None or last.event_type != EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+        # A worker that is lost with its task lets it time out once, and the next worker takes it.
+        return FailingTask(attempt=attempt, failure=TIMED_OUT) if attempt > LOST_TWICE else None
+    failed = last.workflow_task_failed_event_attributes
+    return FailingTask(
+        attempt=attempt,
+        failure=await _message(client, failed.failure) or _cause(failed.cause),
+        replays=failed.cause != WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR,
+    )
+
+
+def _cause(cause: WorkflowTaskFailedCause.ValueType) -> str:
+    name = WorkflowTaskFailedCause.Name(cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
+    return name.lower().replace("_", " ")
 
 
 async def _message(client: Client, failure: Failure) -> str:
@@ -90,7 +150,9 @@ async def _message(client: Client, failure: Failure) -> str:
     return error.message if isinstance(error, FailureError) else str(error)
 
 
-def _running(description: WorkflowExecutionDescription, queue: QueueLook, failures: Sequence[str]) -> WorkflowLook:
+def _running(
+    description: WorkflowExecutionDescription, queue: QueueLook, failures: Sequence[str], failing: FailingTask | None
+) -> WorkflowLook:
     raw = description.raw_description
     pinned_to = _pinned_build(raw.workflow_execution_info.versioning_info)
     build = queue.current_build if pinned_to is None else pinned_to
@@ -117,6 +179,7 @@ def _running(description: WorkflowExecutionDescription, queue: QueueLook, failur
         polled=build in polling,
         others=frozenset(polling - {build}),
         untaken_since=_instant(task.scheduled_time) if task is not None and waits else None,
+        failing=failing,
         activities=tuple(pending),
     )
 

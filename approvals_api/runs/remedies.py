@@ -176,6 +176,8 @@ def for_stall(run: RunDetail, waits_for: WaitReason) -> NextAction | None:
             return NextAction(text="Resume it.", command=resume, href=f"/runs/{run.id}#act-title")
         case "no_worker":
             return _start_worker(waits_for)
+        case "workflow_fails":
+            return _start_old_worker(waits_for)
         case "temporal_away":
             return NextAction(text="Start Temporal: the run then continues by itself.", command="turngate doctor")
         case "workflow_gone":
@@ -198,6 +200,22 @@ def for_stall(run: RunDetail, waits_for: WaitReason) -> NextAction | None:
             )
         case _:
             assert_never(waits_for.kind)
+
+
+def _start_old_worker(waits_for: WaitReason) -> NextAction:
+    if waits_for.build is not None:
+        build = shlex.quote(waits_for.build)
+        return NextAction(
+            text=f"Start a worker of build {waits_for.build} with the code of that release, and stop those of that build which "
+            "have other code: the run then continues by itself. `turngate replay-check` says which code can continue it.",
+            command=f"turngate worker APP --build-id {build}",
+        )
+    return NextAction(
+        text="Start a worker of the release that began the run, with a build id of its own, then let that build continue it: "
+        "`turngate builds --set-current OLD`. The run then continues by itself, and new runs go to OLD until another build is "
+        "current. `turngate replay-check` says which code can continue it.",
+        command="turngate worker APP --build-id OLD",
+    )
 
 
 def _start_worker(waits_for: WaitReason) -> NextAction:

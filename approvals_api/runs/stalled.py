@@ -24,6 +24,7 @@ from turngate.store.requests import requests
 from turngate.store.requests.requests import ListedRequest
 from turngate.store.runs import calls, executions, runs
 from turngate.store.runs.runs import Run
+from turngate.text.plain_text import clipped
 from turngate.wire.calls import CallView
 from turngate.wire.explanation import StuckRun, WaitKind, WaitReason
 from turngate.wire.runs import RunSummary
@@ -31,6 +32,7 @@ from turngate.wire.view import Page
 
 TAKEN_WITHIN: Final = timedelta(seconds=5)
 """An idle worker takes a task at once, a busy one soon."""
+FAILURE_CHARS: Final = 300
 ON_ITS_WAY: Final = timedelta(seconds=10)
 """A run is recorded before its workflow starts, and ends in the store before its workflow does."""
 ASKS: Final = {
@@ -59,12 +61,12 @@ def find_stall(
         now: the present instant.
     """
     if run.paused_at is not None and look.state in {"running", "away"}:
-        return [_paused(run), *_open_calls(run, calls, pending), *_model(calls, look, now)]
+        return [*_failing(look), _paused(run), *_open_calls(run, calls, pending), *_model(calls, look, now)]
     if look.state == "away":
         return [*_open_calls(run, calls, pending), _away()]
     if look.state != "running":
         return [] if now - from_text(run.created_at) < ON_ITS_WAY else [_gone(look)]
-    return [*_untaken(look, now), *_open_calls(run, calls, pending), *_model(calls, look, now)]
+    return [*_failing(look), *_untaken(look, now), *_open_calls(run, calls, pending), *_model(calls, look, now)]
 
 
 def _paused(run: RunSummary) -> WaitReason:
@@ -83,14 +85,27 @@ def _gone(look: WorkflowLook) -> WaitReason:
     return WaitReason(kind="workflow_gone", says=says)
 
 
+def _failing(look: WorkflowLook) -> Iterator[WaitReason]:
+    """Yield that the workers' code can't continue the run."""
+    task = look.failing
+    if task is None:
+        return
+    what = "The run's workflow task fails" if task.replays else "The workers' code no longer replays the run"
+    why = f": {clipped(' '.join(task.failure.split()), FAILURE_CHARS)}" if task.failure else "; its error is not known."
+    says = f"{what}, attempt {task.attempt}{why}"
+    build = look.build if look.pinned else None
+    yield WaitReason(kind="workflow_fails", says=says, build=build, pinned=look.pinned)
+
+
 def _untaken(look: WorkflowLook, now: datetime) -> Iterator[WaitReason]:
     """Yield the tasks that no worker has taken."""
     waiting = [each.since for each in look.activities if _in_queue(each) and now - each.since > TAKEN_WITHIN]
-    if look.untaken_since is not None and (look.polled is False or now - look.untaken_since > TAKEN_WITHIN):
-        waiting.append(look.untaken_since)
+    since = look.untaken_since if look.failing is None else None  # what fails waits for its back-off, not for a worker
+    if since is not None and (look.polled is False or now - since > TAKEN_WITHIN):
+        waiting.append(since)
     if look.polled is False:
-        since = _text(min(waiting, default=None))
-        yield WaitReason(kind="no_worker", says=_unpolled(look), since=since, build=look.build, pinned=look.pinned)
+        oldest = _text(min(waiting, default=None))
+        yield WaitReason(kind="no_worker", says=_unpolled(look), since=oldest, build=look.build, pinned=look.pinned)
     elif waiting:
         says = "No worker has taken its next task: all are busy, or the worker of its tool's queue is not running."
         yield WaitReason(kind="no_worker", says=says, since=_text(min(waiting)))
@@ -237,7 +252,7 @@ def is_stalled(waits_for: WaitReason, at: datetime, still_for: timedelta) -> boo
     A timer ends by itself, and a sub-agent's run is in the list for its own reason.
     """
     match waits_for.kind:
-        case "paused" | "no_worker" | "workflow_gone" | "temporal_away" | "model_retrying":
+        case "paused" | "workflow_fails" | "no_worker" | "workflow_gone" | "temporal_away" | "model_retrying":
             return True
         case "person" | "tool" | "model":
             return waits_for.since is not None and at - from_text(waits_for.since) >= still_for

@@ -39,6 +39,7 @@ MOVED_BY: Final = {
     "turngate_temporal_up": "TurngateTemporalDown",
     "turngate_task_queue_oldest_task_seconds": "TurngateTasksWait",
     "turngate_retention_late_seconds": "TurngateRetentionLate",
+    "temporal_workflow_task_execution_failed_total": "TurngateWorkflowFails",
 }
 """Metrics that need an outage to move → the alert whose fault does, in the test of that alert."""
 OF_LOAD: Final = frozenset({"TurngateStoreSlow", "TurngateEventsLate", "TurngateEventLoopStalled"})

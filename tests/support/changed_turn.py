@@ -1,6 +1,8 @@
-"""The workflow of a release with changed code, which today's histories do not match."""
+"""The workflow of releases with changed code, which can't continue the runs of today's."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 from temporalio import workflow
 
@@ -11,7 +13,9 @@ from workflows.agent_turn import AgentTurn
 
 @workflow.defn(name=contract.AGENT_TURN)
 class ChangedTurn(AgentTurn):
-    """A pause before anything else, in each execution."""
+    """A pause before anything else, in each execution: today's histories don't match it."""
+
+    SAYS: ClassVar = "Nondeterminism error"
 
     @workflow.init
     def __init__(self, start: AgentTurnInput) -> None:
@@ -20,4 +24,37 @@ class ChangedTurn(AgentTurn):
     @workflow.run
     async def run(self, start: AgentTurnInput) -> AgentTurnResult:
         await workflow.sleep(0.01)
+        return await super().run(start)
+
+
+@workflow.defn(name=contract.AGENT_TURN)
+class BrokenTurn(ChangedTurn):
+    """A mistake in the code."""
+
+    SAYS: ClassVar = "no such field: parked"
+
+    @workflow.init
+    def __init__(self, start: AgentTurnInput) -> None:
+        super().__init__(start)
+
+    @workflow.run
+    async def run(self, start: AgentTurnInput) -> AgentTurnResult:
+        raise AttributeError("no such field: parked")
+
+
+@workflow.defn(name=contract.AGENT_TURN)
+class ImportingTurn(ChangedTurn):
+    """A module that the sandbox doesn't let in."""
+
+    SAYS: ClassVar = "subprocess"
+
+    @workflow.init
+    def __init__(self, start: AgentTurnInput) -> None:
+        super().__init__(start)
+
+    @workflow.run
+    async def run(self, start: AgentTurnInput) -> AgentTurnResult:
+        import subprocess  # noqa: PLC0415 - while the workflow runs
+
+        subprocess.run(["true"], check=True)  # noqa: ASYNC221 - the sandbox refuses it
         return await super().run(start)

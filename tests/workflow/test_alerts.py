@@ -18,6 +18,7 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import update
 from support.alerts import MOVED_BY, OF_LOAD, ROOT, alerts, firing, first_firing, of_load, require_moved
+from support.changed_turn import ChangedTurn
 from support.engine import ListModel, Script, call, says, stack, until
 from support.notification_receivers import answer, receiving, webhook_channel
 from support.postgres_server import running_cluster
@@ -25,6 +26,7 @@ from support.scrapes import Port, Scrape, get, metered
 from support.tools import Amount, Bench
 from temporalio.client import Client
 
+import worker as composition
 from approvals_api.events.feed import EventFeed
 from approvals_api.events.notifier import keep_notifying
 from approvals_api.gateway import task_queues
@@ -94,6 +96,39 @@ async def test_the_only_worker_is_gone(
         fired = {"TurngateNoWorker": 2, "TurngateTasksWait": 1 + 2, "TurngateRunsSilent": 30 + 5}
         assert fired.items() <= first_firing(before, after).items()
         require_moved("TurngateTasksWait", before, after)
+        async with engine.worker():
+            await engine.ended(run)
+
+
+@proves("TurngateWorkflowFails")
+async def test_a_release_cannot_continue_a_run(
+    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker with changed workflow code gets a run that waits, and its task fails again and again."""
+    model = ListModel(says(call("pay", '{"cents": 5}')), says("Done."))
+    async with (
+        metered(client, sqlite) as (own, port),
+        stack(own, sqlite, bench.pay, model=model, working=False) as engine,
+    ):
+        async with engine.worker():
+            run = await engine.start()
+            request = await engine.request(run)
+            await engine.idle(run)
+            before = await port.scrape()
+        with monkeypatch.context() as deployed:
+            deployed.setattr(composition, "AgentTurn", ChangedTurn)
+            changed = engine.worker()
+        async with changed:
+            await engine.decide(request, "approve")
+
+            async def failed() -> Scrape | None:
+                scrape = await port.scrape()
+                return scrape if scrape.total("temporal_workflow_task_execution_failed_total") > 0 else None
+
+            after = await until(failed, "workflow task that fails")
+        assert "TurngateWorkflowFails" not in firing(before, before)
+        require_moved("TurngateWorkflowFails", before, after)
+        assert "TurngateWorkflowFails" in firing(before, after)
         async with engine.worker():
             await engine.ended(run)
 

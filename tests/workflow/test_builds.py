@@ -15,17 +15,19 @@ from pathlib import Path
 
 import pytest
 import typer
-from support.changed_turn import ChangedTurn
+from support.changed_turn import BrokenTurn, ChangedTurn, ImportingTurn
 from support.engine import Script, Stack, call, person, says, stack, until
 from support.tools import Bench
-from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 from temporalio.common import WorkflowIDReusePolicy
 
 import worker as composition
+from approvals_api import health
 from approvals_api.gateway import task_queues
 from approvals_api.gateway.client import Gateway
 from approvals_api.runs import explain
+from approvals_api.runs.stalled import stuck_page
 from turngate.cli.commands.serve import builds, replay_check
 from turngate.cli.parts.worker import new_runs_note
 from turngate.domain.contract import AgentTurnInput, RunLimits
@@ -36,6 +38,7 @@ from turngate.runtime.temporal_client import codec_of
 from turngate.runtime.workflow_code import build_replayer, deployment
 from turngate.store.database import Database
 from turngate.store.runs import runs
+from turngate.wire.explanation import Explanation
 from workflows.agent_turn import AgentTurn
 
 
@@ -179,27 +182,52 @@ async def test_a_run_that_continues_as_new_moves_to_the_newest_build(
                 assert await answered(engine, run) == "completed"
 
 
-async def test_without_builds_changed_code_holds_up_a_waiting_run(
-    client: Client, sqlite: Database, bench: Bench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (ChangedTurn, "The workers' code no longer replays the run, attempt "),
+        pytest.param(BrokenTurn, "The run's workflow task fails, attempt ", marks=pytest.mark.exhaustive),
+        pytest.param(ImportingTurn, "The run's workflow task fails, attempt ", marks=pytest.mark.exhaustive),
+    ],
+)
+async def test_i5_code_that_cannot_continue_a_run_is_named_with_what_continues_it(
+    client: Client,
+    sqlite: Database,
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    code: type[ChangedTurn],
+    says: str,
 ) -> None:
-    """Temporal refuses to continue with code that does not match: the approved call does not run, and the run is stuck."""
+    """Explain, the stalled runs and health name the code that fails; the release that began the run continues it."""
     async with fleet(client, sqlite, bench, monkeypatch, paying()) as those:
         engine = those.engine
         async with those.worker():
             run = await engine.start()
             request = await engine.request(run)
             await engine.idle(run)
-        async with those.worker(code=ChangedTurn):
+        async with those.worker(code=code):
             await engine.decide(request, "approve")
 
-            async def refused() -> bool:
-                events = (await those.history(run)).events
-                causes = [event.workflow_task_failed_event_attributes.cause for event in events]
-                return WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR in causes
+            async def failing() -> Explanation | None:
+                explained = await explain.explain(engine.services, person("ada"), run.id)
+                return (
+                    explained if explained.waits_for[:1] and explained.waits_for[0].kind == "workflow_fails" else None
+                )
 
-            await until(refused, "refusal of the changed code")
-            await engine.workflow(run).terminate()
+            explained = await until(failing, "workflow task that fails")
+            assert explained.cause.startswith(says)
+            assert code.SAYS in explained.cause
+            assert explained.actions[0].command == "turngate worker APP --build-id OLD"
+            [stuck] = (await stuck_page(engine.services, limit=10, before=None, still_for=timedelta(hours=1))).items
+            assert (stuck.run.id, stuck.waits_for.kind) == (run.id, "workflow_fails")
+            checks = (await health.examine(engine.services)).checks
+            [of_run] = [each for each in checks if each.command == f"turngate explain {run.id}"]
+            assert (of_run.name, of_run.state) == ("runs", "wrong")
         assert bench.paid == []
+        async with those.worker("OLD"):
+            await engine.ended(run)
+        assert bench.paid == [5]
+        await builds.make_current(client, those.name, None)
 
 
 async def test_a_build_without_workers_is_named_as_what_its_runs_wait_for(

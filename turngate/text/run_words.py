@@ -34,6 +34,7 @@ Payload = Mapping[str, Any]
 
 WAITS_FOR: Final[Mapping[WaitKind, str]] = {
     "workflow_gone": "workflow gone",
+    "workflow_fails": "workflow fails",
     "no_worker": "no worker",
     "temporal_away": "Temporal away",
     "model_retrying": "model retrying",

@@ -18,12 +18,14 @@ WaitKind = Literal[
     "sub_agent",
     "model",
     "model_retrying",
+    "workflow_fails",
     "no_worker",
     "workflow_gone",
     "temporal_away",
     "paused",
 ]
-"""What a live run waits for. ``paused``, ``no_worker``, ``workflow_gone`` and ``temporal_away`` don't end by themselves."""
+"""What a live run waits for. ``paused``, ``workflow_fails``, ``no_worker``, ``workflow_gone`` and ``temporal_away`` don't end by
+themselves."""
 
 
 class WaitReason(View):

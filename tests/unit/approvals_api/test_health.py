@@ -124,6 +124,7 @@ def test_clocks_that_differ_are_found(seconds: int, says: str | None) -> None:
     [
         ("no_worker", "warning", "turngate explain run_1"),
         ("workflow_gone", "wrong", "turngate recover run_1"),
+        ("workflow_fails", "wrong", "turngate explain run_1"),
         ("model_retrying", "warning", "turngate explain run_1"),
     ],
 )

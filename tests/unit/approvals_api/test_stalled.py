@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from approvals_api.gateway.workflow_status import PendingActivity, WorkflowLook
+from approvals_api.gateway.workflow_status import FailingTask, PendingActivity, WorkflowLook
 from approvals_api.runs.stalled import find_stall, is_stalled
 from turngate.domain.tools.control_calls import WaitUntil
 from turngate.domain.tools.results import Ok
@@ -62,6 +63,10 @@ def looked(
 
 def unpolled(**more: Any) -> WorkflowLook:
     return WorkflowLook(state="running", task_queue="q", polled=False, untaken_since=LONG_AGO, **more)
+
+
+def failing(task: FailingTask) -> WorkflowLook:
+    return WorkflowLook(state="running", task_queue="q", polled=True, untaken_since=LONG_AGO, failing=task)
 
 
 OF_BUILD = (
@@ -138,6 +143,24 @@ CASES: dict[str, tuple[RunSummary, list[CallView], list[ListedRequest], Workflow
         run(), [open_call()], [request()], WorkflowLook(state="running", task_queue="q", polled=False),
         [("no_worker", "No worker polls the task queue 'q'."), ("person", "pay waits for a person's approval.")],
     ),
+    "code that no longer replays it": (
+        run(), [open_call()], [request()], failing(FailingTask(attempt=5, failure="Nondeterminism error: x", replays=False)),
+        [
+            ("workflow_fails", "The workers' code no longer replays the run, attempt 5: Nondeterminism error: x"),
+            ("person", "pay waits for a person's approval."),
+        ],
+    ),
+    "code that fails, with a long text": (
+        run(paused_at=LATER), [], [], failing(FailingTask(attempt=2, failure="no\nway " * 100)),
+        [("workflow_fails", f"The run's workflow task fails, attempt 2: {'no way ' * 42}no wa…"), ("paused", "It is paused")],
+    ),
+    "code that fails, and its workers are gone": (
+        run(), [], [], replace(failing(FailingTask(attempt=2)), polled=False),
+        [
+            ("workflow_fails", "The run's workflow task fails, attempt 2; its error is not known."),
+            ("no_worker", "No worker polls the task queue 'q'."),
+        ],
+    ),
     "no workflow": (
         run(), [open_call()], [request()], WorkflowLook(state="gone"),
         [("workflow_gone", GONE)],
@@ -173,6 +196,7 @@ def test_a_live_run_waits_for_this(case: str) -> None:
         ("paused", 7_200, True),
         ("not taken up", 7_200, True),
         ("no workflow", 7_200, True),
+        ("code that no longer replays it", 7_200, True),
     ],
 )
 def test_some_waits_count_as_stalled(case: str, still_for: int, counts: bool) -> None:
