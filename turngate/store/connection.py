@@ -73,6 +73,10 @@ def note(conn: Connection, name: str, **what: object) -> None:
 
 COMMITS: Final = "turngate"
 """The channel on which a database announces commits (migration 0006). Channels are of the whole database."""
+SHARES_SESSIONS: Final = (
+    "TURNGATE_DATABASE_URL leads to a pooler (such as PgBouncer), which shares PostgreSQL's sessions"
+)
+"""What is wrong where something needs a session of its own."""
 IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
 """Names that need no quotes in SQL, in a connection's options or in a channel's name, whose limit is 63 bytes."""
 _RESERVED: Final = ("pg_", "information_schema")

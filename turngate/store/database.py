@@ -21,9 +21,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from turngate.domain.errors import UnavailableError
+from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.store import schema
-from turngate.store.connection import Binding, Connection, Fact, Meter, TransactionKind, binding_of
+from turngate.store.connection import SHARES_SESSIONS, Binding, Connection, Fact, Meter, TransactionKind, binding_of
 from turngate.store.sqlite import Sqlite
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ MIGRATION_LOCK = 7_488_321
 
 
 class _Backend(Protocol):
+    @property
+    def shares_sessions(self) -> bool: ...
+
     def read(self) -> Any:  # an async context manager of Connection
         ...
 
@@ -124,6 +127,20 @@ class Database:
         async with self.glance() as connection:
             at: datetime = (await connection.execute(sqlalchemy.select(sqlalchemy.func.clock_timestamp()))).scalar_one()
         return at
+
+    @property
+    def shares_sessions(self) -> bool:
+        """Whether a pooler shares PostgreSQL's sessions among its clients; known from the first connection on."""
+        return self._backend.shares_sessions
+
+    async def require_own_sessions(self, what: str) -> None:
+        """Raise ConfigurationError if sessions are shared. ``what``: what to do with a session of one's own, as an order.
+
+        Raises UnavailableError when the database is away.
+        """
+        async with self.glance():
+            if self.shares_sessions:
+                raise ConfigurationError(f"{SHARES_SESSIONS}: {what} with one that leads to PostgreSQL itself")
 
     async def scrub(self) -> Sequence[str]:
         """Rewrite the database's files, so that nothing is left in them of rows that were emptied or deleted.

@@ -1,13 +1,19 @@
-"""The store on PostgreSQL: psycopg's own asyncio, with a pool that pings idle connections."""
+"""The store on PostgreSQL: psycopg's own asyncio, with a pool that pings idle connections.
+
+A pooler such as PgBouncer may give each transaction another session. So nothing outlives a transaction here: locks and settings
+are the transaction's own. What a session alone can do (named statements, ``LISTEN``, a limit for ``VACUUM``'s lock, a tenant's
+binding) is done without a pooler only, see :class:`_Sessions`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -18,7 +24,7 @@ from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from turngate.domain.errors import ConfigurationError
-from turngate.store.connection import COMMITS, Binding, Fact, Parameters, Result
+from turngate.store.connection import COMMITS, SHARES_SESSIONS, Binding, Fact, Parameters, Result
 from turngate.store.prepared import is_one, prepared
 from turngate.store.tables.content import TEXT_COLUMNS
 
@@ -102,6 +108,10 @@ NOT_REWRITTEN = (
     "The tables are too large to be rewritten while others use them, so their files still hold old bytes until PostgreSQL "
     "uses the space again: run `VACUUM FULL` in a quiet hour."
 )
+NOT_THROUGH_A_POOLER = (
+    f"{SHARES_SESSIONS}. So the tables were not rewritten, and their files still hold old bytes: run `turngate erase --scrub` "
+    "with one that leads to PostgreSQL itself."
+)
 _SCRUBBED = tuple(sorted(name for name, columns in TEXT_COLUMNS.items() if columns.content or columns.people))
 _SIZE = "SELECT coalesce(sum(pg_total_relation_size(quote_ident(name)::regclass)), 0) FROM unnest(%s::text[]) AS name"
 
@@ -116,11 +126,15 @@ class Postgresql:
             address, self._channel = binding.connecting(address), binding.channel
         # AUTOCOMMIT: SQLAlchemy sends no BEGIN of its own; `read` and `write` send theirs.
         self._engine = create_async_engine(address, isolation_level="AUTOCOMMIT", pool_size=10, max_overflow=10)
-        if binding is not None:
-            _require_binding(self._engine.sync_engine, binding)
+        self._sessions = _Sessions(binding)
+        event.listen(self._engine.sync_engine, "connect", self._sessions.add)
         _ping_idle_connections(self._engine.sync_engine)
-        self._processes = _processes_serving(self._engine.sync_engine)
         self._rings: set[Callable[[], None]] = set()
+
+    @property
+    def shares_sessions(self) -> bool:
+        """Whether a pooler is between this process and the server; known from the first connection on."""
+        return self._sessions.are_shared
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[_PostgresqlConnection]:
@@ -152,7 +166,7 @@ class Postgresql:
     async def commits(self, ring: Callable[[], None]) -> AsyncIterator[None]:
         """Call ``ring`` after each commit of this object, and of others that took a number (migration 0006).
 
-        The server announces those of others on a connection of its own, which takes longer.
+        The server announces those of others on a connection of its own, which takes longer; a pooler doesn't pass them on.
         """
         listening = asyncio.create_task(self._listen(ring), name="listen-to-commits")
         self._rings.add(ring)
@@ -167,13 +181,16 @@ class Postgresql:
     async def _listen(self, ring: Callable[[], None]) -> None:
         arguments, options = self._engine.dialect.create_connect_args(self._engine.url)
         while True:
-            # A server that is away, or a pooler that can't do LISTEN: meanwhile the listener has to look.
+            # The server may be away: meanwhile the listener has to look.
             with suppress(psycopg.Error, OSError):
                 async with await psycopg.AsyncConnection.connect(*arguments, **options, autocommit=True) as connection:
+                    row = await (await connection.execute(_WHO)).fetchone()
+                    if row is None or row[0] != connection.info.backend_pid:
+                        return  # LISTEN would stay with a session that serves others next
                     await connection.execute(f"LISTEN {self._channel}")
                     ring()  # for what was committed before
                     async for notification in connection.notifies():
-                        if notification.pid not in self._processes.values():
+                        if notification.pid not in self._sessions.processes.values():
                             ring()
             await asyncio.sleep(LISTEN_AGAIN_SECONDS)
 
@@ -185,6 +202,8 @@ class Postgresql:
         remarks = [BEYOND_TABLES]
         async with self._engine.connect() as connection:
             driver = _driver_of(connection)
+            if self._sessions.are_shared:
+                return [*remarks, NOT_THROUGH_A_POOLER]
             await driver.execute(f"SET lock_timeout = '{SCRUB_LOCK_SECONDS}s'")
             try:
                 row = await (await driver.execute(_SIZE, (list(_SCRUBBED),))).fetchone()
@@ -233,33 +252,50 @@ def _ping_idle_connections(engine: sqlalchemy.Engine) -> None:
     event.listen(engine, "checkout", ping)
 
 
-def _require_binding(engine: sqlalchemy.Engine, binding: Binding) -> None:
-    """Refuse a new connection that is not bound: a pooler may have dropped what it was opened with, and would mix tenants."""
+_WHO: Final = "SELECT pg_backend_pid(), current_schemas(false)::text, current_user::text"
 
-    def require(connection: Any, _record: Any) -> None:
+
+@dataclass
+class _Sessions:
+    """What is on the server's side of the pool's connections.
+
+    A server tells each new connection the id of the process that serves it. A pooler makes one up, because the process changes
+    with each transaction: an id that is not that of the process which answers is how it is recognized. Through a pooler, no
+    statement gets a name: psycopg numbers them for each of its connections, so in a session that two of them share, one would
+    run what another has prepared.
+
+    ``processes``: connection → the id of its process. ``are_shared``: the newest connection leads to a pooler.
+    """
+
+    binding: Binding | None
+    processes: WeakKeyDictionary[Any, int] = field(default_factory=WeakKeyDictionary)
+    are_shared: bool = False
+
+    def add(self, connection: Any, _record: Any) -> None:
+        """Examine a new connection before it is used. Raises ConfigurationError when it isn't bound as it should be."""
         cursor = connection.cursor()
-        cursor.execute("SELECT current_schemas(false)::text, current_user::text")
-        schemas, user = cursor.fetchone()
+        cursor.execute(_WHO)
+        process, schemas, user = cursor.fetchone()
         cursor.close()
         connection.rollback()
-        if schemas == f"{{{binding.schema}}}" and binding.role in {None, user}:
-            return
-        connection.close()
-        raise ConfigurationError(
-            f"a connection to PostgreSQL is not bound to the schema {binding.schema}: it sees {schemas} as {user}. Create it "
-            "(`turngate tenants create`), and connect without a pooler, or with one that passes on `options` of a connection"
-        )
-
-    event.listen(engine, "connect", require)
-
-
-def _processes_serving(engine: sqlalchemy.Engine) -> Mapping[Any, int]:
-    """Return the engine's open connections with the ids of the server's processes that serve them, kept up to date."""
-    processes: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-
-    def add(connection: Any, _record: Any) -> None:
         driver = connection.driver_connection
-        processes[driver] = driver.info.backend_pid
-
-    event.listen(engine, "connect", add)
-    return processes
+        self.are_shared = process != driver.info.backend_pid
+        if self.are_shared:
+            driver.prepare_threshold = None
+        else:
+            self.processes[driver] = process
+        binding = self.binding
+        if binding is None:
+            return
+        if self.are_shared:
+            connection.close()
+            raise ConfigurationError(
+                f"{SHARES_SESSIONS}, and a tenant's session sees its own schema only ({binding.schema}): connect the tenants to "
+                "PostgreSQL itself"
+            )
+        if schemas != f"{{{binding.schema}}}" or binding.role not in {None, user}:
+            connection.close()
+            raise ConfigurationError(
+                f"a connection to PostgreSQL is not bound to the schema {binding.schema}: it sees {schemas} as {user}. Create it "
+                "(`turngate tenants create`), and check that nothing between drops the `options` of a connection"
+            )

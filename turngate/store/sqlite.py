@@ -76,6 +76,8 @@ class _SqliteConnection:
 class Sqlite:
     """One writer at a time, and readers as needed. Writers of this process queue; those of others are waited for."""
 
+    shares_sessions = False
+
     def __init__(self, url: str) -> None:
         path = make_url(url).set(drivername="sqlite")
         # AUTOCOMMIT: SQLAlchemy sends no BEGIN or COMMIT of its own; `read` and `write` send theirs.

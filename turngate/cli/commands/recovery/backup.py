@@ -188,6 +188,7 @@ def _copy_sqlite(source: Path, target: Path) -> None:
 
 async def _dump(settings: Settings, database: Database, target: Path) -> tuple[str, tuple[int, str]]:
     """Dump PostgreSQL and read the log's end in one snapshot."""
+    await database.require_own_sessions("run the backup")  # pg_dump leaves its settings in the session
     async with database.read() as conn:
         snapshot = (await conn.execute(text("SELECT pg_export_snapshot()"))).scalar_one()
         at, head = as_text(now()), await log_end(conn)

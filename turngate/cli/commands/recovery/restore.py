@@ -278,6 +278,7 @@ async def _restore_postgresql(settings: Settings, directory: Path, manifest: Man
     url = settings.resolved_database_url
     database = Database(url)
     try:
+        await database.require_own_sessions("run the restore")
         async with database.write() as conn:
             if await conn.run_sync(_tables) - {schema.MARK}:
                 await conn.run_sync(schema.require_no_mark)

@@ -232,7 +232,8 @@ async def _database(settings: Settings) -> tuple[Finding, bool]:
         return Finding(what, text, good=False), False
     newest = schema.newest_revision()
     if revision == newest:
-        return Finding(what, f"answers; its schema is at {revision}"), True
+        way = " through a pooler" if database.shares_sessions else ""
+        return Finding(what, f"answers{way}; its schema is at {revision}"), True
     if settings.database_url is None:
         return Finding(what, f"its schema is at {revision or 'nothing'}; the next start upgrades it to {newest}"), False
     text = f"its schema is at {revision or 'nothing'}, not {newest}: run `turngate migrate`"

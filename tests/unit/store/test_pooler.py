@@ -1,0 +1,94 @@
+"""PostgreSQL through PgBouncer in transaction mode, where a connection has another session with each transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from sqlalchemy import bindparam, select, text
+from support.pooler import pooled
+from support.recycled_postgres import Recycled
+
+from turngate.domain.errors import ConfigurationError
+from turngate.store.connection import Binding, bound_url
+from turngate.store.database import Database
+from turngate.store.postgresql import NOT_THROUGH_A_POOLER
+from turngate.store.runs import messages
+from turngate.store.tables import conversations
+
+ROUNDS = 15
+"""More than psycopg runs a statement before it gives it a name."""
+
+
+@pytest.fixture
+async def through(recycled: Recycled) -> AsyncIterator[Database]:
+    """A database through a pooler with two sessions."""
+    direct = await recycled.take()
+    with pooled(direct.url) as url:
+        database = Database(url)
+        yield database
+        await database.close()
+
+
+async def test_clients_share_sessions_and_no_statement(through: Database) -> None:
+    """Four processes' worth of clients read and write through two sessions: each gets its own answers, and none leaves a name."""
+    clients = [through, *(Database(through.url) for _ in range(3))]
+    wanted = select(conversations.c.id).where(conversations.c.id == bindparam("wanted"))
+    mine = select(conversations.c.id).where(conversations.c.id.like(bindparam("mine")))
+
+    async def work(client: Database, name: str) -> None:
+        for turn in range(ROUNDS):
+            async with client.write() as conn:
+                await messages.create_conversation(conn, f"{name}-{turn}")
+            async with client.glance() as conn:
+                assert (await conn.execute(wanted, {"wanted": f"{name}-{turn}"})).scalars().all() == [f"{name}-{turn}"]
+                row = (await conn.execute(text(f"SELECT '{name}', CAST(:turn AS int)"), {"turn": turn})).one()
+            assert tuple(row) == (name, turn)
+        async with client.read() as conn:  # its rollback would make psycopg forget how often a statement ran
+            assert len((await conn.execute(mine, {"mine": f"{name}-%"})).all()) == ROUNDS
+
+    await asyncio.gather(
+        *(work(client, f"{number}-{task}") for number, client in enumerate(clients) for task in range(5))
+    )
+    async with through.read() as conn:
+        assert (await conn.execute(text("SELECT count(*) FROM pg_prepared_statements"))).scalar_one() == 0
+    for client in clients[1:]:
+        await client.close()
+
+
+async def test_no_session_is_left_listening(through: Database) -> None:
+    """A pooler hands a listening session to the next client, so watchers look instead; a process's own commits ring at once."""
+    rung = asyncio.Event()
+    async with through.commits(rung.set):
+        listening = next(each for each in asyncio.all_tasks() if each.get_name() == "listen-to-commits")
+        await asyncio.wait_for(listening, 10)
+        async with through.write() as conn:
+            await messages.create_conversation(conn, "a")
+        assert rung.is_set()
+    async with through.read() as conn:
+        assert (await conn.execute(text("SELECT count(*) FROM pg_listening_channels()"))).scalar_one() == 0
+
+
+async def test_what_needs_a_session_of_its_own_is_refused(through: Database) -> None:
+    """A tenant's binding, pg_dump's settings and a limit for VACUUM's lock would pass to another client with the session."""
+    assert NOT_THROUGH_A_POOLER in await through.scrub()
+    with pytest.raises(ConfigurationError, match=r"to a pooler .*: run the backup with one that leads to"):
+        await through.require_own_sessions("run the backup")
+    tenant = Database(bound_url(through.url, Binding(schema="public")))
+    with pytest.raises(ConfigurationError, match=r"to a pooler .*connect the tenants to PostgreSQL itself"):
+        async with tenant.read():
+            pass
+    await tenant.close()
+
+
+async def test_without_a_pooler_sessions_are_its_own(recycled: Recycled) -> None:
+    """Statements of the hot path keep their names on PostgreSQL itself, and nothing is refused."""
+    direct = await recycled.take()
+    await direct.require_own_sessions("run the backup")
+    async with direct.glance() as conn:
+        for _ in range(ROUNDS):
+            await conn.execute(
+                select(conversations.c.id).where(conversations.c.id == bindparam("wanted")), {"wanted": "a"}
+            )
+        assert (await conn.execute(text("SELECT count(*) FROM pg_prepared_statements"))).scalar_one() > 0
