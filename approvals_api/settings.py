@@ -16,6 +16,7 @@ from turngate.runtime.push_key import PushKeySource
 from turngate.runtime.traces.switch import TraceSettings
 from turngate.runtime.workspaces import Workspaces
 from turngate.store.access.sessions import IDLE_LIMIT
+from turngate.wire.events import HEARTBEAT_SECONDS
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 """Names a browser on this machine may call a server that is bound to loopback."""
@@ -99,7 +100,7 @@ class ApiSettings:
 
     ``host``: the address it is bound to; on loopback only requests for a loopback name are answered (DNS rebinding).
     ``more_host_names``: further names to answer to there, such as a reverse proxy's.
-    ``sse_ping``: pause between heartbeat comments.
+    ``sse_ping``: pause between two heartbeats of an event stream.
     ``public_url``: where browsers reach it, without a trailing slash; None: as each request says. ``session_idle``: how
     long a session may be idle before it ends. ``oidc`` None: people log in by password or link only. ``channels``: where
     notifications are sent; empty: nowhere. ``push`` None: no browser is notified. ``temporal_pages``: the address of
@@ -115,7 +116,7 @@ class ApiSettings:
     host: str = "127.0.0.1"
     more_host_names: frozenset[str] = field(default_factory=frozenset)
     heartbeat_timeout_seconds: int = 10
-    sse_ping: timedelta = timedelta(seconds=15)
+    sse_ping: timedelta = timedelta(seconds=HEARTBEAT_SECONDS)
     max_body_bytes: int = 2 * 1024 * 1024
     public_url: str | None = None
     session_idle: timedelta = IDLE_LIMIT

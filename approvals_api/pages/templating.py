@@ -30,6 +30,7 @@ from turngate.domain.text.durations import exact_span, span
 from turngate.domain.text.hidden_text import marked_text, pieces
 from turngate.domain.tools.external import is_external, source_of
 from turngate.store.clock import as_text, from_text
+from turngate.text.link_words import NOT_CONNECTED
 from turngate.wire.people import display_name, named, named_rules
 
 # Text safety: what an agent or a tool wrote is shown as it is, inert, with nothing hidden in it.
@@ -225,6 +226,7 @@ def _environment() -> Environment:
         "is_later": is_later,
         "between": between,
         "span": span,
+        "not_connected": Markup(NOT_CONNECTED),  # noqa: S704 - a constant
     }
     # Drawn once, as no value gets into them: a list has a hundred.
     drawings: Any = environment.get_template("icons.html").module

@@ -8,21 +8,25 @@ The words of a model are sent in the same way while its response streams, as ``e
 gets the words so far. Clients recognize repeats by ``(run_id, step, attempt, n)``, and drop all of them at
 ``step.responded``, whose response is stored.
 
+A heartbeat is a comment, which the page of a browser can't see. To a client that asks for it, it is sent as
+``event: heartbeat``, at once and then in each pause: such a client notices a connection that is dead and was never closed.
+
 Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 import anyio
 from fastapi import Header, Query, Response
-from sse_starlette import EventSourceResponse
+from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from approvals_api.http.dependencies import ReaderDep, RunReaderDep, ServicesDep
 from approvals_api.http.exact_routes import api_router
@@ -46,6 +50,7 @@ router = api_router("events")
 RUN_ENDED = "run.ended"
 PROGRESS = "progress"
 DELTA = "delta"
+HEARTBEAT: Final = "heartbeat"
 FRAMES_KEPT: Final = 100
 RETRY_MS: Final = 250
 """Clients of a server that stops connect again after this time, or up to twice as long."""
@@ -81,12 +86,19 @@ WhoseDeltas = Annotated[
         pattern=STORABLE,
     ),
 ]
+WithHeartbeats = Annotated[
+    bool,
+    Query(
+        alias="heartbeats",
+        description="Send heartbeats as `event: heartbeat`, with the seconds to the next one as `data`, not as comments.",
+    ),
+]
 WithDeltas = Annotated[
     bool, Query(alias="deltas", description="Whether to send the words of models while they answer.")
 ]
 STREAM: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Server-sent events; the schema is one event's. `progress` and `delta` have no `id:`",
+        "description": "Server-sent events; the schema is one event's. `progress`, `delta` and `heartbeat` have no `id:`",
         "content": {
             "text/event-stream": {
                 "schema": {
@@ -121,6 +133,7 @@ async def follow_all_events(
     last_event_id: LastEventId = None,
     whose_progress: WhoseProgress = "all",
     whose_deltas: WhoseDeltas = "none",
+    with_heartbeats: WithHeartbeats = False,
 ) -> Response:
     """Follow all runs, and events of no run: grants and policy; for admins also log-ins and people.
 
@@ -142,7 +155,11 @@ async def follow_all_events(
         progress_of=None if whose_progress in {"all", "none"} else whose_progress,
         deltas_of={"all": EVERY_RUN, "none": None}.get(whose_deltas, whose_deltas),
     )
-    sent = _Sent(people=principal.may("admin"), starts_after=since if position is None else None)
+    sent = _Sent(
+        people=principal.may("admin"),
+        starts_after=since if position is None else None,
+        heartbeats=partial(_heartbeat, services) if with_heartbeats else None,
+    )
     return _stream(services, follower, sent)
 
 
@@ -190,11 +207,13 @@ class _Sent:
     ``people``: also who logged in and how, which is for admins. ``run_id``: of the run whose end is the stream's; None: it
     has no end. ``starts_after``: a position that the client did not name. It is sent in an event without data, which no
     browser shows to a page: without it, a client that connects again before the first event would miss the events in between.
+    ``heartbeats``: makes what is sent first and then in each pause; None: a comment in each pause.
     """
 
     people: bool = True
     run_id: str | None = None
     starts_after: int | None = None
+    heartbeats: Callable[[], ServerSentEvent] | None = None
 
     async def frames(
         self, database: Database, batches: AsyncGenerator[Sequence[StreamItem], None]
@@ -204,6 +223,8 @@ class _Sent:
             try:
                 if self.starts_after is not None:
                     yield f"id: {self.starts_after}\r\n\r\n".encode()
+                if self.heartbeats is not None:
+                    yield self.heartbeats().encode()
                 async for batch in batches:
                     if any(isinstance(entry, Event) and is_unknown_in(entry.payload) for entry in batch):
                         await people.look_again(database)
@@ -232,9 +253,14 @@ def _stream(services: Services, follower: Follower, sent: _Sent) -> EventSourceR
     return EventSourceResponse(
         sent.frames(services.database, services.feed.batches(follower, until=closing)),
         ping=services.settings.sse_ping.total_seconds(),
+        ping_message_factory=sent.heartbeats,
         shutdown_event=closing,
         shutdown_grace_period=GRACE_SECONDS,
     )
+
+
+def _heartbeat(services: Services) -> ServerSentEvent:
+    return ServerSentEvent(event=HEARTBEAT, data=services.settings.sse_ping.total_seconds())
 
 
 def _goodbye() -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from httpx_sse import ServerSentEvent
 from support.api_server import Api
 from support.engine import until
 from support.sse_client import watching
@@ -109,6 +110,16 @@ async def test_a_quiet_stream_sends_heartbeats(api: Api) -> None:
         async for line in response.aiter_lines():
             if line.startswith(": ping"):
                 break
+
+
+async def test_heartbeats_can_be_events(api: Api) -> None:
+    """At once and then in each pause, with the seconds to the next one: the page of a browser can't see a comment."""
+    beats: list[ServerSentEvent] = []
+    end = await EventFeed(api.stack.database).last_seq()
+    async with watching(api, f"/api/v1/events?after={end + 1_000_000}&progress=none&heartbeats=true") as stream:
+        while len(beats) < 3:
+            beats.append(await anext(stream))
+    assert [(each.event, each.data) for each in beats] == [("heartbeat", "0.3")] * 3
 
 
 async def test_each_watcher_gets_each_event_once_and_polling_stops(api: Api) -> None:

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -364,6 +365,14 @@ async def cut_off(site: Site) -> AsyncIterator[Site]:
     nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
     async with site_on(site.stack, site.ran, Gateway(nowhere)) as unreachable:
         yield unreachable
+
+
+@pytest.fixture
+async def quick_site(site: Site) -> AsyncIterator[Site]:
+    """The same store with pages whose event stream sends heartbeats in quick succession."""
+    nowhere = await Client.connect("127.0.0.1:1", lazy=True, data_converter=data_converter())
+    async with site_on(site.stack, site.ran, Gateway(nowhere), sse_ping=timedelta(milliseconds=400)) as quick:
+        yield quick
 
 
 @pytest.fixture

@@ -1,8 +1,10 @@
 """Pages that update themselves, and never at the wrong moment."""
 
 import re
+from dataclasses import replace
 
 from playwright.async_api import expect
+from support.black_hole import black_hole
 
 from activities.execution.progress import reporting
 from turngate.domain.conversation.messages import Delta
@@ -28,6 +30,53 @@ async def test_a_decided_request_shows_it_by_itself(site, open_page):
     page = await open_page(f"/requests/{request.id}")
     await site.stack.decide(request, "reject", message="no")
     await expect(page.locator("#decision")).to_contain_text("Rejected by operator")
+    await site.ended(request)
+
+
+async def test_a_dead_connection_is_noticed(site, quick_site, open_page):
+    """A connection that carries nothing and was never closed: the page says so, sends nothing unchecked, and recovers."""
+    request = await site.gated("refund", '{"order": "silent", "cents": 1}')
+    async with black_hole(quick_site.url) as hole:
+        page = await open_page(f"/requests/{request.id}", at=replace(quick_site, url=hole.url))
+        bar = page.locator("[data-link]")
+        await expect(bar).to_be_hidden()
+        hole.swallow()
+        await site.stack.decide(request, "reject", message="no")
+        await expect(bar).to_have_text(
+            re.compile(r"^Not connected since \d\d:\d\d\. What you see may be out of date\."), use_inner_text=True
+        )
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await expect(page.locator("[data-say]")).to_contain_text("Nothing was sent")
+        hole.release()
+        await expect(page.locator("#decision")).to_contain_text("Rejected by operator")
+        await expect(bar).to_be_hidden()
+        await page.context.set_offline(True)
+        await expect(bar).to_contain_text("This device is offline. Not connected since")
+        await page.context.set_offline(False)
+        await expect(bar).to_be_hidden()
+        await page.close()
+    await site.ended(request)
+
+
+async def test_a_page_that_comes_back_looks_before_it_decides(site, open_page):
+    """Restored from the back/forward cache it updates at once; and without a live stream, a button looks before it sends."""
+    request = await site.gated("refund", '{"order": "restored", "cents": 1}')
+    page, other = [await open_page(f"/requests/{request.id}") for _ in range(2)]
+    for each in (page, other):
+        await each.evaluate(
+            "dispatchEvent(new PageTransitionEvent('pagehide'))"
+        )  # as the cache does: the stream is closed
+    sent = []
+    other.on(
+        "request", lambda each: sent.append(each) if each.method == "POST" and "presence" not in each.url else None
+    )
+    await site.stack.decide(request, "reject", message="no")
+    await other.get_by_role("button", name="Approve", exact=True).click()
+    await expect(other.locator("#decision")).to_contain_text("Rejected by operator")
+    await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+    await page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+    await expect(page.locator("#decision")).to_contain_text("Rejected by operator")
+    assert sent == []
     await site.ended(request)
 
 

@@ -17,6 +17,7 @@ import httpx
 from pydantic import BaseModel
 
 from turngate.domain.errors import InvalidInputError
+from turngate.wire.events import HEARTBEAT_SECONDS
 
 Result = TypeVar("Result")
 Model = TypeVar("Model", bound=BaseModel)
@@ -130,8 +131,9 @@ def without_none(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 TIMEOUT: Final = httpx.Timeout(15.0, connect=3.0)
-STREAM_TIMEOUT: Final = httpx.Timeout(15.0, connect=3.0, read=45.0)
-"""Three heartbeats: a stream silent for longer is dead, though its connection may not know."""
+STREAM_TIMEOUT: Final = httpx.Timeout(15.0, connect=3.0, read=3 * HEARTBEAT_SECONDS + 1)
+"""Three heartbeats: a stream silent for longer is dead, though its connection may not know. A NAT, a VPN or a computer that
+slept drops connections without closing them."""
 LIMITS: Final = httpx.Limits(keepalive_expiry=2.0)
 """Below uvicorn's 5 s, which is also httpx's default: a request sent as the server closes its idle connection is lost."""
 

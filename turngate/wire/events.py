@@ -5,13 +5,16 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, JsonValue
 
 from turngate.domain.conversation.messages import Delta
 from turngate.wire.people import Person, with_names
 from turngate.wire.view import View
+
+HEARTBEAT_SECONDS: Final = 5.0
+"""Between two heartbeats of a stream on which nothing else happens."""
 
 
 class EventView(View):

@@ -13,6 +13,11 @@ const LOOK_MS = 250;
 const BOUNCE_MS = 300; // two presses nearer to each other are one: a key that bounces, or a finger that slipped
 const REFRESH_EVERY_MS = 1000;
 const HIDDEN_POLL_MS = 30_000;
+const ANSWER_MS = 6000; // a connection that is dead takes a request and never answers
+const OPENING_MS = 8000; // until the event stream is open
+const MISSED = 2.5; // heartbeats until it counts as dead
+const BLIP_MS = 4000; // a stream that is open again within this time was not missed
+const WATCH_MS = 500;
 const EVENT_TYPES = [
   "run.started", "step.responded", "request.opened", "call.closed", "execution.started", "execution.finished",
   "execution.unknown", "request.decided", "request.expired", "decision.refused", "model.retrying", "run.handed_off",
@@ -41,6 +46,8 @@ const MOST_LOOKED_MS = 86_400_000;
 const $ = (selector, root = document) => root.querySelector(selector);
 const main = () => $("#main");
 const say = (text) => { $("[data-say]").textContent = text; };
+// On a connection that is dead, an answer never comes, and each such request holds one of the browser's few connections.
+const ask = (address, options) => fetch(address, { ...options, signal: AbortSignal.timeout(ANSWER_MS) });
 
 /* Relative times */
 
@@ -53,6 +60,7 @@ function span(seconds) {
 }
 
 const CLOCK = { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
+const SHORT_TIME = new Intl.DateTimeFormat("sv-SE", { hour: "2-digit", minute: "2-digit" });
 const [IN_READERS_ZONE, TIME_OF_DAY] = [{ year: "numeric", month: "2-digit", day: "2-digit", ...CLOCK }, CLOCK]
   .map((parts) => new Intl.DateTimeFormat("sv-SE", parts)); // Swedish dates are ISO 8601's, as the server writes them
 
@@ -258,6 +266,7 @@ let source = null;
 let timer = null;
 let lastRefresh = 0;
 let hiddenPoll = null;
+let shownState = null; // of a page that has changed and was not swapped
 
 const ANCHORS = "[id^=step-], [id^=call-], .final, .explanation, .task, .act, .row";
 
@@ -401,32 +410,38 @@ function ring() {
   }
 }
 
+// Bring the page up to date. Tells whether it now shows what the server has: "same", "changed", or "unknown" without an answer.
 async function refresh() {
-  if (main().dataset.page === "bulk") return; // what it shows was picked, and is not what its address gets
+  if (main().dataset.page === "bulk") return "same"; // what it shows was picked, and is not what its address gets
   lastRefresh = performance.now();
   let answer;
+  let text;
   try {
-    answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" }, cache: "no-store" });
+    answer = await ask(location.pathname + location.search, { headers: { Accept: "text/html" }, cache: "no-store" });
+    text = await answer.text();
   } catch {
-    return; // the server is away; the next event or the next visit of the page tries again
+    return "unknown"; // the server is away; the next event or the next visit of the page tries again
   }
   if (answer.redirected && new URL(answer.url).pathname === "/login") {
     if (isBusy()) $("[data-stale]").hidden = false;
     else location.assign("/login");
-    return;
+    return "changed";
   }
-  if (!answer.ok) return;
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (answer.status >= 500) return "unknown";
+  if (!answer.ok) return "same"; // what is sent gets the same answer, and its page says why
+  const page = new DOMParser().parseFromString(text, "text/html");
   const fresh = $("#main", page);
-  if (fresh === null) return;
+  if (fresh === null) return "same";
   document.title = page.title;
   const [badge, freshBadge] = [$("[data-badge]"), $("[data-badge]", page)];
   if (badge && freshBadge) badge.replaceWith(document.adoptNode(freshBadge));
   tellCount();
-  if (!("live" in main().dataset) || fresh.dataset.state === main().dataset.state) return;
+  if (!("live" in main().dataset) || fresh.dataset.state === main().dataset.state) return "same";
   if (isBusy() || isCopying()) {
     const news = main().dataset.news;
-    if (main().dataset.page === "run" && swapAround(fresh)) { tellNews(news); return; }
+    if (main().dataset.page === "run" && swapAround(fresh)) { tellNews(news); return "changed"; }
+    const isKnown = shownState === fresh.dataset.state;
+    shownState = fresh.dataset.state;
     const bar = $("[data-stale]");
     const words = "ended" in fresh.dataset ? endHere(fresh.dataset.news) : "This page has changed since you opened it.";
     $("[data-stale-words]", bar).textContent = words;
@@ -434,9 +449,10 @@ async function refresh() {
     $("a", bar).href = location.pathname + location.search;
     bar.hidden = false;
     say(words);
-  } else {
-    swap(fresh);
+    return isKnown ? "same" : "changed";
   }
+  swap(fresh);
+  return "changed";
 }
 
 function scheduleRefresh() {
@@ -446,6 +462,7 @@ function scheduleRefresh() {
 }
 
 function onEvent(event) {
+  signOfLife();
   seen = Math.max(seen, Number(event.lastEventId) || 0);
   let runId = null;
   try {
@@ -459,34 +476,90 @@ function onEvent(event) {
 function listen() {
   if (!document.body.dataset.seq || source !== null) return;
   const whose = encodeURIComponent(main().dataset.page === "run" ? main().dataset.run : "none");
-  source = new EventSource(`/api/v1/events?after=${seen}&progress=${whose}&deltas=${whose}`);
+  [isAlive, quietSince, patience] = [false, Date.now(), OPENING_MS];
+  source = new EventSource(`/api/v1/events?after=${seen}&progress=${whose}&deltas=${whose}&heartbeats=true`);
+  source.addEventListener("open", () => { patience = Infinity; signOfLife(); }); // until the first heartbeat tells the pace
+  source.addEventListener("heartbeat", (event) => { patience = Number(event.data) * 1000 * MISSED; signOfLife(); });
   for (const type of EVENT_TYPES) source.addEventListener(type, onEvent);
   source.addEventListener("step.responded", onResponded);
   source.addEventListener("delta", onDelta);
   source.addEventListener("progress", onProgress);
   source.addEventListener("error", () => {
+    [isAlive, quietSince, patience] = [false, Date.now(), OPENING_MS];
+    const before = aliveAt;
+    setTimeout(() => { if (aliveAt === before && !document.hidden) lose(); }, BLIP_MS);
     // The browser tries again by itself unless the server refused; then the page itself says why (a login, mostly).
     if (source?.readyState === EventSource.CLOSED) { source = null; setTimeout(() => { listen(); void refresh(); }, 5000); }
   });
 }
 
+function hangUp() {
+  source?.close();
+  source = null;
+  isAlive = false;
+}
+
+// The last sign of life may be long ago: connect again, and look at once.
+function reconnect() {
+  if (document.hidden) return;
+  hangUp();
+  listen();
+  void refresh();
+}
+
+/* Whether what the page shows is up to date */
+
+// A connection that a NAT or a VPN drops, or a computer that slept, stays open for this side, and silent. So the server sends
+// heartbeats. The wall clock counts, because the other one may stop while the computer sleeps.
+let [isAlive, aliveAt, quietSince, patience] = [false, Date.now(), Date.now(), OPENING_MS];
+let isLost = false;
+
+const isLive = () => isAlive && !isLost && Date.now() - quietSince < patience;
+
+function signOfLife() {
+  isAlive = true;
+  aliveAt = quietSince = Date.now();
+  if (!isLost) return;
+  isLost = false;
+  showLink();
+  say("Connected again.");
+  void refresh();
+}
+
+function lose() {
+  if (isLost || !document.body.dataset.seq) return;
+  isLost = true;
+  showLink();
+  say($("[data-link]").innerText);
+}
+
+function showLink() {
+  const [bar, since] = [$("[data-link]"), $("[data-link] time")];
+  since.dateTime = new Date(aliveAt).toISOString();
+  since.textContent = SHORT_TIME.format(aliveAt);
+  $("[data-offline]", bar).hidden = navigator.onLine;
+  bar.hidden = !isLost;
+}
+
+setInterval(() => {
+  if (source === null || Date.now() - quietSince < patience) return;
+  lose();
+  reconnect();
+}, WATCH_MS);
+addEventListener("offline", () => { isAlive = false; lose(); showLink(); });
+addEventListener("online", () => { showLink(); reconnect(); });
+
 // A browser keeps six connections to one host open at most: a hidden page gives its stream back and looks now and then.
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) {
-    source?.close();
-    source = null;
-    hiddenPoll ??= setInterval(refresh, HIDDEN_POLL_MS);
-  } else {
-    clearInterval(hiddenPoll);
-    hiddenPoll = null;
-    listen();
-    scheduleRefresh();
-  }
+  clearInterval(hiddenPoll);
+  hiddenPoll = document.hidden ? setInterval(refresh, HIDDEN_POLL_MS) : null;
+  if (document.hidden) hangUp();
+  else reconnect();
 });
-addEventListener("pagehide", () => { source?.close(); source = null; });
+addEventListener("pagehide", hangUp);
 addEventListener("pageshow", (event) => {
   for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
-  if (event.persisted) { listen(); scheduleRefresh(); }
+  if (event.persisted) reconnect();
 });
 
 /* Who else looks at a request */
@@ -496,7 +569,7 @@ async function tellPresence() {
   if (page !== "request" || !request || document.hidden) return;
   let others;
   try {
-    const answer = await fetch(`/api/v1/requests/${encodeURIComponent(request)}/presence`, {
+    const answer = await ask(`/api/v1/requests/${encodeURIComponent(request)}/presence`, {
       method: "POST", headers: { "Content-Type": "application/json" }, body: "{}",
     });
     if (!answer.ok) return;
@@ -522,6 +595,25 @@ for (const type of ["click", "submit"]) {
     say("The page has just changed. Check it, then press again.");
   }, true);
 }
+
+// Before a page that may be out of date sends something, it looks. What was decided meanwhile is shown, and nothing is sent;
+// without an answer nothing is sent either, and what was typed stays.
+async function lookThenSend(form, button) {
+  const status = await refresh();
+  if (status === "unknown") { lose(); say("Nothing was sent: the server does not answer. Press again when it does."); return; }
+  if (status === "changed" || !form.isConnected || button?.matches(":disabled")) return;
+  form.dataset.looked = "yes";
+  form.requestSubmit(button);
+}
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || !document.body.dataset.seq || form.method !== "post" || !main().contains(form)) return;
+  if (form.dataset.looked || isLive()) { delete form.dataset.looked; return; }
+  event.preventDefault();
+  event.stopPropagation();
+  void lookThenSend(form, event.submitter);
+}, true);
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
@@ -552,7 +644,7 @@ async function lookAtEdit(form) {
   body.set("look", "yes");
   let answer;
   try {
-    answer = await fetch(form.getAttribute("action"), { method: "POST", body, headers: { Accept: "text/html" } });
+    answer = await ask(form.getAttribute("action"), { method: "POST", body, headers: { Accept: "text/html" } });
   } catch {
     return; // the next change tries again
   }
@@ -577,7 +669,7 @@ async function lookAtRule(form) {
   if (words.toString().length > MOST_QUERY_CHARS) return;
   let answer;
   try {
-    answer = await fetch(`/policy/rule/means?${words}`, { headers: { Accept: "text/html" } });
+    answer = await ask(`/policy/rule/means?${words}`, { headers: { Accept: "text/html" } });
   } catch {
     return; // the next change tries again
   }

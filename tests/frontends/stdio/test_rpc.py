@@ -6,12 +6,14 @@ import asyncio
 import json
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 from support.api_server import Api
+from support.black_hole import black_hole
 from support.engine import until
 from support.frontend_app import GO, Driver, driver, environment, inside, owner_token, secret
 from support.terminal_process import TURNGATE
@@ -260,3 +262,35 @@ async def test_a_wrong_address_gets_the_fix(driven_api: Api) -> None:
         error = (await lost.ask("agents.list"))["error"]
         assert error["code"] == -32053
         assert "turngate up" in error["message"]
+
+
+@pytest.mark.exhaustive
+async def test_a_watch_outlives_a_dead_connection(driven_api: Api) -> None:
+    """A connection that went silent without an end is noticed and said; no event is lost or comes twice."""
+    run = await driven_api.start("pay 6")
+    messages: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        messages.append(message)
+
+    async def is_sent(method: str, **params: Any) -> bool:
+        return any(each["method"] == method and params.items() <= each["params"].items() for each in messages)
+
+    async with (
+        black_hole(driven_api.url) as hole,
+        TurngateClient(hole.url, token=await owner_token(driven_api)) as client,
+    ):
+        watches = Watches(client, send)
+        begun = await watches.watch(WatchRun(run_id=run["id"]))
+        watches.begin(begun.watch_id)
+        request = await driven_api.request(run)
+        await until(partial(is_sent, "run.event"), "first event")
+        hole.swallow()
+        await driven_api.decide(request)
+        await until(partial(is_sent, "run.connection", connected=False), "word of the lost connection")
+        hole.release()
+        await until(partial(is_sent, "run.connection", connected=True), "word of the new connection")
+        await until(partial(is_sent, "run.watch_ended", error=None), "end of the watch")
+    story = [each["params"]["event"] for each in messages if each["method"] == "run.event"]
+    assert [each["run_seq"] for each in story] == list(range(1, len(story) + 1))
+    assert story[-1]["type"] == "run.ended"

@@ -182,5 +182,6 @@ async def test_a_lost_connection_says_how_to_come_back(
     with client, pytest.raises(UnavailableError, match="no Turngate answers"):
         await follower
     errors = capfd.readouterr().err
+    assert "Not connected since" in errors
     assert "The connection is lost; the run continues" in errors
     assert f"turngate watch --url {link.url} {run['id']}" in errors

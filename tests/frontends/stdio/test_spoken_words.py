@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import Any
 
 from turngate.domain.conversation.messages import Delta
@@ -99,3 +101,13 @@ async def test_a_sub_agents_words_are_thoughts() -> None:
     await turn._speak(delta_view(word("Psst"), run_id="run_2"))
     await turn._say(step("I looked."), "agent \u203a helper")
     assert (transcript.words, transcript.thoughts) == ("", "agent \u203a helper: I looked.\n\n")
+
+
+async def test_a_lost_connection_is_one_message() -> None:
+    """However often it is tried again; and once that it is back. What the model says is not mixed up with it."""
+    turn = turn_into(transcript := Transcript())
+    for is_open in (True, False, False, True, True):
+        turn._on_link(is_open)
+        await asyncio.gather(*turn._telling)
+    assert re.fullmatch(r"Not connected since \d\d:\d\d\. .+\n\nConnected again\.\n\n", transcript.thoughts)
+    assert transcript.words == ""

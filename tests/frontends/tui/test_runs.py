@@ -234,13 +234,13 @@ async def test_an_api_that_goes_away_comes_back(api: Api) -> None:
         person = await seat.__aenter__()
         await person.sees("(5 cents)")
     try:
-        screen = await person.sees("API AWAY")
+        screen = await person.sees("Not connected since")
         assert "(5 cents)" in screen
         assert (await api.decide(first, "reject")).status_code == 200
         await api.gated("pay 66")
         async with serving(create_api_app(**services, settings=settings), port=int(url.rpartition(":")[2])):
             screen = await person.sees("(66 cents)")
-            await person.until(lambda: "API AWAY" not in person.screen, "banner gone")
+            await person.until(lambda: "Not connected" not in person.screen, "banner gone")
             assert "(5 cents)" not in person.screen
             await seat.__aexit__(None, None, None)
     except BaseException:

@@ -26,6 +26,7 @@ from turngate.cli.terminal import when_unread
 from turngate.client import StreamItem, SyncTurngateClient
 from turngate.domain.errors import ConfigurationError, UnavailableError
 from turngate.domain.requests import RunStatus
+from turngate.text.link_words import LinkState
 from turngate.text.plain_text import plain, plain_line
 from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.requests import RequestDetail
@@ -33,6 +34,16 @@ from turngate.wire.runs import RunDetail, RunSummary
 
 GATE_ENDS: Final = frozenset({"request.decided", "request.expired", "request.cancelled", "request.superseded"})
 LONGEST_PATH: Final = 60
+
+
+@dataclass(frozen=True)
+class LinkChange:
+    """The stream broke, or is taken up again."""
+
+    words: str
+
+
+Arrived = StreamItem | LinkChange
 
 
 class EventPump:
@@ -45,30 +56,31 @@ class EventPump:
         self._link = link
         self._run_id = run_id
         self._with_deltas = with_deltas
-        self._arrived: queue.SimpleQueue[StreamItem | Exception | None] = queue.SimpleQueue()
+        self._link_state = LinkState()
+        self._arrived: queue.SimpleQueue[Arrived | Exception | None] = queue.SimpleQueue()
         # A daemon thread: Ctrl-C must not wait for a silent stream.
         threading.Thread(target=self._read, name="run-events", daemon=True).start()
         when_unread(lambda: self._arrived.put(BrokenPipeError(errno.EPIPE, "no one reads the output any more")))
 
-    def next(self) -> StreamItem | None:
+    def next(self) -> Arrived | None:
         """Wait for the next event and return it; None after the last one. Raises the error of reading them."""
         return self._opened(self._arrived.get())
 
-    def waiting(self) -> list[StreamItem]:
+    def waiting(self) -> list[Arrived]:
         """Return the events that are here, without waiting. An end or an error is left for :meth:`next`."""
-        events: list[StreamItem] = []
+        events: list[Arrived] = []
         while True:
             try:
                 arrived = self._arrived.get_nowait()
             except queue.Empty:
                 return events
-            if not isinstance(arrived, EventView | ProgressView | DeltaView):
+            if not isinstance(arrived, EventView | ProgressView | DeltaView | LinkChange):
                 self._arrived.put(arrived)
                 return events
             events.append(arrived)
 
     @staticmethod
-    def _opened(arrived: StreamItem | Exception | None) -> StreamItem | None:
+    def _opened(arrived: Arrived | Exception | None) -> Arrived | None:
         if isinstance(arrived, Exception):
             raise arrived
         return arrived
@@ -76,12 +88,17 @@ class EventPump:
     def _read(self) -> None:
         try:
             with self._link.client() as client:
-                for event in client.follow_events(self._run_id, with_deltas=self._with_deltas):
+                for event in client.follow_events(self._run_id, with_deltas=self._with_deltas, on_link=self._on_link):
                     self._arrived.put(event)
         except Exception as error:  # noqa: BLE001 - raised on the thread that waits
             self._arrived.put(error)
         else:
             self._arrived.put(None)
+
+    def _on_link(self, is_open: bool) -> None:
+        words = self._link_state.change(is_open=is_open)
+        if words is not None:
+            self._arrived.put(LinkChange(words))
 
 
 class RunStory:
@@ -160,7 +177,10 @@ class Watch:
             self._ask()
         return self._client.get_run(self._run_id)
 
-    def _take(self, item: StreamItem) -> None:
+    def _take(self, item: Arrived) -> None:
+        if isinstance(item, LinkChange):
+            terminal.note((item.words, "yellow"))
+            return
         self._show(item)
         if not isinstance(item, EventView):
             return
@@ -182,7 +202,7 @@ class Watch:
 
     def _still_open(self, request_id: str) -> bool:
         for event in self._pump.waiting():
-            if isinstance(event, EventView):  # ten lines of progress a second would tear the prompt apart
+            if isinstance(event, EventView | LinkChange):  # ten lines of progress a second would tear the prompt apart
                 self._take(event)
         return request_id in self._open
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from turngate.frontends.acp import render as show
 from turngate.frontends.acp.calls import Calls
 from turngate.frontends.acp.editor import Editor
 from turngate.frontends.acp.gates import Gates
+from turngate.text.link_words import LinkState
 from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.runs import RunDetail, StepView
 
@@ -65,12 +67,14 @@ class Turn:
         self._live: dict[int, _LiveText] = {}
         self._run_id = ""
         self._last_text = ""
+        self._link_state = LinkState()
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def follow(self, run_id: str) -> RunDetail:
         """Tell a run to its end, and return it as it ended."""
         self._run_id = run_id
         try:
-            async for event in self._client.follow_events(run_id, with_deltas=True):
+            async for event in self._client.follow_events(run_id, with_deltas=True, on_link=self._on_link):
                 if isinstance(event, DeltaView):
                     await self._speak(event)
                 elif isinstance(event, ProgressView):
@@ -81,6 +85,13 @@ class Turn:
         finally:
             await self._gates.close()
         return await self._ended()
+
+    def _on_link(self, is_open: bool) -> None:
+        words = self._link_state.change(is_open=is_open)
+        if words is not None:
+            task = asyncio.create_task(self._editor.tell(update_agent_thought_text(f"{words}\n\n")))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
 
     async def _happened(self, event: EventView) -> None:
         payload: dict[str, Any] = event.named_payload

@@ -11,11 +11,13 @@ from turngate.client import StreamItem, TurngateClient
 from turngate.domain.errors import TurngateError
 from turngate.frontends.rpc.parameters import Unwatch, WatchBegun, WatchRun, WatchStopped
 from turngate.frontends.rpc.wire import application_error, notification
+from turngate.text.link_words import LinkState
 from turngate.wire.events import DeltaView, EventView
 
 EVENT: Final = "run.event"
 PROGRESS: Final = "run.progress"
 DELTA: Final = "run.delta"
+CONNECTION: Final = "run.connection"
 ENDED: Final = "run.watch_ended"
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -29,6 +31,7 @@ class Watches:
         self._send = send
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._answered: dict[str, asyncio.Event] = {}
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def watch(self, params: WatchRun) -> WatchBegun:
         """Watch a run; nothing is sent before :meth:`begin`. Raises NotFoundError, as a request should."""
@@ -65,13 +68,29 @@ class Watches:
     async def _tell_all(self, watch_id: str, params: WatchRun) -> dict[str, Any] | None:
         try:
             async for item in self._client.follow_events(
-                params.run_id, after=params.after, with_progress=params.progress, with_deltas=params.deltas
+                params.run_id,
+                after=params.after,
+                with_progress=params.progress,
+                with_deltas=params.deltas,
+                on_link=self._link_teller(watch_id),
             ):
                 method, name = _kind(item)
                 await self._tell(method, watch_id, **{name: item.model_dump(mode="json")})
         except TurngateError as error:
             return application_error(error).body
         return None
+
+    def _link_teller(self, watch_id: str) -> Callable[[bool], None]:
+        """Return what tells that the watch lost its connection, and that it has one again."""
+        link_state = LinkState()
+
+        def tell(is_open: bool) -> None:
+            if link_state.change(is_open=is_open) is not None:
+                task = asyncio.create_task(self._tell(CONNECTION, watch_id, connected=is_open))
+                self._telling.add(task)
+                task.add_done_callback(self._telling.discard)
+
+        return tell
 
     async def _tell(self, method: str, watch_id: str, **params: Any) -> None:
         await self._send(notification(method, {"watch_id": watch_id, **params}))

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 
 from turngate.client import TurngateClient
 from turngate.client.requests import Where
-from turngate.domain.errors import TurngateError
+from turngate.domain.errors import TurngateError, UnavailableError
 from turngate.domain.runs.groups import Grouping
 from turngate.frontends.tui.grants_screen import GrantsScreen
 from turngate.frontends.tui.inbox_screen import InboxScreen
@@ -20,7 +20,7 @@ from turngate.frontends.tui.run_screen import RunScreen
 from turngate.frontends.tui.runs_screen import RunsScreen
 from turngate.frontends.tui.screens import LiveScreen
 from turngate.frontends.tui.session import Session
-from turngate.frontends.tui.texts import plain_line
+from turngate.text.link_words import LinkState
 from turngate.wire.events import EventView
 
 FIRST_PAUSE_SECONDS: Final = 0.5
@@ -43,6 +43,7 @@ class TurngateTui(App[None]):
     def __init__(self, client: TurngateClient) -> None:
         super().__init__()
         self.session = Session(client, self)
+        self._link_state = LinkState()
         self.animation_level = "none"  # No one can read a text that still slides.
 
     def on_mount(self) -> None:
@@ -65,16 +66,19 @@ class TurngateTui(App[None]):
                         after = event.seq
                         for screen in self._live_screens():
                             screen.take_event(event)
+            except UnavailableError as error:
+                self._link_state.change(is_open=False)
+                self._away(f"{self._link_state.words} {problem_words(error)}")
             except TurngateError as error:
                 self._away(problem_words(error))
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     def _on_link(self, is_open: bool) -> None:
+        self._link_state.change(is_open=is_open)
+        self._away(self._link_state.words)
         if not is_open:
-            self._away(f"{plain_line(self.session.client.url, 60)} does not answer.")
             return
-        self._away("")
         if self.session.who is None:
             self.run_worker(self._who())
         for screen in self._live_screens():  # Subscribed first, looked at second: nothing falls in between.

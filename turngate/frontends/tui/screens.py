@@ -172,10 +172,8 @@ class LiveScreen(Screen[None]):
             self.say(problem_words(error), is_bad=True)
 
     def show_away(self, why: str) -> None:
-        """Show that the API is away, or (empty) that it is not."""
-        self.show_part(
-            "#banner", line(("API AWAY ", "bold"), f"what is shown may be old; trying again. {why}"), bool(why)
-        )
+        """Show why what is shown may be out of date, or (empty) that it is not."""
+        self.show_part("#banner", line(("! ", "bold"), why), bool(why))
 
     def say(self, words: str, *, is_bad: bool = False) -> None:
         """Show a notice until the next one; empty: none."""
