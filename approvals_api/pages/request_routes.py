@@ -39,7 +39,6 @@ from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.policy.terms import same_person
 from turngate.domain.requests import RequestStatus, Verb
 from turngate.domain.runs.inbox import InboxFilter
-from turngate.domain.text.changes import changes
 from turngate.domain.text.diff import read_diff
 from turngate.domain.text.hidden_text import marked_text
 from turngate.domain.tools.secrets import has_marks
@@ -49,6 +48,7 @@ from turngate.store.database import Connection
 from turngate.store.requests import presence as views
 from turngate.store.requests import requests
 from turngate.store.requests.requests import ListedRequest
+from turngate.text.changes import changes
 from turngate.wire.people import display_name
 from turngate.wire.problems import status_of
 from turngate.wire.requests import CommentView, RequestDetail, RevealedSecret

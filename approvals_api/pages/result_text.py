@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import unified_diff
 from typing import Final
 
 from turngate.domain.text import json_text
+from turngate.text.line_diff import clip, hunks, split_lines
 
 PAGE_CHARS: Final = 20_000
-COMPARED_CHARS: Final = 20_000
-COMPARED_LINES: Final = 150
-"""How much of two texts is compared: finding the difference takes more than the square of their lines."""
+SHOWN_CHARS: Final = 40_000
+"""How much of a difference is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,24 +54,15 @@ def depends_on(precondition: str, *, indented: bool = True) -> str:
 def what_changed(was: str | None, now: str | None) -> str | None:
     """Return how two stored preconditions differ, as a unified diff of what people read; None: nothing to compare.
 
-    Long ones are cut, and say so: if they differ only after the cut, a note says that.
+    The diff of a very long one is cut, and says so: each request shows what it depends on, whole.
     """
     if was is None or now is None or was == now:
         return None
-    before, after = (_lines(depends_on(each)) for each in (was, now))
+    before, after = depends_on(was), depends_on(now)
     if before == after:  # a number and a text that reads like it
-        before, after = _lines(was), _lines(now)
-    if before == after:
-        return "\\ They differ beyond what is shown here."
-    return "\n".join(unified_diff(before, after, "when it was approved", "now", lineterm="", n=3))
-
-
-def _lines(text: str) -> list[str]:
-    # Lines end at line feeds alone: any other character that ends one somewhere is shown for what it is.
-    lines = text[:COMPARED_CHARS].split("\n")
-    first_lines = lines[:COMPARED_LINES]
-    left_out = len(text) - len("\n".join(first_lines))
-    return [*first_lines, f"… {left_out:,} more characters are not shown"] if left_out else first_lines
+        before, after = was, now
+    lines = ["--- when it was approved\n", "+++ now\n", *hunks(split_lines(f"{before}\n"), split_lines(f"{after}\n"))]
+    return "".join(clip(lines, SHOWN_CHARS))
 
 
 def page_of(text: str, offset: int) -> TextPage:

@@ -24,12 +24,12 @@ from approvals_api.pages.file_parts import shown_file, size_in_words
 from approvals_api.pages.result_text import depends_on
 from turngate.domain.runs.groups import label
 from turngate.domain.runs.inbox import count_words
-from turngate.domain.text.changes import changes
 from turngate.domain.text.diff import read_diff
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.text.hidden_text import marked_text, pieces
 from turngate.domain.tools.external import is_external, source_of
 from turngate.store.clock import as_text, from_text
+from turngate.text.changes import changes
 from turngate.text.link_words import NOT_CONNECTED
 from turngate.wire.people import display_name, named, named_rules
 

@@ -8,7 +8,7 @@ from jinja2 import ChoiceLoader, FileSystemLoader
 
 from approvals_api.pages.call_view import Room, ShownCall, show_call
 from approvals_api.pages.templating import Frame, _environment
-from turngate.domain.text.changes import changes
+from turngate.text.changes import changes
 
 STATES = (
     *("pending", "approved", "rejected", "responded", "expired", "cancelled", "superseded"),

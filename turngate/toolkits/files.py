@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, Field, JsonValue
 
 from turngate import Preview, ToolContext, ToolFailure, tool
+from turngate.text.line_diff import split_lines, unified_diff
 from turngate.toolkits.edits import (
     AmbiguousEdit,
     EditFileParams,
@@ -22,7 +23,7 @@ from turngate.toolkits.edits import (
     WorkspacePath,
     apply_edit,
 )
-from turngate.toolkits.presenters import show_change, show_entries, show_text, split_lines, unified_diff
+from turngate.toolkits.presenters import show_change, show_entries, show_text
 from turngate.toolkits.text_files import (
     MAX_TEXT_BYTES,
     NotText,
@@ -39,7 +40,6 @@ from turngate.toolkits.workspace import FileUnavailable, OutsideWorkspace, Place
 MAX_READ_CHARS = 200_000
 MAX_ENTRIES = 1000
 MAX_RESULT_DIFF_CHARS = 4_000
-MAX_PREVIEW_CHARS = 200_000
 
 
 class ReadFileParams(Params):
@@ -171,9 +171,7 @@ def _preview_write(params: WriteFileParams, workspace: Path | None) -> Preview:
             before = None
         except (NotText, TooLarge):
             warning = f"{place.relative} is no text file of at most {MAX_TEXT_BYTES} bytes; its whole content would be replaced"
-            return Preview(
-                kind="text", text=f"{warning} by these {len(encoded)} bytes:\n\n{params.text[:MAX_PREVIEW_CHARS]}"
-            )
+            return Preview(kind="text", text=f"{warning} by these {len(encoded)} bytes:\n\n{params.text}")
     except ToolFailure as failure:
         return _would_fail("write", failure)
     return _diff_preview(place, before, params.text)
@@ -227,7 +225,7 @@ async def _before_edit(params: EditFileParams, ctx: ToolContext) -> JsonValue:
 
 def _change_stamp(place: Place, params: EditFileParams) -> str:
     before = read_text(place)
-    diff = unified_diff(place.relative, before, apply_edit(place, before, params), max_chars=MAX_PREVIEW_CHARS)
+    diff = unified_diff(place.relative, before, apply_edit(place, before, params))
     change = "".join(line for line in diff.splitlines(keepends=True) if not line.startswith("@@ "))
     return hashlib.sha256(change.encode(errors="surrogatepass")).hexdigest()
 
@@ -268,7 +266,7 @@ def _file_written(place: Place, written: Written) -> WrittenFile:
 
 
 def _diff_preview(place: Place, before: str | None, after: str) -> Preview:
-    diff = unified_diff(place.relative, before, after, max_chars=MAX_PREVIEW_CHARS)
+    diff = unified_diff(place.relative, before, after)
     return (
         Preview(kind="diff", text=diff) if diff else Preview(kind="text", text=f"{place.relative} would stay as it is")
     )

@@ -41,7 +41,7 @@ def _text(place: Place) -> str:
     except ToolFailure as failure:
         return f"(not shown: {failure.fields.get('reason', failure.kind)})"
     more = len(text) - MAX_SHOWN_CHARS
-    return text if more <= 0 else f"{text[:MAX_SHOWN_CHARS]}\n(… {more:,} more characters)"
+    return text if more <= 0 else f"{text[:MAX_SHOWN_CHARS]}\n(… {more:,} more characters, not shown: read the file)"
 
 
 def _scripts(command: str, workspace: Path) -> list[tuple[Place, str]]:

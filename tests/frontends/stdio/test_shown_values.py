@@ -19,7 +19,7 @@ from turngate.frontends.acp.agent import prompt_text
 from turngate.frontends.acp.calls import Calls
 from turngate.frontends.acp.diffs import Hunk, hunks
 from turngate.frontends.acp.turn import stop_reason
-from turngate.toolkits.presenters import unified_diff
+from turngate.text.line_diff import unified_diff
 from turngate.wire.calls import CallView
 from turngate.wire.runs import RunDetail
 

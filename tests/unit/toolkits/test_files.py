@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turngate.domain.text.diff import read_diff
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.presentation import DiffBlock, TableBlock, TextBlock
+from turngate.text.line_diff import changed_blocks, split_lines, unified_diff
 from turngate.toolkits import text_files
 from turngate.toolkits.edits import AmbiguousEdit, TextNotFound
 from turngate.toolkits.files import edit_file, list_directory, read_file, write_file
-from turngate.toolkits.presenters import unified_diff
 from turngate.toolkits.text_files import MAX_TEXT_BYTES, NotText, TooLarge
 from turngate.toolkits.workspace import FileUnavailable
 
@@ -437,21 +438,47 @@ def test_a_long_diff_is_clipped_at_a_line_and_says_so():
     assert len(diff) < 200
 
 
-def test_a_diff_of_two_long_files_that_share_nothing_is_quick():
-    """After a million comparisons the middle becomes one block; the diff still holds the whole change."""
-    diff = unified_diff("a", "a\n" * 50_000, "b\n" * 50_000, max_chars=1_000_000)
-    assert (diff.count("\n-a"), diff.count("\n+b")) == (50_000, 50_000)
+def changed_lines(diff: str) -> list[str]:
+    return [line.text for line in read_diff(diff).lines if line.kind in {"added", "removed"}]
 
 
-def test_i14_a_diff_of_lines_that_repeat_takes_bounded_time():
-    """I14: two lines in turn take difflib seconds, whatever their number; beyond the bound all of it is one block."""
-    before = "".join("ab"[line % 2] + "\n" for line in range(5000)) + "z\n"
-    after = "y\n" + "".join("ba"[line % 3 % 2] + "\n" for line in range(197))
+@pytest.mark.parametrize("length", [3_000, 60_000])
+@pytest.mark.parametrize("line", ["{}", "row {} of the table", "x{}"])
+def test_a_diff_shows_the_lines_that_change_and_no_others(line, length):
+    """Three lines change, far from each other, in a file whose lines are all different, or all have their like."""
+    old = [line.format(number if line.startswith("row") else number % 7) + "\n" for number in range(length)]
+    new = [*old[:100], "one\n", *old[101 : length // 2], "os.system('x')\n", *old[length // 2 : -50], *old[-49:]]
+    diff = unified_diff("a", "".join(old), "".join(new))
+    changed = ["-" + old[100][:-1], "+one", "+os.system('x')", "-" + old[-50][:-1]]
+    assert (changed_lines(diff), diff.count("@@ -")) == (changed, 3)
+
+
+HOSTILE_TEXTS = {
+    "nothing in common": ("a\n" * 50_000, "b\n" * 50_000),
+    "a million equal lines": ("a\n" * 1_000_000, "a\n" * 999_999),
+    "two lines in turn": ("a\nb\n" * 100_000, "b\na\nb\n" * 66_666),
+    "digits": tuple("".join(f"{number * step % 10}\n" for number in range(100_000)) for step in (3, 7)),
+    "the other way round": tuple("".join(f"{step * number}\n" for number in range(50_000)) for step in (1, -1)),
+    "one long line": ("a" * 10_000_000, "a" * 10_000_000 + "b"),
+}
+
+
+FIRST, *OTHERS = HOSTILE_TEXTS
+
+
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in OTHERS)])
+def test_i14_a_diff_takes_bounded_time_and_holds_the_whole_change(name):
+    """I14: whatever the texts are like, some seconds are enough, and the new text can be read back from the diff."""
+    before, after = HOSTILE_TEXTS[name]
     started = time.thread_time()
-    diff = unified_diff("a", before, after, max_chars=1_000_000)
-    assert time.thread_time() - started < 1
-    assert diff.count("@@ -") == 1
-    assert [diff.count(f"\n{sign}") for sign in "-+ "] == [5001, 1 + 198, 0]  # and the header
+    old, new = split_lines(before), split_lines(after)
+    blocks = changed_blocks(old, new)
+    assert time.thread_time() - started < 5
+    patched, at = [], 0
+    for block in blocks:
+        patched += [*old[at : block.old_start], *new[block.new_start : block.new_end]]
+        at = block.old_end
+    assert [*patched, *old[at:]] == new
 
 
 _texts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n"]), max_size=30).map("".join)

@@ -111,4 +111,4 @@ def test_the_text_of_a_script_is_shown(work: Path) -> None:
     (work / "x.sh").write_text("a" * (scripts.MAX_SHOWN_CHARS + 5))
     clipped = bash.preview(BashParams(command="sh x.sh"), work)
     assert clipped is not None
-    assert clipped.text.endswith("(… 5 more characters)")
+    assert clipped.text.endswith("(… 5 more characters, not shown: read the file)")

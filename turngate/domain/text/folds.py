@@ -28,6 +28,10 @@ WIDE_LINE: Final = 400
 """Characters of a line from which on the number of lines alone says too little."""
 
 
+NO_LAST_LINE_END: Final = "\\ No newline at end of file"
+"""The only note that every diff may have."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FoldedText:
     """A text. ``head`` is shown, ``rest`` is folded; None: nothing is. ``head`` ends with a line where it can."""
@@ -105,7 +109,12 @@ class FoldedDiff:
         return False
 
     def leads_to(self, text: str) -> bool:
-        """Tell whether a text is what the one file of the diff will be, as far as the diff says: its other lines stay."""
+        """Tell whether a text is what the one file of the diff will be, as far as the diff says: its other lines stay.
+
+        Never of a diff that was cut: a note says how much of it is missing.
+        """
+        if any(line.kind == "note" and line.text != NO_LAST_LINE_END for line in self.whole.lines):
+            return False
         lines = text.split("\n")
         after = [line for line in self.whole.lines if line.new is not None]
         files = sum(line.kind == "file" and line.text.startswith("+++ ") for line in self.whole.lines)

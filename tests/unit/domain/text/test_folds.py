@@ -84,6 +84,7 @@ def test_a_diff_knows_the_text_it_leads_to():
     assert not diff.leads_to("\n".join(["one more", *CHANGED]))
     assert not diff.leads_to("\n".join(CHANGED[:700]))
     assert not fold_diff(read_diff("no diff")).leads_to("no diff")
+    assert not fold_diff(read_diff(diff_of(FILE, CHANGED) + "\n\\ … 9 more lines")).leads_to("\n".join(CHANGED))
     two_files = diff_of(FILE, CHANGED) + "\n" + diff_of(FILE[:5], CHANGED[:4])
     assert not fold_diff(read_diff(two_files)).leads_to("\n".join(CHANGED))
 

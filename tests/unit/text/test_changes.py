@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turngate.domain.text.changes import MAX_CHANGES, MAX_SHOWN_CHARS, Changes, changes
+from turngate.text.changes import MAX_CHANGES, MAX_SHOWN_CHARS, Changes, changes
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -66,7 +66,20 @@ def test_only_what_differs_in_a_long_text_is_marked() -> None:
     (whole,) = changes('"x"', json.dumps("y" * 10_000)).items
     assert whole.now is not None
     assert (len(whole.now.part), whole.now.cut) == (MAX_SHOWN_CHARS, 10_000 - MAX_SHOWN_CHARS)
-    assert whole.now.text.endswith("… (8,000 more characters)")
+    assert whole.now.text.endswith("… (8,000 more characters: see the whole arguments)")
+
+
+def test_lines_that_stay_between_changed_ones_are_no_change() -> None:
+    """Three edited lines of 3,000 are three changes, not all that lies between them; each has its line's number."""
+    old = [f"line {number % 7}\n" for number in range(3_000)]
+    new = [*old[:100], "one\n", *old[101:1_500], "two\n", *old[1_500:2_900], *old[2_901:]]
+    edits = changes(json.dumps({"text": "".join(old)}), json.dumps({"text": "".join(new)})).items
+    assert [(each.at, each.line) for each in edits] == [("/text", 101), ("/text", 1_501), ("/text", 2_901)]
+    assert [(each.was and each.was.text, each.now and each.now.text) for each in edits] == [
+        ("line 2\n", "one\n"),
+        (None, "two\n"),
+        ("line 2\n", None),
+    ]
 
 
 def test_many_changes_are_counted() -> None:
@@ -77,10 +90,10 @@ def test_many_changes_are_counted() -> None:
 
 @given(VALUES, VALUES)
 def test_nothing_that_differs_is_left_out(was: Any, now: Any) -> None:
-    """There is a change exactly when the values differ, one for a place, and its two sides differ."""
+    """There is a change exactly when the values differ, one for a place and line, and its two sides differ."""
     edits = changes(json.dumps(was), json.dumps(now))
     assert bool(edits) == (json.dumps(was, sort_keys=True) != json.dumps(now, sort_keys=True))
-    assert len({each.at for each in edits.items}) == len(edits.items)
+    assert len({(each.at, each.line) for each in edits.items}) == len(edits.items)
     assert all(each.was != each.now for each in edits.items)
 
 

@@ -1,7 +1,7 @@
 """What an edit changes in a call's arguments: each place with the value that was there and the value that is there now.
 
-Exact: every difference in value, in how a number is written and in which names there are is one change; the order of names
-and spacing make none.
+Exact: every difference in value, in how a number is written and in which names there are is a change, in a text of several
+lines every block of lines that differs; the order of names and spacing make none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 
 from turngate.domain.text.json_pointers import escaped
 from turngate.domain.text.json_text import JsonTree, Parsed, dump, parse
+from turngate.text.line_diff import changed_blocks, split_lines
 
 MAX_CHANGES: Final = 100
 AROUND_CHARS: Final = 60
@@ -34,17 +35,21 @@ class Side:
     @property
     def text(self) -> str:
         """All of it in one text."""
-        rest = f"… ({self.cut:,} more characters)" if self.cut else ""
+        rest = f"… ({self.cut:,} more characters: see the whole arguments)" if self.cut else ""
         return f"{self.before}{self.part}{rest}{self.after}"
 
 
 @dataclass(frozen=True)
 class Change:
-    """A place that differs (JSON pointer; empty: everything). None: there was, or is, nothing at it."""
+    """A place that differs (JSON pointer; empty: everything). None: there was, or is, nothing at it.
+
+    ``line``: in a text of several lines, the number of the first one that differs; None: the value differs as a whole.
+    """
 
     at: str
     was: Side | None
     now: Side | None
+    line: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,12 +64,12 @@ class Changes:
 
 
 def changes(was: str, now: str) -> Changes:
-    """Compare two JSON texts. Text that is not plain JSON, or gives a name twice, is one value."""
+    """Compare two JSON texts. Text that is not plain JSON, or gives a name twice, is compared as text."""
     if was == now:
         return Changes(())
     trees = tuple(None if each is None or each.doubled else each for each in map(parse, (was, now)))
     one, other = trees
-    every = [_change("", was, now)] if one is None or other is None else list(_between(one, other))
+    every = list(_changes("", was, now) if one is None or other is None else _between(one, other))
     return Changes(tuple(every[:MAX_CHANGES]), more=len(every[MAX_CHANGES:]))
 
 
@@ -85,7 +90,7 @@ def _between(one: Parsed, other: Parsed) -> Iterator[Change]:
             members = []
             if type(was) is not type(now) or was != now:
                 quoted = isinstance(was, str) != isinstance(now, str) or "" in (was, now)
-                yield _change(at, _text(was, quoted=quoted), _text(now, quoted=quoted))
+                yield from _changes(at, _text(was, quoted=quoted), _text(now, quoted=quoted))
         unread.extend(reversed(members))
 
 
@@ -100,12 +105,28 @@ def _text(value: object, *, quoted: bool) -> str | None:
     return value if isinstance(value, str) and not quoted else dump(value)
 
 
-def _change(at: str, was: str | None, now: str | None) -> Change:
+def _changes(at: str, was: str | None, now: str | None) -> Iterator[Change]:
     if was is None or now is None:
-        return Change(at, *(None if each is None else _side(each, 0, 0) for each in (was, now)))
+        yield Change(at, _whole(was), _whole(now))
+        return
+    old, new = split_lines(was), split_lines(now)
+    if min(len(old), len(new)) == 1:
+        yield Change(at, *_sides(was, now))
+        return
+    for block in changed_blocks(old, new):
+        before, after = "".join(old[block.old_start : block.old_end]), "".join(new[block.new_start : block.new_end])
+        both = _sides(before, after) if before and after else (_whole(before or None), _whole(after or None))
+        yield Change(at, *both, line=block.old_start + 1)
+
+
+def _whole(text: str | None) -> Side | None:
+    return None if text is None else _side(text, 0, 0)
+
+
+def _sides(was: str, now: str) -> tuple[Side, Side]:
     start = _shared(was, now)
     end = _shared(was[start:][::-1], now[start:][::-1])
-    return Change(at, _side(was, start, end), _side(now, start, end))
+    return _side(was, start, end), _side(now, start, end)
 
 
 def _shared(one: str, other: str) -> int:
