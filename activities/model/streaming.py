@@ -8,7 +8,7 @@ attempt is reported, so that no one mixes it with the next attempt's words.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import structlog
 
 from activities.engine.bounded_flush import end_or_abandon
 from turngate.domain.conversation.live_text import LiveText
-from turngate.domain.conversation.messages import Delta, ModelResponse
+from turngate.domain.conversation.messages import Delta, DeltaKind, ModelResponse
 from turngate.domain.conversation.secret_texts import secret_texts
 from turngate.domain.errors import TurngateError
 from turngate.domain.tools.secrets import MASKED
@@ -47,7 +47,8 @@ class LiveDeltas:
     async def answer(self, model: LanguageModel, request: ModelRequest, run_id: str, step: int) -> ModelResponse:
         """Return the model's response to a request of this step. Raises what the model raises.
 
-        When it returns, no more deltas are written; when it raises, what was shown has been taken back.
+        When it returns, no more deltas are written: all of them have been, or none, where the response was faster than the
+        first write. (Streams send what is missing with the stored response.) When it raises, what was shown has been taken back.
         """
         if not self._on or not isinstance(model, StreamingModel):
             return await model.generate(request)
@@ -60,7 +61,7 @@ class LiveDeltas:
                 if isinstance(error, Exception):  # else the step is given up, and no failure is reported
                     self._taken_back[run_id, step] = writer.text
             raise
-        if await writer.stop():
+        if await writer.finish():
             self._written.add((run_id, step))
         return response
 
@@ -104,11 +105,14 @@ class _Writer:
         visible = self._masks.delta(delta)
         if visible is None:
             return
+        self._keep(visible)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._write_all(), name=f"deltas-{self._run_id}-{self._step}")
+
+    def _keep(self, visible: Delta) -> None:
         self._waiting.append(visible)
         if visible.kind == "text" and len(self._text) <= MAX_UNFINISHED_CHARS:
             self._text += visible.text
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._write_all(), name=f"deltas-{self._run_id}-{self._step}")
 
     @property
     def text(self) -> str:
@@ -116,21 +120,24 @@ class _Writer:
         clipped = self._text[:MAX_UNFINISHED_CHARS]
         return clipped if clipped == self._text else f"{clipped}…"
 
-    async def stop(self) -> bool:
-        """Write nothing more: the whole response comes, so what waits is not needed. True: something was written."""
-        self._closed = True
-        self._waiting.clear()
-        if self._task is not None and not self._task.done():
-            if self._is_writing:
-                await end_or_abandon(self._task, self._warn_once)
-            else:
-                self._task.cancel()
-        return self._attempt is not None
+    async def finish(self) -> bool:
+        """Write the rest of a response of which something was shown: it may take long to be stored. True: something was."""
+        await self._stop()
+        if self._attempt is None:
+            return False
+        for delta in self._masks.end():
+            self._keep(delta)
+        if (batch := self._take()).deltas and not self._failed:
+            await end_or_abandon(asyncio.create_task(self._write(partial(self._store, batch))), self._warn_once)
+        return True
 
     async def take_back(self, reason: str) -> bool:
         """Tell watchers that what they were shown is void, and why. True: something had been shown."""
-        if not await self.stop() or self._attempt is None:
+        await self._stop()
+        if self._attempt is None:
             return False
+        for delta in self._masks.end(is_cut=True):
+            self._keep(delta)
         attempt, n = self._attempt, self._n + 1
 
         async def give_up(conn: Connection) -> None:
@@ -139,6 +146,15 @@ class _Writer:
         # A task of its own: a second cancellation of the activity would otherwise keep this from the watchers.
         await end_or_abandon(asyncio.create_task(self._write(give_up)), self._warn_once)
         return True
+
+    async def _stop(self) -> None:
+        """Take nothing more, and end the write that is being made."""
+        self._closed = True
+        if self._task is not None and not self._task.done():
+            if self._is_writing:
+                await end_or_abandon(self._task, self._warn_once)
+            else:
+                self._task.cancel()
 
     async def _write_all(self) -> None:
         while not self._closed and (batch := self._take()).deltas:
@@ -202,7 +218,7 @@ class _Masks:
 
     def __init__(self, request: ModelRequest) -> None:
         self._request = request
-        self._texts: dict[int, LiveText] = {}
+        self._texts: dict[int, tuple[DeltaKind, LiveText]] = {}
         self._names: dict[int, str] = {}
         self._marked: set[int] = set()
 
@@ -214,8 +230,15 @@ class _Masks:
             text = MASKED if delta.text and delta.part not in self._marked else ""
             self._marked |= {delta.part} if text else set()
         else:
-            text = self._texts.setdefault(delta.part, LiveText(self._values)).add(delta.text)
+            _kind, live = self._texts.setdefault(delta.part, (delta.kind, LiveText(self._values)))
+            text = live.add(delta.text)
         return delta.model_copy(update={"text": text}) if text or delta.tool_name else None
+
+    def end(self, *, is_cut: bool = False) -> Iterator[Delta]:
+        """Yield what of each part still waited, in order. ``is_cut``: the attempt broke off."""
+        for part, (kind, live) in self._texts.items():
+            if text := live.end(is_cut=is_cut):
+                yield Delta(kind=kind, part=part, text=text)
 
     def _is_hidden(self, part: int) -> bool:
         """Tell whether a call's arguments are not shown before they are whole: only then is known where their secrets are."""

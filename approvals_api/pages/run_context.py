@@ -13,8 +13,8 @@ from approvals_api.runs.explain import waits_of
 from approvals_api.runs.notes import CarriedOver, StepNotes, carried_over, step_notes
 from approvals_api.runs.remedies import for_stall
 from approvals_api.runs.stalled import is_stalled
+from approvals_api.runs.views import delta_view
 from approvals_api.services import Services
-from turngate.domain.conversation.messages import DeltaKind
 from turngate.domain.tools.external import is_external
 from turngate.store.clock import now
 from turngate.store.database import Connection
@@ -23,6 +23,7 @@ from turngate.store.live.deltas import MAX_ROWS_PER_STEP
 from turngate.store.requests.requests import ListedRequest
 from turngate.wire.explanation import NextAction, WaitKind, WaitReason
 from turngate.wire.runs import RunDetail, StepView
+from turngate.wire.streamed import Streamed, StreamedPart
 
 MAX_SPOKEN_CHARS: Final = 50_000
 """Of one part, as in the script: people read the words as they stream, and the whole response follows when it is stored."""
@@ -35,23 +36,13 @@ ON_THE_PAGE_ALREADY: Final[frozenset[WaitKind]] = frozenset({"paused", "model_re
 """What the page of a run has anyway, with the form that ends it."""
 
 
-@dataclass(kw_only=True)
-class SpokenPart:
-    """A part of a response that is streaming, so far. ``in_part``: some of it is not shown."""
-
-    kind: DeltaKind
-    tool_name: str = ""
-    text: str = ""
-    in_part: bool = False
-
-
 @dataclass(frozen=True, kw_only=True)
 class NextStep:
     """The step whose response is not complete. ``spoken``: the words so far; ``reset``: why earlier words are void."""
 
     step: int
     notes: StepNotes
-    spoken: list[SpokenPart] = field(default_factory=list)
+    spoken: list[StreamedPart] = field(default_factory=list)
     reset: str | None = None
 
 
@@ -112,19 +103,9 @@ def _is_settled(run: RunDetail) -> bool:
 async def _coming(conn: Connection, run_id: str, coming: NextStep) -> NextStep:
     """Return the step with the words of its newest attempt."""
     every = await deltas.after(conn, 0, ended_from=0, run_ids=[run_id], limit=MAX_ROWS_PER_STEP + 1)
-    newest = max((row.attempt for row in every if row.step == coming.step), default=None)
-    rows = [row for row in every if row.step == coming.step and row.attempt == newest]
-    first = rows[0] if rows else None
-    parts: dict[int, SpokenPart] = {}
-    reset = None
-    for row in rows:
-        if row.reset is not None:
-            parts, reset = {}, row.reset
-        for delta in row.deltas:
-            part = parts.setdefault(delta.part, SpokenPart(kind=delta.kind))
-            part.tool_name = part.tool_name or delta.tool_name
-            part.in_part |= (
-                row.dropped > 0 or (row is first and row.n > 1) or len(part.text + delta.text) > MAX_SPOKEN_CHARS
-            )
-            part.text = (part.text + delta.text)[-MAX_SPOKEN_CHARS:]
-    return NextStep(step=coming.step, notes=coming.notes, spoken=list(parts.values()), reset=reset)
+    streamed = Streamed(most=MAX_SPOKEN_CHARS)
+    for row in every:
+        if row.step == coming.step:
+            streamed.take(delta_view(row))
+    spoken = list(streamed.parts.values())
+    return NextStep(step=coming.step, notes=coming.notes, spoken=spoken, reset=streamed.void or None)

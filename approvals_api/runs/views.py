@@ -140,7 +140,7 @@ def progress_view(progress: Progress) -> ProgressView:
     return ProgressView.model_validate(progress)
 
 
-def delta_view(deltas: Deltas) -> DeltaView:
+def delta_view(deltas: Deltas | DeltaView) -> DeltaView:
     """Return the words of a model as streams send them."""
     return DeltaView.model_validate(deltas)
 

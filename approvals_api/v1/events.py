@@ -5,8 +5,8 @@ so a client that connects late or again gets the stored progress of the calls th
 ``(run_id, tool_call_id, n)``, ``n`` growing within a call.
 
 The words of a model are sent in the same way while its response streams, as ``event: delta``: a client that connects late
-gets the words so far. Clients recognize repeats by ``(run_id, step, attempt, n)``, and drop all of them at
-``step.responded``, whose response is stored.
+gets the words so far. Clients recognize repeats by ``(run_id, step, attempt, n)``. Right before ``step.responded`` comes what
+was missing (:mod:`approvals_api.v1.last_words`), so that the deltas of a step add up to its stored response.
 
 A heartbeat is a comment, which the page of a browser can't see. To a client that asks for it, it is sent as
 ``event: heartbeat``, at once and then in each pause: such a client notices a connection that is dead and was never closed.
@@ -33,6 +33,7 @@ from approvals_api.http.exact_routes import api_router
 from approvals_api.lookups import existing_run
 from approvals_api.runs.views import delta_view, event_view, progress_view
 from approvals_api.services import Services
+from approvals_api.v1.last_words import LastWords
 from approvals_api.v1.parameters import RunId
 from approvals_api.validation.text import STORABLE
 from turngate.domain.errors import UnavailableError
@@ -43,6 +44,7 @@ from turngate.store.events.events import Event
 from turngate.store.live.deltas import Deltas
 from turngate.store.live.watch import EVERY_RUN, Follower, StreamItem
 from turngate.store.sequences import MAX_NUMBER
+from turngate.wire.events import DeltaView
 from turngate.wire.people import is_unknown_in
 
 router = api_router("events")
@@ -145,20 +147,23 @@ async def follow_all_events(
     ``none``, or a run's id for that run and its sub-agents' runs only.
 
     ``deltas`` selects in the same way the words of models while they answer, as ``event: delta``. Each connection starts with
-    the words so far of responses that are streaming; recognize repeats by ``(run_id, step, attempt, n)``.
+    the words so far of responses that are streaming; recognize repeats by ``(run_id, step, attempt, n)``. Right before
+    ``step.responded`` comes what was missing of the stored response.
     """
     position = _position(last_event_id, after)
     since = await services.feed.last_seq() if position is None else position
+    deltas_of = {"all": EVERY_RUN, "none": None}.get(whose_deltas, whose_deltas)
     follower = Follower(
         since,
         with_progress=whose_progress != "none",
         progress_of=None if whose_progress in {"all", "none"} else whose_progress,
-        deltas_of={"all": EVERY_RUN, "none": None}.get(whose_deltas, whose_deltas),
+        deltas_of=deltas_of,
     )
     sent = _Sent(
         people=principal.may("admin"),
         starts_after=since if position is None else None,
         heartbeats=partial(_heartbeat, services) if with_heartbeats else None,
+        last_words=None if deltas_of is None else LastWords(deltas_of, after=since),
     )
     return _stream(services, follower, sent)
 
@@ -185,8 +190,9 @@ async def follow_run_events(
     run then, so recognize repeats by ``(run_id, tool_call_id, n)``.
 
     The words of the model while it answers are sent as ``event: delta``, in the same way: recognize repeats by
-    ``(run_id, step, attempt, n)``. A greater ``attempt``, or a ``reset`` with its reason, voids the words of the step so far;
-    at ``step.responded`` the response is stored and replaces all of them.
+    ``(run_id, step, attempt, n)``. A greater ``attempt``, or a ``reset`` with its reason, voids the words of the step so far.
+    Right before ``step.responded`` comes what was missing: the words of a step add up to the stored response, with its secrets
+    masked.
 
     204: the run has ended and nothing is left to send; a browser does not connect again then.
     """
@@ -197,7 +203,8 @@ async def follow_run_events(
     if run.status != "running" and not waiting:
         return Response(status_code=HTTPStatus.NO_CONTENT)
     follower = Follower(position, run_id=run_id, deltas_of=EVERY_RUN if with_deltas else None)
-    return _stream(services, follower, _Sent(run_id=run_id))
+    last_words = LastWords(EVERY_RUN, after=position or await services.feed.last_seq()) if with_deltas else None
+    return _stream(services, follower, _Sent(run_id=run_id, last_words=last_words))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,12 +215,14 @@ class _Sent:
     has no end. ``starts_after``: a position that the client did not name. It is sent in an event without data, which no
     browser shows to a page: without it, a client that connects again before the first event would miss the events in between.
     ``heartbeats``: makes what is sent first and then in each pause; None: a comment in each pause.
+    ``last_words``: None: it sends no deltas.
     """
 
     people: bool = True
     run_id: str | None = None
     starts_after: int | None = None
     heartbeats: Callable[[], ServerSentEvent] | None = None
+    last_words: LastWords | None = None
 
     async def frames(
         self, database: Database, batches: AsyncGenerator[Sequence[StreamItem], None]
@@ -229,7 +238,9 @@ class _Sent:
                     if any(isinstance(entry, Event) and is_unknown_in(entry.payload) for entry in batch):
                         await people.look_again(database)
                     upto = next((place for place, entry in enumerate(batch, start=1) if self._is_end(entry)), None)
-                    if chunk := b"".join(_frame(entry) for entry in batch[:upto] if self._is_shown(entry)):
+                    passed_on = [entry for entry in batch[:upto] if self._is_shown(entry)]
+                    frames = passed_on if self.last_words is None else await self.last_words.added(database, passed_on)
+                    if chunk := b"".join(map(_frame, frames)):
                         yield chunk
                     if upto is not None:
                         return
@@ -268,10 +279,10 @@ def _goodbye() -> bytes:
     return f": this server stops, connect again\r\nretry: {RETRY_MS + secrets.randbelow(RETRY_MS)}\r\n\r\n".encode()
 
 
-def _frame(entry: StreamItem) -> bytes:
+def _frame(entry: StreamItem | DeltaView) -> bytes:
     if isinstance(entry, Event):
         return _event_frame(entry)
-    if isinstance(entry, Deltas):
+    if isinstance(entry, Deltas | DeltaView):
         return f"event: {DELTA}\r\ndata: {delta_view(entry).model_dump_json()}\r\n\r\n".encode()
     return f"event: {PROGRESS}\r\ndata: {progress_view(entry).model_dump_json()}\r\n\r\n".encode()
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,13 +22,15 @@ from approvals_api.gateway.client import Gateway
 from approvals_api.settings import ApiSettings
 from turngate.cli.api_link import ApiLink
 from turngate.cli.follow.run import Watch
-from turngate.client import SyncTurngateClient
+from turngate.client import SyncTurngateClient, TurngateClient
 from turngate.domain.conversation.messages import Delta, ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.store.database import Database
 from turngate.store.live import deltas
 from turngate.wire.events import DeltaView
+
+SECRET = "it is sk-" + "proj-aB3xY9kLm2Qw8Rt5Zu1"
 
 
 @dataclass
@@ -98,6 +101,13 @@ async def up_to(stream: AsyncIterator[ServerSentEvent], end: str) -> list[Server
     return collected
 
 
+async def until_ended(talk: Talk, run_id: str) -> None:
+    async def look() -> bool:
+        return bool((await talk.api.operator.get(f"/api/v1/runs/{run_id}")).json()["status"] == "completed")
+
+    await until(look, "the run's end")
+
+
 def words_of(collected: list[ServerSentEvent]) -> str:
     payloads = [json.loads(sent.data) for sent in collected if sent.event == "delta"]
     return "".join(delta["text"] for each in payloads for delta in each["deltas"])
@@ -133,11 +143,27 @@ async def test_a_late_or_returning_watcher_gets_each_word_once(talk: Talk) -> No
         async with watching(talk.api, f"/api/v1/events?deltas={run_id}") as all_of_it:
             assert words_of(await up_to(all_of_it, "three")) == "one two three"
             assert words_of(await up_to(first, "three")) == "two three"
-            talk.say["x"].put_nowait(None)
-            assert [sent.event for sent in await up_to(all_of_it, "run.ended")] == ["step.responded", "run.ended"]
+            for word in (" is OK", None):  # what may begin a credential comes with the end
+                talk.say["x"].put_nowait(word)
+            last = await up_to(all_of_it, "run.ended")
+            assert [sent.event for sent in last[-3:]] == ["delta", "step.responded", "run.ended"]
+            assert words_of(last) == words_of(await up_to(first, "run.ended")) == " is OK"
         assert "delta" not in {sent.event for sent in await up_to(quiet, "run.ended")}
     async with watching(talk.api, path) as after:
         assert words_of(await up_to(after, "run.ended")) == ""
+
+
+async def test_the_words_of_a_step_add_up_to_its_answer(talk: Talk) -> None:
+    """Also of an answer that comes at once, or ends with what may be a credential or is one: masked, as it is stored."""
+    run_ids = {who: await talk.start(who) for who in ("OK", "The train leaves at 9:15", "try sk-proj-aB3", SECRET)}
+    async with watching(talk.api, "/api/v1/events?deltas=all") as watcher:
+        for who, run_id in run_ids.items():
+            for word in (who, None):
+                talk.say[who].put_nowait(word)
+            live = words_of(await up_to(watcher, "run.ended"))
+            run = (await talk.api.operator.get(f"/api/v1/runs/{run_id}")).json()
+            assert live == run["final_text"]
+            assert live == ("it is ⟦secret⟧" if who is SECRET else who)
 
 
 async def test_the_stream_of_everything_may_choose_whose_words(talk: Talk) -> None:
@@ -192,6 +218,41 @@ async def test_the_client_returns_each_word_once(talk: Talk) -> None:
         types = await asyncio.wait_for(following, 60)
     assert seen == ["one ", "two "]
     assert types == ["run.started", "step.responded", "run.ended"]
+
+
+PROGRAM = Path(__file__).parents[2] / "docs/howto/watch-a-run.md"
+
+
+async def test_the_program_of_the_guide_prints_the_whole_answer(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+    """To its last word, which may begin a credential; also where the connection breaks before it."""
+    program: dict[str, Any] = {}
+    exec(PROGRAM.read_text().partition("```python\n")[2].partition("```")[0], program)  # noqa: S102 - our own page
+    run_id = await talk.start("x")
+    headers = await token_for(talk.api.stack.database, "cli", "requests:read")
+    token = headers["Authorization"].removeprefix("Bearer ")
+    services = talk.api.stack.services
+    printed = ""
+
+    async def look() -> bool:
+        nonlocal printed
+        printed += capsys.readouterr().out
+        return "leaves" in printed
+
+    def app() -> Any:
+        return create_api_app(database=services.database, gateway=services.gateway, settings=ApiSettings())
+
+    talk.say["x"].put_nowait("The train leaves ")
+    async with serving(app()) as url:
+        client = TurngateClient(url, token=token)
+        watching_it = asyncio.create_task(program["watch"](client, run_id))
+        await until(look, "the first words")
+    for word in ("at ", "9:15", None):
+        talk.say["x"].put_nowait(word)
+    await until_ended(talk, run_id)
+    async with serving(app(), port=int(url.rpartition(":")[2])):
+        await asyncio.wait_for(watching_it, 60)
+    await client.aclose()
+    assert printed + capsys.readouterr().out == "The train leaves at 9:15"
 
 
 BROKEN = ModelError("it broke off", error_class="server_error", retryable=True, retry_after_seconds=0.05)

@@ -6,6 +6,7 @@ Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from turngate.client.calls import segment
 from turngate.client.responses import check, no_answer
 from turngate.domain.errors import UnavailableError
 from turngate.wire.events import DeltaView, EventView, ProgressView
+from turngate.wire.streamed import HAS_GAPS, Streamed
 
 StreamItem = EventView | ProgressView | DeltaView
 
@@ -24,6 +26,7 @@ LONGEST_PAUSE_SECONDS: Final = 2.0
 GIVE_UP_SECONDS: Final = 120.0
 """How long a broken stream is tried again: long enough for a restart of the server."""
 RUN_ENDED: Final = "run.ended"
+RESPONDED: Final = "step.responded"
 PROGRESS: Final = "progress"
 DELTA: Final = "delta"
 BROKEN: Final = (httpx.TransportError, UnavailableError)
@@ -45,7 +48,7 @@ class EventStream:
         self._with_deltas = with_deltas
         self._was_open = False
         self._progress_seen: dict[tuple[str, str], int] = {}  # progress is sent again on every connection
-        self._deltas_seen: dict[tuple[str, int], tuple[int, int]] = {}  # and deltas: run and step → attempt and n
+        self._streamed: dict[str, Streamed] = {}  # and deltas; by run
         self._pause, self._broken_since = FIRST_PAUSE_SECONDS, 0.0
 
     @property
@@ -86,6 +89,8 @@ class EventStream:
             return self._words(DeltaView.model_validate_json(sent.data))
         event = EventView.model_validate_json(sent.data)
         self._after = event.seq
+        if event.type == RESPONDED and event.run_id in self._streamed:
+            self._streamed[event.run_id].forget()
         self.ended = event.type == RUN_ENDED and event.run_id == self._run_id
         return event
 
@@ -108,9 +113,20 @@ class EventStream:
         return progress
 
     def _words(self, deltas: DeltaView) -> DeltaView | None:
-        if not self._with_deltas or (deltas.attempt, deltas.n) <= self._deltas_seen.get(
-            (deltas.run_id, deltas.step), (0, 0)
-        ):
+        if not self._with_deltas:
             return None
-        self._deltas_seen[deltas.run_id, deltas.step] = (deltas.attempt, deltas.n)
-        return deltas
+        streamed = self._streamed.setdefault(deltas.run_id, Streamed())
+        before = replace(streamed)
+        if not streamed.take(deltas):
+            return None
+        if not deltas.is_last or deltas.reset is not None or before.step != deltas.step or not before.parts:
+            return deltas
+        if before.attempt == deltas.attempt:
+            return deltas
+        # The connection broke before the end, and the next one has all of it.
+        rest = before.missing(deltas.deltas)
+        if rest is None:
+            return deltas.model_copy(update={"reset": HAS_GAPS})
+        return (
+            deltas.model_copy(update={"attempt": before.attempt, "n": before.n + 1, "deltas": rest}) if rest else None
+        )

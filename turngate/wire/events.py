@@ -53,8 +53,8 @@ class DeltaView(View):
     """A part of a model's response while it streams. ``n``: its number in the attempt, from 1.
 
     ``attempt``: grows with each attempt at a step, not always by one. ``reset``: why every earlier delta of this step is
-    void; None: they still count. ``dropped``: how many characters before it were left out. After the run's
-    ``step.responded`` for this step the response is stored and replaces all deltas.
+    void; None: they still count. ``dropped``: how many characters before it were left out. ``is_last``: with it, the deltas
+    of the step add up to the stored response; it comes right before ``step.responded``, if anything was missing.
     """
 
     type: Literal["response.delta"] = "response.delta"
@@ -66,6 +66,7 @@ class DeltaView(View):
     reset: str | None
     dropped: int
     created_at: str
+    is_last: bool = Field(default=False, exclude_if=operator.not_)
 
 
 # The audit log: events with who caused them, and whether a hash chain is intact.

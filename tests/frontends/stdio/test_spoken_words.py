@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from typing import Any
 
@@ -32,12 +33,15 @@ def turn_into(transcript: Transcript) -> Turn:
     return turn
 
 
+NUMBERS = itertools.count(1)
+
+
 def delta_view(*deltas: Delta, attempt: int = 1, reset: str | None = None, run_id: str = "run_1") -> DeltaView:
     return DeltaView(
         run_id=run_id,
         step=1,
         attempt=attempt,
-        n=1,
+        n=next(NUMBERS),
         deltas=deltas,
         reset=reset,
         dropped=0,
@@ -46,7 +50,7 @@ def delta_view(*deltas: Delta, attempt: int = 1, reset: str | None = None, run_i
 
 
 def word(text: str, kind: str = "text") -> Delta:
-    return Delta(kind=kind, part=0, text=text)
+    return Delta(kind=kind, part=["text", "reasoning", "tool-call"].index(kind), text=text)
 
 
 def step(text: str, reasoning: str = "") -> StepView:

@@ -258,7 +258,7 @@ def test_another_attempt_makes_earlier_words_void() -> None:
         (2, 1, "new", "it broke"),
     ):
         deltas = (Delta(kind="text", part=0, text=text),)
-        live_text.take(
+        live_text.response.take(
             DeltaView(
                 run_id="r",
                 step=1,

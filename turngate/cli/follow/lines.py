@@ -31,6 +31,7 @@ from turngate.text.run_words import (
 from turngate.wire.calls import CallView
 from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.runs import RunDetail, RunSummary, StepView
+from turngate.wire.streamed import Streamed, as_deltas
 
 AGENT_MARGIN: Final = "  │ "
 """Before every line that the agent wrote, so that none can pass for a line of Turngate's."""
@@ -299,29 +300,27 @@ class LiveText:
     """Prints a response of one run while the model writes it, each line after a margin that no word can leave."""
 
     def __init__(self) -> None:
-        self._step = 0
-        self._attempt = 0
+        self._response = Streamed()
+        self._printed_step = 0
         self._part: int | None = None
-        self._text = ""
-        self._whole = True
-        self._margin, self._style = TEXT_MARGIN, "cyan"
         self._held = ""
         self._line_is_open = False
-        self._printed = False
 
     def show(self, news: DeltaView) -> None:
         """Print what is new."""
-        if news.step != self._step:
-            self._begin(news)
+        had_words = self._printed_step == news.step and bool(self._response.parts)
+        attempt = self._response.attempt
+        if not self._response.take(news):
+            return
+        if self._printed_step != news.step:
+            self.break_line()
             terminal.line("")
             terminal.line((f"step {news.step}", "bold"))
-        elif news.reset is not None or news.attempt != self._attempt:
+        elif news.reset is not None or news.attempt != attempt:
             self.break_line()
-            if self._printed:
-                why = plain_line(news.reset or "it is asked again", 300)
-                terminal.line(("  ! ", "yellow"), f"the words so far are void: {why}")
-            self._begin(news)
-        self._whole = self._whole and not news.dropped
+            if had_words:
+                terminal.line(("  ! ", "yellow"), f"the words so far are void: {plain_line(self._response.void, 300)}")
+        self._printed_step = news.step
         for delta in news.deltas:
             self._show(delta)
 
@@ -333,29 +332,20 @@ class LiveText:
 
     def finish(self, step: int, text: str) -> bool:
         """Print what is missing of a step's stored text; False when nothing of the step was printed."""
-        if step != self._step:
+        if step != self._printed_step:
             return False
-        printed, whole = self._text.strip(), text.strip()
-        if self._whole and printed and whole.startswith(printed):
-            self._held = ""
-            if rest := whole[len(printed) :]:
-                self._print_words(rest, TEXT_MARGIN, "cyan")
+        whole = as_deltas(reasoning="", text=text)
+        missing = self._response.missing(whole)
+        if missing is None:
             self.break_line()
-        else:
-            self.break_line()
-            if whole:
-                self._print_words(whole, TEXT_MARGIN, "cyan")
-                self.break_line()
-        self._step = 0
+        for delta in whole if missing is None else missing:
+            self._show(delta)
+        self.break_line()
+        self._response.forget()
+        self._printed_step = 0
         return True
 
-    def _begin(self, news: DeltaView) -> None:
-        self._step, self._attempt = news.step, news.attempt
-        self._part, self._text, self._whole, self._held = None, "", news.n == 1 or news.reset is not None, ""
-        self._printed = False
-
     def _show(self, delta: Delta) -> None:
-        self._printed = True
         if delta.part != self._part:
             self.break_line()
             self._part = delta.part
@@ -365,7 +355,6 @@ class LiveText:
         elif delta.kind == "reasoning":
             self._print_words(delta.text, REASONING_MARGIN, "dim")
         else:
-            self._text += delta.text
             self._print_words(delta.text, TEXT_MARGIN, "cyan")
 
     def _print_words(self, text: str, margin: str, style: str) -> None:

@@ -277,6 +277,19 @@ def unfinished_at(text: str) -> int:
     return min(ends)
 
 
+def cut_credential_at(text: str) -> int | None:
+    """Return where a credential begins of which a text that broke off may have only a part; None: nowhere."""
+    word, lower = _last_word(text), _ascii_lower(text)
+    ends = [each.start for each in _private_keys(text) if each.end == len(text)]
+    if any(beginning in word for beginning, _rest in _BEGINNINGS):
+        ends.append(len(text) - len(word))
+    for name in (*_NAMES, "bearer", "basic"):
+        last = lower.rfind(name) + len(name)
+        if last >= len(name) and _OPEN.match(text, last) and text[last:].strip("\"'\\ \t:=>"):
+            ends.append(last)
+    return min(ends, default=None)
+
+
 def _last_word(text: str) -> str:
     """Return what a text ends with, back to a character that no credential has; "": such a character."""
     match = _WORD_BACKWARDS.match(text[: -_MAX_WORD - 1 : -1])

@@ -160,7 +160,8 @@ def mask_text(text: str, values: Collection[str], *, name: str = "", mark: str =
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, mark)
     for value in values:
-        text = _without_beginning(text, value, mark)
+        cut = cut_secret_at(text, value)
+        text = text if cut is None else text[:cut] + mark
     spans = credentials_in(text, name=name)
     return replaced(text, spans, [mark] * len(spans)) if spans else text
 
@@ -178,16 +179,16 @@ def credentials_of(value: JsonValue, *, name: str = "") -> frozenset[str]:
             return frozenset()
 
 
-def _without_beginning(text: str, value: str, mark: str) -> str:
-    """Return a text whose end is the beginning of a value without that: it was cut there, as a task in a list is."""
+def cut_secret_at(text: str, value: str) -> int | None:
+    """Return where the end of a text begins that is the beginning of a value: it was cut there, as a task in a list is."""
     at = text.find(value[:MIN_CHARS], max(0, len(text) - len(value)))
     for _try in range(_MOST_TRIES):
         if at < 0:
-            break
+            return None
         if value.startswith(text[at:]):
-            return text[:at] + mark
+            return at
         at = text.find(value[:MIN_CHARS], at + 1)
-    return text
+    return None
 
 
 def written_forms(value: str) -> tuple[str, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from acp import RequestError, update_agent_message_text, update_agent_thought_text
 from acp.schema import StopReason
 
 from turngate.client import TurngateClient
+from turngate.domain.conversation.messages import Delta
 from turngate.domain.runs.outcomes import RunOutcome
 from turngate.frontends.acp import render as show
 from turngate.frontends.acp.calls import Calls
@@ -20,6 +20,7 @@ from turngate.frontends.acp.gates import Gates
 from turngate.text.link_words import LinkState
 from turngate.wire.events import DeltaView, EventView, ProgressView
 from turngate.wire.runs import RunDetail, StepView
+from turngate.wire.streamed import Streamed, as_deltas
 
 GATE_ENDS: Final = frozenset({"request.decided", "request.expired", "request.cancelled", "request.superseded"})
 STOP_REASONS: Final[dict[RunOutcome, StopReason]] = {
@@ -31,16 +32,8 @@ STOP_REASONS: Final[dict[RunOutcome, StopReason]] = {
 }
 """The other outcomes are errors of the turn."""
 TOKEN_CAP: Final = "token_cap"  # noqa: S105 - an error class
+IN_FULL: Final = "\n\n*(In full:)*\n\n"
 AGAIN: Final = "\n\n*(The response broke off, and is made again.)*\n\n"
-
-
-@dataclass
-class _LiveText:
-    """What of one step's response was said live. ``again``: another attempt was shown before, which is void now."""
-
-    attempt: int
-    again: bool = False
-    texts: dict[str, str] = field(default_factory=lambda: {"text": "", "reasoning": ""})
 
 
 class Turn:
@@ -64,7 +57,8 @@ class Turn:
         self._gates = gates
         self._seen_steps = seen_steps
         self._on_model = on_model
-        self._live: dict[int, _LiveText] = {}
+        self._live = Streamed()
+        self._is_void = False
         self._run_id = ""
         self._last_text = ""
         self._link_state = LinkState()
@@ -120,23 +114,29 @@ class Turn:
     async def _speak(self, deltas: DeltaView) -> None:
         if deltas.run_id != self._run_id or (deltas.run_id, deltas.step) in self._seen_steps:
             return
-        before = self._live.get(deltas.step)
-        if before is None or before.attempt != deltas.attempt or deltas.reset is not None:
-            again = before is not None and (before.again or any(before.texts.values()))
-            before = self._live[deltas.step] = _LiveText(deltas.attempt, again=again)
+        step, attempt, had_words = self._live.step, self._live.attempt, bool(self._live.parts)
+        if not self._live.take(deltas):
+            return
+        if deltas.step != step:
+            self._is_void = False
+        elif deltas.attempt != attempt or deltas.reset is not None:
+            self._is_void |= had_words
         for delta in deltas.deltas:
-            if delta.kind == "tool-call" or not delta.text:
-                continue
-            await self._say_again(before)
-            before.texts[delta.kind] += delta.text
-            tell = update_agent_thought_text if delta.kind == "reasoning" else update_agent_message_text
-            await self._editor.tell(tell(delta.text))
+            await self._say_words(delta, IN_FULL if deltas.is_last else AGAIN)
 
-    async def _say_again(self, live: _LiveText) -> None:
+    async def _say_words(self, delta: Delta, why: str = AGAIN) -> None:
+        """Say a piece of the response. ``why``: it takes the place of words that are void now."""
+        if delta.kind == "tool-call" or not delta.text:
+            return
+        await self._say_again(why)
+        tell = update_agent_thought_text if delta.kind == "reasoning" else update_agent_message_text
+        await self._editor.tell(tell(delta.text))
+
+    async def _say_again(self, why: str) -> None:
         """Say that what was shown is void, once there is something to show in its place: a run may have been stopped."""
-        if live.again:
-            live.again = False
-            await self._editor.tell(update_agent_message_text(AGAIN))
+        if self._is_void:
+            self._is_void = False
+            await self._editor.tell(update_agent_message_text(why))
 
     async def _responded(self, run_id: str, number: int) -> None:
         run = await self._client.get_run(run_id)
@@ -157,12 +157,13 @@ class Turn:
             if step.text.strip():
                 await self._editor.tell(update_agent_thought_text(f"{agents}: {step.text}\n\n"))
             return
-        live = self._live.pop(step.step, _LiveText(0))
-        await self._say_again(live)
-        if rest := _rest(live.texts["reasoning"], step.reasoning):
-            await self._editor.tell(update_agent_thought_text(rest))
-        if rest := _rest(live.texts["text"], step.text):
-            await self._editor.tell(update_agent_message_text(rest))
+        whole = as_deltas(reasoning=step.reasoning, text=step.text)
+        missing = self._live.missing(whole) if self._live.step == step.step else whole
+        if missing is None:
+            await self._editor.tell(update_agent_message_text(IN_FULL))
+        for delta in whole if missing is None else missing:
+            await self._say_words(delta)
+        self._live.forget()
         if step.text and step.calls:
             await self._editor.tell(update_agent_message_text("\n\n"))
         self._last_text = step.text
@@ -202,10 +203,3 @@ def stop_reason(run: RunDetail) -> StopReason:
     ended = run.how_it_ended or run.status
     details = {"run_id": run.id, "outcome": run.outcome, "error_class": run.error_class, "reason": run.reason}
     raise RequestError(-32603, f"the run failed ({ended}): {run.reason}", details)
-
-
-def _rest(live: str, whole: str) -> str:
-    """Return what is left to say; all of it again, and that it is, where something else was said."""
-    if whole.startswith(live):
-        return whole[len(live) :]
-    return f"\n\n*(In full:)*\n\n{whole}"

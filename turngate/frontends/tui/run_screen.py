@@ -85,7 +85,7 @@ class RunScreen(LiveScreen):
                         self.refresher.ask()
                     elif event.run_id == self.run_id:
                         if isinstance(event, DeltaView):
-                            self.live_text.take(event)
+                            self.live_text.response.take(event)
                         else:
                             self.live_text.take_progress(event)
                         self._draw_soon()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from rich.text import Text
@@ -33,9 +32,10 @@ from turngate.frontends.tui.texts import (
     until,
 )
 from turngate.wire.calls import CallRequest, CallView
-from turngate.wire.events import DeltaView, ProgressView
+from turngate.wire.events import ProgressView
 from turngate.wire.explanation import Explanation, FamilyMember
 from turngate.wire.runs import RunDetail, RunSummary, StepView
+from turngate.wire.streamed import Streamed
 
 MAX_CHARS: Final = 20_000
 """Most characters of one part that are shown: the newest."""
@@ -44,46 +44,18 @@ MAX_LINES: Final = 8
 STYLES: Final[dict[DeltaKind, str]] = {"text": "cyan", "reasoning": "dim", "tool-call": "dim"}
 
 
-@dataclass
-class _Part:
-    kind: DeltaKind
-    name: str = ""
-    text: str = ""
-
-
-@dataclass
 class LiveText:
-    """The response that is being made. ``step``: of which step; 0: of none yet."""
+    """The response that is being made, and what tools report."""
 
-    step: int = 0
-    _at: tuple[int, int] = (0, 0)
-    _parts: dict[int, _Part] = field(default_factory=dict)
-    _void: str = ""
-    _progress: dict[str, deque[str]] = field(default_factory=dict)
-    _progress_seen: dict[str, int] = field(default_factory=dict)
-
-    def take(self, deltas: DeltaView) -> None:
-        """Take what is new; what was said before another attempt is void."""
-        if deltas.step < self.step:
-            return
-        if deltas.step > self.step:
-            self.step, self._at, self._parts, self._void = deltas.step, (0, 0), {}, ""
-        if (deltas.attempt, deltas.n) <= self._at:
-            return
-        if deltas.reset is not None or deltas.attempt > self._at[0]:
-            if deltas.reset is not None or self._parts:
-                self._void = deltas.reset or "it is asked again"
-            self._parts = {}
-        self._at = (deltas.attempt, deltas.n)
-        for delta in deltas.deltas:
-            part = self._parts.setdefault(delta.part, _Part(delta.kind))
-            part.name = part.name or delta.tool_name
-            part.text = (part.text + delta.text)[-MAX_CHARS:]
+    def __init__(self) -> None:
+        self.response = Streamed(most=MAX_CHARS)
+        self._progress: dict[str, deque[str]] = {}
+        self._progress_seen: dict[str, int] = {}
 
     def forget(self, stored_step: int) -> None:
         """Forget what the stored steps say themselves."""
-        if stored_step >= self.step:
-            self._parts, self._void = {}, ""
+        if stored_step >= self.response.step:
+            self.response.forget()
 
     def take_progress(self, progress: ProgressView) -> None:
         """Take what a running tool says, once: all of it comes again on every connection."""
@@ -105,14 +77,15 @@ class LiveText:
 
     def lines(self) -> Iterator[Line]:
         """Yield what is shown of it; nothing when nothing is being said."""
-        if not self._parts and not self._void:
+        response = self.response
+        if not response.parts and not response.void:
             return
-        yield at("", (f"STEP {self.step}", "bold"), (" is being said", "dim"))
-        if self._void:
-            yield at("", ("! ", "yellow"), f"what it said before is void: {plain_line(self._void, 300)}")
-        for part in self._parts.values():
+        yield at("", (f"STEP {response.step}", "bold"), (" is being said", "dim"))
+        if response.void:
+            yield at("", ("! ", "yellow"), f"what it said before is void: {plain_line(response.void, 300)}")
+        for part in response.parts.values():
             if part.kind == "tool-call":
-                yield at("", ("… calls ", "dim"), plain_line(part.name or "a tool", 64))
+                yield at("", ("… calls ", "dim"), plain_line(part.tool_name or "a tool", 64))
             margin = "┆ " if part.kind == "reasoning" else "│ "
             if part.text:
                 yield from lines_of(part.text, margin, STYLES[part.kind])

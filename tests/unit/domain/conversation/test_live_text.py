@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.planted_credentials import harmless, planted
 
 from turngate.domain.conversation.live_text import MAX_WAITING, LiveText
+from turngate.domain.tools.secrets import credentials_of, mask_text
 
 PASSPHRASE = "correct horse battery staple"
 
@@ -13,6 +18,57 @@ PASSPHRASE = "correct horse battery staple"
 def live(text: str, size: int, values: tuple[str, ...] = ()) -> str:
     part = LiveText(values)
     return "".join(part.add(text[at : at + size]) for at in range(0, len(text), size))
+
+
+WORDS = [*(each.text for each in planted(60)), *(each for each in harmless() if len(each) < 1_000)]
+WORDS += [
+    "OK",
+    "A-117",
+    "at 9:15",
+    "the token is",
+    "password:",
+    PASSPHRASE,
+    PASSPHRASE[:12],
+    "sk-proj-aB3",
+    "-----BEGIN ",
+]
+
+
+@given(
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=4),
+    st.sampled_from([" ", "\n", ", "]),
+    st.lists(st.integers(1, 40), min_size=1),
+)
+def test_all_pieces_are_the_masked_text(words: list[str], between: str, sizes: list[int]) -> None:
+    """Wherever the pieces end: nothing of an answer's end is lost, and what is stored says the same."""
+    text, part, at = between.join(words), LiveText({PASSPHRASE}), 0
+    visible = ""
+    for size in itertools.cycle(sizes):
+        if at >= len(text):
+            break
+        visible += part.add(text[at : at + size])
+        at += size
+    assert visible + part.end() == mask_text(
+        text, {PASSPHRASE, *(each for each in credentials_of(text) if len(each) > 3)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "visible"),
+    [
+        ("It leaves at 9:15", "It leaves at 9:15"),
+        ("OK", "OK"),
+        ("use sk-proj-aB3", "use ⟦secret⟧"),
+        ("the password is hun", "the password⟦secret⟧"),
+        ("what is your password:", "what is your password:"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMII", "⟦secret⟧"),
+        ("say correct horse", "say ⟦secret⟧"),
+    ],
+)
+def test_what_broke_off_shows_no_part_of_a_credential(text: str, visible: str) -> None:
+    """More of it would have come. What only might have become one is shown."""
+    part = LiveText({PASSPHRASE})
+    assert part.add(text) + part.end(is_cut=True) == visible
 
 
 @pytest.mark.parametrize("size", [1, 3, 11, 400])
