@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from turngate.toolkits.confinement import descriptors
 from turngate.toolkits.private_files import PRIVATE_FILES, PrivateFiles
 
 _KERNELS: Final = ("/proc", "/sys")
@@ -30,7 +31,6 @@ class Workspaces:
 
         Blocking: looks at the file system.
         """
-        real = Path(os.path.realpath(workspace))
         if not self.roots:
             return (
                 f"no run may work in {workspace!r}, because no directory is listed for workspaces: set TURNGATE_WORKSPACES, "
@@ -42,6 +42,7 @@ class Workspaces:
                 f"the workspace {workspace!r} lies outside the directories that runs may work in: name one in {listed}, or "
                 "add it to TURNGATE_WORKSPACES, for the API and the workers"
             )
+        real = Path(os.path.realpath(workspace))
         if self.private.holds(real) or self.private.lie_in(real):
             return (
                 f"the workspace {workspace!r} is, holds or lies in Turngate's data directory, or holds its database: name "
@@ -49,6 +50,15 @@ class Workspaces:
             )
         if _is_kernels(real):
             return f"the workspace {workspace!r} shows the system's processes or devices: name another directory"
+        try:
+            descriptors.real_path(str(Path(workspace).absolute()), descriptors.inodes([*map(str, self.roots)]))
+        except descriptors.LinkError:
+            return (
+                f"a part of the workspace {workspace!r} is a link, and no link is followed where agents write: name the "
+                "directory that it leads to"
+            )
+        except OSError:  # it is not there: what opens it says so
+            return None
         return None
 
 

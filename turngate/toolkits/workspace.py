@@ -1,7 +1,7 @@
 """The workspace boundary: which paths a tool may touch, and how it opens them without being led outside.
 
-Owns confinement. A path is judged by where it really leads (every symlink in it followed), then opened from the
-workspace's root one component at a time with ``O_NOFOLLOW``, so a symlink put in its way after the check is refused.
+Owns confinement. A path is judged by where it really leads (every symlink in it followed), then opened from the system's root one
+component at a time without following a symlink, so one that was put in its way after the check is refused.
 
 Turngate's own files are refused under any name: also when the workspace is or lies in the data directory, and through a
 hard link or bind mount (:mod:`turngate.toolkits.private_files`).
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turngate import ToolFailure
+from turngate.toolkits.confinement import descriptors, machine
 from turngate.toolkits.private_files import PRIVATE_FILES
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -62,7 +63,7 @@ def resolve_inside(workspace: Path, path: str) -> Path:
     Raises:
         OutsideWorkspace: it leads outside, or cannot be a path at all (NUL, not encodable).
     """
-    root = Path(os.path.realpath(workspace))
+    root = _real_root(workspace)
     if "\0" in path or not _is_encodable(path):
         raise OutsideWorkspace(path=printable(path), reason="a path must not hold NUL or unpaired surrogates")
     real = Path(os.path.realpath(root / path))
@@ -71,6 +72,18 @@ def resolve_inside(workspace: Path, path: str) -> Path:
     if PRIVATE_NAMES.intersection(real.relative_to(root).parts) or PRIVATE_FILES.holds(real):
         raise OutsideWorkspace(path=path, reason=_PRIVATE)
     return real
+
+
+def _real_root(workspace: Path) -> Path:
+    """Return the workspace's real path. A link below a directory where agents write isn't followed to it."""
+    try:
+        return Path(descriptors.real_path(str(workspace), machine.agents_write()))
+    except descriptors.LinkError as link:
+        raise OutsideWorkspace(
+            path=str(workspace), reason=f"the run's workspace can't be used: {link.strerror}"
+        ) from link
+    except OSError:  # not there (yet): what opens it says so
+        return Path(os.path.realpath(workspace))
 
 
 def printable(name: str) -> str:
@@ -107,7 +120,7 @@ class Place:
     @staticmethod
     def inside(workspace: Path, path: str) -> Place:
         """Check ``path``; raises OutsideWorkspace."""
-        root = Path(os.path.realpath(workspace))
+        root = _real_root(workspace)
         return Place(root=root, path=path, parts=resolve_inside(root, path).relative_to(root).parts)
 
     @property
@@ -151,7 +164,7 @@ class Place:
         raise FileUnavailable(path=self.path, reason="is neither a file nor a directory")
 
     def _walk(self, parts: tuple[str, ...], *, create: bool = False) -> int:
-        descriptor = self._unless_private(os.open(self.root, _DIRECTORY_FLAGS))
+        descriptor = self._unless_private(self._open_root())
         for part in parts:
             try:
                 below = self._open_directory(descriptor, part, create=create)
@@ -159,6 +172,19 @@ class Place:
                 os.close(descriptor)
             descriptor = self._unless_private(below)
         return descriptor
+
+    def _open_root(self) -> int:
+        try:
+            root = descriptors.open_place(str(self.root))
+        except descriptors.LinkError as link:
+            reason = (
+                "the workspace changed while it was being opened: a symlink took the place of a directory around it"
+            )
+            raise OutsideWorkspace(path=self.path, reason=reason) from link
+        try:
+            return os.open(".", _DIRECTORY_FLAGS, dir_fd=root)
+        finally:
+            os.close(root)
 
     def _unless_private(self, descriptor: int) -> int:
         """Return the descriptor; close it and raise OutsideWorkspace when it is one of Turngate's own."""

@@ -55,6 +55,14 @@ def test_i13_outside_the_listed_directories_is_refused(data_dir: Path, shop: Pat
         assert "TURNGATE_WORKSPACES" in (workspaces.refusal(str(place)) or ""), place
 
 
+def test_i13_no_link_is_followed_below_a_listed_directory(data_dir: Path, shop: Path) -> None:
+    """There an agent can make one, and turn it elsewhere after it was judged: also one that leads to a listed directory."""
+    workspaces = around(data_dir, shop)
+    (shop / "link").symlink_to("src")
+    for place in (shop / "link", shop / "src" / ".." / "link", shop / "link" / ".."):
+        assert "is a link" in (workspaces.refusal(str(place)) or ""), place
+
+
 def test_i13_turngates_own_directories_are_refused_below_any_root(data_dir: Path, shop: Path, tmp_path: Path) -> None:
     """The data directory, what lies in it and what holds it, by any name; and what shows processes."""
     workspaces = around(data_dir, Path("/"))

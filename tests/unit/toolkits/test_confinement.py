@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -28,7 +29,7 @@ import pytest
 from turngate.toolkits.confinement import bubblewrap, machine, seccomp, system_paths
 from turngate.toolkits.confinement.launcher import END_ALL
 from turngate.toolkits.confinement.machine import Confinement, UnconfinedError
-from turngate.toolkits.confinement.sandbox import MIB, Backend, Command, Limits, Sandbox
+from turngate.toolkits.confinement.sandbox import MIB, OBEYED, Backend, Command, Limits, Sandbox
 
 SECRET = "tgt_the-token-of-ann"
 ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -111,7 +112,8 @@ def test_programs_that_build_and_test_run(run: Run) -> None:
     """Python with threads and processes, git with a commit, and a C compiler work confined."""
     ended = run(
         "python3 -c 'import multiprocessing, threading; threading.Thread(target=print, args=(1,)).start()' &&"
-        "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first && git log --oneline | wc -l"
+        "git init -q sub && cd sub && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first &&"
+        "git log --oneline | wc -l"
     )
     assert ended.stdout.split() == ["1", "1"], ended.stderr
 
@@ -555,6 +557,154 @@ def test_i13_git_hooks(backend: Backend, run: Run, workspace: Path) -> None:
     assert not (workspace / ".git/hooks/pre-commit").exists()
 
 
+def obeyed_places() -> list[str]:
+    return ["/".join(place.names) for place in OBEYED]
+
+
+@pytest.mark.parametrize("target", ["..", "../..", "/", "a-file", "loop", "nowhere"])
+def test_i13_a_link_at_a_kept_place_leads_nowhere(
+    backend: Backend, run: Run, workspace: Path, data_dir: Path, target: str
+) -> None:
+    """I13: with a link in place of what is kept, no command starts under bubblewrap; Landlock refuses what it leads to."""
+    (workspace / "a-file").write_text("text")
+    for name in obeyed_places():
+        place = workspace / name
+        place.parent.mkdir(exist_ok=True)
+        place.symlink_to(name.rpartition("/")[2] if target == "loop" else target)
+        if backend == "bubblewrap":
+            with pytest.raises(UnconfinedError, match=f"{name} in .* is a link.*replace it"):
+                run("true")
+        else:
+            ended = run(f"cat {name}/data/token {name}/../data/token {name}{data_dir}/token; ls {name}/data; true")
+            assert held(ended)
+        place.unlink()
+    if backend == "bubblewrap":
+        (workspace / ".git").rmdir()
+        (workspace / ".git").symlink_to(target)
+        with pytest.raises(UnconfinedError, match=r"^\.git in"):
+            run("true")
+
+
+def test_i13_a_command_leaves_no_link_for_the_next(backend: Backend, run: Run, workspace: Path, data_dir: Path) -> None:
+    """I13: a command can't make a link of a kept place, absent or not; the next one reads nothing outside by it."""
+    layouts = [[], [".git/"], [".git/", ".git/hooks/", ".git/config", ".vscode/", ".envrc"]]
+    for layout in layouts:
+        for each in layout:
+            (workspace / each).mkdir() if each.endswith("/") else (workspace / each).write_text("")
+        for name in obeyed_places():
+            run(f"mv {name} moved; rm -rf {name}; mkdir -p .git; ln -sfn ../.. {name}; ln -sfn {data_dir} {name}; true")
+            if backend == "bubblewrap":
+                assert not (workspace / name).is_symlink()
+            ended = run(f"cat {name}/token {name}/*/token; true")
+            assert held(ended)
+        run("rm -rf .* *; true")
+        for each in reversed(layout):
+            place = workspace / each
+            with suppress(OSError):
+                place.rmdir() if place.is_dir() and not place.is_symlink() else place.unlink()
+
+
+def test_i13_a_place_that_changes_after_the_check_is_not_reached(
+    backend: Backend, workspace: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    """I13: a workspace, a directory of a server or a kept place that becomes a link before the start: nothing is started."""
+    temporary, outer = tmp_path / "temporary", workspace / "outer"
+    temporary.mkdir()
+    (outer / "inner").mkdir(parents=True)
+    confinement = Confinement(backend=backend)
+    sandboxes = [Sandbox(workspace=outer / "inner", temporary=temporary)]
+    sandboxes += [
+        Sandbox(workspace=None, temporary=temporary, **{kind: (outer / "inner",)}) for kind in ("readable", "writable")
+    ]
+    text = f"cat token {outer}/inner/token {data_dir}/token; ls; echo started"
+    for sandbox in sandboxes:
+        for swapped in (outer / "inner", outer):
+            command = confinement.command(["bash", "-c", text], sandbox, {"PATH": os.defpath})
+            swapped.rename(workspace / "old")
+            (data_dir / "inner").symlink_to(".")
+            swapped.symlink_to(data_dir)
+            ended = end_of(command)
+            (data_dir / "inner").unlink()
+            swapped.unlink()
+            (workspace / "old").rename(swapped)
+            assert ended.returncode == 126, ended.stderr
+            assert "is a link" in ended.stderr
+            assert SECRET not in ended.stdout
+    if backend == "bubblewrap":
+        command = confinement.command(["bash", "-c", "cat .git/*"], sandboxes[0], {"PATH": os.defpath})
+        (outer / "inner/.git").symlink_to(data_dir)
+        ended = end_of(command)
+        assert ended.returncode == 126
+        assert SECRET not in ended.stdout
+
+
+def test_i13_configured_places_follow_no_link_that_an_agent_made(
+    backend: Backend, workspace: Path, data_dir: Path, tmp_path: Path
+) -> None:
+    """I13: an MCP server's directory below a workspace isn't taken from a link there; a link of the operator's is followed."""
+    temporary, link = tmp_path / "temporary", tmp_path / "link"
+    temporary.mkdir()
+    (workspace / "server").symlink_to(data_dir)
+    (workspace / "deep").mkdir()
+    link.symlink_to(workspace / "deep")
+    confinement = Confinement(backend=backend, agents_write=(workspace,))
+    for place in (
+        workspace / "server",
+        workspace / "deep/../server",
+        tmp_path / "link/../server",
+    ):
+        for kind in ("readable", "writable"):
+            with pytest.raises(UnconfinedError, match="link"):
+                confinement.command(["true"], Sandbox(workspace=None, temporary=temporary, **{kind: (place,)}), {})
+    sandbox = Sandbox(workspace=link, temporary=temporary)
+    assert end_of(confinement.command(["touch", "made"], sandbox, {"PATH": os.defpath})).returncode == 0
+    assert (workspace / "deep/made").exists()
+
+
+def test_i13_what_operators_programs_obey(backend: Backend, run: Run, workspace: Path) -> None:
+    """I13: no command adds or changes what a person's git, editor or shell obeys; a commit still works, and nothing is left."""
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    shutil.rmtree(workspace / ".git/hooks")
+    before = sorted(map(str, workspace.rglob("*")))
+    writes = [f"echo forged > {name} || echo forged > {name}/x" for name in obeyed_places() if name != ".git"]
+    ended = run(
+        "; ".join(writes)
+        + "; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m m && git gc -q && git status -s"
+    )
+    if backend == "landlock":
+        return  # it can't: docs/security.md says so
+    assert (ended.stdout, ended.returncode) == ("", 0), ended.stderr
+    after = sorted(map(str, workspace.rglob("*")))
+    assert [each for each in after if each not in before and "/.git/" not in each] == []
+    assert not {str(workspace / name) for name in obeyed_places()} & set(after) - set(before)
+    log = subprocess.run(["git", "-C", str(workspace), "log", "--oneline"], capture_output=True, text=True, check=True)
+    assert log.stdout.count("\n") == 1
+
+
+def test_i13_commands_at_once_hold_their_places_to_the_end(backend: Backend, workspace: Path, tmp_path: Path) -> None:
+    """I13: what was made to hold an absent place stays until the last command that needs it has ended."""
+    if backend == "landlock":
+        return  # it can't: docs/security.md says so
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    confinement = Confinement(backend=backend)
+    text = "touch started-$0; while [ ! -e go-$0 ]; do sleep 0.02; done; mkdir .vscode/x || ln -s / .envrc; true"
+    running = []
+    for name in ("one", "two"):
+        sandbox = Sandbox(workspace=workspace, temporary=tmp_path / name)
+        command = confinement.command(["bash", "-c", text, name], sandbox, {"PATH": os.defpath})
+        running.append(subprocess.Popen(command.argv, env=command.environment, cwd="/", stderr=subprocess.DEVNULL))
+    deadline = time.monotonic() + 60
+    while not all((workspace / f"started-{name}").exists() for name in ("one", "two")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for name, process in zip(("one", "two"), running, strict=True):
+        assert (workspace / ".vscode").is_dir()
+        (workspace / f"go-{name}").touch()
+        process.wait(60)
+    assert sorted(each.name for each in workspace.iterdir()) == ["go-one", "go-two", "started-one", "started-two"]
+
+
 def test_i13_git_worktrees(backend: Backend, run: Run, workspace: Path) -> None:
     """I13: likewise a `.git` that is a file and says where the repository is."""
     (workspace / ".git").write_text("gitdir: /elsewhere\n")
@@ -610,26 +760,64 @@ def test_a_fork_bomb_ends(run: Run) -> None:
     assert not [process for process in commands() if "sleep 10.25" in process]
 
 
-@ROOT_ONLY
-def test_the_kernel_counts_the_processes_of_a_user() -> None:
-    """Under bubblewrap, a worker that is not root gets the limit from the kernel: no fork succeeds above it."""
-    forks = ["sh", "-c", "for i in $(seq 60); do sleep 3 & done; echo all"]
+def run_as_nobody(
+    argv: list[str], sandbox: Sandbox, place: Path, hidden: tuple[Path, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a command under bubblewrap as a worker that isn't root does; ``place``: the files of the test, which become its own."""
+    command = Confinement(backend="bubblewrap", hidden=hidden).command(argv, sandbox, {"PATH": os.defpath})
+    order = json.loads(command.argv[4]) | {"held_folder": str(place / "held")}
+    program = bubblewrap.arguments("bwrap", sandbox, hidden, argv, root=False)  # without what root alone can read
+    launcher = place / "launcher"
+    shutil.copytree(Path(command.argv[3]).parent, launcher)
+    for path in (place, *place.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    return subprocess.run(
+        ["/usr/bin/python3", "-I", "-S", launcher / "launcher.py", json.dumps(order), *program],
+        env=command.environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+        user=65534,
+        group=65534,
+        extra_groups=[],
+    )
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """Return a directory that every user can reach, which pytest's own is not."""
     with tempfile.TemporaryDirectory() as place:
-        sandbox = Sandbox(workspace=None, temporary=Path(place), limits=Limits(processes=30))
-        argv = bubblewrap.arguments("bwrap", sandbox, (), forks, root=False)
-        filters = argv.index("--seccomp")
-        os.chown(place, 65534, 65534)
-        ended = subprocess.run(
-            argv[:filters] + argv[filters + 2 :],
-            capture_output=True,
-            text=True,
-            check=False,
-            user=65534,
-            group=65534,
-            extra_groups=[],
-        )
+        Path(place).chmod(0o755)
+        yield Path(place)
+
+
+@ROOT_ONLY
+def test_the_kernel_counts_the_processes_of_a_user(open_place: Path) -> None:
+    """Under bubblewrap, a worker that is not root gets the limit from the kernel: no fork succeeds above it."""
+    sandbox = Sandbox(workspace=None, temporary=open_place, limits=Limits(processes=30))
+    forks = ["sh", "-c", "for i in $(seq 60); do sleep 3 & done; echo all"]
+    ended = run_as_nobody(forks, sandbox, open_place)
     assert "annot fork" in ended.stderr, ended.stderr
-    assert "all" not in ended.stdout
+
+
+@ROOT_ONLY
+def test_i13_places_are_held_for_a_worker_that_is_not_root(open_place: Path) -> None:
+    """I13: a worker without any capability hides the data directory and keeps the repository's settings, too."""
+    workspace, temporary, data = open_place / "work", open_place / "temporary", open_place / "work/one/.turngate"
+    temporary.mkdir()
+    data.mkdir(parents=True)
+    (data / "token").write_text(SECRET)
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    text = (
+        "cat one/.turngate/token; mv one two; mv .git old; echo forged > .git/hooks/pre-commit; mkdir .vscode/x; id -u"
+    )
+    sandbox = Sandbox(workspace=workspace, temporary=temporary)
+    ended = run_as_nobody(["bash", "-c", text], sandbox, open_place, hidden=(data,))
+    assert held(ended)
+    assert ended.stdout == "65534\n", ended.stderr
+    assert sorted(each.name for each in workspace.iterdir()) == [".git", "one"]
+    assert not (workspace / ".git/hooks/pre-commit").exists()
 
 
 def test_what_a_command_left_ends_with_it(run: Run) -> None:

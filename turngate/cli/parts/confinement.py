@@ -44,6 +44,7 @@ def tool_confinement(settings: Settings) -> machine.Confinement:
             *(path for each in settings.served() for path in (*signing_files(each), *_stores(each))),
         ],
         readable=settings.tool_paths,
+        agents_write=settings.workspaces or (),
         tool_user=settings.tool_user,
         allow_unconfined=settings.allow_unconfined,
     )

@@ -7,11 +7,13 @@ processes and no others; a network with nothing in it. Source: bwrap(1).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from turngate.toolkits.confinement import system_paths
-from turngate.toolkits.confinement.sandbox import KEPT_READ_ONLY, MIB, Sandbox
+from turngate.toolkits.confinement.held_places import Place
+from turngate.toolkits.confinement.launcher import PLACE
+from turngate.toolkits.confinement.sandbox import MIB, OBEYED, Sandbox
 
 _COUNTS_IN_NAMESPACES = (5, 14)
 _SHARED_MEMORY = 1024 * MIB
@@ -37,13 +39,10 @@ def arguments(program: str, sandbox: Sandbox, hidden: Sequence[Path], argv: Sequ
         line += _resolver()
     # Read-only: /proc/sys has settings of the whole machine, and root needs no capability to write them.
     line += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
-    line += ["--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm", "--bind", str(sandbox.temporary), "/tmp"]  # noqa: S108
-    for path in sandbox.readable:
-        line += ["--ro-bind", str(path), str(path)]
-    if sandbox.workspace is not None:
-        line += _workspace(sandbox, sandbox.workspace)
-    for path in sandbox.writable:
-        line += ["--bind", str(path), str(path)]
+    line += ["--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm"]  # noqa: S108 - the sandbox's own, as the next
+    line += ["--bind-fd", f"{PLACE}{sandbox.temporary}", "/tmp"]  # noqa: S108
+    for path in _topmost(sandbox.places):
+        line += ["--bind-fd" if path in sandbox.changeable else "--ro-bind-fd", f"{PLACE}{path}", str(path)]
     line += _without(hidden, sandbox)
     start = Path("/tmp") if sandbox.workspace is None else sandbox.workspace  # noqa: S108 - the sandbox's own
     # What is no bind is memory: without room to write there, a sandbox can't fill it.
@@ -86,40 +85,55 @@ def _resolver() -> tuple[str, ...]:
     return ("--ro-bind-data", RESOLVER, str(Path("/etc/resolv.conf").resolve()))
 
 
-def _workspace(sandbox: Sandbox, workspace: Path) -> Iterator[str]:
-    yield from ("--bind" if sandbox.workspace_writable else "--ro-bind", str(workspace), str(workspace))
-    if not sandbox.workspace_writable:
-        return
-    # A mount of its own can't be renamed: the process could put a repository with other hooks in its place. A file `.git`
-    # says where the repository is.
-    repository = workspace / ".git"
-    yield from ("--bind-try" if repository.is_dir() else "--ro-bind-try", str(repository), str(repository))
-    for name in KEPT_READ_ONLY:
-        place = str(workspace / name)
-        yield from ("--ro-bind-try", place, place)
-
-
 def _without(hidden: Sequence[Path], sandbox: Sandbox) -> Iterator[str]:
-    """Cover what must not be seen. The directories around it are held before: a bind would uncover what lies below it."""
-    topmost = [path for path in hidden if not any(path != each and path.is_relative_to(each) for each in hidden)]
-    visible = [path for path in topmost if any(path.is_relative_to(place) for place in sandbox.places)]
+    """Cover what must not be seen of the system's programs. What lies in the sandbox's places is covered by :func:`held`."""
     among_programs = [
         path
-        for path in (*topmost, *map(Path, system_paths.private_programs()))
-        if path not in visible and path.exists() and any(path.is_relative_to(place) for place in _SYSTEM)
+        for path in (*_topmost(hidden), *map(Path, system_paths.private_programs()))
+        if not _is_below(path, sandbox.places) and path.exists() and _is_below(path, _SYSTEM)
     ]
-    for path in visible:
-        yield from _held(path, sandbox)
-    for path in (*visible, *among_programs):
+    for path in among_programs:
         yield from _hide(path)
 
 
-def _held(path: Path, sandbox: Sandbox) -> Iterator[str]:
-    """Hold the directories between what may be changed and a hidden path: renamed, they would take it to another name."""
-    changeable = (*([sandbox.workspace] if sandbox.workspace and sandbox.workspace_writable else []), *sandbox.writable)
-    for parent in reversed(path.parents):
-        if any(parent != place and parent.is_relative_to(place) for place in changeable):
-            yield from ("--bind", str(parent), str(parent))
+def held(sandbox: Sandbox, hidden: Sequence[Path]) -> dict[str, list[Place]]:
+    """Return what is mounted below the sandbox's places from inside, because bubblewrap could be led elsewhere there.
+
+    What is hidden, what operators' programs obey, and places that lie in others. Directories come before what lies in them.
+    Those between a place that can be changed and a hidden path are held, too: renamed, they would take it to another name.
+    """
+    listed = {str(place): _held_below(place, sandbox, hidden) for place in _topmost(sandbox.places)}
+    return {
+        place: sorted(held_here, key=lambda each: len(each.names)) for place, held_here in listed.items() if held_here
+    }
+
+
+def _held_below(place: Path, sandbox: Sandbox, hidden: Sequence[Path]) -> list[Place]:
+    changeable = place in sandbox.changeable
+    covered = [path.relative_to(place).parts for path in _below(place, _topmost(hidden))]
+    ways = {names[:many]: "keep" for names in covered for many in range(1, len(names))} if changeable else {}
+    for path in _below(place, sandbox.places):
+        if (path in sandbox.changeable) != changeable:
+            ways[path.relative_to(place).parts] = "read" if changeable else "write"
+    ways |= dict.fromkeys(covered, "hide")
+    places = [Place(names, how) for names, how in ways.items()]
+    if sandbox.workspace_writable and sandbox.workspace is not None and sandbox.workspace.is_relative_to(place):
+        start = sandbox.workspace.relative_to(place).parts
+        obeyed = (each._replace(names=(*start, *each.names)) for each in OBEYED)
+        places += [each for each in obeyed if each.names not in covered]
+    return places
+
+
+def _below(place: Path, paths: Sequence[Path]) -> list[Path]:
+    return [path for path in paths if path != place and path.is_relative_to(place)]
+
+
+def _topmost(paths: Sequence[Path]) -> list[Path]:
+    return [path for path in dict.fromkeys(paths) if not any(path in _below(each, paths) for each in paths)]
+
+
+def _is_below(path: Path, places: Iterable[str | Path]) -> bool:
+    return any(path.is_relative_to(place) for place in places)
 
 
 def _hide(path: Path) -> Iterator[str]:

@@ -5,12 +5,16 @@ Run by path, before any of our modules is imported: ``python -I -S launcher.py O
 * ``limits``: names of ``resource.RLIMIT_*`` → value
 * ``processes``: how many processes and threads there may be at once
 * ``landlock``: ``{"readable": […], "writable": […]}`` or null
+* ``exact``: those of these paths in which no link may be
+* ``directory``: where the program starts, or null: where this one does. No link may be in it either
 * ``user``: ``[uid, gid]`` to become, or null
 * ``filter``: the seccomp program, in hexadecimal
 * ``bubblewrap``: whether the program is bubblewrap. Then the filter is its to set: the program gets it as a file whose number
-  replaces the argument ``FILTER``
+  replaces the argument ``FILTER``, and of each ``PLACE:path`` the number under which the path is open; no link may be in it
 * ``network``: slirp4netns's path, with bubblewrap only, or null: no network. ``RESOLVER`` among the arguments becomes the number
   of a file that names slirp4netns's resolver
+* ``held``: with bubblewrap only, directory → the places below it that ``held_places`` holds
+* ``held_folder``: where it notes what it makes for that
 
 The launcher stays as the parent, outside of the confinement: the program can't signal it, so it can't get rid of it. It counts
 the processes, because outside a namespace RLIMIT_NPROC counts all of a user's, and it lets root have any number. When the program
@@ -28,13 +32,25 @@ import json
 import os
 import resource
 import signal
+import stat
 import struct
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+if TYPE_CHECKING:
+    from turngate.toolkits.confinement import descriptors, held_places
+else:
+    try:
+        from turngate.toolkits.confinement import descriptors, held_places
+    except ImportError:  # run by path, without our packages
+        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+        import descriptors
+        import held_places
+
+PLACE = "PLACE:"
 CANNOT_CONFINE = 126
 KILLED = 128 + signal.SIGKILL
 
@@ -83,22 +99,24 @@ def main() -> None:
     code = bytes.fromhex(order["filter"])
     if order["bubblewrap"]:
         files = {"FILTER": code, "RESOLVER": f"nameserver {_RESOLVER}\n".encode()}
-        program = [_file_of(files[argument]) if argument in files else argument for argument in program]
-        if order["network"] is not None:
-            _supervise(_start_with_network(order["network"], program), order["processes"], spared=True)
-        _supervise(_start(program), order["processes"], spared=True)
+        options = program.index("--")
+        program = [*(_number_of(argument, files) for argument in program[:options]), *program[options:]]
+        child, mountpoints = _start_bubblewrap(program, order)
+        _supervise(child, order["processes"], spared=True, mountpoints=mountpoints)
     _supervise(_start(program, prepare=lambda: _confine(order, code)), order["processes"])
 
 
 def _confine(order: dict[str, Any], code: bytes) -> None:
     """Confine this process for good."""
+    if order["directory"] is not None:
+        _enter(order["directory"])
     if order["user"] is not None:
         _become_user(*order["user"])
         _die_with_parent(signal.SIGKILL)  # another user's process lost that
     _call("prctl(PR_SET_NO_NEW_PRIVS)", _libc.prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _drop_capabilities()
     if order["landlock"] is not None:
-        _restrict(**order["landlock"])
+        _restrict(**order["landlock"], exact=order["exact"])
     _filter(code)
 
 
@@ -112,12 +130,32 @@ def _limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (allowed, allowed))
 
 
-def _file_of(code: bytes) -> str:
-    """Return the number of an open file that holds the filter, and survives exec."""
-    file = os.memfd_create("filter", 0)
-    os.write(file, code)
-    os.lseek(file, 0, os.SEEK_SET)
-    return str(file)
+def _number_of(argument: str, files: dict[str, bytes]) -> str:
+    """Return an argument; of one that means an open file, its number instead, which survives exec."""
+    if argument in files:
+        file = os.memfd_create("filter", 0)
+        os.write(file, files[argument])
+        os.lseek(file, 0, os.SEEK_SET)
+        return str(file)
+    if argument.startswith(PLACE):
+        place = _open_exactly(argument.removeprefix(PLACE))
+        os.set_inheritable(place, True)
+        return str(place)
+    return argument
+
+
+def _open_exactly(path: str) -> int:
+    try:
+        return descriptors.open_place(path)
+    except OSError as error:
+        _end(path, error)
+
+
+def _enter(directory: str) -> None:
+    try:
+        os.fchdir(_open_exactly(directory))
+    except OSError as error:
+        _end(directory, error)
 
 
 def _nothing() -> None:
@@ -143,10 +181,16 @@ def _let_go_of(*standard: int) -> None:
         os.dup2(nothing, number)
 
 
-def _supervise(child: int, most: int, *, spared: bool = False) -> NoReturn:
+def _supervise(
+    child: int, most: int, *, spared: bool = False, mountpoints: list[held_places.Mountpoints] | None = None
+) -> NoReturn:
     """Wait for the program, pass on signals, count its processes; then kill what is left, and end as the program did.
 
-    ``spared``: the child gets no signal that is passed on. bubblewrap would end at once, and all in it, without last words.
+    Args:
+        child: the program.
+        most: how many processes and threads there may be at once.
+        spared: the child gets no signal that is passed on. bubblewrap would end at once, and all in it, without last words.
+        mountpoints: what is removed in the end.
     """
     _die_with_parent(END_ALL)
     _let_go_of(0, 1)  # or a program that closes its input and output could not say so
@@ -171,6 +215,9 @@ def _supervise(child: int, most: int, *, spared: bool = False) -> NoReturn:
             code = KILLED
         if code is not None:
             _kill_all()
+            for each in mountpoints or []:
+                with suppress(OSError, ValueError):  # the next command tries again
+                    each.remove()
             os._exit(code)
 
 
@@ -224,11 +271,13 @@ def _signal(processes: list[int], number: int) -> None:
             os.kill(process, number)
 
 
-def _start_with_network(slirp4netns: str, program: list[str]) -> int:
-    """Start bubblewrap with a network that leads to other machines, by a process that speaks for it; returns bubblewrap's id.
+def _start_bubblewrap(program: list[str], order: dict[str, Any]) -> tuple[int, list[held_places.Mountpoints]]:
+    """Start bubblewrap, complete its sandbox, and let the program begin; returns bubblewrap's id, and what was made for it.
 
-    bubblewrap makes the namespace, says which process is in it, and waits; slirp4netns gives the namespace its network.
+    bubblewrap makes the namespaces, says which process is in them, and waits.
     """
+    if order["network"] is None and not order["held"]:
+        return _start(program), []
     report, reporting = os.pipe()
     waiting, released = os.pipe()
     for descriptor in (reporting, waiting):
@@ -240,23 +289,56 @@ def _start_with_network(slirp4netns: str, program: list[str]) -> int:
         try:
             inside = int(json.load(answer)["child-pid"])
         except (ValueError, KeyError):  # it could not begin, and has said why
-            return sandboxed
+            return sandboxed, []
+    mountpoints = [_hold(sandboxed, inside, directory, places, order) for directory, places in order["held"].items()]
+    if order["network"] is not None:
+        _connect(order["network"], sandboxed, inside)
+    os.write(released, b"1")
+    return sandboxed, mountpoints
+
+
+def _hold(
+    sandboxed: int, inside: int, directory: str, listed: list[Any], order: dict[str, Any]
+) -> held_places.Mountpoints:
+    """Hold places of the sandbox by a process that enters it."""
+    places = [held_places.Place(tuple(names), how, absent) for names, how, absent in listed]
+    try:
+        mountpoints = held_places.Mountpoints(_open_exactly(directory), order["held_folder"])
+    except OSError as error:
+        _end(order["held_folder"], error)
+    held_places.await_set_up(inside)
+    holder = os.fork()
+    if holder == 0:
+        try:
+            held_places.hold(inside, directory, places, mountpoints)
+        except OSError as error:
+            _end(directory, error)
+        os._exit(0)
+    _process, status = os.waitpid(holder, 0)
+    if status != 0:  # it has said why
+        os.kill(sandboxed, signal.SIGKILL)
+        _kill_all()
+        mountpoints.remove()
+        os._exit(CANNOT_CONFINE)
+    return mountpoints
+
+
+def _connect(slirp4netns: str, sandboxed: int, inside: int) -> None:
+    """Give the sandbox a network that leads to other machines, by a process that speaks for it."""
     _await_loopback(inside)
     ready, making_ready = os.pipe()
     ending, _end_of_the_launcher = os.pipe()
     for descriptor in (making_ready, ending):
         os.set_inheritable(descriptor, True)
-    pipes = ["--ready-fd", str(making_ready), "--exit-fd", str(ending)]
     users = f"--userns-path=/proc/{inside}/ns/user"
-    arguments = ["--configure", "--mtu=65520", "--disable-host-loopback", users, *pipes, str(inside), "tap0"]
-    _start([slirp4netns, *arguments], quiet=True)
+    arguments = ["--configure", "--mtu=65520", "--disable-host-loopback", users]
+    pipes = ["--ready-fd", str(making_ready), "--exit-fd", str(ending)]
+    _start([slirp4netns, *arguments, *pipes, str(inside), "tap0"], quiet=True)
     os.close(making_ready)
     os.close(ending)
     if os.read(ready, 1) != b"1":
         os.kill(sandboxed, signal.SIGKILL)
         _end(slirp4netns, OSError(0, "it gave the command no network"))
-    os.write(released, b"1")
-    return sandboxed
 
 
 def _await_loopback(inside: int) -> None:
@@ -284,8 +366,11 @@ def _drop_capabilities() -> None:
     _call("capset", _libc.capset, ctypes.c_char_p(header), ctypes.c_char_p(none))
 
 
-def _restrict(readable: list[str], writable: list[str]) -> None:
-    """Let this process read and run what lies below some paths, and change what lies below others; nothing else."""
+def _restrict(readable: list[str], writable: list[str], exact: list[str]) -> None:
+    """Let this process read and run what lies below some paths, and change what lies below others; nothing else.
+
+    ``exact``: those of these paths in which no link may be.
+    """
     version = _call(
         "landlock_create_ruleset", _libc.syscall, _LANDLOCK_CREATE_RULESET, None, _size(0), _flags(_VERSION_FLAG)
     )
@@ -304,20 +389,20 @@ def _restrict(readable: list[str], writable: list[str]) -> None:
         _flags(0),
     )
     for path in readable:
-        _allow(rules, path, _READ)
+        _allow(rules, path, _READ, exactly=path in exact)
     for path in writable:
-        _allow(rules, path, handled & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV))
+        _allow(rules, path, handled & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV), exactly=path in exact)
     _call("landlock_restrict_self", _libc.syscall, _LANDLOCK_RESTRICT_SELF, rules, _flags(0))
 
 
-def _allow(rules: int, path: str, access: int) -> None:
+def _allow(rules: int, path: str, access: int, *, exactly: bool) -> None:
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        place = descriptors.open_place(path) if exactly else os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
         return  # a system without /lib64, for example
     except OSError as error:
         _end(path, error)
-    if not os.path.isdir(path):  # noqa: PTH112 - as above
+    if not stat.S_ISDIR(os.fstat(place).st_mode):
         access &= _OF_FILES
     rule = struct.pack("=Qi", access, place)
     _call(

@@ -20,8 +20,9 @@ from typing import Final
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.tool import ProcessConfinement
-from turngate.toolkits.confinement import bubblewrap, launcher, seccomp, system_paths
-from turngate.toolkits.confinement.sandbox import Backend, Command, Sandbox
+from turngate.toolkits.confinement import bubblewrap, descriptors, held_places, launcher, seccomp, system_paths
+from turngate.toolkits.confinement.held_places import Place
+from turngate.toolkits.confinement.sandbox import OBEYED, Backend, Command, Sandbox
 
 # Confinement by Landlock: the machine is there, and the kernel refuses what isn't allowed.
 #
@@ -87,6 +88,7 @@ class Confinement:
         why: what was tried, and why it does not work; of a machine that can, why no stronger way is used.
         hidden: files and directories that no confined process sees: the data directory first of all.
         readable: what every confined process may read besides the system's programs.
+        agents_write: below these directories no link is followed.
         tool_user: the user to become, with the backend ``user``.
         allow_unconfined: start processes without confinement where there is no backend.
     """
@@ -95,6 +97,7 @@ class Confinement:
     why: tuple[str, ...] = ()
     hidden: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
+    agents_write: tuple[Path, ...] = ()
     tool_user: str | None = None
     allow_unconfined: bool = False
 
@@ -107,7 +110,10 @@ class Confinement:
 
         Raises UnconfinedError: this machine can't, and ``allow_unconfined`` is not set.
         """
-        sandbox = self._with_real_places(sandbox, environment)
+        try:
+            sandbox = self._with_real_places(sandbox, environment)
+        except OSError as error:
+            raise UnconfinedError(f"a place of the process can't be opened: {error.strerror}") from error
         inside = {**system_paths.toolchain_variables(), **environment}
         inside |= {"HOME": str(sandbox.temporary), "TMPDIR": str(sandbox.temporary)}
         start = sandbox.temporary if sandbox.workspace is None else sandbox.workspace
@@ -121,39 +127,53 @@ class Confinement:
             "limits": sandbox.limits.resource_limits(),
             "processes": sandbox.limits.processes,
             "landlock": None,
+            "exact": [str(sandbox.temporary), *map(str, sandbox.places)],
+            "directory": None,
             "user": None,
             "bubblewrap": self.backend == "bubblewrap",
             "network": self._network_program() if sandbox.network else None,
+            "held": {},
+            "held_folder": f"{tempfile.gettempdir()}/turngate-held-{os.getuid()}",
         }
         program = list(argv)
         namespaces = self.backend == "bubblewrap"
         if namespaces:
             inside |= {"HOME": "/tmp", "TMPDIR": "/tmp"}  # noqa: S108 - the sandbox's own
             program = bubblewrap.arguments(self._bubblewrap, sandbox, self.hidden, argv, root=os.getuid() == 0)
+            order["held"] = held = bubblewrap.held(sandbox, self.hidden)
+            _refuse_links(held)
         elif self.backend == "landlock":
             order["landlock"] = rules = landlock_rules(sandbox)
             self._refuse_to_show_hidden([*rules["readable"], *rules["writable"]])
         else:
             entry = pwd.getpwnam(self.tool_user or "")
             order["user"] = [entry.pw_uid, entry.pw_gid]
+        if not namespaces:
+            order["directory"] = str(start)
         order["filter"] = seccomp.program(
             os.uname().machine, namespaces=namespaces, signals=self.backend != "landlock" or _keeps_signals()
         ).hex()
         return Command(
             argv=(sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(order), *program),
             environment=inside,
-            directory=start,
+            directory=Path("/"),
             passes_on_signals=True,
         )
 
     def _with_real_places(self, sandbox: Sandbox, environment: Mapping[str, str]) -> Sandbox:
         """Return the sandbox with all that it reads, each place where it really is: what is hidden is compared with these."""
         more = (*self.readable, *map(Path, system_paths.more_programs(environment)))
+        agents_write = descriptors.inodes([*map(str, self.agents_write)])
+
+        def real(path: Path) -> Path:
+            return Path(descriptors.real_path(str(path.expanduser().absolute()), agents_write))
+
         return replace(
             sandbox,
-            workspace=None if sandbox.workspace is None else _real(sandbox.workspace),
-            readable=tuple(map(_real, (*sandbox.readable, *more))),
-            writable=tuple(map(_real, sandbox.writable)),
+            workspace=None if sandbox.workspace is None else real(sandbox.workspace),
+            temporary=real(sandbox.temporary),
+            readable=tuple(map(real, (*sandbox.readable, *more))),
+            writable=tuple(map(real, sandbox.writable)),
         )
 
     def _network_program(self) -> str:
@@ -196,8 +216,11 @@ class Confinement:
 
     def works(self) -> str | None:
         """Start a program that does nothing; returns why that failed, or None."""
-        with tempfile.TemporaryDirectory(prefix="turngate-") as temporary:
-            sandbox = Sandbox(workspace=None, temporary=Path(temporary))
+        with tempfile.TemporaryDirectory(prefix="turngate-") as place:
+            workspace, temporary = Path(place) / "workspace", Path(place) / "temporary"
+            workspace.mkdir()
+            temporary.mkdir()
+            sandbox = Sandbox(workspace=workspace, temporary=temporary)
             command = self.command(["true"], sandbox, {"PATH": os.defpath})
             try:
                 done = subprocess.run(
@@ -211,17 +234,41 @@ class Confinement:
                 )
             except (OSError, subprocess.SubprocessError) as error:
                 return str(error)
+        if "bind-fd" in done.stderr:
+            return "this version of bwrap has no --bind-fd: install bubblewrap 0.10, or an older one with its security updates"
         return None if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")[-300:]
 
 
-def _real(path: Path) -> Path:
-    return path.expanduser().resolve()
+def _refuse_links(held: Mapping[str, Sequence[Place]]) -> None:
+    """Refuse a sandbox some of whose places are links. The launcher looks again; this refusal says more."""
+    for directory, places in held.items():
+        if (problem := linked_places(directory, places)) is not None:
+            raise UnconfinedError(problem)
+
+
+def linked_places(directory: str, places: Sequence[Place] = OBEYED) -> str | None:
+    """Say which places can't be held because they are links, with the fix; None: none is. Raises OSError: it can't be opened.
+
+    Nothing can be mounted over a link, and a process can replace it.
+    """
+    opened = descriptors.open_place(directory)
+    try:
+        links = held_places.find_links(opened, places)
+    finally:
+        os.close(opened)
+    if not links:
+        return None
+    return (
+        f"{', '.join(links)} in {directory} is a link, and programs outside of the confinement would obey what it leads to: "
+        "replace it by what it leads to, or remove it"
+    )
 
 
 def find(
     *,
     hidden: Sequence[Path] = (),
     readable: Sequence[Path] = (),
+    agents_write: Sequence[Path] = (),
     tool_user: str | None = None,
     allow_unconfined: bool = False,
 ) -> Confinement:
@@ -230,6 +277,7 @@ def find(
     Args:
         hidden: what no confined process may see.
         readable: what each may read besides the system's programs.
+        agents_write: the directories below which agents write, so that no link there is followed.
         tool_user: the user that tools' processes may become where nothing stronger works.
         allow_unconfined: start processes without confinement where nothing works.
     """
@@ -240,6 +288,7 @@ def find(
             why=tuple(why),
             hidden=tuple(path.resolve() for path in hidden),
             readable=tuple(readable),
+            agents_write=tuple(agents_write),
             tool_user=tool_user,
             allow_unconfined=allow_unconfined,
         )
@@ -287,6 +336,11 @@ def use(confinement: Confinement) -> None:
 def current() -> Confinement:
     """Return how this process's tools are confined: as :func:`use` says, else as this machine can."""
     return _chosen[0] if _chosen else _detected()
+
+
+def agents_write() -> frozenset[descriptors.Inode]:
+    """Return the directories below which agents write, as the composition root said; without one there are none."""
+    return descriptors.inodes([str(each) for chosen in _chosen for each in chosen.agents_write])
 
 
 @cache

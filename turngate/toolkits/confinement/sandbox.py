@@ -6,12 +6,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from turngate.toolkits.confinement.held_places import Place
+
 Backend = Literal["bubblewrap", "landlock", "user"]
 """How this machine confines. ``user``: by running as another user of the system."""
 
 MIB: Final = 1024 * 1024
-KEPT_READ_ONLY: Final = (".git/hooks", ".git/config", ".envrc", ".vscode", ".github")
-"""Below a workspace: what other programs of the operator's would run or obey later, outside the sandbox."""
+OBEYED: Final = (
+    Place((".envrc",), "read", "/"),
+    Place((".vscode",), "read", "/"),
+    Place((".github",), "read", "/"),
+    Place((".git",), "keep", "/"),
+    *(Place((".git", name), "read", "/") for name in ("hooks", "info", "modules", "worktrees", "remotes", "branches")),
+    *(Place((".git", name), "read", "") for name in ("config", "config.worktree")),
+    Place((".git", "commondir"), "read", ".\n"),
+)
+"""Below a workspace: what other programs of the operator's would run or obey later, outside the sandbox.
+
+An absent one is a directory while a command runs, because git commits no empty directory. Of a repository, it is all from which
+git takes commands, or learns where they are; a commit needs none of it. ``commondir`` can't be empty: ``.`` means the repository
+itself. Source: gitrepository-layout(5).
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +69,11 @@ class Sandbox:
     writable: tuple[Path, ...] = ()
     network: bool = False
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def changeable(self) -> tuple[Path, ...]:
+        """The directories and files that it may change, but for its temporary directory."""
+        return (*([self.workspace] if self.workspace and self.workspace_writable else []), *self.writable)
 
     @property
     def places(self) -> tuple[Path, ...]:

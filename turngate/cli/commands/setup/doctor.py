@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -43,6 +44,7 @@ from turngate.store import agents, schema
 from turngate.store.database import Database
 from turngate.store.events import events
 from turngate.text.plain_text import plain
+from turngate.toolkits.confinement.machine import linked_places
 from turngate.toolkits.private_files import PrivateFiles
 from turngate.wire.health import CheckName, HealthCheck
 
@@ -211,7 +213,10 @@ def _workspaces(settings: Settings) -> Finding:
     if missing:
         return Finding(what, f"{text}. {', '.join(missing)} does not exist: see TURNGATE_WORKSPACES", warns=True)
     whys = [why for root in roots if (why := Workspaces(roots=roots, private=private).refusal(str(root)))]
-    return Finding(what, f"{text}. Not in each itself: {'; '.join(whys)}" if whys else text, warns=bool(whys))
+    if whys:
+        return Finding(what, f"{text}. Not in each itself: {'; '.join(whys)}", warns=True)
+    links = [why for root in roots if (why := linked_places(os.path.realpath(root))) is not None]
+    return Finding(what, f"{text}. No command starts there: {'; '.join(links)}" if links else text, warns=bool(links))
 
 
 async def _database(settings: Settings) -> tuple[Finding, bool]:

@@ -1,0 +1,277 @@
+"""Places of a sandbox that the process in it can't replace: held by mounts that are made inside its namespaces.
+
+bubblewrap resolves paths where it runs, with the whole machine before it. What lies below a directory that agents write is
+therefore mounted afterwards, from inside: there a link leads nowhere that the sandbox doesn't show anyway, and no link is
+followed. A mount can't be renamed or removed by those who see it.
+
+What is absent can't be mounted over, so an empty directory is made, and removed once no sandbox holds it. A file outside
+of every sandbox lists what was made, and is the lock.
+
+Imports the standard library and ``descriptors`` only: the launcher runs it by path.
+Sources: mount_setattr(2), open_tree(2), move_mount(2), fsopen(2), setns(2), ioctl_ns(2), flock(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import stat
+import struct
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from turngate.toolkits.confinement import descriptors
+else:
+    try:
+        import descriptors
+    except ImportError:
+        from turngate.toolkits.confinement import descriptors
+
+_OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 442
+"""The same on every architecture."""
+_CLONE_TREE, _CLOSE_ON_EXEC, _EMPTY_PATH = 1, os.O_CLOEXEC, 0x1000
+_FROM_EMPTY_PATH, _TO_EMPTY_PATH = 0x4, 0x40
+_CREATE, _READ_ONLY = 6, 1
+_NEW_USERS, _NEW_MOUNTS = 0x10000000, 0x00020000
+_OWNING_USERS = 0xB701
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_LOCK_SECONDS = 10.0
+_PAUSE_SECONDS = 0.01
+
+
+class Place(NamedTuple):
+    """A place below a directory that a sandboxed process may change.
+
+    Attributes:
+        names: lead to it from the directory.
+        how: ``keep`` (a directory that isn't empty can be changed, and not replaced; else as ``read``), ``read`` (only read),
+            ``write`` (it can be changed, though what it lies in is only read) or ``hide`` (it is empty).
+        absent: what is made where it isn't there: ``None`` (nothing), ``"/"`` (a directory), else a file with this text.
+    """
+
+    names: tuple[str, ...]
+    how: str
+    absent: str | None = None
+
+
+def find_links(directory: int, places: Iterable[Place]) -> list[str]:
+    """Return the places that are links, or that links lead to: these can't be held. ``directory`` is open."""
+    links: list[str] = []
+    for place in places:
+        try:
+            os.close(descriptors.open_below(directory, place.names))
+        except descriptors.LinkError as link:
+            links.append(str(link.filename))
+        except OSError:  # absent, or the way is through a file
+            continue
+    return list(dict.fromkeys(links))
+
+
+def await_set_up(process: int) -> None:
+    """Wait until bubblewrap has set up its sandbox: then it gives up its capabilities, and waits. Returns when it has ended."""
+    while True:
+        try:
+            with open(f"/proc/{process}/status", encoding="ascii") as status:  # noqa: PTH123 - pathlib isn't loaded
+                capabilities = next(line for line in status if line.startswith("CapEff:"))
+        except (OSError, StopIteration):
+            return
+        if int(capabilities.split()[1], 16) == 0:
+            return
+        time.sleep(_PAUSE_SECONDS / 20)
+
+
+def hold(process: int, directory: str, places: Sequence[Place], mountpoints: Mountpoints) -> None:
+    """Hold places of a sandbox. Call it in a process of its own: it enters the sandbox for good.
+
+    Args:
+        process: one of the sandbox, which is set up and hasn't started its program.
+        directory: the directory that the places lie below, as the sandbox sees it.
+        places: what to hold; directories come before what lies in them.
+        mountpoints: notes what is made, before it is.
+
+    Raises:
+        descriptors.LinkError: one of the places is a link.
+        OSError: it can't be held.
+    """
+    _enter(process)
+    for place in places:
+        # Each time from the top: a path leads onto the mounts that exist by now, an open directory may lie below them.
+        base = descriptors.open_place(directory)
+        try:
+            here = _open_or_make(base, place, mountpoints)
+            if here is not None:
+                _mount(here, place.how)
+                os.close(here)
+        finally:
+            os.close(base)
+
+
+def _enter(process: int) -> None:
+    mounts = os.open(f"/proc/{process}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    users = fcntl.ioctl(mounts, _OWNING_USERS)
+    _call("setns(users)", _libc.setns, users, _NEW_USERS)
+    _call("setns(mounts)", _libc.setns, mounts, _NEW_MOUNTS)
+
+
+def _open_or_make(base: int, place: Place, mountpoints: Mountpoints) -> int | None:
+    """Open a place, make it where that is wanted; None: it isn't there, and neither is it needed."""
+    try:
+        return descriptors.open_below(base, place.names)
+    except NotADirectoryError:
+        return None
+    except FileNotFoundError:
+        if place.absent is None:
+            return None
+    *above, name = place.names
+    try:
+        parent = descriptors.open_below(base, above)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        mountpoints.note(place)
+        if place.absent == "/":
+            os.mkdir(name, 0o755, dir_fd=parent)
+        else:
+            file = os.open(
+                name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=parent
+            )
+            os.write(file, place.absent.encode())
+            os.close(file)
+    except FileExistsError:  # by a command that starts at the same time
+        pass
+    except OSError as error:
+        if error.errno == errno.EROFS:  # it lies in a place that can only be read, so no one can make it
+            return None
+        raise
+    finally:
+        os.close(parent)
+    return descriptors.open_below(base, place.names)
+
+
+def _mount(here: int, how: str) -> None:
+    """Mount a place over itself, or something empty over it."""
+    is_directory = stat.S_ISDIR(os.fstat(here).st_mode)
+    if how != "hide":
+        tree = _call("open_tree", _libc.syscall, _OPEN_TREE, here, b"", _CLONE_TREE | _CLOSE_ON_EXEC | _EMPTY_PATH)
+    elif is_directory:
+        files = _call("fsopen", _libc.syscall, _FSOPEN, b"tmpfs", 1)
+        _call("fsconfig", _libc.syscall, _FSCONFIG, files, _CREATE, None, None, 0)
+        tree = _call("fsmount", _libc.syscall, _FSMOUNT, files, 1, 0)
+        os.close(files)
+    else:
+        tree = _call("open_tree", _libc.syscall, _OPEN_TREE, -100, b"/dev/null", _CLONE_TREE | _CLOSE_ON_EXEC)
+    read_only = how in {"read", "hide"} or (how == "keep" and not (is_directory and _has_entries(here)))
+    if read_only or how == "write":
+        attributes = struct.pack("=QQQQ", *((_READ_ONLY, 0) if read_only else (0, _READ_ONLY)), 0, 0)
+        _call(
+            "mount_setattr",
+            _libc.syscall,
+            _MOUNT_SETATTR,
+            tree,
+            b"",
+            _EMPTY_PATH,
+            attributes,
+            ctypes.c_size_t(len(attributes)),
+        )
+    _call("move_mount", _libc.syscall, _MOVE_MOUNT, tree, b"", here, b"", _FROM_EMPTY_PATH | _TO_EMPTY_PATH)
+    os.close(tree)
+
+
+def _has_entries(directory: int) -> bool:
+    listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        with os.scandir(listed) as entries:
+            return any(True for _ in entries)
+    finally:
+        os.close(listed)
+
+
+def _call(what: str, function: Any, *arguments: Any) -> int:
+    result = int(function(*arguments))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+    return result
+
+
+class Mountpoints:
+    """What was made in a directory so that it can be held, and who holds it: a locked file outside of every sandbox."""
+
+    def __init__(self, directory: int, folder: str) -> None:
+        """Open the file of a directory, which is open, and share its lock until this process ends.
+
+        ``folder``: where such files are; made, if it isn't there.
+
+        Raises OSError: the folder isn't this user's alone, or another process keeps the lock.
+        """
+        self._directory = directory
+        self._folder = _own_folder(folder)
+        self._name = "{:x}-{:x}".format(*descriptors.inode(directory))
+        self._file = self._shared()
+
+    def _shared(self) -> int:
+        until = time.monotonic() + _LOCK_SECONDS
+        while True:
+            file = os.open(
+                self._name,
+                os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+                0o600,
+                dir_fd=self._folder,
+            )
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if os.fstat(file).st_nlink:  # else it was removed before it was locked
+                    return file
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise
+            os.close(file)
+            time.sleep(_PAUSE_SECONDS)
+
+    def note(self, place: Place) -> None:
+        """Note that a place is about to be made. Safe to repeat."""
+        os.write(self._file, json.dumps(place).encode() + b"\n")
+
+    def remove(self) -> None:
+        """Remove what was made and is still as it was, unless another sandbox holds it, which then does this in turn."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        os.lseek(self._file, 0, os.SEEK_SET)
+        with open(os.dup(self._file), encoding="utf-8") as lines:  # noqa: PTH123 - a descriptor
+            noted = [Place(tuple(names), how, absent) for names, how, absent in map(json.loads, lines)]
+        for place in reversed(noted):
+            with suppress(OSError):
+                self._remove(place)
+        os.unlink(self._name, dir_fd=self._folder)
+
+    def _remove(self, place: Place) -> None:
+        *above, name = place.names
+        parent = descriptors.open_below(self._directory, above)
+        try:
+            if place.absent == "/":
+                os.rmdir(name, dir_fd=parent)
+                return
+            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent), "rb") as file:  # noqa: PTH123
+                is_unchanged = file.read(1 << 10) == (place.absent or "").encode()
+            if is_unchanged:
+                os.unlink(name, dir_fd=parent)
+        finally:
+            os.close(parent)
+
+
+def _own_folder(path: str) -> int:
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)  # noqa: PTH102
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    status = os.fstat(folder)
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise PermissionError(errno.EPERM, f"{path} must belong to this user, with mode 700")
+    return folder
