@@ -31,7 +31,7 @@ class CloseStep:
         if order.by not in CAUSES:
             order = order.model_copy(update={"by": "engine"})
         async with self._engine.database.write() as conn:
-            run = await end_run(conn, order)
+            run = await end_run(self._engine, conn, order)
             if run is None:
                 follows = await recorded_next(self._engine, conn, order.run_id)
             else:

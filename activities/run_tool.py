@@ -23,11 +23,11 @@ from activities.engine.heartbeats import heartbeating
 from activities.engine.lost_workers import judging
 from activities.execution.checks import redeem
 from activities.execution.door import Door
-from activities.execution.executor import Reporter, execute
+from activities.execution.executor import Reporter, Unknown, execute
 from activities.execution.lost_calls import note_orderly_stop, waiting_resolution
-from activities.execution.preflight import Inspection, inspect
+from activities.execution.preflight import Findings, Inspection, inspect
 from activities.execution.progress import reporting
-from activities.execution.redemption import AskAgain, Decided, Delegated, Redeemed, Settled, Stopped, Waits
+from activities.execution.redemption import AskAgain, Decided, Delegated, Redeemed, Settled, Stopped, UnknownEnd, Waits
 from activities.execution.settlement import CallResult, end_payload, finish, run_failure
 from activities.runs.step_boundary import StepStart
 from turngate.domain import contract
@@ -52,6 +52,10 @@ Recorded = StepStart | Literal["alone", "late"]
 """A stored result: with the close of its step, so that the next one begins; alone; or too late to be the call's."""
 
 RECORD_PAUSE_SECONDS = 0.5
+STOP_SECONDS = 5.0
+"""How long the author's code may take to say what an interrupted call did: its run waits to end."""
+UNSTORED = "It ran to its end, but its result could not be stored. This was logged."
+INTERRUPTED = "The run was interrupted while it ran, and it was stopped."
 MAX_INSPECTIONS = 2
 """How often author's code is called before a call starts: once for the start, once more for the person who has to be asked."""
 MAX_BUG_ATTEMPTS = 8
@@ -113,21 +117,32 @@ class RunTool:
             case _:
                 assert_never(redemption)
 
-    async def _redeem(self, order: RunToolInput) -> Decided:
-        """Redeem the call; author's code that has a say is called between two transactions, never inside one."""
+    async def _redeem(self, order: RunToolInput, end: UnknownEnd | None = None) -> Decided:
+        """Redeem the call; author's code that has a say is called between two transactions, never inside one.
+
+        ``end``: of its start in this very attempt, if no one knows whether it took effect.
+        """
         async with judging(self._engine, order.run_id, f"the start of call {order.call}", call=order.call):
             async with self._engine.database.write() as conn:
-                redemption = await redeem(self._engine, conn, order)
+                redemption = await redeem(self._engine, conn, order, end=end)
             for _round in range(MAX_INSPECTIONS):
                 if not isinstance(redemption, Inspection):
                     break
-                findings = await inspect(self._engine, redemption)
+                findings = await self._inspect(redemption, hurry=end is not None and end.stopped)
                 async with self._engine.database.write() as conn:
-                    redemption = await redeem(self._engine, conn, order, findings)
+                    redemption = await redeem(self._engine, conn, order, findings, end)
         if isinstance(redemption, Inspection):
             moved = "another attempt moved this call on while it was inspected; looking again"
             raise LookupError(moved)  # noqa: TRY004 - it is about time, not about a type
         return redemption
+
+    async def _inspect(self, inspection: Inspection, *, hurry: bool) -> Findings:
+        """Call the author's code. ``hurry``: a run waits for its end; code that takes its time finds nothing."""
+        try:
+            async with asyncio.timeout(STOP_SECONDS if hurry else None):
+                return await inspect(self._engine, inspection)
+        except TimeoutError:
+            return Findings()
 
     async def _execute(self, redeemed: Redeemed, order: RunToolInput) -> RunToolResult | StepStart:
         """Run the handler and store its result; return as :meth:`_settle`."""
@@ -142,17 +157,49 @@ class RunTool:
                 result = await self._run_handler(redeemed, partial, emit)
         except asyncio.CancelledError:
             # Only now: progress is taken for as long as the call counts as executing.
-            await self._record_stop(redeemed, _without_resolved("".join(partial), redeemed))
+            await self._record_stop(redeemed, order, "".join(partial))
             raise
-        result = without_resolved(result, redeemed)
+        if isinstance(result, Unknown):
+            return await self._find_out(redeemed, order, mask_text(result.why, values), "".join(partial))
         fails_run = run_failure(redeemed.tool, result)
         then_step = order.then_step if redeemed.is_last_open and not fails_run and _has_time() else None
-        recorded = await self._record(redeemed, await self._call_result(redeemed, result), then_step)
+        try:
+            result = without_resolved(result, redeemed)
+            recorded = await self._record(redeemed, await self._call_result(redeemed, result), then_step)
+        except Exception as unstorable:
+            if redeemed.tool.effect != "once":
+                raise
+            await self._crashes(redeemed)("a result could not be stored", unstorable, tool=redeemed.tool.name)
+            return await self._find_out(redeemed, order, UNSTORED, "".join(partial))
         if recorded == "late":
             return await self._came_too_late(order)
         await after_tool(self._engine, redeemed, result)
         _fail_run(fails_run)
         return RunToolResult(state="settled") if recorded == "alone" else recorded
+
+    async def _find_out(self, redeemed: Redeemed, order: RunToolInput, why: str, partial: str) -> RunToolResult:
+        """Have it found out whether a ``once`` call took effect: by its tool's probe, or by a person. It is not started here.
+
+        While the store is away this waits. If this attempt is lost meanwhile, the next one finds a start without an end.
+        """
+        end = UnknownEnd(
+            attempt=redeemed.attempt,
+            why=why,
+            partial_output=self._shortened(redeemed, partial),
+        )
+        while True:
+            try:
+                redemption = await self._redeem(order, end)
+                break
+            except UnavailableError as away:
+                await _wait_for_store(redeemed.call, away)
+        if isinstance(redemption, AskAgain):
+            return RunToolResult(state="asks", again=redemption.again)
+        return await self._came_too_late(order)
+
+    def _shortened(self, redeemed: Redeemed, partial: str) -> str:
+        limit = self._engine.agent(redeemed.run.agent).limits.result_chars
+        return shortened(_without_resolved(partial, redeemed), limit=limit)
 
     async def _came_too_late(self, order: RunToolInput) -> RunToolResult:
         """Return the state of a call whose own result came too late to count.
@@ -166,7 +213,7 @@ class RunTool:
 
     async def _run_handler(
         self, redeemed: Redeemed, partial: list[str], emit: Callable[[JsonValue], None]
-    ) -> Ok | Failure:
+    ) -> Ok | Failure | Unknown:
         workspace = redeemed.run.workspace
         ctx = ToolContext(
             run_id=redeemed.run.id,
@@ -197,8 +244,10 @@ class RunTool:
             return CallResult(for_model=result, presentation=presentation)
         return CallResult.of(self._engine, redeemed.run, result, presentation=presentation)
 
-    async def _record_stop(self, redeemed: Redeemed, partial: str) -> None:
+    async def _record_stop(self, redeemed: Redeemed, order: RunToolInput, partial: str) -> None:
         """Store how far an interrupted handler came. ``close_step`` gives the call its result.
+
+        Of a ``once`` call that is not known: its probe is asked, if that is quick, or a person.
 
         Only for an interrupt: when the worker itself shuts down, how the handler ends is not known to anyone, so the row
         stays ``executing`` and the next attempt treats it as a lost worker. A terminated workflow's activities are
@@ -210,14 +259,18 @@ class RunTool:
                 await note_orderly_stop(self._engine, _place_of(redeemed), redeemed.tool.name)
         if details is None or not details.cancel_requested:
             return
-        limit = self._engine.agent(redeemed.run.agent).limits.result_chars
+        partial = self._shortened(redeemed, partial)
+        if redeemed.tool.effect == "once":
+            stopped = UnknownEnd(attempt=redeemed.attempt, why=INTERRUPTED, partial_output=partial, stopped=True)
+            await self._redeem(order, stopped)
+            return
         async with self._engine.database.write() as conn:
             await executions.stop(
                 conn,
                 run_id=redeemed.run.id,
                 tool_call_id=redeemed.call.tool_call_id,
                 attempt=redeemed.attempt,
-                partial_output=shortened(partial, limit=limit),
+                partial_output=partial,
             )
 
     async def _record(self, redeemed: Redeemed, result: CallResult, then_step: int | None) -> Recorded:
@@ -230,9 +283,7 @@ class RunTool:
                 begin = await self._record_with_close(redeemed.call, result, then_step)
                 return begin or await self._record_once(redeemed.call, result)
             except UnavailableError as away:
-                run_id, call_id = redeemed.run.id, redeemed.call.tool_call_id
-                log.warning("store away; the result waits", run_id=run_id, call=call_id, why=away.message)
-                await asyncio.sleep(RECORD_PAUSE_SECONDS)
+                await _wait_for_store(redeemed.call, away)
 
     async def _record_with_close(self, call: calls.Call, result: CallResult, then_step: int | None) -> StepStart | None:
         """Store the result and close its step, in one transaction; None, and nothing is stored: not together."""
@@ -254,6 +305,11 @@ class RunTool:
         async with self._engine.database.write() as conn:
             await events.append(conn, call.run_id, [("execution.late", end_payload(call, result.for_model))])
         return "late"
+
+
+async def _wait_for_store(call: calls.Call, away: UnavailableError) -> None:
+    log.warning("store away; the end of a call waits", run_id=call.run_id, call=call.tool_call_id, why=away.message)
+    await asyncio.sleep(RECORD_PAUSE_SECONDS)
 
 
 def _place_of(redeemed: Redeemed) -> Where:

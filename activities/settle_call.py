@@ -31,13 +31,13 @@ class SettleCall:
             run = await runs.get(conn, order.run_id)
             if call is None or run is None or call.result is not None:
                 return
-            result = await _result(conn, call)
+            result = await _result(self._engine, conn, call)
             state = end_state(result)
             await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state=state)
             await settle(conn, call, CallResult.of(self._engine, run, result))
 
 
-async def _result(conn: Connection, call: calls.Call) -> Ok | Failure:
+async def _result(engine: Engine, conn: Connection, call: calls.Call) -> Ok | Failure:
     if call.child_run_id is None:
         if call.signal is None:
             raise LookupError(f"call {call.tool_call_id!r} waits for nothing")
@@ -47,7 +47,7 @@ async def _result(conn: Connection, call: calls.Call) -> Ok | Failure:
         # Its workflow is over and never came to its own end: terminated from outside, failed for good, or never started.
         gone = "Its workflow was ended from outside before the run was, or could not be started."
         order = CloseStepInput(run_id=child.id, status="failed", reason=gone, at=now(), error_class="workflow_gone")
-        await end_run(conn, order)
+        await end_run(engine, conn, order)
         child = await runs.get(conn, child.id)
     if child is None:
         raise LookupError(f"no run {call.child_run_id!r}")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from turngate.domain.tools.context import ToolContext
     from turngate.domain.tools.control_calls import ControlCall, Finish, HandOff, SwitchModel, WaitUntil
     from turngate.domain.tools.declare import control_call_tool, declare_tool, interaction_tool, provider_tool, tool
-    from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
+    from turngate.domain.tools.failures import InvalidToolInput, NothingHappened, OutcomeUnknown, ToolFailure
     from turngate.domain.tools.middleware import Invocation, Proceed
     from turngate.domain.tools.parameters import Parameters
     from turngate.domain.tools.presentation import (
@@ -60,7 +60,9 @@ __all__ = [
     "Judge",
     "Limits",
     "NoProgress",
+    "NothingHappened",
     "Ok",
+    "OutcomeUnknown",
     "Parameters",
     "Policy",
     "Presentation",
@@ -99,7 +101,7 @@ _EXPORTS: Final = {
     "turngate.domain.tools.context": ("ToolContext",),
     "turngate.domain.tools.control_calls": ("Finish", "HandOff", "ControlCall", "SwitchModel", "WaitUntil"),
     "turngate.domain.tools.declare": ("declare_tool", "interaction_tool", "provider_tool", "control_call_tool", "tool"),
-    "turngate.domain.tools.failures": ("InvalidToolInput", "ToolFailure"),
+    "turngate.domain.tools.failures": ("InvalidToolInput", "NothingHappened", "OutcomeUnknown", "ToolFailure"),
     "turngate.domain.tools.middleware": ("Invocation", "Proceed"),
     "turngate.domain.tools.parameters": ("Parameters",),
     "turngate.domain.tools.presentation": (

@@ -144,6 +144,14 @@ async def in_own_thread(call: Callable[[], Result], *, of: Callable[..., Any], m
             _overdue[of] += 1
 
 
+class ServiceError(Exception):
+    """A service that a function wants injected could not be made; the function was not called."""
+
+    def __init__(self, service: type) -> None:
+        self.service = getattr(service, "__name__", str(service))
+        super().__init__(f"the service {self.service} could not be made")
+
+
 async def call_injected(
     author: Injected,
     services: svcs.Container,
@@ -151,8 +159,12 @@ async def call_injected(
     params: Any = None,
     ctx: ToolContext | None = None,
     key: str | None = None,
+    starting: Callable[[], object] = lambda: None,
 ) -> Any:
-    """Call an author's function with the arguments it declares. What it returns or raises passes through."""
+    """Call an author's function with the arguments it declares. What it returns or raises passes through.
+
+    ``starting`` is called right before it. Raises ServiceError if it was not called.
+    """
     arguments: dict[str, Any] = {}
     if author.params_name is not None:
         arguments[author.params_name] = params
@@ -161,7 +173,11 @@ async def call_injected(
     if author.key_name is not None:
         arguments[author.key_name] = key
     for name, service in author.services:
-        arguments[name] = await services.aget(service)
+        try:
+            arguments[name] = await services.aget(service)
+        except Exception as error:
+            raise ServiceError(service) from error
+    starting()
     if author.is_async:
         return await author.function(**arguments)
     answer = await in_own_thread(

@@ -20,7 +20,7 @@ from activities.engine.error_log import at_call
 from activities.execution import delegation, external_calls, lost_calls
 from activities.execution.door import Door, not_run
 from activities.execution.preflight import Findings
-from activities.execution.redemption import Redeemed, Redemption, Settled, Stopped, Waits
+from activities.execution.redemption import Redeemed, Redemption, Settled, Stopped, UnknownEnd, Waits
 from activities.execution.settlement import run_failure
 from activities.planning.control_calls import is_finish
 from turngate.domain.contract import RunToolInput, Wait
@@ -39,12 +39,19 @@ from turngate.store.runs import calls, executions
 Check = Callable[[Door], Awaitable[Redemption | None]]
 
 
-async def redeem(engine: Engine, conn: Connection, order: RunToolInput, findings: Findings | None = None) -> Redemption:
+async def redeem(
+    engine: Engine,
+    conn: Connection,
+    order: RunToolInput,
+    findings: Findings | None = None,
+    end: UnknownEnd | None = None,
+) -> Redemption:
     """Let a call through the door, or settle it without running. The caller's write transaction holds all of it.
 
-    ``findings``: of the :class:`Inspection` that an earlier redemption came to; None the first time.
+    ``findings``: of the :class:`Inspection` that an earlier redemption came to; None the first time. ``end``: of the call's own
+    start in this attempt, if no one knows whether it took effect; nothing starts then.
     """
-    door = await Door.at(engine, conn, order, findings)
+    door = await Door.at(engine, conn, order, findings, end)
     with at_call(door.call.tool_call_id, door.call.step):
         for check in CHECKS:
             redemption = await check(door)

@@ -14,7 +14,7 @@ from activities.engine.engine import Engine
 from activities.engine.rules import RulesInForce
 from activities.execution import settlement
 from activities.execution.preflight import Findings, Inspection, Purpose
-from activities.execution.redemption import AskAgain, Settled
+from activities.execution.redemption import AskAgain, Settled, UnknownEnd
 from activities.execution.settlement import CallResult, Start
 from activities.planning.control_calls import read_control_call
 from activities.planning.origins import StepOrigins
@@ -66,6 +66,7 @@ class Door:
     ``request``: the last that was opened about the call; None: no person was asked. ``execution``: None while the call was
     never let through. ``known_tool``: None when this worker's app no longer has it.
     ``findings``: of author's code that was called because an earlier redemption wanted an inspection; None: of none.
+    ``end``: how the start of this very attempt ended, of which no one knows whether it took effect; None: it brings no such news.
     ``stored_rules``: of :func:`turngate.store.policy.policies.glance`. ``is_last_open``: the other calls of its step have their
     results.
     """
@@ -80,13 +81,21 @@ class Door:
     known_tool: Tool | None
     request: Request | None = None
     findings: Findings | None = None
+    end: UnknownEnd | None = None
     stored_rules: tuple[int, bool]
     is_last_open: bool
     _permission: Permission | None = field(default=None, init=False)
     _rules: RulesInForce | None = field(default=None, init=False)
 
     @classmethod
-    async def at(cls, engine: Engine, conn: Connection, order: RunToolInput, findings: Findings | None = None) -> Self:
+    async def at(
+        cls,
+        engine: Engine,
+        conn: Connection,
+        order: RunToolInput,
+        findings: Findings | None = None,
+        end: UnknownEnd | None = None,
+    ) -> Self:
         """Bring a call to the door. Raises LookupError when it was never planned."""
         on_record = await executions.on_record(conn, order.run_id, order.call)
         if on_record is None:
@@ -103,6 +112,7 @@ class Door:
             known_tool=engine.tool(agent, on_record.call.tool_name),
             request=_last_request(on_record),
             findings=findings,
+            end=end,
             stored_rules=on_record.stored_rules,
             is_last_open=on_record.is_last_open,
         )

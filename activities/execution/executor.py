@@ -1,6 +1,7 @@
 """The executor: decode once, inject, run, and turn whatever happens into one result. It never decides.
 
-What happens to the model's mistakes, a tool's declared failures, crashes and timeouts is decided here and nowhere else.
+What happens to the model's mistakes, a tool's declared failures, crashes and timeouts is decided here and nowhere else: whether
+a call failed, or no one knows whether it happened (I3).
 Cancellation passes through: who cancelled, and what that means, is up to the activity.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,10 +18,17 @@ import svcs
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from activities.engine.author_code import call_injected, in_own_task, is_from_outside
+from activities.engine.author_code import ServiceError, call_injected, in_own_task, is_from_outside
+from turngate.domain.text.sentences import as_sentence
 from turngate.domain.tools import results
 from turngate.domain.tools.context import NoWorkspaceError, ToolContext
-from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
+from turngate.domain.tools.failures import (
+    MAX_REASON_CHARS,
+    InvalidToolInput,
+    NothingHappened,
+    OutcomeUnknown,
+    ToolFailure,
+)
 from turngate.domain.tools.middleware import Invocation, Proceed
 from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, as_object, is_deeper
 from turngate.domain.tools.tool import Tool
@@ -40,12 +49,38 @@ async def only_log(says: str, error: BaseException, **names: str) -> None:
     log.error(says, exc_info=error, **names)
 
 
+@dataclass(frozen=True)
+class Unknown:
+    """A ``once`` call whose handler started, and whose end doesn't say whether it took effect (I3).
+
+    ``why``: how it ended, in a sentence for people and the model.
+    """
+
+    why: str
+
+
+@dataclass
+class _Start:
+    """Whether the handler of a call has started. From then on, an end that says nothing leaves its outcome unknown."""
+
+    tool: Tool
+    has_started: bool = False
+
+    def begin(self) -> None:
+        """Note that the handler starts. Raises RuntimeError when it must not start twice."""
+        if self.has_started and self.tool.effect == "once":  # I3 holds for middleware, too
+            name = self.tool.name
+            raise RuntimeError(f"middleware may not proceed twice: {name!r} has effect 'once', and has been started")
+        self.has_started = True
+
+
 async def execute(
     tool: Tool, raw_input: str, ctx: ToolContext, services: svcs.Registry, report: Reporter = only_log
-) -> Ok | Failure:
+) -> Ok | Failure | Unknown:
     """Run the tool's handler once, inside its middleware, and return its result. ``report``: gets its crash.
 
-    Whether a declared failure also fails the run (``failure_mode="raise"``) is up to the activity.
+    Unknown: the handler of a ``once`` call started, and ended neither with a result nor with a declared failure nor with
+    NothingHappened. Whether a declared failure also fails the run (``failure_mode="raise"``) is up to the activity.
 
     Raises:
         asyncio.CancelledError: passed on when the call was cancelled from outside.
@@ -56,79 +91,111 @@ async def execute(
         params = tool.decode(raw_input)
     except InvalidToolInput as invalid:
         return results.invalid_input(str(invalid), invalid.problem)
-    limit = asyncio.timeout(tool.timeout.total_seconds())
+    limit, start = asyncio.timeout(tool.timeout.total_seconds()), _Start(tool)
     try:
         async with svcs.Container(services) as container, limit:
-            value = await in_own_task(_invoke(tool, params, ctx, container))
-    except tool.failures as declared:
-        return await _declared_failure(tool, declared, report)
-    except BaseException as crash:  # a crash of one tool is a result the model reads, never a failed run (I9)
-        if is_from_outside(crash):
+            value = await in_own_task(_invoke(tool, params, ctx, container, start))
+    except BaseException as raised:  # a crash of one tool is a result the model reads, never a failed run (I9)
+        if is_from_outside(raised):
             raise
-        return await _crash_failure(tool, crash, report, timed_out=limit.expired())
+        return await _raised(tool, raised, report, started=start.has_started, timed_out=limit.expired())
     try:
         return Ok(value=as_object(encode_success(tool, value)))
     except Exception as misfit:  # noqa: BLE001 - the same: the author's bug
-        return await _unshowable(tool, misfit, report)
+        await report("tool returned what does not fit its declared success type", misfit, tool=tool.name)
+    unshowable = (
+        "ran to its end, but what it returned does not fit its declared type and cannot be shown. This was logged."
+    )
+    if tool.effect == "once":
+        return Unknown(f"It {unshowable}")
+    remains = "Its effects remain: do not repeat the call to get the result."
+    return Failure(kind="execution_error", reason=f"{tool.name!r} {unshowable} {remains}")
 
 
-async def _invoke(tool: Tool, params: Any, ctx: ToolContext, container: svcs.Container) -> Any:
+async def _invoke(tool: Tool, params: Any, ctx: ToolContext, container: svcs.Container, start: _Start) -> Any:
     """Call the handler through its middleware: the last one applied is the outermost."""
     handler = tool.handler
     assert handler is not None  # noqa: S101 - `execute` has looked
-    started = False
-
-    async def start() -> Any:
-        nonlocal started
-        if started and tool.effect == "once":  # I3 holds for middleware, too
-            raise RuntimeError(
-                f"middleware may not proceed twice: {tool.name!r} has effect 'once', and has been started"
-            )
-        started = True
-        return await call_injected(handler, container, params=params, ctx=ctx)
-
-    proceed: Proceed = start
+    proceed: Proceed = partial(call_injected, handler, container, params=params, ctx=ctx, starting=start.begin)
     invocation = Invocation(tool_name=tool.name, params=params, ctx=ctx)
     for middleware in tool.middleware:
         proceed = partial(middleware, invocation, proceed)
     return await proceed()
 
 
-async def _declared_failure(tool: Tool, declared: Exception, report: Reporter) -> Failure:
+async def _raised(
+    tool: Tool, raised: BaseException, report: Reporter, *, started: bool, timed_out: bool
+) -> Failure | Unknown:
+    """Return the end of a call that raised: what it says itself counts, whatever happened before."""
+    if isinstance(raised, tool.failures):
+        return await _declared_failure(tool, raised, report)
+    match raised:
+        case NothingHappened():
+            return Failure(kind="nothing_happened", reason=f"{tool.name!r} changed nothing: {raised.reason}")
+        case NoWorkspaceError():  # ours, so its words hold no secret, and say the fix
+            return Failure(kind="execution_error", reason=f"{tool.name!r} did not run: {raised.message}")
+        case OutcomeUnknown():
+            return _unknown(tool, raised.reason)
+        case _ if not started:
+            return await _never_started(tool, raised, report, timed_out=timed_out)
+        case _:
+            return await _crashed(tool, raised, report, timed_out=timed_out)
+
+
+def _unknown(tool: Tool, why: str) -> Failure | Unknown:
+    """Return the end of a call whose own code says that it doesn't know; one that may be repeated has a plain failure."""
+    why = as_sentence(why[:MAX_REASON_CHARS])
+    return Unknown(why) if tool.effect == "once" else Failure(kind="unknown", reason=why)
+
+
+async def _declared_failure(tool: Tool, declared: Exception, report: Reporter) -> Failure | Unknown:
     assert isinstance(declared, ToolFailure)  # noqa: S101 - `failures` holds nothing else
-    fields = json_of(declared.fields)
-    if is_deeper(fields, MAX_DEPTH):
-        return await _unshowable(tool, declared, report)
-    reason = fields.get("reason") or fields.get("message")
-    text = reason if isinstance(reason, str) else json.dumps(fields, ensure_ascii=False)
     # A subclass that was not declared gets the name of the class that was: the model knows no other, and a class that no one
     # reviewed must not use the engine's own words (`class Denied(RefundDeclined)`).
     kinds: dict[type, str] = {failure: failure.kind for failure in tool.failures}
     kind = next(kinds[each] for each in type(declared).__mro__ if each in kinds)
+    try:
+        fields = _shallow(json_of(declared.fields))
+    except Exception as misfit:  # noqa: BLE001 - the author's bug; that it failed, and how, is known all the same
+        await report("tool failed with what can't be shown", misfit, tool=tool.name)
+        return Failure(kind=kind, reason=f"{tool.name!r} failed, and its details can't be shown. This was logged.")
+    reason = fields.get("reason") or fields.get("message")
+    text = reason if isinstance(reason, str) else json.dumps(fields, ensure_ascii=False)
+    if kind == "unknown" and tool.effect == "once":  # a tool whose own failure says so, as that of an MCP server
+        return _unknown(tool, text)
     return Failure(kind=kind, reason=text, fields=fields)
 
 
-async def _crash_failure(tool: Tool, crash: BaseException, report: Reporter, *, timed_out: bool) -> Failure:
-    if timed_out:  # whatever it raised while it was being stopped
+async def _never_started(tool: Tool, crash: BaseException, report: Reporter, *, timed_out: bool) -> Failure:
+    """Return the failure of a call that ended before its handler started: in a service, or in middleware."""
+    nothing = f"{tool.name!r} did not run, so nothing happened:"
+    if timed_out:
         seconds = int(tool.timeout.total_seconds())
-        return Failure(kind="timeout", reason=f"{tool.name!r} did not finish within {seconds} s and was stopped.")
+        return Failure(kind="timeout", reason=f"{nothing} its services and middleware took longer than {seconds} s.")
+    await report("tool did not start", crash, tool=tool.name)
+    match crash:
+        case ServiceError():
+            why = f"its service {crash.service} could not be made"
+        case _:
+            why = f"its middleware failed ({type(crash).__name__})"
+    return Failure(kind="execution_error", reason=f"{nothing} {why}. This was logged. Its arguments are not at fault.")
+
+
+async def _crashed(tool: Tool, crash: BaseException, report: Reporter, *, timed_out: bool) -> Failure | Unknown:
+    """Return how a call ended whose handler had started and brought neither a result nor a failure that its tool declares."""
+    once, seconds = tool.effect == "once", int(tool.timeout.total_seconds())
+    if timed_out:  # whatever it raised while it was being stopped
+        stopped = f"did not finish within {seconds} s and was stopped."
+        return Unknown(f"It {stopped}") if once else Failure(kind="timeout", reason=f"{tool.name!r} {stopped}")
     if isinstance(crash, asyncio.CancelledError):
         # No one cancelled the call: the tool cancelled itself, as libraries do whose own task group broke.
-        return Failure(kind="cancelled", reason=f"{tool.name!r} cancelled itself before it had a result.")
-    if isinstance(crash, NoWorkspaceError):  # ours, so its words hold no secret, and say the fix
-        return Failure(kind="execution_error", reason=f"{tool.name!r} did not run: {crash.message}")
+        itself = "cancelled itself before it had a result."
+        return Unknown(f"It {itself}") if once else Failure(kind="cancelled", reason=f"{tool.name!r} {itself}")
     await report("tool crashed", crash, tool=tool.name)
+    if once:
+        return Unknown(f"It failed with {type(crash).__name__}, which its tool does not declare. This was logged.")
     return Failure(
         kind="execution_error", reason=f"{tool.name!r} crashed. This was logged; its arguments may be at fault."
-    )
-
-
-async def _unshowable(tool: Tool, misfit: Exception, report: Reporter) -> Failure:
-    await report("tool returned what does not fit its declared success type", misfit, tool=tool.name)
-    return Failure(
-        kind="execution_error",
-        reason=f"{tool.name!r} ran to its end, but what it returned does not fit its declared type and cannot be shown. "
-        "This was logged. Its effects remain: do not repeat the call to get the result.",
     )
 
 
@@ -149,8 +216,12 @@ def encode_success(tool: Tool, value: Any) -> Any:
         encoded = _read(tool.success.dump_json(value, warnings="error"))
     except PydanticSerializationError as mismatch:
         encoded = _second_try(tool, value, mismatch)
+    return _shallow(encoded)
+
+
+def _shallow(encoded: Any) -> Any:
     if is_deeper(encoded, MAX_DEPTH):
-        raise ValueError(f"the result nests deeper than {MAX_DEPTH} levels")
+        raise ValueError(f"it nests deeper than {MAX_DEPTH} levels")
     return encoded
 
 

@@ -1,7 +1,8 @@
-"""Calls whose worker was lost: what a retry may do, and who is asked what happened to them (DESIGN §3.6).
+"""Calls that started and have no known end: what a retry may do, and who is asked what happened to them (DESIGN §3.6, I3).
 
-The handler was started before and brought no result. The checks below are passed in order, as those of
-:mod:`activities.execution.checks` are; a call that passes all of them starts once more.
+The worker was lost while the handler ran; or the handler of a ``once`` call ended in a way that doesn't say whether it took
+effect (:class:`UnknownEnd`). The checks below are passed in order, as those of :mod:`activities.execution.checks` are; a call
+that passes all of them starts once more.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from datetime import timedelta
 from typing import Final
 
 from pydantic import JsonValue
+from temporalio.exceptions import ApplicationError
 
 from activities.engine.engine import Engine
 from activities.engine.error_log import Where, note
 from activities.engine.lost_workers import LOST_WORKER
 from activities.execution.door import MOVED_ON, Door, resolution_request_id
-from activities.execution.redemption import AskAgain, Redeemed, Redemption
+from activities.execution.redemption import AskAgain, Redeemed, Redemption, Settled, UnknownEnd
 from activities.execution.settlement import Start, tell_started
-from activities.planning.requests import open_request, waiting_call
+from activities.planning.requests import open_request, ready_call, waiting_call
+from turngate.domain.contract import RunToolInput
 from turngate.domain.requests import LostStart
 from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.text.bounds import head
@@ -51,11 +54,17 @@ BEFORE_FIRST_START: Final = timedelta(minutes=10)
 """Losses of other calls count from so long before a call's first start."""
 MOST_LOSSES_SEEN: Final = 500
 MOST_CALLS_SEEN: Final = 50
-LOST = "The worker was lost while this call ran. It may or may not have taken effect: which?"
+ENDED_UNKNOWN: Final = "the end of a call says nothing"
+"""How a start is on record whose handler ended so, if its tool's probe lets the call start again."""
+WHICH: Final = "It may or may not have taken effect: which?"
+NEVER_REPORTED: Final = "Its run ended while it ran, and it never reported back."
+LOST_RULE, ENDED_RULE = "engine:lost-worker", "engine:unknown-outcome"
 
 
 async def resume(door: Door) -> Redemption:
     """Return what happens to a call whose handler was started before, and which has no result."""
+    if door.end is not None and door.end.attempt != door.previous_start.attempts:
+        return Settled()  # another attempt has moved the call on, and only its end counts
     await name_the_tool(door)
     for check in CHECKS:
         redemption = await check(door)
@@ -67,7 +76,7 @@ async def resume(door: Door) -> Redemption:
 async def name_the_tool(door: Door) -> None:
     """Note which tool and call lost their worker; from the second time on, that the tool may kill it (I14)."""
     lost, call = door.previous_start, door.call
-    if lost.state != "executing":
+    if lost.state != "executing" or door.end is not None:
         return
     losses = await losses_of(door)
     if not losses.is_new:
@@ -96,8 +105,8 @@ async def note_orderly_stop(engine: Engine, where: Where, tool_name: str) -> Non
 class Losses:
     """The starts of a call that lost their worker, and those of other calls around that time (ADR 0047).
 
-    ``count``: with the one at hand. ``is_new``: that one was lost, not stopped in order, and is not noted yet. ``workers``: the
-    processes that were lost with it. ``others``: other call → the processes lost with it.
+    ``count``: with the one at hand, and with those whose end was unknown. ``is_new``: that one was lost, not stopped in order,
+    and is not noted yet. ``workers``: the processes that were lost with it. ``others``: other call → the processes lost with it.
     """
 
     count: int
@@ -120,12 +129,13 @@ async def losses_of(door: Door) -> Losses:
     """Return what is on record about lost workers since this call first started, and for a while before."""
     lost, this = door.previous_start, (door.call.run_id, door.call.tool_call_id)
     since = as_text(from_text(lost.started_at) - BEFORE_FIRST_START)
-    rows = await errors.saying(door.conn, (LOST_WORKER, STOPPED_WORKER), since=since, limit=MOST_LOSSES_SEEN)
+    says = (LOST_WORKER, STOPPED_WORKER, ENDED_UNKNOWN)
+    rows = await errors.saying(door.conn, says, since=since, limit=MOST_LOSSES_SEEN)
     by_call: defaultdict[tuple[str, str], list[errors.StoredError]] = defaultdict(list)
     for row in rows:
         by_call[row.run_id, row.tool_call_id or ""].append(row)
     own = by_call.pop(this, [])
-    is_new = lost.attempts not in {row.attempt for row in own}
+    is_new = door.end is None and lost.attempts not in {row.attempt for row in own}
     workers = _lost_with(own) | ({lost.worker or ""} if is_new else frozenset())
     return Losses(
         count=lost.attempts - sum(row.says == STOPPED_WORKER for row in own),
@@ -179,6 +189,15 @@ async def take_probed_result(door: Door) -> Redemption | None:
     return await door.settle(Ok(value=as_object(probed.result)), by="probe")
 
 
+async def close_stopped(door: Door) -> Redemption | None:
+    """Close a call that its probe says did not happen, and whose run is being interrupted."""
+    if door.end is None or not door.end.stopped or not isinstance(_probed(door), DidNotHappen):
+        return None
+    await door.end_previous_start("failed", partial_output=door.end.partial_output)
+    why = f"{door.call.tool_name!r} was stopped when the run was interrupted, and did not take effect: its tool has checked."
+    return await door.refuse(Failure(kind="nothing_happened", reason=why))
+
+
 async def ask_a_person(door: Door) -> Redemption | None:
     """Ask a person what happened to a ``once`` call, unless its probe says that the first start will never take effect.
 
@@ -202,8 +221,19 @@ async def limit_starts(door: Door) -> Redemption | None:
         f"{name!r}: its worker was lost {losses.count} times while it ran, so it was not started again. It may be what stops the "
         "worker, and may have done part of its work. Do not send the same call again."
     )
-    await door.end_previous_start("failed")
+    await door.end_previous_start("unknown")
     return await door.refuse(Failure(kind="execution_error", reason=why))
+
+
+async def start_in_next_attempt(door: Door) -> Redemption | None:
+    """Let a call that its probe says did not happen start in an activity of its own: the time of this one is used up."""
+    if door.end is None:
+        return None
+    call = door.call
+    where = Where(run_id=call.run_id, step=call.step, tool_call_id=call.tool_call_id, attempt=door.end.attempt)
+    message = f"{door.end.why} Its probe says that it did not happen, so it starts again (call {call.tool_call_id})."
+    await note(door.conn, door.engine, ENDED_UNKNOWN, message, where, tool=call.tool_name)
+    return AskAgain(ready_call(call, door.shown_tool))
 
 
 async def refuse_changed_call(door: Door) -> Redemption | None:
@@ -218,7 +248,10 @@ async def refuse_changed_call(door: Door) -> Redemption | None:
             door.conn, run_id=door.run.id, tool_call_id=door.call.tool_call_id, state="failed"
         )
         return await door.refuse(problem)
-    await door.end_previous_start("failed")
+    if isinstance(_probed(door), DidNotHappen):
+        await door.end_previous_start("failed")
+        return await door.refuse(problem)
+    await door.end_previous_start("unknown")
     why = f"{results.outcome_unknown(door.call.tool_name).reason} It was not started again: {problem.reason}"
     return await door.refuse(Failure(kind="unknown", reason=why))
 
@@ -244,9 +277,11 @@ CHECKS: Final[tuple[Callable[[Door], Awaitable[Redemption | None]], ...]] = (
     ask_probe,
     wait_for_answer,
     take_probed_result,
+    close_stopped,
     ask_a_person,
     limit_starts,
     refuse_changed_call,
+    start_in_next_attempt,
     resolve_secrets,
 )
 """In the order in which a lost call meets them."""
@@ -276,15 +311,18 @@ async def start_again(door: Door) -> Redeemed:
     )
 
 
-async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:lost-worker") -> AskAgain:
-    """Mark the start as unknown and open an ``outcome`` request for it. ``why``, ``rule``: what the person reads.
+async def ask_resolution(door: Door, *, why: str | None = None, rule: str = LOST_RULE) -> AskAgain:
+    """Mark the start as unknown and open an ``outcome`` request for it. ``why``, ``rule``: how it ended, and what asks.
 
-    What its handler had reported before it was stopped stays with the execution. Raises LookupError when the execution is no
-    longer as it was read: no one is asked about a call that has a result.
+    None: as the door's ``end`` says; without one, its worker was lost. What its handler had reported before it was stopped stays
+    with the execution. Raises LookupError when the execution is no longer as it was read: no one is asked about a call that has a
+    result.
     """
-    run, call, lost, approval = door.run, door.call, door.previous_start, door.request
-    start = await _lost_start(door)  # its progress is found for as long as the call counts as executing
-    await door.end_previous_start("unknown", partial_output=lost.partial_output)
+    run, call, lost, approval, partial = door.run, door.call, door.previous_start, door.request, ""
+    if door.end is not None:
+        why, rule, partial = door.end.why, ENDED_RULE, door.end.partial_output
+    start = await _lost_start(door, why)  # its progress is found for as long as the call counts as executing
+    await door.end_previous_start("unknown", partial_output=partial or lost.partial_output)
     created_at = now()
     request = requests.Request(
         id=resolution_request_id(lost),
@@ -299,7 +337,7 @@ async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:los
         masked_input=call.masked_input,
         digest=call.digest,
         rule=rule,
-        reason=why,
+        reason=f"{why or results.WORKER_LOST} {WHICH}",
         risk="high",
         agent_words=approval.agent_words if approval else "",
         preview_kind=approval.preview_kind if approval else None,
@@ -318,8 +356,20 @@ async def ask_resolution(door: Door, *, why: str = LOST, rule: str = "engine:los
     return AskAgain(waiting_call(run, door.agent, door.shown_tool, request))
 
 
-async def _lost_start(door: Door) -> LostStart:
-    """Return what is known of the start that was lost, and how to check whether it took effect."""
+async def ask_at_end(engine: Engine, conn: Connection, execution: executions.Execution) -> None:
+    """Ask what happened to a ``once`` call that still counts as executing when its run ends: its worker never reported back."""
+    order = RunToolInput(run_id=execution.run_id, call=execution.tool_call_id)
+    end = UnknownEnd(attempt=execution.attempts, why=NEVER_REPORTED, stopped=True)
+    try:
+        door = await Door.at(engine, conn, order, end=end)
+    except ApplicationError:  # this worker's app no longer has the agent; its run must end all the same
+        await executions.finish(conn, run_id=order.run_id, tool_call_id=order.call, state="unknown")
+    else:
+        await ask_resolution(door)
+
+
+async def _lost_start(door: Door, why: str | None) -> LostStart:
+    """Return what is known of the start that was lost, and how to check whether it took effect. ``why``: how it ended."""
     lost, call_id = door.previous_start, door.call.tool_call_id
     starts = await events.newest(door.conn, door.run.id, "execution.started", limit=STARTS_SEEN)
     at = next((each.created_at for each in starts if each.payload.get("tool_call_id") == call_id), lost.started_at)
@@ -333,6 +383,7 @@ async def _lost_start(door: Door) -> LostStart:
         progress=head(_words(lines[-1].payload), MAX_PROGRESS_BYTES) if lines else None,
         progress_at=lines[-1].created_at if lines else None,
         check_with=_check_text(door),
+        why=why,
     )
 
 

@@ -11,6 +11,20 @@ from turngate.domain.tools.tool import Tool
 from turngate.store.runs import calls, runs
 
 
+@dataclass(frozen=True, kw_only=True)
+class UnknownEnd:
+    """How a start of a ``once`` call ended without that anyone knows whether it took effect (I3).
+
+    ``why``: in a sentence. ``partial_output``: what its handler had said until then. ``stopped``: its run is being interrupted,
+    so nothing may start.
+    """
+
+    attempt: int
+    why: str
+    partial_output: str = ""
+    stopped: bool = False
+
+
 @dataclass(frozen=True)
 class Redeemed:
     """The handler may start now, with exactly this input. ``attempt``: which start of it this is, from 1.

@@ -108,8 +108,10 @@ def end_payload(call: calls.Call, result: Ok | Failure) -> dict[str, object]:
 
 
 def end_state(result: Ok | Failure) -> ExecutionState:
-    """Return the state of an execution that ended with this result."""
-    return "succeeded" if isinstance(result, Ok) else "failed"
+    """Return the state of an execution that ended with this result: ``failed`` only where it is known that it did."""
+    if isinstance(result, Ok):
+        return "succeeded"
+    return "unknown" if result.kind == "unknown" else "failed"
 
 
 def run_failure(tool: Tool | None, result: Ok | Failure | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from activities.engine.engine import Engine
+from activities.execution.lost_calls import ask_at_end
 from activities.planning.control_calls import CONTROL_CALL
 from turngate.domain.contract import CloseStepInput
 from turngate.domain.conversation.messages import Message, TextPart
@@ -18,10 +20,11 @@ from turngate.store.runs import calls, executions, messages, runs, steps
 FAILED = Failure(kind="cancelled", reason="The run failed before this call could run.")
 
 
-async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
+async def end_run(engine: Engine, conn: Connection, order: CloseStepInput) -> runs.Run | None:
     """End a live run in the caller's transaction and return it as it was; None if it had ended before.
 
-    The runs of its sub-agents that still live end with it: they never started, or their workflow is gone too.
+    The runs of its sub-agents that still live end with it: they never started, or their workflow is gone too. A question about
+    what happened to a call waits on, because its answer still counts: the call started, and only a person knows.
     """
     run = await runs.get(conn, order.run_id)
     if run is None or run.status != "running":
@@ -29,13 +32,13 @@ async def end_run(conn: Connection, order: CloseStepInput) -> runs.Run | None:
     order = _as_ordered(run, order)
     cancelled = await requests.cancel_pending(conn, run.id, at=order.at)
     answer = await _answer(conn, run) if order.status == "completed" else None
-    results = await _close_calls(conn, run, order)
+    results = await _close_calls(engine, conn, run, order)
     # Someone may have taken an approval back while the calls were waited for; its call is asked about again.
     cancelled += await requests.cancel_pending(conn, run.id, at=order.at)
     new: list[events.NewEvent] = [
         ("request.cancelled", {"request_id": request_id, "by": order.by}) for request_id in cancelled
     ]
-    closed = await steps.close(conn, run, run.step, _closure(order, started=False))
+    closed = await steps.close(conn, run, run.step, _closure(order, None))
     written = [] if closed is None else [*closed.messages]
     if answer is None:
         by = (order.by or None) if order.status == "interrupted" else None
@@ -81,7 +84,7 @@ async def _complete(conn: Connection, run: runs.Run, head: str, answer: str) -> 
     return message
 
 
-async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -> dict[str, str | None]:
+async def _close_calls(engine: Engine, conn: Connection, run: runs.Run, order: CloseStepInput) -> dict[str, str | None]:
     """Settle each open call of the current step; each result says whether its handler had started. Returns their digests."""
     settled: dict[str, str | None] = {}
     started = {execution.tool_call_id: execution for execution in await executions.of_run(conn, run.id)}
@@ -93,7 +96,7 @@ async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -
             below = CloseStepInput(
                 run_id=call.child_run_id, status="interrupted", reason=order.reason, by=by, at=order.at
             )
-            await end_run(conn, below)
+            await end_run(engine, conn, below)
         execution = started.get(call.tool_call_id)
         if execution is not None and execution.state == "executing" and (call.signal or call.child_run_id):
             # No handler runs: it is a timer that ends here, or a run that was stopped and reports itself how far it
@@ -101,15 +104,18 @@ async def _close_calls(conn: Connection, run: runs.Run, order: CloseStepInput) -
             await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="failed")
         elif execution is not None and execution.state == "executing":
             # Its worker never reported back: neither finished nor stopped is known.
-            await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="unknown")
-        partial = execution.partial_output if execution else ""
-        closure = _closure(order, started=execution is not None, partial=partial)
+            if call.effect != "once":
+                await executions.finish(conn, run_id=run.id, tool_call_id=call.tool_call_id, state="unknown")
+            else:
+                await ask_at_end(engine, conn, execution)
+        closure = _closure(order, execution, unknown=call.effect == "once" and not call.signal)
         settled[call.tool_call_id] = await calls.settle(conn, run.id, call.tool_call_id, closure, nonce=run.nonce)
     return settled
 
 
-def _closure(order: CloseStepInput, *, started: bool, partial: str = "") -> Failure:
-    if order.status == "failed" and not started:
+def _closure(order: CloseStepInput, execution: executions.Execution | None, *, unknown: bool = False) -> Failure:
+    if order.status == "failed" and execution is None:
         return FAILED
+    started, partial = execution is not None, "" if execution is None else execution.partial_output
     by = order.by or "engine"
-    return results.interrupted(by, order.reason, started=started, partial=partial)
+    return results.interrupted(by, order.reason, started=started, unknown=started and unknown, partial=partial)

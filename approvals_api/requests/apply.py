@@ -261,7 +261,8 @@ async def _edit(conn: Connection, request: Request, decision: Decision) -> Decis
 async def _resolve(conn: Connection, request: Request, decision: Decision) -> str | None:
     """Write a person's answer about a call whose worker was lost, and return the digest of the call's result.
 
-    None: ``did_not_happen``, which lets the door start it once more.
+    None: ``did_not_happen``, which lets the door start it once more; or the call was closed when its run ended, and the answer
+    only says what happened to it.
     """
     run_id, call_id = request.run_id, request.tool_call_id
     if decision.outcome == "happened":
@@ -270,9 +271,16 @@ async def _resolve(conn: Connection, request: Request, decision: Decision) -> st
         value = as_object(_parsed(decision.args)) if decision.args else note
         return await calls.settle(conn, run_id, call_id, Ok(value=value), nonce=request.nonce)
     if decision.outcome == "tell_model":
-        return await calls.settle(
-            conn, run_id, call_id, results.outcome_unknown(request.tool_name), nonce=request.nonce
+        start, execution = request.start_that_was_lost, await executions.get(conn, run_id, call_id)
+        unknown = results.outcome_unknown(
+            request.tool_name,
+            None if start is None else start.why,
+            partial="" if execution is None else execution.partial_output,
         )
+        return await calls.settle(conn, run_id, call_id, unknown, nonce=request.nonce)
+    call = await calls.get(conn, run_id, call_id)
+    if call is not None and call.result is not None:
+        await executions.resolve_unknown(conn, run_id=run_id, tool_call_id=call_id, state="failed")
     return None
 
 

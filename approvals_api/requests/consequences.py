@@ -46,7 +46,9 @@ def _question(_request: RequestDetail) -> str:
     return "The agent gets your answer as the call's result. No tool runs."
 
 
-def _outcome(_request: RequestDetail) -> str:
+def _outcome(request: RequestDetail) -> str:
+    if request.outlives_its_run:
+        return "Your answer records whether the call happened. Nothing runs: its run has ended."
     return "The agent gets the result that you enter. If it did not happen, the call runs again."
 
 
@@ -54,6 +56,8 @@ def _no(request: RequestDetail) -> str:
     reader = "That program" if is_external(request.agent) else "The agent"
     if request.kind == "question":
         return f"{reader} reads that a person declined to answer, and your reason."
+    if request.outlives_its_run:
+        return "It stays on record that no one knows whether the call happened."
     if request.kind == "outcome":
         return f"{reader} reads that the call may or may not have taken effect."
     ends = " One rejection ends the request." if request.quorum > 1 else ""
@@ -62,7 +66,9 @@ def _no(request: RequestDetail) -> str:
 
 def _silence(request: RequestDetail) -> str:
     waits = "The run waits in this step; its other calls continue."
-    if is_external(request.agent):
+    if request.outlives_its_run:
+        waits = "Its run has ended, and doesn't wait."
+    elif is_external(request.agent):
         waits = "That program waits for its call."
     if request.parked_at is not None or request.expires_at is None:
         return f"It waits until someone answers. {waits}"

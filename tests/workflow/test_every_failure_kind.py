@@ -528,7 +528,7 @@ async def test_i3_unknown(client: Client, sqlite: Database, bench: Bench) -> Non
             await engine.decide(await engine.request(run, kind="outcome"), "respond", outcome="tell_model")
             failure = await outcome(engine, run, bench)
     assert (failure.kind, bench.paid) == ("unknown", [5])
-    assert "may or may not have taken effect" in failure.reason
+    assert "may have taken effect: do not repeat it" in failure.reason
 
 
 @pytest.mark.parametrize("sent", ["NaN", "-Infinity", "Infinity"])

@@ -15,8 +15,8 @@ RequestStatus = Literal["pending", "approved", "rejected", "responded", "expired
 ExecutionState = Literal["not_started", "executing", "succeeded", "failed", "unknown"]
 RunStatus = Literal["running", "completed", "failed", "interrupted"]
 Resolution = Literal["happened", "did_not_happen", "tell_model"]
-"""What a person says about a lost call: it took effect (with its result), it did not (run it), or no one knows. On the
-wire its field is ``outcome``, and so is the kind of the request."""
+"""What a person says about a call whose outcome is unknown: it took effect (with its result), it did not (run it), or no one
+knows. On the wire its field is ``outcome``, and so is the kind of the request."""
 
 
 class LostStart(BaseModel):
@@ -24,7 +24,8 @@ class LostStart(BaseModel):
 
     ``idempotency_key``: which its handler got, to look for in the other system. ``attempt``: which start it was, from 1.
     ``worker``, ``build``: the process that ran it. ``progress``: the last thing that its handler reported, at ``progress_at``.
-    ``check_with``: how to check whether it took effect, as its tool says.
+    ``check_with``: how to check whether it took effect, as its tool says. ``why``: how it ended, in a sentence; None: its worker
+    was lost.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -37,6 +38,7 @@ class LostStart(BaseModel):
     progress: str | None = None
     progress_at: str | None = None
     check_with: str | None = None
+    why: str | None = None
 
 
 UnattendedAsks = Literal["deny", "park", "rules"]

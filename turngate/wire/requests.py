@@ -166,7 +166,8 @@ class RequestDetail(RequestItem):
     asked. ``confinement``: how the processes that the call starts are confined; None: it starts none. ``origins``: where
     each argument of ``input`` comes from, found by comparing texts when the request was opened; None: not known. ``leads_to``:
     what yes, no and silence lead to; None: it has ended.
-    ``lost_start``: of a question about a lost call: how that call had started, and how to check whether it took effect.
+    ``lost_start``: of a question about what happened to a call: how that had started and ended, and how to check whether it took
+    effect. Such a question waits on when its run ends.
     ``latest_message``: a person's newest one to the run before this call; None: its task is the newest.
     ``siblings``: the other calls of its step, at most 64. ``precedent``: what people decided about calls like it; None: it is
     no approval, or a token that may read only its own runs reads it. ``reject_reasons``: with which people lately rejected calls
@@ -208,6 +209,11 @@ class RequestDetail(RequestItem):
     run: RunSummary
     messages: list[MessageView]
     erased: ErasureView | None = None
+
+    @property
+    def outlives_its_run(self) -> bool:
+        """Whether it asks what happened to a call whose run has ended: the answer is recorded, and nothing runs."""
+        return self.kind == "outcome" and self.run.status != "running"
 
     @property
     def waits_to_start(self) -> bool:

@@ -22,8 +22,20 @@ import svcs
 from pydantic import AfterValidator, BaseModel, HttpUrl, JsonValue, PlainSerializer
 
 from activities.engine.author_code import AuthorCodeError, await_author
-from activities.execution.executor import execute
-from turngate import Tool, ToolContext, ToolFailure, Toolkit, declare_tool, interaction_tool, tool
+from activities.execution.executor import Unknown, execute
+from turngate import (
+    Invocation,
+    NothingHappened,
+    OutcomeUnknown,
+    Proceed,
+    Tool,
+    ToolContext,
+    ToolFailure,
+    Toolkit,
+    declare_tool,
+    interaction_tool,
+    tool,
+)
 from turngate.domain.tools.results import MAX_DEPTH, Failure, Ok, wire_text
 from turngate.toolkits.json_schema import json_schema_tool
 
@@ -61,7 +73,7 @@ class Call:
     emitted: list[Any] = field(default_factory=list)
     services: svcs.Registry = field(default_factory=svcs.Registry)
 
-    async def __call__(self, of: Tool, raw_input: str = "", call_id: str = "c1") -> Ok | Failure:
+    async def __call__(self, of: Tool, raw_input: str = "", call_id: str = "c1") -> Ok | Failure | Unknown:
         ctx = ToolContext(
             run_id="run_1",
             tool_call_id=call_id,
@@ -550,3 +562,201 @@ async def test_wrapping_and_overriding_do_not_change_the_original(run: Call) -> 
     assert await run(swapped, '{"x": 1}') == value(-1)
     assert await run(original, '{"x": 1}') == value(1)
     assert (gated.ask, original.ask) == (True, False)
+
+
+# Whether a ``once`` call happened (I3)
+
+
+class Unsure(ToolFailure):
+    """A declared failure that says so by its kind, as that of an MCP server."""
+
+    kind = "unknown"
+    reason: str
+
+
+class Deep(ToolFailure):
+    """A declared failure whose details can't be shown."""
+
+    reason: str
+    details: Any
+
+
+async def returns() -> str:
+    """End."""
+    return "booked"
+
+
+async def declares() -> str:
+    """End."""
+    raise Missing(message="no such account")
+
+
+async def deep_failure() -> str:
+    """End."""
+    raise Deep(reason="no", details=deep(MAX_DEPTH + 1))
+
+
+async def nothing_happened() -> str:
+    """End."""
+    raise NothingHappened("the connection was refused")
+
+
+async def times_out() -> str:
+    """End."""
+    await asyncio.sleep(60)
+    return ""
+
+
+async def breaks_when_stopped() -> str:
+    """End."""
+    try:
+        await asyncio.sleep(60)
+    finally:
+        raise ConnectionResetError("hunter2")
+    return ""
+
+
+async def says_so() -> str:
+    """End."""
+    raise OutcomeUnknown("the bank never answered")
+
+
+async def says_so_by_kind() -> str:
+    """End."""
+    raise Unsure(reason="the answer was lost")
+
+
+async def connection_lost() -> str:
+    """End."""
+    raise ConnectionResetError("hunter2")
+
+
+async def undeclared_failure() -> str:
+    """End."""
+    raise NotFound(path="hunter2")
+
+
+async def exits() -> str:
+    """End."""
+    raise SystemExit
+
+
+async def unfit() -> int:
+    """End."""
+    return "hunter2"  # type: ignore[return-value]
+
+
+async def endless() -> int:
+    """End."""
+    return 10**5_000
+
+
+ENDINGS = {
+    each.__name__: each
+    for each in (
+        *SELF_CANCELLED,
+        returns,
+        declares,
+        deep_failure,
+        nothing_happened,
+        times_out,
+        breaks_when_stopped,
+        says_so,
+        says_so_by_kind,
+        connection_lost,
+        undeclared_failure,
+        exits,
+        unfit,
+        endless,
+    )
+}
+KNOWN = {"returns": "ok", "declares": "missing", "deep_failure": "deep", "nothing_happened": "nothing_happened"}
+WHY = {
+    "times_out": "did not finish within 1 s and was stopped",
+    "breaks_when_stopped": "did not finish within 1 s",
+    "says_so": "the bank never answered.",
+    "says_so_by_kind": "the answer was lost.",
+    "connection_lost": "ConnectionResetError",
+    "undeclared_failure": "NotFound",
+    "exits": "SystemExit",
+    "unfit": "does not fit its declared type",
+    "endless": "does not fit its declared type",
+    "by_itself": "cancelled itself",
+    "its_own_task": "cancelled itself",
+    "an_open_scope": "cancelled itself",
+}
+
+
+@pytest.mark.parametrize("case", [*KNOWN, *WHY])
+async def test_i3_every_ending_of_a_once_handler(run: Call, case: str) -> None:
+    """I3: its result, a declared failure and NothingHappened are known; of any other end no one knows whether it happened."""
+    options: dict[str, Any] = {"failures": [Missing, Deep, Unsure], "timeout": timedelta(seconds=1)}
+    ended = await run(tool_for(ENDINGS[case], effect="once", **options))
+    if case in KNOWN:
+        assert (ended.kind if isinstance(ended, Failure) else "ok") == KNOWN[case]
+    else:
+        assert isinstance(ended, Unknown)
+        assert WHY[case] in ended.why
+        assert ended.why.endswith(".")
+        assert "hunter2" not in ended.why
+    repeatable = await run(tool_for(ENDINGS[case], effect="idempotent", **options))
+    assert not isinstance(repeatable, Unknown)
+
+
+@pytest.mark.parametrize("effect", ["once", "read"])
+@pytest.mark.parametrize("where", ["service", "slow service", "middleware"])
+async def test_i3_a_handler_that_never_started_did_nothing(run: Call, where: str, effect: Any) -> None:
+    """I3: known, whatever the effect, and not the arguments' fault: the handler's service or its middleware ended it before."""
+    booked: list[str] = []
+
+    class Bank:
+        pass
+
+    async def bank() -> Bank:
+        if where == "slow service":
+            await asyncio.sleep(60)
+        raise ConnectionRefusedError("hunter2")
+
+    async def pay(bank: Bank) -> str:
+        """Pay."""
+        booked.append("effect")
+        return ""
+
+    async def refuses(_invocation: Invocation, proceed: Proceed) -> Any:
+        if where == "middleware":
+            raise RuntimeError("hunter2")
+        return await proceed()
+
+    run.services.register_factory(Bank, bank)
+    pay.__annotations__["bank"] = Bank
+    paying = replace(tool_for(pay, effect=effect, timeout=timedelta(seconds=1)), middleware=(refuses,))
+    ended = await run(paying)
+    assert isinstance(ended, Failure)
+    assert ended.kind == ("timeout" if where == "slow service" else "execution_error")
+    assert "did not run, so nothing happened" in ended.reason
+    assert "may be at fault" not in ended.reason
+    assert "hunter2" not in ended.reason
+    assert booked == []
+
+
+async def test_i3_middleware_that_raises_after_the_handler_leaves_it_unknown(run: Call) -> None:
+    """I3: the handler has started; only what the middleware raises to say so makes its end known."""
+
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def middleware(raised: Exception) -> Any:
+        async def breaks(_invocation: Invocation, proceed: Proceed) -> Any:
+            await proceed()
+            raise raised
+
+        return breaks
+
+    paying = tool_for(pay, effect="once", failures=[Missing])
+    ends = [
+        await run(replace(paying, middleware=(middleware(raised),)))
+        for raised in (RuntimeError(), NothingHappened("taken back"), Missing(message="taken back"))
+    ]
+    assert isinstance(ends[0], Unknown)
+    assert [each.kind for each in ends[1:] if isinstance(each, Failure)] == ["nothing_happened", "missing"]

@@ -57,7 +57,7 @@ class _HeldOptions(TypedDict, total=False):
     """What a call does, in one sentence for the person who decides it: a text with arguments in braces, such as
     ``"Refund {amount} of order {order_id}"``, or a function of ``params`` that returns one. None: Turngate renders one."""
     check_with: Summary | None
-    """How a person checks whether a ``once`` call took effect whose worker was lost: a text with arguments in braces, and
+    """How a person checks whether a ``once`` call took effect whose outcome is unknown: a text with arguments in braces, and
     ``{idempotency_key}``, such as ``"Look for {idempotency_key} at https://pay.example/payments"``, or a function of ``params``
     that returns one."""
     preview: Previewer | None
@@ -84,8 +84,8 @@ class ToolOptions(_HeldOptions, total=False):
     """Names of the app's secrets (``App(secrets=…)``) that a secret argument may refer to: the model writes
     ``secret("stripe-key")`` in place of the value, which the handler gets, and no one else."""
     probe: Callable[..., Any] | None
-    """``(key: str, …services)`` → :class:`Happened`, :class:`DidNotHappen` or None, for a ``once`` call whose worker was
-    lost; ``key`` is the idempotency key the handler had."""
+    """``(key: str, …services)`` → :class:`Happened`, :class:`DidNotHappen` or None, for a ``once`` call whose outcome
+    is unknown; ``key`` is the idempotency key the handler had."""
     precondition: Callable[..., Any] | None
     """``(params, …context, services)`` → any JSON value that the call depends on, such as a file's digest. Taken when a
     person is asked and again before the call runs; when it differs, the person is asked again."""

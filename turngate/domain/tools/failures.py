@@ -1,4 +1,4 @@
-"""How a call goes wrong in a tool's own words: declared failures, and arguments that do not fit."""
+"""How a call goes wrong in a tool's own words: declared failures, whether anything happened, arguments that do not fit."""
 
 from __future__ import annotations
 
@@ -23,6 +23,28 @@ class InvalidToolInput(Exception):  # noqa: N818 - it becomes the failure kind i
     def __init__(self, text: str, problem: InputProblem = "wrong_shape") -> None:
         super().__init__(text[:MAX_REASON_CHARS])
         self.problem: InputProblem = problem
+
+
+class NothingHappened(Exception):  # noqa: N818 - as the failures below
+    """Raise it from a handler if the call changed nothing and never will: a connection was refused before anything was sent.
+
+    The text is for the model, which may try again. Of a ``once`` call any other exception means that its outcome is unknown.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class OutcomeUnknown(Exception):  # noqa: N818 - as the failures below
+    """Raise it from a handler that can't know whether the call took effect: the other side never answered.
+
+    The text is for the person who is asked what happened, and for the model. ``ctx.partial`` keeps output for both.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass_transform(kw_only_default=True)

@@ -1,4 +1,4 @@
-"""A probe's answers: what happened to a ``once`` call whose worker was lost."""
+"""A probe's answers: what happened to a ``once`` call of which no one knows whether it took effect."""
 
 from __future__ import annotations
 

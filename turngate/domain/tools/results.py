@@ -20,6 +20,7 @@ FailureKind = Literal[
     "non_local_tool",
     "input_validation_error",
     "execution_error",
+    "nothing_happened",
     "tool_failure",
     "timeout",
     "denied",
@@ -202,9 +203,14 @@ def superseded(by: str) -> Failure:
     )
 
 
-def interrupted(by: str, reason: str, *, started: bool, partial: str = "") -> Failure:
-    """The run was interrupted while the call was open. ``started``: its handler had begun; effects may exist."""
+def interrupted(by: str, reason: str, *, started: bool, unknown: bool = False, partial: str = "") -> Failure:
+    """The run was interrupted while the call was open. ``started``: its handler had begun; effects may exist.
+
+    ``unknown``: it must not be repeated, and no one knows whether it took effect.
+    """
     ran = "It had started and was stopped; effects may be partial." if started else "It did not run."
+    if unknown:
+        ran = f"The call had started. {MAY_HAVE_HAPPENED}"
     why = f" Reason: {reason}" if reason else ""
     fields: dict[str, JsonValue] = {"interrupted_by": for_model(by), "started": started}
     if partial:
@@ -212,12 +218,20 @@ def interrupted(by: str, reason: str, *, started: bool, partial: str = "") -> Fa
     return Failure(kind="interrupted", reason=f"{for_model(by)} interrupted the run. {ran}{why}", fields=fields)
 
 
-def outcome_unknown(tool_name: str) -> Failure:
-    """A ``once`` call whose worker was lost, handed to the model as it is: no one knows."""
+MAY_HAVE_HAPPENED = "It may have taken effect: do not repeat it before you have checked."
+"""What the model reads of a call that must not be repeated, and of which no one knows whether it happened."""
+WORKER_LOST = "The worker was lost while it ran."
+
+
+def outcome_unknown(tool_name: str, why: str | None = None, *, partial: str = "") -> Failure:
+    """A ``once`` call that started and has no known end, handed to the model as it is: no one knows.
+
+    ``why``: how it ended, in a sentence; None: its worker was lost. ``partial``: what it had reported until then.
+    """
     return Failure(
         kind="unknown",
-        reason=f"The worker was lost while {tool_name!r} ran. It may or may not have taken effect. "
-        "Check before you repeat it.",
+        reason=f"It is not known whether {tool_name!r} took effect. {why or WORKER_LOST} {MAY_HAVE_HAPPENED}",
+        fields={"partial_output": partial} if partial else {},
     )
 
 

@@ -235,7 +235,7 @@ class RequestScreen(LiveScreen):
     def _keys(self, request: RequestDetail) -> str:
         own = [KEYS_OF[verb] for verb in request.allowed_verbs]
         if request.kind == "outcome" and request.allowed_verbs:
-            own = [OUTCOME_KEYS]
+            own = [OUTCOME_KEYS if not request.outlives_its_run else OUTCOME_KEYS.replace(", run it", "")]
         decided_alone = request.kind != "approval" or request.risk == "high" or request.quorum > 1
         grant = ["g grant"] if "approve" in request.allowed_verbs and not decided_alone else []
         fold = ["f unfold"] if self._call is not None and self._call.is_folded else []
@@ -316,7 +316,10 @@ class RequestScreen(LiveScreen):
         if request is None or not self.is_call_on_screen():
             return
         order = DecisionOrder(verb="respond", digest=request.digest, outcome="did_not_happen")
-        if request.risk == "high":
+        if request.outlives_its_run:
+            act = partial(self._run, request, order)
+            self._double_press.press("d", "It did not happen: press d again to put that on record. Nothing runs.", act)
+        elif request.risk == "high":
             send = partial(self.session.decide, request, confirmed(order, request))
             self.open_dialog(self._dialogs.typed_name(request, "run", send))
         else:

@@ -271,7 +271,7 @@ def _effect(request: RequestDetail) -> Iterator[Line]:
         yield _fact("comes from", plain_line(origin, 300))
     yield _fact("digest", plain_line(request.digest, 80))
     if request.partial_output:
-        yield at(MARGIN, ("output until it was lost", "dim"))
+        yield at(MARGIN, ("output until it ended", "dim"))
         yield from lines_of(request.partial_output, MARGIN * 2)
 
 

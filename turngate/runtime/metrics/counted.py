@@ -144,7 +144,7 @@ class Counted:
         started = self._counter("turngate_executions_started_total", "Starts of tool calls, repeats included.", "tool")
         finished = self._finished = self._counter(
             "turngate_executions_finished_total",
-            "Tool calls that ended; unknown: a worker was lost, and no one knows whether the call took effect.",
+            "Tool calls that ended; unknown: no one knows whether the call took effect.",
             "tool",
             "outcome",
         )

@@ -704,10 +704,10 @@ async def supersede(conn: Connection, run_id: str, *, at: datetime) -> list[Requ
 
 
 async def cancel_pending(conn: Connection, run_id: str, *, at: datetime) -> list[str]:
-    """Cancel what still waits in a run that ends; returns the ids."""
+    """Cancel what still waits in a run that ends; returns the ids. A question about what happened waits on: it still counts."""
     query = (
         update(requests)
-        .where(requests.c.run_id == run_id, requests.c.status == "pending")
+        .where(requests.c.run_id == run_id, requests.c.status == "pending", requests.c.kind != "outcome")
         .values(status="cancelled", decided_at=as_text(at))
     )
     return list((await conn.execute(query.returning(requests.c.id))).scalars())

@@ -1,0 +1,280 @@
+"""I3: a ``once`` call whose end says nothing may have happened, whatever ends it: its probe or a person says what did."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from support.engine import ListModel, Stack, call, killed, says, stack, until
+from support.tools import Bench
+from temporalio.client import Client
+
+from approvals_api.requests.views import request_detail
+from turngate import (
+    DidNotHappen,
+    Happened,
+    Limits,
+    NothingHappened,
+    OutcomeUnknown,
+    ProbeAnswer,
+    ToolContext,
+    ToolFailure,
+    tool,
+)
+from turngate.domain.tools.results import Failure, Ok
+from turngate.domain.tools.tool import Tool
+from turngate.store.database import Database
+from turngate.store.requests import requests
+from turngate.store.runs import runs
+
+BRIEF = timedelta(seconds=1)
+
+
+class Refused(ToolFailure):
+    reason: str
+
+
+class Unpaid:
+    """A service that no one can make."""
+
+
+@dataclass
+class Bank:
+    """What was booked, by tool; ``probes``: tool → what its probe answers."""
+
+    booked: dict[str, list[str]] = field(default_factory=dict)
+    probes: dict[str, ProbeAnswer] = field(default_factory=dict)
+
+    def tool(self, ends: Any, **options: Any) -> Tool:
+        """A ``once`` tool that books and then ends so."""
+        name = ends.__name__
+
+        async def pay(ctx: ToolContext) -> dict[str, str]:
+            """Pay."""
+            self.booked.setdefault(name, []).append(ctx.idempotency_key)
+            return await ends(ctx, len(self.booked[name]))
+
+        probing = name in self.probes
+        probe = self._probe(name) if probing else None
+        failures = [Refused]
+        given = {"ask": False, "timeout": BRIEF, "failures": failures, "probe": probe, **options}
+        return tool(name=name, effect="once", check_with="Look for {idempotency_key} at the bank", **given)(pay)
+
+    def _probe(self, name: str) -> Any:
+        def probe(key: str) -> ProbeAnswer:
+            assert key in self.booked[name]
+            return self.probes[name]
+
+        return probe
+
+
+async def books(_ctx: ToolContext, _start: int) -> dict[str, str]:
+    return {"paid": "yes"}
+
+
+async def refuses(_ctx: ToolContext, _start: int) -> Any:
+    raise Refused(reason="no such account")
+
+
+async def says_nothing_happened(_ctx: ToolContext, _start: int) -> Any:
+    raise NothingHappened("the connection was refused")
+
+
+async def times_out(ctx: ToolContext, _start: int) -> Any:
+    ctx.partial("sent")
+    await asyncio.sleep(60)
+
+
+async def loses_its_connection(_ctx: ToolContext, _start: int) -> Any:
+    raise ConnectionResetError("hunter2")
+
+
+async def says_unknown(_ctx: ToolContext, _start: int) -> Any:
+    raise OutcomeUnknown("the bank never answered")
+
+
+async def returns_another(_ctx: ToolContext, _start: int) -> Any:
+    return ["not", "declared"]
+
+
+async def cancels_itself(_ctx: ToolContext, _start: int) -> Any:
+    raise asyncio.CancelledError
+
+
+async def probed_as_done(_ctx: ToolContext, _start: int) -> Any:
+    raise TimeoutError
+
+
+async def probed_as_undone(_ctx: ToolContext, start: int) -> Any:
+    if start == 1:
+        raise TimeoutError
+    return {"paid": "the second time"}
+
+
+async def probed_in_vain(_ctx: ToolContext, _start: int) -> Any:
+    raise TimeoutError
+
+
+KNOWN = {books: "ok", refuses: "refused", says_nothing_happened: "nothing_happened"}
+UNKNOWN = (
+    times_out,
+    loses_its_connection,
+    says_unknown,
+    returns_another,
+    cancels_itself,
+    probed_in_vain,
+)
+
+
+@pytest.fixture
+def bank() -> Bank:
+    answers = {
+        "probed_as_done": Happened({"paid": "found"}),
+        "probed_as_undone": DidNotHappen(),
+        "probed_in_vain": None,
+    }
+    return Bank(probes=answers)
+
+
+async def requests_of(engine: Stack, run: runs.Run) -> dict[str, requests.Request]:
+    async with engine.database.read() as conn:
+        return {each.tool_name: each for each in await requests.of_run(conn, run.id)}
+
+
+async def test_i3_every_ending_of_a_once_call(client: Client, database: Database, bank: Bank) -> None:
+    """I3: known ends are results; of any other a person is asked, with what the tool says, and nothing starts by itself."""
+    handlers = [*KNOWN, *UNKNOWN, probed_as_done, probed_as_undone]
+    names = [each.__name__ for each in handlers]
+    model = ListModel(says(*(call(name, "{}", name) for name in names)), says("Done."))
+    limits = Limits(concurrency=len(names))
+    tools = [bank.tool(each) for each in handlers]
+    async with stack(client, database, *tools, model=model, limits=limits) as engine:
+        run = await engine.start()
+        for each in UNKNOWN:
+            request = await engine.request(run, kind="outcome", tool=each.__name__)
+            assert request.reason.endswith("It may or may not have taken effect: which?")
+            assert request.rule == "engine:unknown-outcome"
+            assert "hunter2" not in request.reason
+            start = request.start_that_was_lost
+            assert start is not None
+            assert start.check_with == f"Look for {bank.booked[each.__name__][0]} at the bank"
+            assert (await engine.executions(run))[each.__name__].state == "unknown"
+            assert (await engine.results(run))[each.__name__] is None
+            if each is times_out:
+                async with database.read() as conn:
+                    assert (await request_detail(conn, request.id)).partial_output == "sent"
+            answer = "happened" if each is says_unknown else "tell_model"
+            await engine.decide(request, "respond", outcome=answer)
+        assert (await engine.ended(run)).status == "completed"
+        results, states = await engine.results(run), await engine.executions(run)
+        asked = await requests_of(engine, run)
+    assert set(asked) == {each.__name__ for each in UNKNOWN}
+    assert {name: len(keys) for name, keys in bank.booked.items()} == {**dict.fromkeys(names, 1), "probed_as_undone": 2}
+    for each, kind in KNOWN.items():
+        result = results[each.__name__]
+        assert (result.kind if isinstance(result, Failure) else "ok") == kind
+        assert states[each.__name__].state == ("succeeded" if kind == "ok" else "failed")
+    assert results["probed_as_done"] == Ok(value={"paid": "found"})
+    assert results["probed_as_undone"] == Ok(value={"paid": "the second time"})
+    assert states["probed_as_undone"].attempts == 2
+    assert states["says_unknown"].state == "succeeded"
+    for each in UNKNOWN:
+        if each is not says_unknown:
+            told = results[each.__name__]
+            assert (told.kind, states[each.__name__].state) == ("unknown", "unknown")
+            assert "It may have taken effect: do not repeat it" in told.reason
+    assert "did not finish within 1 s" in results["times_out"].reason
+    assert results["times_out"].fields == {"partial_output": "sent"}
+
+
+async def test_i3_what_a_person_says_of_a_call_that_timed_out(client: Client, database: Database, bank: Bank) -> None:
+    """I3: ``did_not_happen`` starts it again, under the same key and in their name; another end without news asks again."""
+    model = ListModel(says(call("times_out", "{}", "c1")), says("Done."))
+    async with stack(client, database, bank.tool(times_out, ask=True), model=model) as engine:
+        run = await engine.start()
+        await engine.decide(await engine.request(run), "approve")
+        first = await engine.request(run, kind="outcome")
+        await engine.decide(first, "respond", outcome="did_not_happen")
+        second = await engine.request(run, kind="outcome")
+        assert second.id != first.id
+        assert (await engine.executions(run))["c1"].decision_id is not None
+        await engine.decide(second, "respond", outcome="happened", args='{"paid": "yes"}')
+        assert (await engine.ended(run)).status == "completed"
+        assert (await engine.results(run))["c1"] == Ok(value={"paid": "yes"})
+    first_key, second_key = bank.booked["times_out"]
+    assert first_key == second_key
+
+
+@pytest.mark.parametrize("answer", [None, DidNotHappen(), Happened({"paid": "found"})])
+async def test_i1_i3_an_interrupted_once_call_may_have_happened(
+    client: Client, database: Database, bank: Bank, answer: ProbeAnswer
+) -> None:
+    """I1, I3: the run ends at once, the call says that it may have happened, and the question outlives the run.
+
+    A probe that answers in time makes it known.
+    """
+    at_work = asyncio.Event()
+
+    async def hangs(ctx: ToolContext, _start: int) -> Any:
+        ctx.partial("half")
+        at_work.set()
+        await asyncio.sleep(60)
+
+    bank.probes["hangs"] = answer
+    model = ListModel(says(call("hangs", "{}", "c1")), says("Done."))
+    async with stack(client, database, bank.tool(hangs, timeout=timedelta(minutes=5)), model=model) as engine:
+        run = await engine.start()
+        await asyncio.wait_for(at_work.wait(), 20)
+        await engine.interrupt(run)
+        assert (await engine.ended(run)).status == "interrupted"
+        result, execution = (await engine.results(run))["c1"], (await engine.executions(run))["c1"]
+        asked = await requests_of(engine, run)
+        match answer:
+            case Happened():
+                assert (result, execution.state, asked) == (Ok(value={"paid": "found"}), "succeeded", {})
+            case DidNotHappen():
+                assert (result.kind, execution.state, asked) == ("nothing_happened", "failed", {})
+            case _:
+                assert (result.kind, execution.state) == ("interrupted", "unknown")
+                assert "may have taken effect: do not repeat it" in result.reason
+                assert result.fields["partial_output"] == "half"
+                request = asked["hangs"]
+                assert (request.kind, request.status) == ("outcome", "pending")
+                await engine.decide(request, "respond", outcome="did_not_happen")
+                assert (await engine.executions(run))["c1"].state == "failed"
+                assert (await engine.results(run))["c1"] == result
+    assert len(bank.booked["hangs"]) == 1
+
+
+async def test_i3_a_dead_worker_in_an_interrupted_run_still_asks(
+    client: Client, database: Database, bench: Bench
+) -> None:
+    """I3: no one reported back before the run ended: its call may have happened, and a person can say so afterwards."""
+
+    @tool(effect="once", ask=False)
+    async def pay() -> str:
+        """Pay."""
+        bench.paid.append(1)
+        await asyncio.sleep(60)
+        return ""
+
+    async def started() -> bool:
+        return bool(bench.paid)
+
+    model = ListModel(says(call("pay", "{}", "c1")), says("Done."))
+    async with stack(client, database, pay, model=model, working=False) as engine:
+        async with engine.worker(graceful_shutdown_seconds=0):
+            run = await engine.start()
+            await until(started, "start of the handler")
+        await killed(engine)
+        await engine.interrupt(run)
+        async with engine.worker():
+            assert (await engine.ended(run)).status == "interrupted"
+        request = (await requests_of(engine, run))["pay"]
+        assert (request.kind, request.status) == ("outcome", "pending")
+        await engine.decide(request, "respond", outcome="happened")
+        assert (await engine.executions(run))["c1"].state == "succeeded"
+    assert bench.paid == [1]
