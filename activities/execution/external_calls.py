@@ -7,19 +7,23 @@ when its report has come, and again when the time for a report is over.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
 from activities.execution import lost_calls
 from activities.execution.door import Door
 from activities.execution.redemption import Redeemed, Redemption, Waits
 from activities.execution.settlement import Start, end_state, tell_started
 from turngate.domain.contract import Wait
+from turngate.domain.text.sentences import as_sentence
+from turngate.domain.tools.failures import MAX_REASON_CHARS
 from turngate.domain.tools.results import Failure
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.runs import external_calls
 
-NO_REPORT = (
-    "The program that was to run this call never reported its result. It may or may not have taken effect: which?"
-)
+NO_REPORT = "The program that was to run it never reported its result."
+
+DONT_SAY: Final = frozenset({"execution_error", "timeout"})
+"""Kinds of reported failures that don't say whether the call took effect (I3). A kind of the sender's own is a declared one."""
 
 UNWANTED = Waits(Wait(news=True))
 """The call may run, and its sender is not there to run it yet."""
@@ -44,9 +48,14 @@ async def resume(door: Door) -> Redemption:
     """
     outside = await external_calls.get(door.conn, door.run.id)
     if door.previous_start.state == "executing" and outside is not None and outside.deadline_at is not None:
-        if outside.reported is not None:
-            await door.end_previous_start(end_state(outside.reported))
-            return await door.settle(outside.reported, by="report")
+        report = outside.reported
+        if isinstance(report, Failure) and report.kind in DONT_SAY and door.call.effect == "once":
+            await external_calls.take_back(door.conn, door.run.id)
+            why = as_sentence(f"The program that ran it reported {report.kind}: {report.reason[:MAX_REASON_CHARS]}")
+            return await lost_calls.ask_resolution(door, why=why, rule=lost_calls.ENDED_RULE)
+        if report is not None:
+            await door.end_previous_start(end_state(report))
+            return await door.settle(report, by="report")
         deadline = from_text(outside.deadline_at)
         if now() < deadline:
             return Waits(Wait(until=deadline, news=True))

@@ -93,9 +93,10 @@ class ReportedFailure(_Body):
 
 
 class ReportBody(_Body):
-    """Report a call's result. A failure's ``kind`` is your own word, or ``tool_failure``, ``execution_error``, ``timeout``.
+    """Report a call's result. A failure's ``kind`` is your own word, ``tool_failure`` or ``nothing_happened``.
 
-    ``result`` null: you don't know whether it happened. For a call that must not run twice, a person is asked.
+    ``result`` null: you don't know whether it happened. For a call that must not run twice, a person is asked; also of one that
+    you report as ``execution_error`` or ``timeout``, which don't say it.
     """
 
     attempt: Attempt

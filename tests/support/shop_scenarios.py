@@ -12,6 +12,7 @@ import pytest
 from support.gate_client import Sender
 
 from turngate.domain.errors import ConflictError
+from turngate.domain.tools.failures import NothingHappened
 from turngate.domain.tools.results import Failure
 
 Call = tuple[str, str, str]
@@ -26,8 +27,10 @@ class Bank:
 
     def refund(self, cents: int) -> dict[str, int]:
         if cents == 13:
-            raise RuntimeError("the bank is closed")
+            raise NothingHappened("the bank is closed")
         self.paid.append(cents)
+        if cents == 14:
+            raise ConnectionResetError("after the money went")
         return {"paid": cents}
 
 
@@ -173,7 +176,7 @@ async def failing(sender: Sender, shop_for: Opening, bank: Bank) -> None:
     await shop.ask()
     request = await decided_by_a_person(sender, shop)
     again = shop.restarted()
-    with pytest.raises(RuntimeError, match="the bank is closed"):
+    with pytest.raises(NothingHappened, match="the bank is closed"):
         await shop.continue_run()
     result = (await sender.call(request)).result
     assert isinstance(result, Failure)
@@ -182,6 +185,26 @@ async def failing(sender: Sender, shop_for: Opening, bank: Bank) -> None:
     reply = await again.continue_run()
     assert "the bank is closed" in reply
     assert "rejected" not in reply
+
+
+async def unknown(sender: Sender, shop_for: Opening, bank: Bank) -> None:
+    """A tool that raises after its effect: the model reads that it may have happened, and a person is asked what did (I3)."""
+    shop = shop_for(refund(14))
+    await shop.ask()
+    await decided_by_a_person(sender, shop)
+    again = shop.restarted()
+    reply = await shop.continue_run()
+    assert "may have taken effect: do not repeat it" in reply
+    assert "try again" not in reply
+    (request,) = await sender.pending()
+    assert request["kind"] == "outcome"
+    assert "ConnectionResetError" in request["reason"]
+    assert (await sender.call(request)).state == "unknown"
+    answer = await sender.api.decide(request, "respond", outcome="happened", args={"paid": 14})
+    assert answer.status_code == 200, answer.text
+    await again.decided()
+    assert "14" in await again.continue_run()
+    assert bank.paid == [14]
 
 
 async def approved_past_the_gate(sender: Sender, shop: Shop, bank: Bank) -> None:
@@ -201,4 +224,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     repeated,
     restarted_twice,
     failing,
+    unknown,
 )

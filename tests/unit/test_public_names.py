@@ -15,7 +15,8 @@ import turngate
 NAMES = [
     "Agent", "App", "CommandBlock", "ConfigurationError", "Context", "ControlCall", "Deny", "DidNotHappen",
     "DiffBlock", "Failure", "Finish", "HandOff", "Happened", "HookedCall", "Hooks", "InvalidToolInput",
-    "Invocation", "JsonBlock", "Judge", "Limits", "NoProgress", "NothingHappened", "Ok", "OutcomeUnknown", "Parameters", "Policy", "Presentation",
+    "Invocation", "JsonBlock", "Judge", "Limits", "NoProgress", "NothingHappened", "Ok",
+    "OutcomeUnknown", "Parameters", "Policy", "Presentation",
     "Preview", "Price", "ProbeAnswer", "Proceed", "Rule", "RunScope", "SwitchModel", "TableBlock", "TextBlock",
     "Tool", "ToolContext", "ToolFailure", "ToolManifest", "Toolkit", "WaitUntil", "control_call_tool",
     "declare_tool", "interaction_tool", "provider_tool", "sub_agent", "tool",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import secrets
 import time
@@ -24,10 +25,13 @@ from turngate.client.external_calls import LONGEST_WAIT
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, ConflictError
 from turngate.domain.tools.external import ExternalTool
-from turngate.domain.tools.results import REFUSALS, Failure, Ok, wire_text
+from turngate.domain.tools.failures import NothingHappened
+from turngate.domain.tools.results import REFUSALS, Failure, Ok, outcome_unknown, wire_text
 from turngate.domain.tools.tool import Effect
 from turngate.wire.external_calls import ExternalCallView, RunOrder
 from turngate.wire.orders import ExternalCallOrder
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -86,6 +90,29 @@ class Settled:
     def text(self) -> str:
         """What the model reads."""
         return self.result.reason if isinstance(self.result, Failure) else wire_text(self.result)
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """What is known of a call whose handler failed (I3). ``declared``: exceptions that say so themselves."""
+
+    tool_name: str
+    is_once: bool
+    declared: tuple[type[Exception], ...]
+
+    def failure(self, error: Exception) -> Failure:
+        """Return an error as it is reported."""
+        kind = "execution_error"
+        if isinstance(error, self.declared):
+            kind = "nothing_happened" if isinstance(error, NothingHappened) else "tool_failure"
+        return Failure(kind=kind, reason=f"{type(error).__name__}: {error}")
+
+    def unknown(self, reported: Ok | Failure) -> Settled | None:
+        """Return what the model reads if no one knows whether the call happened; None: that is known, or it may be repeated."""
+        if not (self.is_once and isinstance(reported, Failure) and reported.kind == "execution_error"):
+            return None
+        why = "It failed in a way that doesn't say. A person is asked what happened."
+        return Settled(result=outcome_unknown(self.tool_name, why))
 
 
 class ExternalCalls:
@@ -169,16 +196,20 @@ class ExternalCalls:
         handler: Callable[[RunOrder], Awaitable[Result]],
         *,
         to_report: Callable[[Result], Ok | Failure],
+        declared: tuple[type[Exception], ...] = (),
     ) -> Ran[Result] | Settled:
         """Start a call when Turngate allows it, and report its result.
 
         Waits while the call may not start: a person has not answered, or another process started a call that must not run
         twice and has not reported yet. If that process never reports, a person says what happened.
 
-        If the handler raises, the error is reported as a failure and raised again. A report that takes long or fails holds
-        up no result: see :class:`turngate.bridges.reports.Reports`.
+        If the handler raises, the error is reported as a failure and raised again. But of a call that must not run twice no one
+        knows then whether it happened: the error is logged, a person is asked, and the model reads that it may have happened.
+        Known is only what raises NothingHappened, or an exception of ``declared``. A report that takes long or fails holds up no
+        result: see :class:`turngate.bridges.reports.Reports`.
 
-        ``to_report``: turns the handler's result into the one that is reported.
+        ``to_report``: turns the handler's result into the one that is reported; a failure of kind ``execution_error`` counts as
+        raised. ``declared``: exceptions with which the framework's tools say how their call failed.
         """
         attempt = secrets.token_hex(16)
         while True:
@@ -189,7 +220,12 @@ class ExternalCalls:
                     raise
             else:
                 if started.run is not None:
-                    return await self._run(call, attempt, started.run, handler, to_report)
+                    ending = _Ending(
+                        started.run.tool_name,
+                        is_once=started.call.effect == "once",
+                        declared=(NothingHappened, *declared),
+                    )
+                    return await self._run(call, attempt, started.run, handler, to_report, ending)
                 if started.call.result is not None:
                     return Settled(result=started.call.result)
             await patiently(lambda: self._client.get_external_call(call, wait=LONGEST_WAIT))
@@ -201,15 +237,21 @@ class ExternalCalls:
         order: RunOrder,
         handler: Callable[[RunOrder], Awaitable[Result]],
         to_report: Callable[[Result], Ok | Failure],
-    ) -> Ran[Result]:
+        ending: _Ending,
+    ) -> Ran[Result] | Settled:
         try:
             result = await handler(order)
         except Exception as error:
-            failure = Failure(kind="execution_error", reason=f"{type(error).__name__}: {error}")
+            failure = ending.failure(error)
             await self._reports.send(call, attempt, failure, deadline_at=order.deadline_at)
-            raise
-        await self._reports.send(call, attempt, to_report(result), deadline_at=order.deadline_at)
-        return Ran(result=result, edited_input=order.input if order.edited else None)
+            unknown = ending.unknown(failure)
+            if unknown is None:
+                raise
+            logger.warning("call %s of %s failed, and may have happened", call, order.tool_name, exc_info=True)
+            return unknown
+        reported = to_report(result)
+        await self._reports.send(call, attempt, reported, deadline_at=order.deadline_at)
+        return ending.unknown(reported) or Ran(result=result, edited_input=order.input if order.edited else None)
 
     async def _answer(self, call: str, until: float | None, planned_by: float) -> MayRun | MayNotRun | None:
         while True:
@@ -237,10 +279,17 @@ def _answer_in(call: ExternalCallView) -> MayRun | MayNotRun | None:
     return MayRun(edited_input=call.edited_input)
 
 
+class OtherArgumentsError(ConflictError, NothingHappened):
+    """The call was approved with other arguments than it would run with, so nothing ran."""
+
+    def __init__(self) -> None:
+        ConflictError.__init__(self, "the call was approved with other arguments: nothing ran", code="other_arguments")
+
+
 def fits(order: RunOrder, arguments: Mapping[str, Any]) -> None:
-    """Check that these arguments are the approved ones. Raises ConflictError if not: the call must not run."""
+    """Check that these arguments are the approved ones. Raises OtherArgumentsError if not: the call must not run."""
     if json.loads(order.input or "{}") != arguments:
-        raise ConflictError("the call was approved with other arguments: nothing ran", code="other_arguments")
+        raise OtherArgumentsError
 
 
 def text_with_note(result: Any, edited_input: str) -> str:

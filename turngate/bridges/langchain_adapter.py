@@ -42,10 +42,15 @@ try:
     from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import BaseTool
     from langchain_core.utils.function_calling import convert_to_openai_tool
+    from langgraph.errors import GraphBubbleUp
     from langgraph.graph.state import CompiledStateGraph
+    from langgraph.prebuilt.tool_node import TOOL_INVOCATION_ERROR_TEMPLATE
     from langgraph.types import Command, Interrupt
 except ImportError as missing:
     raise MissingExtraError("agents of LangChain", "langchain") from missing
+
+
+_DID_NOT_FIT = TOOL_INVOCATION_ERROR_TEMPLATE.partition("{")[0]
 
 
 class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
@@ -117,7 +122,8 @@ class TurngateMiddleware(HumanInTheLoopMiddleware[Any, Any, Any]):
                 return await handler(approved)
 
             record = await self._ask(request.runtime.config, call, request.state)
-            ended = await self._external.run(record, run, to_report=_to_report)
+            # A tool that asks its own question (`interrupt`) runs again from its beginning: that is LangGraph's rule.
+            ended = await self._external.run(record, run, to_report=_to_report, declared=(GraphBubbleUp,))
             return ended.result if isinstance(ended, Ran) else _settled(call, ended)
 
         # The middleware's own part comes first: it interrupts, or replaces the call by an edited one, and then calls `start`.
@@ -189,5 +195,7 @@ def _to_report(result: ToolMessage | Command[Any]) -> Ok | Failure:
     if isinstance(result, Command):
         return Ok(value={"value": "The tool changed the state of its agent."})
     if result.status == "error":
-        return Failure(kind="execution_error", reason=str(result.text))
+        # The one error that says that the tool did not run: the arguments don't fit it. Any other may have come after an effect.
+        kind = "tool_failure" if result.text.startswith(_DID_NOT_FIT) else "execution_error"
+        return Failure(kind=kind, reason=str(result.text))
     return ok_of(result.content)

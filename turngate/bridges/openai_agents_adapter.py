@@ -12,6 +12,7 @@ Source: https://openai.github.io/openai-agents-python/human_in_the_loop/.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,14 +32,20 @@ from turngate.client import TurngateClient
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import MissingExtraError
 from turngate.domain.tools.tool import Effect
+from turngate.wire.external_calls import RunOrder
 
 try:
     from agents import (
         FunctionTool,
+        ModelBehaviorError,
         RunState,
         ToolOutputFileContent,
         ToolOutputImage,
         ToolOutputText,
+    )
+    from agents.tool import (
+        maybe_invoke_function_tool_failure_error_function,
+        set_function_tool_failure_error_function,
     )
     from agents.tool_context import ToolContext
 except ImportError as missing:
@@ -80,15 +87,30 @@ class TurngateGate:
 
     def tool(self, tool: FunctionTool) -> FunctionTool:
         """Return the tool with the gate: each call needs approval, starts when Turngate allows it, and is reported."""
-        inner = tool.on_invoke_tool
+        # Its errors and its time limit are dealt with here: the SDK would tell the model to try again, whatever has happened.
+        bare = set_function_tool_failure_error_function(replace(tool, timeout_seconds=None), None)
+
+        async def start(context: ToolContext[Any], order: RunOrder) -> Any:
+            async with asyncio.timeout(tool.timeout_seconds):
+                return await bare.on_invoke_tool(context, order.input)
 
         async def invoke(context: ToolContext[Any], arguments: str) -> Any:
             record = await self._ask(gated, context.tool_call_id, arguments)
-            # The approved arguments run, byte for byte; a person may have edited them.
-            ended = await self._external.run(record, lambda order: inner(context, order.input), to_report=ok_of)
+            try:
+                # The approved arguments run, byte for byte; a person may have edited them.
+                ended = await self._external.run(
+                    record, lambda order: start(context, order), to_report=ok_of, declared=(ModelBehaviorError,)
+                )
+            except Exception as error:
+                text = await maybe_invoke_function_tool_failure_error_function(
+                    function_tool=tool, context=context, error=error
+                )
+                if text is None:
+                    raise
+                return text
             return _with_note(ended) if isinstance(ended, Ran) else ended.text
 
-        gated = replace(tool, on_invoke_tool=invoke, needs_approval=True)
+        gated = replace(tool, on_invoke_tool=invoke, needs_approval=True, timeout_seconds=None)
         self._tools[gated.name] = gated
         return gated
 

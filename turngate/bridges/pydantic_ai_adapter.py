@@ -40,7 +40,7 @@ from turngate.wire.external_calls import RunOrder
 try:
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.capabilities.abstract import WrapToolExecuteHandler
-    from pydantic_ai.exceptions import ToolFailed
+    from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
     from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturn, UserPromptPart
     from pydantic_ai.tools import (
         DeferredToolRequests,
@@ -55,6 +55,10 @@ except ImportError as missing:
 
 RECORD_KEY = "turngate_call"
 """In a request's metadata: the id of the call's record in Turngate."""
+
+
+_DECLARED = (ToolFailed, ModelRetry, CallDeferred, ApprovalRequired)
+"""With these a tool tells its model what to do next: that its call failed, was not made, or is to be made again."""
 
 
 class TurngateGate(AbstractCapability[Any]):
@@ -145,9 +149,14 @@ class TurngateGate(AbstractCapability[Any]):
 
         async def run(order: RunOrder) -> Any:
             fits(order, call.args_as_dict())
-            return await handler(args)
+            try:
+                return await handler(args)
+            except ModelRetry as retry:
+                if isinstance(retry.__context__, TimeoutError):  # pydantic-ai's time limit has the model try again
+                    raise retry.__context__ from None
+                raise
 
-        ended = await self._external.run(record, run, to_report=_to_report)
+        ended = await self._external.run(record, run, to_report=_to_report, declared=_DECLARED)
         if isinstance(ended, Ran):
             return _with_note(ended)
         if isinstance(ended.result, Failure):
