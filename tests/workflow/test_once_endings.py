@@ -60,8 +60,8 @@ class Bank:
         probing = name in self.probes
         probe = self._probe(name) if probing else None
         failures = [Refused]
-        given = {"ask": False, "timeout": BRIEF, "failures": failures, "probe": probe, **options}
-        return tool(name=name, effect="once", check_with="Look for {idempotency_key} at the bank", **given)(pay)
+        arguments = {"ask": False, "timeout": BRIEF, "failures": failures, "probe": probe, **options}
+        return tool(name=name, effect="once", check_with="Look for {idempotency_key} at the bank", **arguments)(pay)
 
     def _probe(self, name: str) -> Any:
         def probe(key: str) -> ProbeAnswer:
@@ -170,8 +170,8 @@ async def test_i3_every_ending_of_a_once_call(client: Client, database: Database
             await engine.decide(request, "respond", outcome=answer)
         assert (await engine.ended(run)).status == "completed"
         results, states = await engine.results(run), await engine.executions(run)
-        asked = await requests_of(engine, run)
-    assert set(asked) == {each.__name__ for each in UNKNOWN}
+        opened = await requests_of(engine, run)
+    assert set(opened) == {each.__name__ for each in UNKNOWN}
     assert {name: len(keys) for name, keys in bank.booked.items()} == {**dict.fromkeys(names, 1), "probed_as_undone": 2}
     for each, kind in KNOWN.items():
         result = results[each.__name__]
@@ -183,9 +183,9 @@ async def test_i3_every_ending_of_a_once_call(client: Client, database: Database
     assert states["says_unknown"].state == "succeeded"
     for each in UNKNOWN:
         if each is not says_unknown:
-            told = results[each.__name__]
-            assert (told.kind, states[each.__name__].state) == ("unknown", "unknown")
-            assert "It may have taken effect: do not repeat it" in told.reason
+            result = results[each.__name__]
+            assert (result.kind, states[each.__name__].state) == ("unknown", "unknown")
+            assert "It may have taken effect: do not repeat it" in result.reason
     assert "did not finish within 1 s" in results["times_out"].reason
     assert results["times_out"].fields == {"partial_output": "sent"}
 
@@ -231,17 +231,17 @@ async def test_i1_i3_an_interrupted_once_call_may_have_happened(
         await engine.interrupt(run)
         assert (await engine.ended(run)).status == "interrupted"
         result, execution = (await engine.results(run))["c1"], (await engine.executions(run))["c1"]
-        asked = await requests_of(engine, run)
+        opened = await requests_of(engine, run)
         match answer:
             case Happened():
-                assert (result, execution.state, asked) == (Ok(value={"paid": "found"}), "succeeded", {})
+                assert (result, execution.state, opened) == (Ok(value={"paid": "found"}), "succeeded", {})
             case DidNotHappen():
-                assert (result.kind, execution.state, asked) == ("nothing_happened", "failed", {})
+                assert (result.kind, execution.state, opened) == ("nothing_happened", "failed", {})
             case _:
                 assert (result.kind, execution.state) == ("interrupted", "unknown")
                 assert "may have taken effect: do not repeat it" in result.reason
                 assert result.fields["partial_output"] == "half"
-                request = asked["hangs"]
+                request = opened["hangs"]
                 assert (request.kind, request.status) == ("outcome", "pending")
                 await engine.decide(request, "respond", outcome="did_not_happen")
                 assert (await engine.executions(run))["c1"].state == "failed"
