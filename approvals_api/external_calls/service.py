@@ -20,6 +20,7 @@ from turngate.domain.digest import framed_sha256, repeat_key
 from turngate.domain.errors import ConfigurationError, ConflictError, ForbiddenError, NotFoundError
 from turngate.domain.tools.external import agent_of_source
 from turngate.domain.tools.results import MAX_DEPTH, REFUSALS, Failure, Ok, is_deeper
+from turngate.readable_schema import MAX_SCHEMA_CHARS
 from turngate.store.clock import as_text, now
 from turngate.store.database import Connection
 from turngate.store.events import events
@@ -33,7 +34,6 @@ from turngate.wire.view import Page
 
 START_WAIT_SECONDS: Final = 10.0
 ANSWERED: Final[frozenset[ExternalState]] = frozenset({"ready", "done"})
-MAX_SCHEMA_CHARS: Final = 100_000
 ENGINES_KINDS: Final = REFUSALS | {"unknown", "unknown_tool", "non_local_tool", "input_validation_error", "diverged"}
 """Failure kinds that say what the engine or a person did: no report may have one of them (I12)."""
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
-from mcp.types import CallToolResult, ToolListChangedNotification
+from mcp.types import INVALID_PARAMS, CallToolResult, ToolListChangedNotification
 from support.engine import until
 from support.gate_client import Sender
-from support.gateway_client import text_of
+from support.gateway_client import command, environment, text_of
 
 from turngate.bridges.mcp_gateway.downstream import DownstreamServer
 from turngate.bridges.mcp_gateway.gateway import McpGateway
@@ -162,3 +163,83 @@ async def test_a_persons_answer_for_a_tool_with_an_output_schema(sender: Sender,
         await sender.decide("respond", message="It is three.")
         assert "It is three." in text_of(await calling)
     assert calls(tmp_path) == []
+
+
+@asynccontextmanager
+async def raw_client(sender: Sender, directory: Path) -> AsyncIterator[Callable[..., Awaitable[dict[str, Any]]]]:
+    """A client that writes lines to a gateway as they are, in front of the raw server; yields what sends one and reads on."""
+    server = [sys.executable, str(SERVER.with_name("raw_mcp_server.py")), str(directory)]
+    process = await asyncio.create_subprocess_exec(
+        *command(sender, server=server),
+        env=environment(sender),
+        cwd=directory,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=2**26,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    async def send(line: bytes, number: object = None) -> dict[str, Any]:
+        """Send a line and return the answer with this id."""
+        process.stdin.write(line + b"\n")
+        async with asyncio.timeout(60):
+            while True:
+                answer = json.loads(await process.stdout.readline())
+                if "method" not in answer and answer["id"] == number:
+                    return answer
+
+    opening = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    await send(json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": opening}).encode(), 0)
+    process.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+    try:
+        yield send
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+def called(number: int, name: str, arguments: str = "{}") -> bytes:
+    call = f'{{"name":"{name}","arguments":{arguments}}}'
+    return f'{{"jsonrpc":"2.0","id":{number},"method":"tools/call","params":{call}}}'.encode()
+
+
+async def test_i9_whatever_client_and_server_write_is_answered(sender: Sender, tmp_path: Path) -> None:
+    """Half characters are replaced, what can't be read is answered at once, and odd tools leave the others alone."""
+    look_ahead = {"type": "object", "properties": {"email": {"type": "string", "pattern": "^(?!x)"}}}
+    schemas = {"look_up": look_ahead, "slow": {}, "git_status": {"type": "object", "required": None}, "odd": None}
+    tools = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]
+    (tmp_path / "tools.json").write_text(json.dumps([*tools, "no tool"]))
+    picture = b'{"type":"image","mimeType":"image/png","data":"' + b"A" * 6_000_000 + b'"}'
+    (tmp_path / "slow.answer").write_bytes(b'{"jsonrpc":"2.0","id":%ID%,"result":{"content":[' + picture + b"]}}")
+    half = rb'{"jsonrpc":"2.0","id":%ID%,"result":{"content":[{"type":"text","text":"half \udc00"}]}}'
+    (tmp_path / "git_status.answer").write_bytes(half)
+    async with raw_client(sender, tmp_path) as send:
+        listed = await send(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}', 1)
+        assert [tool["name"] for tool in listed["result"]["tools"]] == ["look_up", "slow", "git_status"]
+        assert listed["result"]["tools"][0]["inputSchema"] == look_ahead
+
+        async def text(number: int, name: str, arguments: str = "{}") -> str:
+            return (await send(called(number, name, arguments), number))["result"]["content"][0]["text"]
+
+        assert await text(2, "look_up", r'{"email": "half \ud83d"}') == r'{"email": "half \ufffd"}'
+        assert await text(3, "git_status") == "half \N{REPLACEMENT CHARACTER}"
+        assert "no tool 'odd'" in await text(4, "odd")
+        large = await send(called(5, "slow"), 5)
+        assert len(large["result"]["content"][0]["data"]) == 6_000_000
+        assert (await send(called(6, "look_up", "[1]"), 6))["error"]["code"] == INVALID_PARAMS
+        deep = await text(7, "look_up", '{"a":' * 300 + "1" + "}" * 300)
+        assert "did not run" in deep, deep
+        for line, number in {
+            b"no JSON at all": None,
+            b'{"jsonrpc":"2.0","id":8,"method":"tools/li': 8,
+            b'{"jsonrpc":"2.0","id":9}': 9,
+            b'{"id":10,"method":7}': 10,
+            b"[3]": None,
+        }.items():
+            assert (await send(line, number))["error"]["message"].startswith("Nothing ran"), line
+        batch = b'[{"jsonrpc":"2.0","id":11,"method":"ping"},{"jsonrpc":"1.0","id":12,"method":"ping"}]'
+        assert (await send(batch, 12))["result"] == {}
+    assert (tmp_path / "calls").read_text().split() == ["look_up", "git_status", "slow"]
+    page = await sender.client.list_external_calls(source=sender.source)
+    assert page.items == []

@@ -54,11 +54,6 @@ class ServerUnderTest:
             ),
             types.Tool(name="9" * 80, input_schema=OBJECT),
         ]
-        if (self.marks / "twins").exists():
-            named += [types.Tool(name="twin.a", input_schema=OBJECT), types.Tool(name="twin/a", input_schema=OBJECT)]
-        if (self.marks / "broken").exists():
-            broken = {"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}}}
-            named.append(types.Tool(name="broken", input_schema=broken))
         return named[1:] if (self.marks / "gone").exists() else named
 
     async def list_tools(self, ctx: Any, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:

@@ -28,6 +28,7 @@ from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.failures import NothingHappened
 from turngate.domain.tools.results import REFUSALS, Failure, Ok, outcome_unknown, wire_text
 from turngate.domain.tools.tool import Effect
+from turngate.readable_schema import readable
 from turngate.wire.external_calls import ExternalCallView, RunOrder
 from turngate.wire.orders import ExternalCallOrder
 
@@ -153,7 +154,7 @@ class ExternalCalls:
             tool = ExternalTool(
                 name=call.name,
                 description=(call.description or "")[:10_000],
-                parameters=dict(call.parameters or {"type": "object"}),
+                parameters=readable(call.parameters or {})[0],
                 effect=self._effects.get(call.name, "once"),
                 timeout_seconds=max(1, round(self._timeout.total_seconds())),
             )

@@ -15,6 +15,7 @@ from turngate.models.registry import Models, ModelSettings
 from turngate.policies.lint import doubts
 from turngate.runtime.app_loader import LoadedApp
 from turngate.runtime.settings import Settings
+from turngate.toolkits.mcp import odd_tools
 
 KIND_WORDS: Final[dict[ToolKind, str]] = {
     "local": "tools",
@@ -47,7 +48,8 @@ def tools_by_kind(agent: Agent) -> str:
 def warnings(app: LoadedApp) -> Iterator[str]:
     """Yield what is allowed and may still be a mistake.
 
-    That is: tools that nothing runs, that no model gets or understands, and rules that do not do what they seem to say.
+    That is: tools that nothing runs, that no model gets or understands, rules that do not do what they seem to say, and tools
+    of MCP servers that can't be read.
     """
     undescribed = {tool.name: tool for agent in app.agents.values() for tool in agent.toolkit if not tool.description}
     for tool in undescribed.values():
@@ -66,6 +68,8 @@ def warnings(app: LoadedApp) -> Iterator[str]:
                 yield refused
     for doubt in doubts(app.policy, {name: list(agent.toolkit) for name, agent in app.agents.items()}):
         yield f"rule {doubt.rule!r}: {doubt.message}"
+    servers = {tool.origin.get("mcp_server") for agent in app.agents.values() for tool in agent.toolkit}
+    yield from odd_tools(sorted(filter(None, servers)))
 
 
 def _not_offered(app: LoadedApp, agent: Agent, tool: Tool) -> str | None:

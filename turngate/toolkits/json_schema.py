@@ -11,28 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Unpack
 
-from jsonschema.exceptions import best_match
 from pydantic import JsonValue, SerializerFunctionWrapHandler, WrapSerializer
-from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012, specification_with
 
 from turngate import InvalidToolInput, Tool, declare_tool
 from turngate.bounded_validator import (
     BoundedValidator,
     TooCostlyError,
     UnreadableSchemaError,
-    compile_pattern,
 )
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.tools.declare import SplitToolOptions
 from turngate.domain.tools.failures import describe_issues
 from turngate.domain.tools.parameters import object_text
+from turngate.readable_schema import clipped, compiled
 
 MAX_ISSUES = 10
-MAX_SCHEMA_ERRORS = 10
-MAX_ISSUE_CHARS = 200
-"""A complaint quotes the value; a long one must not push the others out of the 500 characters the model reads."""
 
 
 @dataclass(frozen=True)
@@ -112,29 +106,6 @@ def json_schema_tool(
     )
 
 
-def compiled(schema: dict[str, JsonValue], what: str) -> BoundedValidator:
-    """Return a validator that never leaves the document. Raises ConfigurationError naming ``what`` and the place."""
-    try:
-        validator = BoundedValidator(schema)
-        invalid = best_match(validator.errors_of_schema(MAX_SCHEMA_ERRORS))
-        if invalid is not None:
-            place = ".".join(str(step) for step in invalid.absolute_path) or "the root"
-            raise ConfigurationError(f"the {what} schema is not valid JSON Schema: at {place}: {_clipped(invalid)}")
-        dangling = _dangling(schema)
-    except RecursionError:
-        raise ConfigurationError(f"the {what} schema is nested too deep") from None
-    except UnreadableSchemaError as error:
-        raise ConfigurationError(f"the {what} schema: {error}") from None
-    except TooCostlyError:
-        raise ConfigurationError(f"the {what} schema is too large to be checked: send a smaller one") from None
-    if dangling is not None:
-        raise ConfigurationError(
-            f"the {what} schema refers to {dangling!r}, which is not in it. References are never fetched: put the "
-            'definition under "$defs" and refer to "#/$defs/NAME"'
-        )
-    return validator
-
-
 def issues_of(validator: BoundedValidator, value: Any) -> list[tuple[list[int | str], str]]:
     """Return ``(path, message)`` for each place where the value does not fit, in order, at most ten."""
     try:
@@ -147,42 +118,7 @@ def issues_of(validator: BoundedValidator, value: Any) -> list[tuple[list[int | 
         return [([], f"the tool's own schema cannot be used: {error}")]
     except TooCostlyError as error:
         return [([], str(error))]
-    return [(list(error.absolute_path), _clipped(error)) for error in errors]
-
-
-def _dangling(schema: dict[str, JsonValue]) -> str | None:
-    """Return the first reference that points at nothing in the document, or None.
-
-    Raises UnreadableSchemaError for a pattern on the way that cannot be used.
-    """
-    specification = specification_with(str(schema.get("$schema", "")), default=DRAFT202012)
-    root: Resource[Any] = Resource.from_contents(schema, default_specification=specification)
-    # Crawled once: otherwise each reference by an anchor reads the whole document again.
-    registry: Registry[Any] = Registry().with_resource(root.id() or "", root).crawl()
-    pending = [(root, registry.resolver(root.id() or ""))]
-    while pending:
-        resource, resolver = pending.pop()
-        _read_patterns(resource.contents)
-        for keyword in ("$ref", "$dynamicRef") if isinstance(resource.contents, Mapping) else ():
-            reference = resource.contents.get(keyword)
-            try:
-                if isinstance(reference, str):
-                    resolver.lookup(reference)
-            except Unresolvable:
-                return str(reference)
-        pending += [(inner, resolver.in_subresource(inner)) for inner in resource.subresources()]
-    return None
-
-
-def _read_patterns(schema: Any) -> None:
-    if not isinstance(schema, Mapping):
-        return
-    pattern, patterns = schema.get("pattern"), schema.get("patternProperties")
-    for each in (
-        *([pattern] if isinstance(pattern, str) else ()),
-        *(patterns if isinstance(patterns, Mapping) else ()),
-    ):
-        compile_pattern(each)
+    return [(list(error.absolute_path), clipped(error)) for error in errors]
 
 
 def _checked(validator: BoundedValidator) -> Any:
@@ -205,8 +141,3 @@ def _copy(schema: Mapping[str, JsonValue], what: str) -> dict[str, JsonValue]:
         raise ConfigurationError(f"the {what} schema is not JSON: {error}") from None
     assert isinstance(copied, dict)  # noqa: S101 - it was one
     return copied
-
-
-def _clipped(error: Any) -> str:
-    message = str(error.message)
-    return message if len(message) <= MAX_ISSUE_CHARS else f"{message[:MAX_ISSUE_CHARS]}…"

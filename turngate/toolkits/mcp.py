@@ -7,11 +7,12 @@ Needs the extra ``mcp``.
 from __future__ import annotations
 
 import importlib
+import logging
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from turngate import Tool, Toolkit
 from turngate.domain.errors import ConfigurationError, MissingExtraError
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+log = logging.getLogger("turngate.mcp")
 CONNECT_TIMEOUT = timedelta(seconds=30)
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ANSWER_SLACK_SECONDS = 60.0
@@ -58,7 +60,8 @@ def mcp_toolkit(
     """Connect to an MCP server, read its tools, disconnect, and return them as a toolkit. Blocks while it does.
 
     Calls then go over one session for each event loop, which is opened with the first call. A tool whose description or
-    schema is not what it was when the toolkit was made does not run (failure ``tool_changed``).
+    schema is not what it was when the toolkit was made does not run (failure ``tool_changed``). A tool that can't be read is
+    left out, and one whose schema can't be checked in full is asked about; log and ``turngate doctor`` name them.
 
     Args:
         server: where it is.
@@ -73,7 +76,8 @@ def mcp_toolkit(
         connect_timeout: for starting or reaching the server, and again for reading its list.
 
     Raises:
-        ConfigurationError: the server cannot be reached, or what it offers cannot be used; the message says the fix.
+        ConfigurationError: the server cannot be reached, or a tool that ``allow`` names cannot be used; the message says the
+            fix.
     """
     if not _SERVER_NAME.fullmatch(name):
         raise ConfigurationError(f"an MCP server's name is letters, digits, '.', '_' and '-', at most 64, not {name!r}")
@@ -81,39 +85,73 @@ def mcp_toolkit(
     listing = listing_of.read_listing(server, name=name, seconds=connect_timeout.total_seconds())
     asking, marking = _by_tool(ask), _by_tool(untrusted)
     offered = [tool.name for tool in listing.tools]
+    known = [*offered, *listing.left_out]
     for argument, names in {
         "allow": allow or (),
         "effects": effects or (),
         "ask": asking,
         "untrusted": marking,
     }.items():
-        _known(name, argument, names, offered)
+        _known(name, argument, names, known)
     calls = server_calls.Calls(
         name=name,
         server=server,
         connect_seconds=connect_timeout.total_seconds(),
         answer_seconds=timeout.total_seconds() + _ANSWER_SLACK_SECONDS,
     )
-    taken: dict[str, tuple[str, Tool]] = {}
+    odd = ODD_TOOLS[name] = {each: f"is left out: {why}" for each, why in listing.left_out.items()}
+    tools: list[Tool] = []
+    names = declared.acceptable_names(offered)
     for server_tool in listing.tools:
         if allow is not None and server_tool.name not in allow:
             continue
-        tool: Tool = declared.declared(
-            server_tool,
-            calls,
-            server_version=listing.version,
-            effect=(effects or {}).get(server_tool.name, "once"),
-            ask=asking[server_tool.name],
-            untrusted=marking[server_tool.name],
-            timeout=timeout,
-        )
-        if tool.name in taken:
-            raise ConfigurationError(
-                f"MCP server {name!r} has two tools that would both be called {tool.name!r}: {taken[tool.name][0]!r} and "
-                f"{server_tool.name!r}. Leave one out with allow=[…]"
+        try:
+            tool, unchecked = declared.declared(
+                server_tool,
+                calls,
+                tool_name=names[server_tool.name],
+                server_version=listing.version,
+                effect=(effects or {}).get(server_tool.name, "once"),
+                ask=asking[server_tool.name],
+                untrusted=marking[server_tool.name],
+                timeout=timeout,
             )
-        taken[tool.name] = server_tool.name, tool
-    return Toolkit.of(*(tool for _, tool in taken.values()))
+        except ConfigurationError as error:
+            odd[server_tool.name] = f"is left out: {error.message}"
+            continue
+        tools.append(tool)
+        if unchecked:
+            odd[server_tool.name] = (
+                f"is asked about unless a rule allows it, because not checked is: {', '.join(unchecked)}"
+            )
+    _report_odd(name, allow or ())
+    return Toolkit.of(*tools)
+
+
+def _report_odd(server: str, allow: Collection[str]) -> None:
+    """Log the odd tools. Raises ConfigurationError if one that can't be used is in ``allow``."""
+    for line in odd_tools([server]):
+        log.warning("%s", line)
+    odd = ODD_TOOLS[server]
+    missing = [each for each in allow if odd.get(each, "").startswith("is left out")]
+    if missing:
+        raise ConfigurationError(
+            f"MCP server {server!r}: allow names {missing[0]!r}, which {odd[missing[0]]}. Take it out of allow=[…], or have the "
+            "server's description of it corrected"
+        )
+
+
+ODD_TOOLS: Final[dict[str, dict[str, str]]] = {}
+"""Of this process's toolkits: server → its tools that aren't as it describes them here → what that means."""
+
+
+def odd_tools(servers: Iterable[str]) -> list[str]:
+    """Return a line for each tool of these MCP servers that is left out or asked about more than declared."""
+    return [
+        f"MCP server {server!r}: the tool {tool[:100]!r} {what}"
+        for server in servers
+        for tool, what in ODD_TOOLS.get(server, {}).items()
+    ]
 
 
 def _by_tool(setting: T | Mapping[str, T] | None) -> defaultdict[str, T | None]:

@@ -15,32 +15,28 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any, Final, Literal, cast
+from typing import Any, Literal
 
 import httpx2
 from mcp import Client, Implementation, MCPError, StdioServerParameters, stdio_client
 from mcp.client.session import IncomingMessage, MessageHandlerFnT
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import (
     CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    REQUEST_TIMEOUT,
     CallToolRequest,
-    CallToolRequestParams,
     CallToolResult,
     InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
-    RequestParamsMeta,
     Tool,
     ToolListChangedNotification,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import TypeAdapter
+from pydantic import ValidationError
 
+from turngate import mcp_traffic
 from turngate.bridges.mcp_gateway.results import refused
 from turngate.domain.errors import UnavailableError
 from turngate.wire.external_calls import RunOrder
@@ -51,10 +47,6 @@ CONNECT_SECONDS = 30.0
 LISTEN_AGAIN_SECONDS = 1.0
 MAX_PAGES = 100
 PROTOCOL_KEYS = "io.modelcontextprotocol/"
-KEY: Final = "turngate/idempotency-key"
-_ANSWER: Final[TypeAdapter[CallToolResult | InputRequiredResult]] = TypeAdapter(CallToolResult | InputRequiredResult)
-_ANSWER_LOST: Final = frozenset({CONNECTION_CLOSED, REQUEST_TIMEOUT, PARSE_ERROR, INTERNAL_ERROR, INVALID_REQUEST})
-"""Errors that the SDK also raises itself if no answer came: the call may have happened."""
 OUR_VARIABLES = "TURNGATE_"
 """Not for the downstream server: with the gateway's token it could send its own calls, or read the inbox."""
 
@@ -127,38 +119,43 @@ class Downstream:
     ) -> CallToolResult | Literal["lost"]:
         """Send a call exactly as it was approved. ``lost``: no answer came, and the call may have happened."""
         try:
+            request = mcp_traffic.call_of(name, json.loads(order.input or "{}"), order.idempotency_key)
+        except (mcp_traffic.UnsendableError, RecursionError):
+            return refused("The call did not run: its arguments can't be written as JSON.", kind="invalid_input")
+        try:
             client = await self.client()
         except UnavailableError as away:
             return refused(f"The call did not run: {away.message}", kind="unavailable")
-        meta = cast("RequestParamsMeta", {KEY: order.idempotency_key})  # an open map, by the specification
-        params = CallToolRequestParams(name=name, arguments=json.loads(order.input or "{}"), _meta=meta)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             await on_progress(f"{progress:g}{'' if total is None else f' of {total:g}'}: {message or 'the call runs'}")
 
+        answer = await self._answer(client, request, report)
+        if isinstance(answer, InputRequiredResult):
+            return refused("The server wants to ask a person or a model first. That is declined.", kind="tool_failure")
+        return answer if answer == "lost" else answer.model_copy(update={"meta": end_to_end(answer.meta)})
+
+    async def _answer(
+        self, client: Client, request: CallToolRequest, on_progress: ProgressFnT
+    ) -> CallToolResult | InputRequiredResult | Literal["lost"]:
         try:
             async with asyncio.timeout(self._answer_seconds):
-                # Not `call_tool`, which drops a result that does not fit the tool's schema: the call has happened, and the
-                # client decides what to do with its result.
-                answer = await client.session.send_request(
-                    CallToolRequest(params=params), _ANSWER, progress_callback=report
-                )
+                # The client decides what to do with a result that does not fit the tool's schema.
+                return await client.session.send_request(request, mcp_traffic.ANSWER, progress_callback=on_progress)
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 self.drop()
-            if error.code in _ANSWER_LOST:
+            if error.code in mcp_traffic.ANSWER_LOST:
                 return "lost"
             return refused(f"The server refused the call: {error.message}", kind="tool_failure")
         except TimeoutError:  # of this call only; others may be fine on the same connection
-            log.warning("the server did not answer a call of %s within %g s", name, self._answer_seconds)
+            log.warning("the server did not answer a call within %g s", self._answer_seconds)
             return "lost"
-        except Exception:
-            self.drop()
-            log.warning("the answer to a call of %s was lost", name, exc_info=True)
+        except Exception as error:
+            if not isinstance(error, ValidationError):  # what broke was the connection, not the one answer
+                self.drop()
+            log.warning("the answer to a call was lost", exc_info=True)
             return "lost"
-        if isinstance(answer, InputRequiredResult):
-            return refused("The server wants to ask a person or a model first. That is declined.", kind="tool_failure")
-        return answer.model_copy(update={"meta": end_to_end(answer.meta)})
 
     def drop(self) -> None:
         """Drop the connection: the next call opens a new one."""
@@ -187,6 +184,7 @@ class _Session:
         self._stop = asyncio.Event()
         self._on_tools_changed = on_tools_changed
         self._reconnects = reconnects
+        self._odd_tools: set[str] = set()
         self._task = asyncio.create_task(self._own(server, answer_seconds), name="mcp-gateway-downstream")
 
     @property
@@ -201,7 +199,7 @@ class _Session:
 
     async def _own(self, server: DownstreamServer, answer_seconds: float) -> None:
         try:
-            async with _connected(server, answer_seconds, self._on_message) as client:
+            async with _connected(server, answer_seconds, self._on_message, self._on_odd_tool) as client:
                 self.opened.set_result(client)
                 if self._reconnects:
                     await self._on_tools_changed()
@@ -222,6 +220,12 @@ class _Session:
         """Handle a notification, which in the older protocol comes on the connection."""
         if isinstance(message, ToolListChangedNotification):
             await self._on_tools_changed()
+
+    def _on_odd_tool(self, name: str, why: str) -> None:
+        """Say once for each connection that a tool is left out."""
+        if name not in self._odd_tools:
+            self._odd_tools.add(name)
+            log.warning("the tool %r of the gateway's MCP server is left out: %s", name[:100], why)
 
     async def _listen(self, client: Client) -> None:
         """Subscribe to changes in the newer protocol. A lost stream is opened again."""
@@ -252,21 +256,34 @@ def end_to_end(meta: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 @asynccontextmanager
 async def _connected(
-    server: DownstreamServer, answer_seconds: float, on_message: MessageHandlerFnT
+    server: DownstreamServer,
+    answer_seconds: float,
+    on_message: MessageHandlerFnT,
+    on_odd_tool: Callable[[str, str], None],
 ) -> AsyncIterator[Client]:
     async with AsyncExitStack() as stack:
         async with asyncio.timeout(CONNECT_SECONDS):
             if server.command:
                 env = {name: value for name, value in os.environ.items() if not name.startswith(OUR_VARIABLES)}
                 command, *args = server.command
-                transport = stdio_client(StdioServerParameters(command=command, args=args, env=env), errlog=sys.stderr)
+                started = StdioServerParameters(command=command, args=args, env=env, encoding_error_handler="replace")
+                transport = stdio_client(started, errlog=sys.stderr)
             else:
                 timeout = httpx2.Timeout(CONNECT_SECONDS, read=answer_seconds)
-                http = httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout)
+                http = httpx2.AsyncClient(
+                    headers=dict(server.headers),
+                    timeout=timeout,
+                    event_hooks={"response": [mcp_traffic.read_leniently]},
+                )
                 transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
             ours = Implementation(name="turngate-mcp-gateway", version=version("turngate"))
             client = await stack.enter_async_context(
-                Client(transport, client_info=ours, cache=None, message_handler=on_message)
+                Client(
+                    mcp_traffic.readable(transport, on_odd_tool),
+                    client_info=ours,
+                    cache=None,
+                    message_handler=on_message,
+                )
             )
         yield client
 

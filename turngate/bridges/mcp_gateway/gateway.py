@@ -24,14 +24,21 @@ from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.shared.message import SessionMessage
 from mcp.types import (
     INTERNAL_ERROR,
+    INVALID_REQUEST,
+    PARSE_ERROR,
     CallToolRequestParams,
     CallToolResult,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCResponse,
     ListToolsResult,
     PaginatedRequestParams,
 )
 
+from turngate import mcp_traffic
 from turngate.bridges.mcp_gateway.calls import GatedCalls
 from turngate.bridges.mcp_gateway.downstream import Downstream, DownstreamServer
 from turngate.bridges.mcp_gateway.results import refused
@@ -170,8 +177,12 @@ class McpGateway:
             async def pass_on() -> None:
                 """Note that we are closing before the server sees the end: calls that the client did not cancel stay open."""
                 async with sender:
-                    async for message in read:
-                        await sender.send(message)
+                    async for item in read:
+                        readable, answers = from_client(item)
+                        for message in readable:
+                            await sender.send(message)
+                        for answer in answers:
+                            await write.send(answer)
                     self._calls.closing = True
 
             pump = asyncio.create_task(pass_on())
@@ -257,6 +268,29 @@ class McpGateway:
             notify=notify,
             timed_out=lambda: self._clients.timed_out(ctx),
         )
+
+
+def from_client(item: SessionMessage | Exception) -> tuple[list[SessionMessage], list[SessionMessage]]:
+    """Return the messages that a client sent, and answers to what can't be read: without one, the client would wait forever."""
+    if isinstance(item, SessionMessage):
+        return [item], []
+    raw = mcp_traffic.unread(item)
+    if raw is None or (isinstance(raw, str) and not raw.strip()):
+        return [], []
+    readable, others = mcp_traffic.messages_in(raw)
+    return readable, [_unreadable(each) for each in others if not (isinstance(each, dict) and "id" not in each)]
+
+
+def _unreadable(raw: Any) -> SessionMessage:
+    request_id, words = (
+        mcp_traffic.id_in(raw),
+        "Nothing ran: this message can't be read as JSON-RPC 2.0. Send it again, corrected.",
+    )
+    if isinstance(raw, dict) and raw.get("method") == "tools/call" and request_id is not None:
+        result = refused(words, kind="invalid_input").model_dump(mode="json", by_alias=True, exclude_none=True)
+        return SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
+    code = INVALID_REQUEST if isinstance(raw, dict) else PARSE_ERROR
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=words)))
 
 
 class _Web(uvicorn.Server):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from hashlib import sha256
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from mcp.types import CallToolResult, TextContent, Tool
 from pydantic import JsonValue, ValidationError
 
-from turngate.bounded_validator import BoundedValidator
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok, wire_text
-from turngate.domain.tools.tool import Effect
+from turngate.domain.tools.tool import Effect, acceptable_name
+from turngate.readable_schema import misfit, readable
 
-MAX_NAME: Final = 64
 MAX_DESCRIPTION: Final = 10_000
 MAX_REASON: Final = 10_000
 _MCP: Final = "mcp"
@@ -35,24 +33,19 @@ def external_tool(tool: Tool, *, trusted: bool, timeout_seconds: int) -> Externa
         effect = "read"
     elif hints is not None and hints.idempotent_hint is True and not destroys:
         effect = "idempotent"
+    schema, unchecked = readable(tool.input_schema)
     return ExternalTool(
         name=acceptable(tool.name),
         description=(tool.description or tool.title or "").replace("\x00", "")[:MAX_DESCRIPTION],
-        parameters=tool.input_schema,
+        parameters=schema,
         effect=effect,
-        ask=False if trusted and reads else None,
+        ask=False if trusted and reads and not unchecked else None,
         timeout_seconds=timeout_seconds,
     )
 
 
-def acceptable(name: str) -> str:
-    """Return a tool's name as rules and people see it: other characters become ``_``, and a long name is cut."""
-    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    plain = plain if re.match(r"[A-Za-z_]", plain) else f"_{plain}"
-    if plain == name and len(name) <= MAX_NAME:
-        return name
-    # Two names must not become one: a changed name ends in a digest of the whole.
-    return f"{plain[: MAX_NAME - 9]}_{sha256(name.encode(errors='surrogatepass')).hexdigest()[:8]}"
+acceptable: Final = partial(acceptable_name, distinct=True)
+"""A tool's name as rules and people see it. Two names must not become one."""
 
 
 def to_log(result: CallToolResult) -> Ok | Failure:
@@ -79,17 +72,10 @@ def from_log(result: Ok | Failure, tool: Tool) -> CallToolResult:
         content = [TextContent(type="text", text=wire_text(result))]
         if tool.output_schema is None:
             return CallToolResult(content=content)
-        if _fits(result.value, tool.output_schema):
+        if misfit(result.value, tool.output_schema) is None:
             return CallToolResult(content=content, structured_content=result.value)
         return CallToolResult(content=content, is_error=True)
     return refused(result.reason, kind=result.kind)
-
-
-def _fits(value: dict[str, JsonValue], schema: dict[str, Any]) -> bool:
-    try:
-        return not BoundedValidator(schema, checks_formats=False).errors(value, 1)
-    except Exception:  # noqa: BLE001 - the schema is the server's, and may be broken in any way
-        return False
 
 
 def refused(reason: str, *, kind: str) -> CallToolResult:

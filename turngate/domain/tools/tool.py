@@ -6,6 +6,7 @@ Owns :class:`Tool` and :class:`ToolManifest`; ``declaring`` makes them. Must not
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import re
@@ -53,6 +54,9 @@ FailureMode = Literal["return", "raise"]
 
 NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """What every provider accepts as a function name (OpenAI's is ``^[a-zA-Z0-9_-]{1,64}$``)."""
+
+MAX_NAME: Final = 64
+_DIGEST_CHARS: Final = 8
 
 _ADDED_LATER = ("failure_schemas", "origin", "provider", "references")
 """Left out of the digest while empty, so that a tool that does not use them keeps the digest it was approved under."""
@@ -404,3 +408,16 @@ class Tool:
     def renamed(self, name: str) -> Tool:
         """Return the same tool under another name."""
         return replace(self, name=name)
+
+
+def acceptable_name(name: str, *, distinct: bool = False) -> str:
+    """Return a name from elsewhere as one that a tool may have: other characters as ``_``, cut where it is too long.
+
+    ``distinct``: if anything had to be changed, the name ends in a digest of the whole; else only if it was cut.
+    """
+    safe = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    safe = safe if re.match(r"[A-Za-z_]", safe) else f"_{safe}"
+    if (safe == name and len(name) <= MAX_NAME) or (not distinct and len(safe) <= MAX_NAME):
+        return safe
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_CHARS]
+    return f"{safe[: MAX_NAME - _DIGEST_CHARS - 1]}_{digest}"

@@ -13,23 +13,20 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
 from dataclasses import dataclass, field
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from mcp import Client, MCPError
 from mcp.types import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
     PARSE_ERROR,
-    REQUEST_TIMEOUT,
     CallToolResult,
     InputRequiredResult,
-    RequestParamsMeta,
     Tool,
 )
 from pydantic import JsonValue, ValidationError
 
 from turngate import ToolContext
+from turngate.mcp_traffic import ANSWER, ANSWER_LOST, UnsendableError, call_of
+from turngate.readable_schema import misfit
 from turngate.toolkits.mcp_servers.connection import ServerAwayError, connected
 from turngate.toolkits.mcp_servers.content import answer, error_text
 from turngate.toolkits.mcp_servers.failures import (
@@ -134,12 +131,7 @@ async def close_sessions() -> None:
 
 log = logging.getLogger("turngate.mcp")
 
-KEY = "turngate/idempotency-key"
-"""In the call's ``_meta``: the same on every attempt of one call, for a server that wants to know a repeat."""
 MAX_MESSAGE = 500
-_ANSWER_LOST = frozenset({CONNECTION_CLOSED, REQUEST_TIMEOUT, PARSE_ERROR, INTERNAL_ERROR, INVALID_REQUEST})
-"""Errors that the SDK also makes up itself, for an answer that never came or that it cannot read (of an HTTP server: any
-5xx, a 202, a page in place of JSON). With these the call may have happened."""
 
 
 @dataclass(kw_only=True)
@@ -166,8 +158,8 @@ class Calls:
                     if last_attempt:
                         self._away("it does not list its tools", broken)
                     continue
-                self._check(tool, current, shown_digest)
-                return await self._send(session, client, tool, arguments, ctx)
+                checked = self._check(tool, current, shown_digest)
+                return await self._send(session, client, checked, arguments, ctx)
         raise AssertionError("the second attempt returns or raises")
 
     async def _session(self) -> tuple[LiveSession, Client]:
@@ -192,7 +184,7 @@ class Calls:
                     return tool
         return None
 
-    def _check(self, name: str, current: Tool | None, shown_digest: str) -> None:
+    def _check(self, name: str, current: Tool | None, shown_digest: str) -> Tool:
         if current is None:
             raise McpToolGone(reason=f"The MCP server {self.name!r} does not have {name!r} any more. Nothing ran.")
         digest = manifest_digest(current)
@@ -204,9 +196,10 @@ class Calls:
                 shown_digest=shown_digest,
                 current_digest=digest,
             )
+        return current
 
     async def _send(
-        self, session: LiveSession, client: Client, tool: str, arguments: dict[str, JsonValue], ctx: ToolContext
+        self, session: LiveSession, client: Client, tool: Tool, arguments: dict[str, JsonValue], ctx: ToolContext
     ) -> JsonValue:
         """Send the call. From here on it may have happened, whatever goes wrong."""
 
@@ -218,44 +211,42 @@ class Calls:
                 event["message"] = plain(message, MAX_MESSAGE)
             ctx.emit(event)
 
-        meta = cast("RequestParamsMeta", {KEY: ctx.idempotency_key})  # an open map, by the specification
         try:
-            # The session's own method, not the client's: that one sends again by itself when a server wants input or
-            # other headers.
-            result = await client.session.call_tool(
-                tool,
-                arguments,
-                progress_callback=progressed,
-                meta=meta,
-                allow_input_required=True,
-            )
+            # Not the client's method, which sends again by itself when a server wants input or other headers.
+            request = call_of(tool.name, arguments, ctx.idempotency_key)
+            result = await client.session.send_request(request, ANSWER, progress_callback=progressed)
+        except UnsendableError as error:
+            raise McpToolError(
+                reason="Nothing was sent: these arguments can't be written as JSON. Send others."
+            ) from error
         except MCPError as error:
-            if error.code not in _ANSWER_LOST:
+            if error.code not in ANSWER_LOST:
                 raise McpToolError(
                     reason=plain(f"The server refused the call: {error.message}", MAX_MESSAGE)
                 ) from error
-            self._lost(session, tool, error)
-        except (RuntimeError, ValidationError) as unfit:
-            log.warning("[mcp server %s] %s answered what it should not: %s", self.name, tool, unfit)
-            raise McpToolError(
-                reason="The call ran, and its answer does not fit what the server promised, so it cannot be shown. "
-                "Its effects remain: do not repeat it to get the answer."
-            ) from unfit
+            self._lost(session, tool.name, error)
         except Exception as error:  # noqa: BLE001 - the connection broke in another way; the call may be on its way
-            self._lost(session, tool, error)
-        return self._answer(result)
+            self._lost(session, tool.name, error)
+        return self._answer(tool, result)
 
-    def _answer(self, result: CallToolResult | InputRequiredResult) -> JsonValue:
+    def _answer(self, tool: Tool, result: CallToolResult | InputRequiredResult) -> JsonValue:
         if isinstance(result, InputRequiredResult):
             raise McpToolError(
                 reason="The server wants to ask a person or a model before it continues; that is declined."
             )
         if result.is_error:
             raise McpToolError(reason=error_text(result))
+        if tool.output_schema is not None and (why := misfit(result.structured_content, tool.output_schema)):
+            log.warning("[mcp server %s] %s answered what it should not: %s", self.name, tool.name, why)
+            raise McpToolError(
+                reason="The call ran, and its answer does not fit what the server promised, so it cannot be shown. "
+                "Its effects remain: do not repeat it to get the answer."
+            )
         return answer(result)
 
     def _lost(self, session: LiveSession, tool: str, error: Exception) -> NoReturn:
-        session.retire()
+        if not isinstance(error, ValidationError) and getattr(error, "code", None) != PARSE_ERROR:
+            session.retire()  # what broke was the connection, not the one answer
         log.warning("[mcp server %s] the answer to a call of %s was lost: %r", self.name, tool, error)
         why = plain(str(error), MAX_MESSAGE)
         raise McpOutcomeUnknown(

@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -21,6 +21,7 @@ import httpx2
 from mcp import Client, Implementation, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from turngate import mcp_traffic
 from turngate.toolkits.confinement import machine
 from turngate.toolkits.confinement.sandbox import Sandbox
 from turngate.toolkits.mcp_servers.plain_text import plain
@@ -113,7 +114,14 @@ class _Seen:
 
 
 @asynccontextmanager
-async def connected(server: Server, *, name: str, seconds: float, answer_seconds: float) -> AsyncIterator[Client]:
+async def connected(
+    server: Server,
+    *,
+    name: str,
+    seconds: float,
+    answer_seconds: float,
+    on_odd_tool: Callable[[str, str], None] = lambda _name, _why: None,
+) -> AsyncIterator[Client]:
     """Yield a client that has agreed with the server on a version.
 
     The client offers no capability: what a server asks of it (a person's input, a model's answer, files) is refused.
@@ -123,6 +131,7 @@ async def connected(server: Server, *, name: str, seconds: float, answer_seconds
         name: what the builder calls it, for the log.
         seconds: for connecting and agreeing.
         answer_seconds: how long an HTTP answer may stay away.
+        on_odd_tool: called with name and reason of each listed tool that can't be read, and is left out of the list.
 
     Raises:
         ServerAwayError: it could not be reached; only before the client is yielded.
@@ -131,7 +140,7 @@ async def connected(server: Server, *, name: str, seconds: float, answer_seconds
     try:
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(seconds):
-                client = await _opened(server, stack, seen, answer_seconds)
+                client = await _opened(server, stack, seen, answer_seconds, on_odd_tool)
             seen.connected = True
             yield client
     except Exception as error:
@@ -140,7 +149,13 @@ async def connected(server: Server, *, name: str, seconds: float, answer_seconds
         raise ServerAwayError(_explained(_cause(error), server, seen, seconds)) from error
 
 
-async def _opened(server: Server, stack: AsyncExitStack, seen: _Seen, answer_seconds: float) -> Client:
+async def _opened(
+    server: Server,
+    stack: AsyncExitStack,
+    seen: _Seen,
+    answer_seconds: float,
+    on_odd_tool: Callable[[str, str], None],
+) -> Client:
     if isinstance(server, StdioServer):
         environment = scrubbed_environment(os.environ) | dict(server.env)
         if shutil.which(server.command[0], path=environment.get("PATH")) is None:
@@ -149,7 +164,11 @@ async def _opened(server: Server, stack: AsyncExitStack, seen: _Seen, answer_sec
         temporary = await stack.enter_async_context(machine.temporary_directory())
         command = machine.current().command(server.command, _sandbox(server, temporary), environment)
         started = StdioServerParameters(
-            command=command.argv[0], args=list(command.argv[1:]), env=command.environment, cwd=command.directory
+            command=command.argv[0],
+            args=list(command.argv[1:]),
+            env=command.environment,
+            cwd=command.directory,
+            encoding_error_handler="replace",  # a byte that is no UTF-8 would end the connection
         )
         transport = stdio_client(started, errlog=stderr)
     else:
@@ -157,7 +176,8 @@ async def _opened(server: Server, stack: AsyncExitStack, seen: _Seen, answer_sec
         transport = streamable_http_client(server.url, http_client=http)
     ours = Implementation(name="turngate", version=version("turngate"))
     # No cache: a list is read to find out what the server says now.
-    return await stack.enter_async_context(Client(transport, client_info=ours, cache=None))
+    readable = mcp_traffic.readable(transport, on_odd_tool)
+    return await stack.enter_async_context(Client(readable, client_info=ours, cache=None))
 
 
 def _sandbox(server: StdioServer, temporary: Path) -> Sandbox:
@@ -178,7 +198,7 @@ def _http(server: HttpServer, seen: _Seen, answer_seconds: float) -> httpx2.Asyn
     return httpx2.AsyncClient(
         headers=dict(server.headers),
         timeout=httpx2.Timeout(HTTP_SECONDS, read=answer_seconds),
-        event_hooks={"response": [note]},
+        event_hooks={"response": [note, mcp_traffic.read_leniently]},
     )
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from hashlib import sha256
 
 from mcp.types import Tool as ServerTool
 from mcp.types import ToolAnnotations
 from pydantic import JsonValue
 
 from turngate import Tool, ToolContext, declare_tool
-from turngate.domain.errors import ConfigurationError
-from turngate.domain.tools.tool import Ask, Confiner, Effect
+from turngate.domain.tools.tool import MAX_NAME, Ask, Confiner, Effect, acceptable_name
+from turngate.readable_schema import readable
 from turngate.toolkits.confinement import machine
 from turngate.toolkits.json_schema import JsonSchemaParameters
 from turngate.toolkits.mcp_servers import failures
@@ -41,38 +40,34 @@ def raised(effect: Effect, ask: Ask, hints: ToolAnnotations | None) -> tuple[Eff
 
 
 MAX_DESCRIPTION = 4000
-MAX_NAME = 64
-_DIGEST_CHARS = 8
 
 
 def declared(
     server_tool: ServerTool,
     calls: Calls,
     *,
+    tool_name: str,
     server_version: str,
     effect: Effect,
     ask: Ask,
     untrusted: bool | None,
     timeout: timedelta,
-) -> Tool:
-    """Return the server's tool. ``untrusted`` None: as its annotations say.
+) -> tuple[Tool, tuple[str, ...]]:
+    """Return the server's tool, and what of its schema is not checked: then ``ask=False`` does not count.
 
-    Raises ConfigurationError when its schema cannot be used.
+    ``untrusted`` None: as its annotations say. Raises ConfigurationError when it cannot be declared.
     """
     hints = server_tool.annotations
     effect, ask = raised(effect, ask, hints)
     is_open = hints is not None and hints.open_world_hint is True
     digest = manifest_digest(server_tool)
-    try:
-        params = JsonSchemaParameters(server_tool.input_schema)
-    except ConfigurationError as error:
-        raise ConfigurationError(
-            f"MCP server {calls.name!r}, tool {server_tool.name!r}: {error.message}. Leave the tool out with allow=[…]"
-        ) from None
-    return declare_tool(
-        name=acceptable(server_tool.name),
+    schema, unchecked = readable(server_tool.input_schema)
+    if unchecked and ask is False:
+        ask = None
+    tool = declare_tool(
+        name=tool_name,
         description=plain(server_tool.description or server_tool.title or server_tool.name, MAX_DESCRIPTION),
-        params=params,
+        params=JsonSchemaParameters(schema),
         success=JsonValue,
         success_schema=server_tool.output_schema or UNSTRUCTURED,
         effect=effect,
@@ -84,6 +79,7 @@ def declared(
         handler=_handler(calls, server_tool.name, digest),
         confinement=_confinement(calls.server),
     )
+    return tool, unchecked
 
 
 def _confinement(server: Server) -> Confiner | None:
@@ -93,17 +89,17 @@ def _confinement(server: Server) -> Confiner | None:
     return lambda _params: machine.current().described(network=server.network)
 
 
-def acceptable(name: str) -> str:
-    """Return a server's tool name as one that every provider takes: other characters as ``_``, too long ones cut.
+def acceptable_names(names: Sequence[str]) -> dict[str, str]:
+    """Return a server's tool names as those that every provider takes: other characters as ``_``, too long ones cut.
 
-    A name that is cut ends in a digest of the whole, so that two long ones do not become one.
+    A changed name ends in a digest of the whole where it was cut, or where two would become one.
     """
-    safe_name = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    if not re.match(r"[A-Za-z_]", safe_name):
-        safe_name = f"_{safe_name}"
-    if len(safe_name) <= MAX_NAME:
-        return safe_name
-    return f"{safe_name[: MAX_NAME - _DIGEST_CHARS - 1]}_{sha256(name.encode()).hexdigest()[:_DIGEST_CHARS]}"
+    changed = {name: acceptable_name(name) for name in names}
+    times = Counter(changed.values())
+    return {
+        name: acceptable_name(name, distinct=True) if name != to and times[to] > 1 else to
+        for name, to in changed.items()
+    }
 
 
 def _handler(calls: Calls, tool: str, digest: str) -> Callable[..., Awaitable[JsonValue]]:

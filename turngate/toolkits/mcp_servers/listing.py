@@ -23,10 +23,14 @@ VERSION_CHARS = 100
 
 @dataclass(frozen=True)
 class Listing:
-    """A server's version and tools, as it gave them. ``version``: empty when it does not say."""
+    """A server's version and tools, as it gave them.
+
+    ``version``: empty when it does not say. ``left_out``: tools that can't be read, name → reason.
+    """
 
     version: str
     tools: list[Tool]
+    left_out: dict[str, str]
 
 
 def read_listing(server: Server, *, name: str, seconds: float) -> Listing:
@@ -44,7 +48,10 @@ def read_listing(server: Server, *, name: str, seconds: float) -> Listing:
 
 
 async def _listing(server: Server, name: str, seconds: float) -> Listing:
-    async with connected(server, name=name, seconds=seconds, answer_seconds=seconds) as client:
+    left_out: dict[str, str] = {}
+    async with connected(
+        server, name=name, seconds=seconds, answer_seconds=seconds, on_odd_tool=left_out.__setitem__
+    ) as client:
         try:
             async with asyncio.timeout(seconds):
                 tools = [tool async for tool in each_tool(client)]
@@ -52,7 +59,7 @@ async def _listing(server: Server, name: str, seconds: float) -> Listing:
             why = plain(f"{type(error).__name__}: {error}", 500)
             raise ServerAwayError(f"it did not list its tools within {seconds:g} s ({why})") from error
         info = client.server_info
-        return Listing(plain(info.version if info is not None else "", VERSION_CHARS), tools)
+        return Listing(plain(info.version if info is not None else "", VERSION_CHARS), tools, left_out)
 
 
 async def each_tool(client: Client) -> AsyncGenerator[Tool, None]:
