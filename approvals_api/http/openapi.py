@@ -81,9 +81,9 @@ SHARED: Final[Mapping[int, str]] = {
 }
 """What a status means unless the endpoint says otherwise."""
 ALWAYS: Final = (421,)
-WITH_CREDENTIAL: Final = (401, 403, 429, 503)
+IN_API: Final = (401, 403, 422, 429, 503)
+"""With a credential; an unknown query parameter is refused."""
 WITH_PATH_PARAMETER: Final = (404,)
-WITH_INPUT: Final = (422,)
 WITH_BODY: Final = (400, 411, 413)
 
 
@@ -165,11 +165,9 @@ def _statuses(operation: Mapping[str, Any], route: APIRoute) -> list[int]:
     """Return the statuses of problems that an endpoint has by what it takes, in the document's order."""
     statuses = [*ALWAYS]
     if route.path_format.startswith(PREFIX):
-        statuses += WITH_CREDENTIAL
+        statuses += IN_API
     if "{" in route.path_format:
         statuses += WITH_PATH_PARAMETER
-    if operation.get("parameters") or "requestBody" in operation:
-        statuses += WITH_INPUT
     if "requestBody" in operation:
         statuses += WITH_BODY
     return statuses

@@ -220,7 +220,7 @@ def _plain_message(issue: Mapping[str, Any]) -> str:
             return "it is empty"
         case "missing":
             return "it is missing"
-        case "extra_forbidden":
+        case "extra_forbidden" if issue["loc"][0] == "body":
             return "no such member; check its spelling"
         case _:
             return str(issue["msg"])

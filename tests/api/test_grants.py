@@ -66,8 +66,7 @@ async def test_a_grant_is_created_listed_and_revoked(idle: Api) -> None:
     every = (await idle.operator.get("/api/v1/grants?status=all")).json()["items"]
     assert {each["id"]: each["ended"] for each in every} == {grant["id"]: "revoked", others[0]: None, others[1]: None}
     assert (await idle.operator.get(f"/api/v1/grants/{grant['id']}")).json()["used_by"] == []
-    for path in ("/api/v1/grants/none", "/api/v1/grants/none?x=1"):
-        assert (await idle.operator.delete(path)).status_code == 404
+    assert (await idle.operator.delete("/api/v1/grants/none")).status_code == 404
     assert (await idle.operator.get("/api/v1/grants/none")).status_code == 404
     assert await audited(idle) == ["grant.created"] * 3 + ["grant.revoked"]
 

@@ -30,13 +30,16 @@ async def test_unknown_paths_and_methods_are_problems(api: Api) -> None:
 
 
 async def test_parameters_are_not_guessed_at(api: Api) -> None:
-    """422 for what no store can hold, and for what is no key, cursor or instant; each names its parameter."""
+    """422 for what no store can hold, what is no key, cursor or instant, and what is unknown; each names its parameter."""
     for path, headers, name in (
         ("/api/v1/runs/a%00b", {}, "run_id"),
         ("/api/v1/requests?run_id=a%00b", {}, "run_id"),
         ("/api/v1/requests?limit=1.5", {}, "limit"),
         ("/api/v1/runs?cursor=%21", {}, "cursor"),
         ("/api/v1/audit?since=0.5", {}, "since"),
+        ("/api/v1/requests?tol=pay", {}, "query parameter tol: there is no such parameter. Did you mean 'tool'?"),
+        ("/api/v1/runs?run_id=x", {}, "run_id"),
+        ("/api/v1/health?x=1", {}, "query parameter x: there is no such parameter."),
         ("/api/v1/events", {"Last-Event-ID": "1e3"}, "Last-Event-ID"),
     ):
         answer = await api.operator.get(path, headers=headers)

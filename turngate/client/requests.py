@@ -23,6 +23,7 @@ from turngate.client.calls import (
 from turngate.domain.policy.policy import Risk
 from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import InboxOrder, InboxStatus
+from turngate.domain.text.suggestions import refuse_unknown
 from turngate.wire.decisions import DecidedItems, DecisionResult
 from turngate.wire.orders import DecisionOrder, Look
 from turngate.wire.requests import (
@@ -68,11 +69,13 @@ def list_requests(*, limit: int = 50, cursor: str | None = None, **where: Unpack
     ``pending``. ``limit``: 1 to 200. ``cursor``: ``next_cursor`` of the page before, under the same conditions. Long
     arguments are clipped, with ``input_digest`` set: :func:`get_request` returns them whole.
     """
+    refuse_unknown(where, {*Where.__optional_keys__, "limit", "cursor"}, "list_requests")
     return get("/requests", model(Page[RequestItem]), limit=limit, cursor=cursor, **where)
 
 
 def count_requests(**where: Unpack[Where]) -> Call[RequestCount]:
     """Return how many requests the list shows under the same conditions."""
+    refuse_unknown(where, Where.__optional_keys__, "count_requests")
     return get("/requests/count", model(RequestCount), **where)
 
 

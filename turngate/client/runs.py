@@ -10,6 +10,7 @@ from turngate.client.calls import Call, change, get, key_or_new, model, post, se
 from turngate.client.calls import model as read_as
 from turngate.domain.requests import RunStatus, UnattendedAsks, WhileRunning
 from turngate.domain.runs.failure_classes import FailureClass
+from turngate.domain.text.suggestions import refuse_unknown
 from turngate.wire.agents import AgentView, ModelChoice
 from turngate.wire.calls import WholeResult
 from turngate.wire.comparison import Comparison
@@ -76,6 +77,7 @@ def list_runs(*, limit: int = 50, cursor: str | None = None, **where: Unpack[Run
     ``where``: conditions, such as ``status="failed"`` (:class:`RunsWhere`). ``limit``: 1 to 200. ``cursor``: ``next_cursor``
     of the page before, under the same conditions. A page of a search may be empty and not the last.
     """
+    refuse_unknown(where, {*RunsWhere.__optional_keys__, "limit", "cursor"}, "list_runs")
     return get("/runs", model(Page[RunSummary]), limit=limit, cursor=cursor, **where)
 
 

@@ -36,6 +36,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.fixtures import Fixture
 from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.text.suggestions import refuse_unknown
 from turngate.domain.tools.declared_parts import Handler
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models, ModelSettings
@@ -264,7 +265,9 @@ async def running_app(app: App, directory: Path, **options: Unpack[RunningAppOpt
 
     Raises:
         ConfigurationError: as at a start, such as a missing service or a handler for a tool that does not exist.
+        TypeError: there is no such option.
     """
+    refuse_unknown(options, {*RunningAppOptions.__optional_keys__, "app", "directory"}, "running_app")
     if not structlog.is_configured():
         # Its default prints a traceback with every local variable: slow enough to lose a heartbeat, and full of secrets.
         plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)

@@ -29,6 +29,7 @@ from turngate.domain.conversation.messages import Message, ModelResponse, Part, 
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass, TurngateError
 from turngate.domain.policy.judge import ANSWER_SCHEMA, call_in_question
 from turngate.domain.runs.fixtures import Fixture, FixtureCall, FixtureDecision, FixtureResponse, parse_fixture
+from turngate.domain.text.suggestions import refuse_unknown
 from turngate.domain.tools.middleware import Invocation, Proceed
 from turngate.domain.tools.results import Ok
 from turngate.domain.tools.tool import Tool
@@ -135,6 +136,9 @@ def _answers_since_input(messages: Sequence[Message]) -> int:
 POLL_SECONDS: Final = 0.03
 
 
+ResultsFrom = Literal["recorded", "handlers"]
+
+
 class ReplayOptions(AppOptions, total=False):
     """What :func:`replay_fixture` takes.
 
@@ -145,7 +149,7 @@ class ReplayOptions(AppOptions, total=False):
 
     workspace: Path | None
     any_result_of: Collection[str]
-    results: Literal["recorded", "handlers"]
+    results: ResultsFrom
 
 
 async def replay_fixture(
@@ -161,8 +165,13 @@ async def replay_fixture(
 
     Raises:
         ConfigurationError: the file is not a fixture, the app has no such agent, or a workspace is missing.
+        TypeError: there is no such option.
         AssertionError: nothing happened within ``deadline``.
     """
+    refuse_unknown(options, {*ReplayOptions.__optional_keys__, "app", "fixture", "directory"}, "replay_fixture")
+    results = options.get("results", "recorded")
+    if results not in get_args(ResultsFrom):
+        raise ConfigurationError(f"results={results!r}: it is {' or '.join(map(repr, get_args(ResultsFrom)))}")
     recorded = fixture if isinstance(fixture, Fixture) else _read(Path(fixture))
     if app.find(recorded.agent) is None:
         names = ", ".join(agent.name for agent in app.all_agents)
@@ -173,7 +182,7 @@ async def replay_fixture(
             "the recorded run worked in a directory: pass one that holds the same files, as workspace=tmp_path / 'work'"
         )
     deadline = options.get("deadline", DEADLINE_SECONDS)
-    if options.get("results", "recorded") == "recorded":
+    if results == "recorded":
         app = _with_recorded_results(app, recorded, own=options.get("handlers") or {})
     async with running_app(
         app,

@@ -26,6 +26,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {similar[0]!r}?" if similar else ""
 
 
+def refuse_unknown(options: Iterable[str], known: Iterable[str], function: str) -> None:
+    """Raise TypeError, as Python itself would, for a keyword that a function with ``**options`` does not take."""
+    names = sorted(known)
+    for option in options:
+        if option not in names:
+            meant = did_you_mean(option, names) or f" It takes: {', '.join(names)}."
+            raise TypeError(f"{function}() got an unexpected keyword argument {option!r}.{meant}")
+
+
 def problems(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
     """Return each place of a value that does not fit its model, with what is wrong there.
 

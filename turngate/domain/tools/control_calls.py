@@ -15,7 +15,7 @@ MAX_WAIT = timedelta(days=366)
 
 
 class _ControlCall(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Finish(_ControlCall):

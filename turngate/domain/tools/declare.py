@@ -13,6 +13,7 @@ from pydantic.errors import PydanticUserError
 
 from turngate.domain.errors import ConfigurationError
 from turngate.domain.text.json_pointers import checked_pointer
+from turngate.domain.text.suggestions import refuse_unknown
 from turngate.domain.tools.control_calls import ControlCall
 from turngate.domain.tools.declared_parts import (
     Handler,
@@ -118,7 +119,7 @@ def tool(
         ConfigurationError: the function cannot be a tool; the message says why.
         TypeError: there is no such option.
     """
-    _refuse_unknown(options, ToolOptions.__optional_keys__, "tool")
+    refuse_unknown(options, {*ToolOptions.__optional_keys__, "name", "description"}, "tool")
 
     def declare(function: Handler) -> Tool:
         handler = handler_of(function, name or str(getattr(function, "__name__", function)))
@@ -159,7 +160,8 @@ def declare_tool(
         ConfigurationError: the name, timeout or handler cannot be; the message says why.
         TypeError: there is no such option.
     """
-    _refuse_unknown(options, SplitToolOptions.__optional_keys__, "declare_tool")
+    own = ("name", "description", "params", "success", "success_schema")
+    refuse_unknown(options, {*SplitToolOptions.__optional_keys__, *own}, "declare_tool")  # some are fields of a Tool
     parameters = parameters_of(params)
     failures = failures_of(options.pop("failures", ()), name)
     probe = options.pop("probe", None)
@@ -206,13 +208,6 @@ def declare_tool(
     if isinstance(declared.check_with, str):
         check_template(declared.check_with, declared.manifest.parameters, name, "check_with")
     return declared if handler is None else with_handler(declared, handler)
-
-
-def _refuse_unknown(options: Mapping[str, object], known: frozenset[str], function: str) -> None:
-    """Refuse, as Python itself would, an option that is no such; some are fields of a Tool, and would be set."""
-    for option in options:
-        if option not in known:
-            raise TypeError(f"{function}() got an unexpected keyword argument {option!r}")
 
 
 def with_handler(declared: Tool, function: Handler) -> Tool:

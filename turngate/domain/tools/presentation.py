@@ -15,7 +15,7 @@ from turngate.domain.tools.results import Failure, Ok
 
 
 class _Block(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class TextBlock(_Block):
