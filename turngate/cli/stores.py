@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import sqlalchemy
-from sqlalchemy.engine import make_url
 
 from turngate.cli.api_link import TOKEN_FILE, read_cli_token
 from turngate.domain.errors import ConfigurationError
@@ -97,16 +96,18 @@ def close_new_database(settings: Settings) -> None:
 
     Its ``-wal`` and ``-shm`` get the mode of the file. Raises ConfigurationError when it cannot be created.
     """
-    url = make_url(settings.resolved_database_url)
-    if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:" or "uri" in url.query:
-        return
+    for file in settings.database_files:
+        _create_closed(file, with_directory=settings.tenant is not None)
+
+
+def _create_closed(file: Path, *, with_directory: bool) -> None:
     try:
-        if settings.tenant is not None:
-            Path(url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        create_closed(Path(url.database))
+        if with_directory:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create_closed(file)
     except OSError as error:
         raise ConfigurationError(
-            f"the database {url.database} cannot be written ({error.strerror}): check TURNGATE_DATABASE_URL, or the data "
+            f"the database {file} cannot be written ({error.strerror}): check TURNGATE_DATABASE_URL, or the data "
             "directory's owner"
         ) from None
 

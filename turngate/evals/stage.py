@@ -25,6 +25,7 @@ from approvals_api.settings import ApiSettings
 from turngate.domain.agents.app import App
 from turngate.domain.contract import AgentTurnInput
 from turngate.domain.runs.labels import RunLabels
+from turngate.domain.text.sqlite_urls import sqlite_url
 from turngate.evals.planning import Planned, with_models
 from turngate.models.port import LanguageModel
 from turngate.models.registry import Models, declared_models
@@ -141,7 +142,7 @@ async def staged(
         # Its default prints a traceback with every local variable: slow enough to lose a heartbeat, and full of secrets.
         plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         structlog.configure(processors=[structlog.processors.add_log_level, plain])
-    database = Database(f"sqlite:///{directory / 'turngate.db'}")
+    database = Database(sqlite_url(directory / "turngate.db"))
     try:
         await database.migrate()
         async with EmbeddedTemporal(directory, switches=TIME_SKIPPING if clock else (), lasting=False) as temporal:

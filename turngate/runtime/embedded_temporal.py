@@ -257,6 +257,7 @@ class EmbeddedTemporal:
                 env={name: os.environ[name] for name in INHERITED if name in os.environ}
                 | ({} if self._lasting else PASSING_ENVIRONMENT),
                 pass_fds=(self._lock.descriptor,),
+                cwd=self._data_dir,
                 umask=0o077,  # its database holds every run's history
                 start_new_session=True,  # A terminal's Ctrl-C must not reach it: worker and API stop first.
             )
@@ -268,8 +269,17 @@ class EmbeddedTemporal:
 
     def _command(self) -> Iterable[str]:
         yield from (sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()))
-        yield from (str(temporal_binary()), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(self._port))
-        yield from ("--db-filename", str(self._data_dir / locations.TEMPORAL_DB), "--sqlite-pragma", "journal_mode=WAL")
+        yield from (
+            str(temporal_binary().absolute()),
+            "server",
+            "start-dev",
+            "--ip",
+            "127.0.0.1",
+            "--port",
+            str(self._port),
+        )
+        # It takes the name for a part of a URL, where # and ? end it: without the directory, in which it starts.
+        yield from ("--db-filename", locations.TEMPORAL_DB, "--sqlite-pragma", "journal_mode=WAL")
         yield from ("--namespace", NAMESPACE, "--log-level", "warn", "--disable-config-env", "--disable-config-file")
         yield from () if self._lasting else ("--sqlite-pragma", "synchronous=OFF")
         # Its pages would load news from Temporal's site: a browser here asks no one else.

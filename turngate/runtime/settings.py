@@ -22,6 +22,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.text.sqlite_urls import sqlite_file, sqlite_url
 from turngate.runtime.locations import (
     TENANTS,
     data_dir_of_stack,
@@ -57,11 +58,35 @@ def _absolute(path: Path) -> Path:
 
 
 def _database_url(url: SecretStr) -> SecretStr:
-    scheme, separator, _rest = url.get_secret_value().partition("://")
+    scheme, separator, rest = url.get_secret_value().partition("://")
     if not separator or scheme not in SQLITE_SCHEMES + POSTGRESQL_SCHEMES:
         # The URL may hold a password: it is never repeated in a message.
         raise ValueError("must begin with sqlite:/// or postgresql://")
+    if scheme in SQLITE_SCHEMES:
+        _require_file(rest)
+    else:
+        _require_server(rest)
     return url
+
+
+def _require_file(rest: str) -> None:
+    path, _mark, query = rest.partition("?")
+    if not path.startswith("/") or path[1:] in {"", ":memory:"}:
+        raise ValueError("must name a file: sqlite:///relative/path or sqlite:////absolute/path")
+    if query and not all("=" in each for each in query.split("&")):
+        raise ValueError("has a ?, after which come options: in a path, write it as %3F (and % as %25)")
+
+
+def _require_server(rest: str) -> None:
+    # As SQLAlchemy reads it: a password may have anything but an @.
+    credentials, at, after = rest.partition("@")
+    address = after if at and "/" not in credentials.partition(":")[0] else rest
+    host = re.split("[/?]", address, maxsplit=1)[0]
+    if "@" in host:
+        raise ValueError("has more than one @ before the host: in the password, write @ as %40 (and % as %25)")
+    port = host.rpartition("]")[2].partition(":")[2]
+    if port and not re.fullmatch("[0-9]{1,5}", port):
+        raise ValueError("has no port after the host's colon: write postgresql://USER:PASSWORD@HOST:PORT/NAME")
 
 
 def _temporal_address(address: str) -> str:
@@ -321,7 +346,7 @@ class Settings(BaseSettings):
     def shared_database_url(self) -> str:
         """Return the database's URL, without a tenant's schema unless these are a tenant's settings."""
         if self.database_url is None:
-            return f"sqlite:///{self.data_dir / 'turngate.db'}"
+            return sqlite_url(self.data_dir / "turngate.db")
         scheme, _separator, rest = self.database_url.get_secret_value().partition("://")
         return f"{'sqlite' if scheme in SQLITE_SCHEMES else 'postgresql+psycopg'}://{rest}"
 
@@ -333,8 +358,8 @@ class Settings(BaseSettings):
     @property
     def database_files(self) -> tuple[Path, ...]:
         """Return the file of an SQLite store; empty for a server's."""
-        scheme, _separator, rest = self.resolved_database_url.partition(":///")
-        return (Path(rest.partition("?")[0]),) if scheme in SQLITE_SCHEMES and rest else ()
+        url = self.resolved_database_url
+        return (sqlite_file(url),) if url.startswith(SQLITE_SCHEMES) else ()
 
     @property
     def stack_dir(self) -> Path:
@@ -395,8 +420,8 @@ class Settings(BaseSettings):
             from turngate.store.connection import Binding, bound_url  # noqa: PLC0415 - SQLAlchemy is slow to import
 
             return SecretStr(bound_url(url, Binding(schema=tenant.schema_name, role=tenant.role)))
-        file = Path(url.partition(":///")[2].partition("?")[0])
-        return SecretStr(f"sqlite:///{file.parent / TENANTS / tenant.name / file.name}")
+        file = sqlite_file(url)
+        return SecretStr(sqlite_url(file.parent / TENANTS / tenant.name / file.name))
 
     @property
     def resolved_api_url(self) -> str:

@@ -90,7 +90,7 @@ def upgrade(connection: sqlalchemy.Connection, *, restoring: bool = False) -> No
     from alembic.config import Config  # noqa: PLC0415 - see above
 
     config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))  # it interpolates
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 

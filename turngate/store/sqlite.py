@@ -21,6 +21,7 @@ from sqlalchemy import Executable, NullPool, event
 from sqlalchemy.engine import CursorResult, Dialect, make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from turngate.domain.text.sqlite_urls import sqlite_file
 from turngate.store.connection import Fact, Parameters, Result
 from turngate.store.prepared import Prepared, is_one, prepared
 
@@ -79,7 +80,7 @@ class Sqlite:
     shares_sessions = False
 
     def __init__(self, url: str) -> None:
-        path = make_url(url).set(drivername="sqlite")
+        path = make_url(url).set(drivername="sqlite", database=str(sqlite_file(url)))
         # AUTOCOMMIT: SQLAlchemy sends no BEGIN or COMMIT of its own; `read` and `write` send theirs.
         self._engine = sqlalchemy.create_engine(
             path,

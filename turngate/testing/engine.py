@@ -36,6 +36,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.requests import RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.fixtures import Fixture
 from turngate.domain.runs.inbox import InboxFilter
+from turngate.domain.text.sqlite_urls import sqlite_url
 from turngate.domain.text.suggestions import refuse_unknown
 from turngate.domain.tools.declared_parts import Handler
 from turngate.models.port import LanguageModel
@@ -279,7 +280,7 @@ async def running_app(app: App, directory: Path, **options: Unpack[RunningAppOpt
     tested = app if one is None or options.get("answers_judge") else replace(app, judge=None)
     loaded = check_app(tested.with_handlers(options.get("handlers") or {}), base=options.get("base") or Path.cwd())
     own_models = Models(ModelSettings(script_base=loaded.base))
-    database = Database(f"sqlite:///{directory / 'turngate.db'}")
+    database = Database(sqlite_url(directory / "turngate.db"))
     try:
         await database.migrate()
         clock = options.get("clock", False)

@@ -36,7 +36,8 @@ async def status(client: Client, workflow_id: str) -> WorkflowExecutionStatus | 
 
 
 async def test_i5_killed_server_comes_back_with_its_state(data_dir: Path, until):
-    """After kill -9 the server is back on its port with its workflows; after stop and start too."""
+    """After kill -9 the server is back on its port with its workflows; after stop and start too. Any directory will do."""
+    top, data_dir = data_dir, data_dir / "issue#42 what? 100%41 ü'\""
     async with EmbeddedTemporal(data_dir) as server:
         address, first_pid = server.address, server.pid
         client = await Client.connect(address)
@@ -52,6 +53,7 @@ async def test_i5_killed_server_comes_back_with_its_state(data_dir: Path, until)
     async with EmbeddedTemporal(data_dir) as again:
         assert again.address == address
         assert await status(client, "before") is WorkflowExecutionStatus.RUNNING
+    assert list(top.iterdir()) == [data_dir], "nothing is beside it"
 
 
 def words_of(server: EmbeddedTemporal) -> tuple[str, str]:

@@ -132,11 +132,31 @@ def test_all_wrong_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch):
     assert "TEMPORAL_TLS" in caught.value.message
 
 
-def test_a_wrong_database_url_is_not_repeated():
-    """A password in a URL that is refused does not reach the message."""
-    with pytest.raises(ConfigurationError, match="TURNGATE_DATABASE_URL: must begin with") as caught:
-        load_settings(database_url="mysql://root:hunter2@db/x")
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("mysql://root:hunter2@db/x", "must begin with"),
+        ("sqlite://", "must name a file"),
+        ("sqlite:///:memory:", "must name a file"),
+        ("sqlite:////hunter2/what?/x.db", "write it as %3F"),
+        ("postgresql://root:hunter2@hunter2@db/x", "in the password, write @ as %40"),
+        ("postgresql://root:x@db:hunter2/x", "has no port"),
+        ("postgresql://root:x@db:5432,hunter2:5433/x", "has no port"),
+    ],
+)
+def test_a_wrong_database_url_is_not_repeated(url, problem):
+    """The variable is named with what is wrong; a password in a URL that is refused does not reach the message."""
+    with pytest.raises(ConfigurationError, match=f"TURNGATE_DATABASE_URL: .*{problem}") as caught:
+        load_settings(database_url=url)
     assert "hunter2" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://u:p%40x#y?z/w@db:5432/x", "postgresql:///x?host=/run/pg", "postgres://[::1]:5432/x"]
+)
+def test_a_database_url_that_can_be_read_is_taken(url):
+    """With any password that is escaped, a socket, or an address of IPv6."""
+    assert load_settings(database_url=url).database_url is not None
 
 
 def test_secrets_do_not_print():

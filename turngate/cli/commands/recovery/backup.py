@@ -30,6 +30,7 @@ from turngate.cli import stores, terminal
 from turngate.cli.options import DataDir
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.domain.text.sqlite_urls import sqlite_url
 from turngate.runtime import locations, push_key
 from turngate.runtime.settings import Settings, load_stack_settings
 from turngate.store.clock import as_text, now
@@ -118,9 +119,9 @@ async def _collect(settings: Settings, directory: Path, also: tuple[Path, ...] |
     async with stores.opened_store(settings) as database:
         if url.get_backend_name() == "sqlite":
             copy = directory / STORE["sqlite"]
-            await asyncio.to_thread(_copy_sqlite, Path(url.database or ""), copy)
+            await asyncio.to_thread(_copy_sqlite, settings.database_files[0], copy)
             at = as_text(now())
-            copied = Database(f"sqlite:///{copy}")
+            copied = Database(sqlite_url(copy))
             try:
                 async with copied.read() as conn:
                     head = await log_end(conn)
@@ -177,7 +178,7 @@ def _copy_sqlite(source: Path, target: Path) -> None:
     """Copy a database as of one instant while others write to it."""
     try:
         with (
-            closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=30)) as live,
+            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as live,
             closing(sqlite3.connect(target)) as copy,
         ):
             live.backup(copy)

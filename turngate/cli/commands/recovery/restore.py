@@ -50,6 +50,7 @@ from turngate.cli.commands.recovery.backup import (
 )
 from turngate.cli.options import DataDir
 from turngate.domain.errors import ConfigurationError, UnavailableError
+from turngate.domain.text.sqlite_urls import sqlite_url
 from turngate.runtime import locations
 from turngate.runtime.data_dir_lock import DataDirLock
 from turngate.runtime.settings import Settings
@@ -262,7 +263,7 @@ async def _restore_sqlite(
             f"{target} has a log already: --replace puts the backup in its place, and keeps it aside"
         )
     new = directory / STORE["sqlite"]
-    database = Database(f"sqlite:///{new}")
+    database = Database(sqlite_url(new))
     try:
         await _verify(settings, database, manifest)
         held = await _hold(database, manifest)

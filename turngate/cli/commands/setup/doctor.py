@@ -13,7 +13,6 @@ from typing import Annotated, Final
 
 import httpx
 import typer
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 from temporalio.client import Client
 
@@ -306,7 +305,7 @@ def _finding(check: HealthCheck) -> Finding:
 
 
 def _embedded_database(settings: Settings) -> Path:
-    return Path(make_url(settings.resolved_database_url).database or "")
+    return settings.database_files[0]
 
 
 async def _temporal(settings: Settings) -> tuple[Finding, Client | None]:
