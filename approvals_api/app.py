@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from fastapi.routing import iter_route_contexts
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
 
@@ -23,6 +24,7 @@ from approvals_api.http.exact_routes import api_router
 from approvals_api.http.guards import Guards
 from approvals_api.http.openapi import ApiApp, new_app
 from approvals_api.http.problems import RenderPage, install_problems, problem_response, problems
+from approvals_api.http.public_address import require_free_path
 from approvals_api.http.rate_limits import RateLimits
 from approvals_api.pace import Pace
 from approvals_api.pages import STATIC_DIR
@@ -67,6 +69,7 @@ def create_app(
         app.state.playground = playground
         app.router.routes.extend((*playground_routes.router.routes, *script_routes.router.routes))
     app.mount("/static", StaticFiles(directory=STATIC_DIR), name="static")
+    require_free_path(settings.public_url, (context.path or "/" for context in iter_route_contexts(app.routes)))
     return app
 
 
@@ -112,6 +115,7 @@ def create_api_app(
             await feed.close()
 
     app = new_app(routers=(*v1.routers, health), lifespan=lifespan)
+    app.public_url = settings.public_url
     app.state.services = services
     app.state.loop_watch = None  # until the app runs
     app.state.draining = False

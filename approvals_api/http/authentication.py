@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from fastapi import Request, Response
 
+from approvals_api.http.public_address import public_address, public_path
 from approvals_api.principal import Principal
 from approvals_api.settings import ATTEMPT_SECONDS
 from turngate.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
 SESSION_COOKIE = "turngate_session"
 HOST_PREFIX = "__Host-"
 """Browsers take a cookie of such a name only with ``Secure`` and for this host alone, so no other host can plant one."""
+SECURE_PREFIX = "__Secure-"
+"""The same for a cookie of one path, which the other prefix doesn't allow: only with ``Secure``."""
+PORT = re.compile("[0-9]{1,5}")
+USUAL_PORTS = frozenset({"80", "443"})
+"""Which browsers leave out."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 WANTED_PAGE_COOKIE = "turngate_wanted_page"
 """The page that a person asked for before they were logged in."""
@@ -101,7 +108,7 @@ def require_same_origin(request: Request) -> None:
     """Raise ForbiddenError for an unsafe request that did not come from our own pages; safe methods pass.
 
     ``Sec-Fetch-Site`` is set by the browser and cannot be forged by a page; where it is missing ``Origin`` must name our
-    host. With neither there is no proof, so the request is refused.
+    host, by the request or by our public address. With neither there is no proof, so the request is refused.
     Source: https://owasp.org/www-community/attacks/csrf and https://www.w3.org/TR/fetch-metadata/
     """
     if request.method in SAFE_METHODS:
@@ -111,7 +118,8 @@ def require_same_origin(request: Request) -> None:
     if site is not None:
         same = site in {"same-origin", "none"}
     else:
-        same = origin is not None and urlsplit(origin).netloc == request.headers.get("host")
+        ours = {request.headers.get("host", ""), public_address().netloc} - {""}
+        same = origin is not None and urlsplit(origin).netloc in ours
     if not same:
         raise ForbiddenError(
             "this request came from another site: use Turngate's own pages, or a token instead of the session cookie",
@@ -120,18 +128,28 @@ def require_same_origin(request: Request) -> None:
 
 
 def cookie_name(request: Request, name: str = SESSION_COOKIE) -> str:
-    """Return what a cookie is called here: on https with the prefix that binds it to this host."""
-    return f"{HOST_PREFIX}{name}" if is_https(request) else name
+    """Return what a cookie is called here: on https with a prefix that protects it, and with the port and path if there are any.
+
+    A browser sends the cookies of a host to each of its ports, and those of ``/`` to each path: two Turngates on one host
+    would read each other's.
+    """
+    address = public_address()
+    _host, _colon, port = (address.netloc or request.headers.get("host", "")).rpartition(":")
+    own = [name, *([port] if PORT.fullmatch(port) and port not in USUAL_PORTS else []), *address.path.split("/")[1:]]
+    if not is_https(request):
+        return "_".join(own)
+    return f"{SECURE_PREFIX if address.path else HOST_PREFIX}{'_'.join(own)}"
 
 
 def is_https(request: Request) -> bool:
-    """Tell whether the browser came by https; behind a proxy, uvicorn knows by ``X-Forwarded-Proto``."""
-    return request.url.scheme == "https"
+    """Tell whether the browser came by https: the public address says so, or uvicorn knows by ``X-Forwarded-Proto``."""
+    return public_address().scheme == "https" or request.url.scheme == "https"
 
 
 def session_secret(request: Request) -> str | None:
-    """Return the session cookie's secret; None when there is none."""
-    return request.cookies.get(cookie_name(request)) or None
+    """Return the session cookie's secret; None when there is none. A session may have begun before its cookie had a port."""
+    before = f"{HOST_PREFIX}{SESSION_COOKIE}" if is_https(request) else SESSION_COOKIE
+    return request.cookies.get(cookie_name(request)) or request.cookies.get(before) or None
 
 
 def form_token(secret: str) -> str:
@@ -156,7 +174,7 @@ def set_cookie(request: Request, response: Response, name: str, value: str, *, m
         cookie_name(request, name),
         value,
         max_age=max_age,
-        path="/",
+        path=public_path() or "/",
         httponly=True,
         samesite="lax",
         secure=is_https(request),
@@ -166,7 +184,7 @@ def set_cookie(request: Request, response: Response, name: str, value: str, *, m
 def delete_cookie(request: Request, response: Response, name: str) -> None:
     """Remove a cookie of :func:`set_cookie` from the browser."""
     response.delete_cookie(
-        cookie_name(request, name), path="/", httponly=True, samesite="lax", secure=is_https(request)
+        cookie_name(request, name), path=public_path() or "/", httponly=True, samesite="lax", secure=is_https(request)
     )
 
 

@@ -17,10 +17,12 @@ from fastapi import APIRouter, FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
+from starlette.types import ASGIApp
 
 from approvals_api.http.authentication import SESSION_COOKIE
 from approvals_api.http.dependencies import SCOPES_OF
 from approvals_api.http.problems import InvalidInputProblem, Problem, problem_described
+from approvals_api.http.public_address import PublicAddress
 from turngate.store.access.access import Scope
 from turngate.wire.events import DeltaView, EventView, ProgressView
 
@@ -88,7 +90,14 @@ WITH_BODY: Final = (400, 411, 413)
 
 
 class ApiApp(FastAPI):
-    """FastAPI that serves this document, with problems that name no other media type."""
+    """FastAPI that serves this document, with problems that name no other media type, at its public address."""
+
+    public_url: str | None = None
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return what answers requests; Starlette's own answer to a bug is within the public address, too."""
+        stack = super().build_middleware_stack()
+        return stack if self.public_url is None else PublicAddress(stack, self.public_url)
 
     def openapi(self) -> dict[str, Any]:
         """Return the document; built once."""

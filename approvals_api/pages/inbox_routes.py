@@ -19,7 +19,7 @@ from approvals_api.pace import word_for
 from approvals_api.pages.call_view import ROOM_OF_SEVERAL, Room, ShownCall, show_call
 from approvals_api.pages.decision_forms import BOTH_REASONS, look_of
 from approvals_api.pages.frames import frame_of, typed_of
-from approvals_api.pages.list_place import GROUPED, PARAMETER, place_in, place_of
+from approvals_api.pages.list_place import GROUPED, filter_in, place_in, place_of
 from approvals_api.pages.templating import render
 from approvals_api.paging import decode_cursor
 from approvals_api.policy.offers import offers_of
@@ -68,7 +68,7 @@ async def inbox(request: Request, services: ServicesDep, principal: ReaderDep) -
 
     One filter drives list, count and badge: the badge is what the filter without conditions counts.
     """
-    place = place_in(dict(request.query_params))
+    place = place_in(request.query_params)
     filters, cursor = place.filters, place.cursor
     wanted = filters.of(principal.name)
     after = decode_cursor(cursor)
@@ -188,8 +188,7 @@ class Picked:
 @router.get("/requests/bulk")
 async def review_all(request: Request, services: ServicesDep, principal: OperatorDep) -> HTMLResponse:
     """Show the pending calls that the URL's filter means, such as those of one step."""
-    words = {name: word for name, word in request.query_params.items() if name != PARAMETER}
-    wanted = InboxFilter.from_words(words).with_status("pending").of(principal.name)
+    wanted = filter_in(request.query_params).with_status("pending").of(principal.name)
     async with services.database.read() as conn:
         listed = await requests.page(conn, wanted, limit=MAX_ITEMS)
         if wanted.step is not None:  # in the order in which the model wants them

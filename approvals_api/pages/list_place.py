@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
@@ -86,11 +87,18 @@ def place_of(request: Request) -> ListPlace:
     return place_in(words)
 
 
-def place_in(words: dict[str, str]) -> ListPlace:
+def place_in(words: Mapping[str, str]) -> ListPlace:
     """Return the page of the inbox that these names and values mean. Raises InvalidInputError."""
-    cursor = words.pop("cursor", None)
-    words.pop("saved", None)
+    cursor = words.get("cursor")
     if cursor is not None and len(cursor) > MAX_CURSOR_CHARS:
         raise InvalidInputError("this is no cursor of this list: go back to the first page", code="bad_cursor")
     decode_cursor(cursor)
-    return ListPlace(filters=InboxFilter.from_words(words), cursor=cursor)
+    return ListPlace(filters=filter_in(words), cursor=cursor)
+
+
+def filter_in(words: Mapping[str, str]) -> InboxFilter:
+    """Return the filter among these names and values; a link to a page may have others (``utm_source``).
+
+    Raises InvalidInputError.
+    """
+    return InboxFilter.from_words({name: word for name, word in words.items() if name in InboxFilter.model_fields})

@@ -18,6 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pydantic import JsonValue
 
+from approvals_api.http.public_address import with_public_links
 from approvals_api.pages import STATIC_DIR, arguments
 from approvals_api.pages.call_view import excerpt, show_arguments
 from approvals_api.pages.file_parts import shown_file, size_in_words
@@ -125,7 +126,7 @@ class Frame:
 def render(template: str, *, frame: Frame, status: int = 200, **context: Any) -> HTMLResponse:
     """Return a page. Every value of an agent or tool in ``context`` must pass the ``visible`` or ``line`` filter."""
     html = _environment().get_template(template).render(frame=frame, **context)
-    return HTMLResponse(html, status_code=status)
+    return HTMLResponse(with_public_links(html), status_code=status)
 
 
 def render_block(template: str, block: str, **context: Any) -> Markup:

@@ -56,6 +56,10 @@ def settings(provider: Provider) -> OidcSettings:
     )
 
 
+def _cookie(door: Door) -> str:
+    return f"turngate_oidc_{httpx.URL(door.url).port}"
+
+
 @pytest.fixture
 async def door(sqlite: Database, port: int, settings: OidcSettings) -> AsyncIterator[Door]:
     async with door_on(sqlite, port, oidc=settings) as door:
@@ -91,7 +95,7 @@ async def test_a_person_logs_in_by_the_provider(door: Door, provider: Provider) 
             assert (answer.status_code, answer.headers["location"]) == (303, "/")
             me = (await browser.get("/api/v1/me")).json()
             assert (me["name"], me["role"]) == ("Ida", "operator")
-            assert "turngate_oidc" not in browser.cookies
+            assert _cookie(door) not in browser.cookies
     async with door.database.read() as conn:
         (user,) = await users.all_users(conn)
     assert (user.oidc_issuer, user.oidc_subject, user.email) == (provider.issuer, "ida", "ida@example.com")
@@ -144,7 +148,7 @@ async def test_another_browser_cannot_finish_a_log_in(door: Door, provider: Prov
         code, page = await refusal(browser, back.replace("state=", "state=x"))
         assert code == 403
         assert "start again" in page
-        browser.cookies.set("turngate_oidc", browser.cookies["turngate_oidc"][:-2] + "xx", domain="127.0.0.1")
+        browser.cookies.set(_cookie(door), browser.cookies[_cookie(door)][:-2] + "xx", domain="127.0.0.1")
         assert (await refusal(browser, back))[0] == 403
     assert len(await audit_events(door.database, "login.failed")) == 4
 
@@ -153,10 +157,10 @@ async def test_another_browser_cannot_finish_a_log_in(door: Door, provider: Prov
 async def test_a_code_is_good_once(door: Door, provider: Provider) -> None:
     """The same redirect a second time, with the same cookie, opens no second session."""
     async with at_the_provider(door, provider, "ida") as (browser, back):
-        cookie = browser.cookies["turngate_oidc"]
+        cookie = browser.cookies[_cookie(door)]
         assert (await browser.get(back)).status_code == 303
         browser.cookies.clear()
-        browser.cookies.set("turngate_oidc", cookie, domain="127.0.0.1")
+        browser.cookies.set(_cookie(door), cookie, domain="127.0.0.1")
         code, page = await refusal(browser, back)
     assert code == 403
     assert "did not take the code" in page

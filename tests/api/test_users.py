@@ -91,7 +91,8 @@ async def test_a_log_in_starts_a_new_session_and_ends_the_one_before(door: Door)
         browser.cookies.clear()
         browser.cookies.set("turngate_session", planted, domain="127.0.0.1")
         answer = await log_in(browser, "ann")
-        fresh = answer.cookies["turngate_session"]
+        assert answer.status_code == 303
+        fresh = session_of(browser)
         assert fresh != planted
     async with door.database.read() as conn:
         assert await sessions.find(conn, planted) is None

@@ -51,7 +51,7 @@ async def status(browser: httpx.AsyncClient) -> int:
 
 
 def session_of(browser: httpx.AsyncClient) -> str | None:
-    return browser.cookies.get(SESSION_COOKIE)
+    return browser.cookies.get(f"{SESSION_COOKIE}_{browser.base_url.port}")
 
 
 @contextlib.asynccontextmanager

@@ -66,7 +66,9 @@ def find_api(data_dir: Path | None = None, url: str | None = None) -> ApiLink:
     """
     settings = load_stack_settings(data_dir=data_dir, api_url=url)
     note = RunningStack.read(settings.data_dir)
-    address = settings.resolved_api_url if settings.api_url or note is None else note.api_url
+    address, public_url = settings.resolved_api_url, settings.public_url
+    if note is not None and settings.api_url is None:
+        address, public_url = note.api_url, public_url or note.public_url
     named, left = os.environ.get(TOKEN_VARIABLE, "").strip(), read_cli_token(settings.data_dir)
     if not named and left is not None and note is None and settings.api_url is None:
         raise ConfigurationError(
@@ -87,7 +89,7 @@ def find_api(data_dir: Path | None = None, url: str | None = None) -> ApiLink:
         url=address,
         token=token,
         data_dir=settings.data_dir,
-        public_url=settings.public_url if url is None else None,
+        public_url=public_url if url is None else None,
         data_dir_is_option=data_dir is not None,
         url_is_option=url is not None,
     )

@@ -31,6 +31,7 @@ class TurngateClient:
         timeout: seconds for one answer; None: 15, and 3 to connect.
         retries: how calls that may be repeated are sent again.
         transport: in place of a network connection, such as ``httpx.ASGITransport(app)``.
+        pages_url: where people open the pages; None: below ``url``.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class TurngateClient:
         timeout: httpx.Timeout | float | None = None,
         retries: Retries | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
+        pages_url: str | None = None,
     ) -> None:
         self.url = url.rstrip("/")
+        self.pages_url = (pages_url or url).rstrip("/")
         self._retries = retries or Retries()
         self._http = httpx.AsyncClient(**options(self.url, token, timeout), transport=transport)
 

@@ -251,13 +251,15 @@ def data_dir_of_stack() -> Path:
 class RunningStack(BaseModel):
     """Where the stack of one data directory listens, as its process noted it.
 
-    ``birth``: see :func:`process_birth`; filled in by itself for the process that builds the note.
+    ``public_url``: of its settings. ``birth``: see :func:`process_birth`; filled in by itself for the process that builds the
+    note.
     """
 
     model_config = ConfigDict(frozen=True)
 
     temporal_address: str
     api_url: str
+    public_url: str | None = None
     pid: int = Field(default_factory=os.getpid, ge=1)
     birth: str | None = Field(default_factory=lambda note: process_birth(note["pid"]))
 

@@ -101,6 +101,25 @@ def _http_url(url: str) -> str:
     return url.rstrip("/")
 
 
+_PUBLIC_PATH: Final = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*")
+"""Of segments that no proxy rewrites; none begins with a dot."""
+
+
+def _public_url(url: str) -> str:
+    try:
+        address = urlsplit(_http_url(url))
+        is_whole = address.hostname is not None and address.port != 0
+    except ValueError as error:
+        raise ValueError(f"must be an address such as https://turngate.example.com: {error}") from None
+    if "?" in url or "#" in url or address.username is not None or not is_whole:
+        raise ValueError(
+            "must be an address without a query, a fragment or a user, such as https://turngate.example.com"
+        )
+    if not _PUBLIC_PATH.fullmatch(address.path):
+        raise ValueError("has a path with other characters than letters, digits and . _ ~ -: use one such as /turngate")
+    return address.geturl()
+
+
 def _build_id(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._+-]{1,200}", name):
         raise ValueError("must be up to 200 letters, digits, dots, plus and minus signs and underscores")
@@ -144,6 +163,7 @@ def _paths(value: object) -> object:
 
 CommaSeparated = Annotated[frozenset[str], NoDecode, BeforeValidator(_split)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
+PublicUrl = Annotated[str, AfterValidator(_public_url)]
 
 
 class Settings(BaseSettings):
@@ -152,9 +172,9 @@ class Settings(BaseSettings):
     ``temporal_address`` None means that ``turngate up`` runs its own server, on ``temporal_port`` (None: a free port,
     the same one again after a restart). ``temporal_ui_url``: where Temporal's own pages are, for links; None: unknown,
     unless ``turngate up --temporal-ui`` serves them. ``temporal_tls`` None means TLS if an API key or a certificate is set.
-    ``public_url``: where people's browsers reach the pages (links in notifications lead there); None: the same URL as on
-    this machine. ``notifications``: the file that says who is notified of what. ``push_key``: with which push services know
-    this server (PEM, P-256); None: one is made in the data directory. ``model`` overrides the agents' default model
+    ``public_url``: where people's browsers reach the pages (links in notifications lead there), with a path or without; None: the
+    same URL as on this machine. ``notifications``: the file that says who is notified of what. ``push_key``: with which push
+    services know this server (PEM, P-256); None: one is made in the data directory. ``model`` overrides the agents' default model
     (``provider:name`` or a profile's name). ``models_file``: the file of profiles; None: ``models.toml`` in the data directory,
     or else next to the app, if it exists. Secrets print as asterisks, and may come from a file: ``TURNGATE_DATABASE_URL_FILE``.
 
@@ -202,8 +222,8 @@ class Settings(BaseSettings):
 
     api_host: str = "127.0.0.1"
     api_port: Port = 8321
-    api_url: HttpUrl | None = None
-    public_url: HttpUrl | None = None
+    api_url: PublicUrl | None = None
+    public_url: PublicUrl | None = None
     drain_seconds: Annotated[int, Field(ge=0, le=600)] | None = None
     stop_grace_seconds: Annotated[int, Field(ge=0, le=86_400)] = 5
     notifications: Annotated[Path, AfterValidator(_absolute)] | None = None
@@ -401,7 +421,7 @@ class Settings(BaseSettings):
             "data_dir": self.data_dir / TENANTS / tenant.name,
             "temporal_namespace": tenant.namespace,
             "api_url": f"http://{tenant.hosts[0]}:{self.api_port}",
-            "public_url": f"{address.scheme}://{host}",
+            "public_url": f"{address.scheme}://{host}{address.path}",
             "tenant": tenant.name,
         }
         own |= _own_values(tenant, self.tenants.parent if self.tenants else Path())

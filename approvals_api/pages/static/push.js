@@ -12,7 +12,7 @@ function isSame(one, other) {
 }
 
 async function subscription(key) {
-  const registration = await navigator.serviceWorker.register("/service-worker.js");
+  const registration = await navigator.serviceWorker.register(new URL("../service-worker.js", import.meta.url));
   await navigator.serviceWorker.ready;
   const held = await registration.pushManager.getSubscription();
   if (held !== null && isSame(held.options.applicationServerKey, key)) return held;

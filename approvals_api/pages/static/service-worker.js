@@ -6,13 +6,13 @@
 self.addEventListener("push", (event) => {
   const { title, body, tag, path, waiting } = event.data.json();
   const shown = self.registration.showNotification(title, {
-    body, tag, renotify: true, data: { path }, icon: "/static/icon-192.png",
+    body, tag, renotify: true, data: { path }, icon: new URL("static/icon-192.png", self.registration.scope).href,
   });
   event.waitUntil(Promise.all([shown, self.navigator.setAppBadge?.(waiting)]));
 });
 
 async function show(path) {
-  const address = new URL(path, self.location.origin);
+  const address = new URL(`.${path}`, self.registration.scope); // whose path the server doesn't say
   if (address.origin !== self.location.origin) return null;
   const pages = await self.clients.matchAll({ type: "window", includeUncontrolled: true });
   const open = pages.find((page) => page.url === address.href);

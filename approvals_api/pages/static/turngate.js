@@ -5,6 +5,7 @@
  * (it is inert for half a second after a swap), and nothing approves a call that was not on the screen, whole.
  */
 
+const ROOT = new URL("..", import.meta.url).pathname; // "/", or the path of TURNGATE_PUBLIC_URL
 const KEYS_OFF = "turngate.keys-off";
 const INERT_MS = 500;
 const ARMED_MS = 6000;
@@ -422,9 +423,9 @@ async function refresh() {
   } catch {
     return "unknown"; // the server is away; the next event or the next visit of the page tries again
   }
-  if (answer.redirected && new URL(answer.url).pathname === "/login") {
+  if (answer.redirected && new URL(answer.url).pathname === `${ROOT}login`) {
     if (isBusy()) $("[data-stale]").hidden = false;
-    else location.assign("/login");
+    else location.assign(`${ROOT}login`);
     return "changed";
   }
   if (answer.status >= 500) return "unknown";
@@ -477,7 +478,7 @@ function listen() {
   if (!document.body.dataset.seq || source !== null) return;
   const whose = encodeURIComponent(main().dataset.page === "run" ? main().dataset.run : "none");
   [isAlive, quietSince, patience] = [false, Date.now(), OPENING_MS];
-  source = new EventSource(`/api/v1/events?after=${seen}&progress=${whose}&deltas=${whose}&heartbeats=true`);
+  source = new EventSource(`${ROOT}api/v1/events?after=${seen}&progress=${whose}&deltas=${whose}&heartbeats=true`);
   source.addEventListener("open", () => { patience = Infinity; signOfLife(); }); // until the first heartbeat tells the pace
   source.addEventListener("heartbeat", (event) => { patience = Number(event.data) * 1000 * MISSED; signOfLife(); });
   for (const type of EVENT_TYPES) source.addEventListener(type, onEvent);
@@ -569,7 +570,7 @@ async function tellPresence() {
   if (page !== "request" || !request || document.hidden) return;
   let others;
   try {
-    const answer = await ask(`/api/v1/requests/${encodeURIComponent(request)}/presence`, {
+    const answer = await ask(`${ROOT}api/v1/requests/${encodeURIComponent(request)}/presence`, {
       method: "POST", headers: { "Content-Type": "application/json" }, body: "{}",
     });
     if (!answer.ok) return;
@@ -669,7 +670,7 @@ async function lookAtRule(form) {
   if (words.toString().length > MOST_QUERY_CHARS) return;
   let answer;
   try {
-    answer = await ask(`/policy/rule/means?${words}`, { headers: { Accept: "text/html" } });
+    answer = await ask(`${ROOT}policy/rule/means?${words}`, { headers: { Accept: "text/html" } });
   } catch {
     return; // the next change tries again
   }

@@ -64,6 +64,20 @@ def test_links_for_people_lead_to_the_public_address(here: Path, monkeypatch: py
     assert find_api(url="http://127.0.0.1:9").pages == "http://127.0.0.1:9"
 
 
+def test_the_public_address_is_learnt_from_the_running_stack(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a shell without the variable. It isn't the address of another API, which the environment names."""
+    data_dir = tmp_path / "stack"
+    data_dir.mkdir()
+    note = RunningStack(temporal_address="", api_url="http://127.0.0.1:8400", public_url="https://h.example/turngate")
+    note.write(data_dir)
+    monkeypatch.setenv("TURNGATE_TOKEN", "tg_named")
+    assert find_api(data_dir).pages == "https://h.example/turngate"
+    monkeypatch.setenv("TURNGATE_API_URL", "http://127.0.0.1:9")
+    assert find_api(data_dir).pages == "http://127.0.0.1:9"
+
+
 def test_i13_no_tool_reaches_the_links_to_stacks(here: Path, tmp_path: Path) -> None:
     """Else an agent could lead people's commands to a stack of its own. Its processes don't see the directory either."""
     settings = load_settings(data_dir=tmp_path / "elsewhere", workspaces=(tmp_path,))

@@ -88,7 +88,9 @@ async def serving_app(
 @asynccontextmanager
 async def announced(settings: Settings, temporal_address: str) -> AsyncIterator[RunningStack]:
     """Write the note by which commands and other processes find this stack, and remove it when the stack ends."""
-    note = RunningStack(temporal_address=temporal_address, api_url=settings.resolved_api_url)
+    note = RunningStack(
+        temporal_address=temporal_address, api_url=settings.resolved_api_url, public_url=settings.public_url
+    )
     note.write(settings.data_dir)
     is_here = is_loopback(settings.api_host) and settings.tenant is None
     found_here = linked_from_here(settings.data_dir) if is_here else nullcontext()

@@ -208,7 +208,7 @@ class Gates:
             self._deciding.discard(request.id)
 
     def _page(self, request: RequestDetail) -> str:
-        return f"{self._client.url}/requests/{request.id}"
+        return f"{self._client.pages_url}/requests/{request.id}"
 
 
 def _kind(request: RequestDetail) -> show.Kind:

@@ -36,8 +36,9 @@ def login_link(
     """Print a link that logs one browser in, once, within 24 hours."""
     settings = load_stack_settings(data_dir=data_dir)
     note = RunningStack.read(settings.data_dir)
-    own = settings.resolved_api_url if settings.api_url or note is None else note.api_url
-    url = settings.public_url or own
+    url = settings.resolved_public_url
+    if note is not None and settings.api_url is None:
+        url = settings.public_url or note.public_url or note.api_url
 
     async def make() -> str:
         async with stores.opened_store(settings) as database:

@@ -85,7 +85,7 @@ async def _introduce(client: TurngateClient, protocol: str) -> None:
 
 
 def _client(link: ApiLink) -> TurngateClient:
-    return TurngateClient(link.url, token=link.token)
+    return TurngateClient(link.url, token=link.token, pages_url=link.pages)
 
 
 def _stdio() -> JsonLines:
