@@ -28,11 +28,15 @@ import uvicorn
 DEADLINE_SECONDS = 60
 
 
+MEANWHILE_SECONDS = 0.02
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """One queued answer. ``body``: bytes as they are, a tuple of bytes one after the other, anything else as JSON.
 
     ``hang``: wait until the client is gone, after the pieces of a tuple. ``breaks``: close the connection after them.
+    ``meanwhile``: pieces that are sent again and again while it waits.
     """
 
     body: Any = b""
@@ -40,6 +44,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     hang: bool = False
     breaks: bool = False
+    meanwhile: tuple[bytes, ...] = ()
 
     @property
     def pieces(self) -> tuple[bytes, ...]:
@@ -84,14 +89,14 @@ class FakeProvider:
         headers: Mapping[str, str] | None = None,
         hang: bool = False,
         breaks: bool = False,
+        meanwhile: tuple[bytes, ...] = (),
     ) -> None:
-        self._answers.append(Answer(body=body, status=status, headers=headers or {}, hang=hang, breaks=breaks))
+        answer = Answer(body=body, status=status, headers=headers or {}, hang=hang, breaks=breaks, meanwhile=meanwhile)
+        self._answers.append(answer)
 
-    def stream(self, *pieces: bytes, hang: bool = False, breaks: bool = False) -> None:
-        """Answer with server-sent events, each piece a body chunk of its own."""
-        self.answer(
-            pieces or (b": nothing\n\n",), headers={"content-type": "text/event-stream"}, hang=hang, breaks=breaks
-        )
+    def stream(self, *pieces: bytes, **how: Any) -> None:
+        """Answer with server-sent events, each piece a body chunk of its own. ``how``: as of :meth:`answer`."""
+        self.answer(pieces or (b": nothing\n\n",), headers={"content-type": "text/event-stream"}, **how)
 
     def reset(self) -> None:
         """Forget requests and answers, so that one server can serve many tests."""
@@ -117,7 +122,7 @@ class FakeProvider:
         empty = Answer(body={"error": {"message": "the test queued no more answers"}}, status=500)
         answer = self._answers.popleft() if self._answers else empty
         if answer.hang and not answer.pieces:
-            await self._until_left(receive)
+            await self._until_left(receive, send)
             return
         headers_sent = {"content-type": "application/json", **answer.headers}
         raw = [(name.encode(), value.encode()) for name, value in headers_sent.items()]
@@ -125,7 +130,7 @@ class FakeProvider:
         for piece in answer.pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         if answer.hang:
-            await self._until_left(receive)
+            await self._until_left(receive, send, answer.meanwhile)
         if answer.hang or answer.breaks:
             return
         if answer.pieces:
@@ -133,10 +138,18 @@ class FakeProvider:
             return
         await send({"type": "http.response.body", "body": answer.content})
 
-    async def _until_left(self, receive: Any) -> None:
+    async def _until_left(self, receive: Any, send: Any, meanwhile: tuple[bytes, ...] = ()) -> None:
+        leaving = asyncio.create_task(self._left(receive))
+        while not leaving.done():
+            for piece in meanwhile:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.wait({leaving}, timeout=MEANWHILE_SECONDS if meanwhile else None)
+        self.client_left.set()
+
+    @staticmethod
+    async def _left(receive: Any) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self.client_left.set()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_provider import STREAM_END, FakeProvider, chunk, completion, tool_call
 
+from turngate.domain.contract import MODEL_REQUEST_SECONDS
 from turngate.domain.conversation.messages import (
     Delta,
     ModelResponse,
@@ -25,7 +26,8 @@ from turngate.domain.conversation.messages import (
 from turngate.domain.errors import ModelError
 from turngate.models import ModelRequest, OpenAICompatibleModel, StreamingModel
 from turngate.models.openai.response import model_response, parse_completion
-from turngate.models.openai.stream import read_stream
+from turngate.models.openai.stream import StreamedCompletion, read_stream
+from turngate.models.patience import MOST_SECONDS, listening
 
 REQUEST = ModelRequest(messages=[user_message("hi")])
 TEXTS = st.text(st.sampled_from('ab \n\r\t\u2028\x85\x0b"\\é€😀\u202e<'), max_size=12)
@@ -288,13 +290,57 @@ async def test_a_connection_that_breaks_is_an_error(model: OpenAICompatibleModel
     assert (caught.value.error_class, caught.value.retryable) == ("unreachable", True)
 
 
-async def test_silence_is_bounded_between_chunks(provider: FakeProvider) -> None:
-    """A server that keeps the connection open and sends nothing times out."""
+SAYS_NOTHING = (
+    b": still here\n\n",
+    b"data:\n\n",
+    chunk({"content": ""}),
+    chunk({"role": "assistant", "content": None}),
+    chunk({"content": "  \n"}),
+    chunk({"reasoning": "", "reasoning_details": [{"type": "reasoning.text", "text": "", "index": 0}]}),
+    chunk({"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"arguments": ""}}]}),
+    chunk({"provider_note": {"type": "keep-alive"}}),
+    chunk({"provider_note": "the same again"}),
+    chunk(usage={"prompt_tokens": 3}),
+)
+
+
+@pytest.mark.parametrize("meanwhile", [(), *((each,) for each in SAYS_NOTHING), SAYS_NOTHING[:4]])
+async def test_silence_is_bounded_between_words(provider: FakeProvider, meanwhile: tuple[bytes, ...]) -> None:
+    """A server that keeps the connection open and says nothing times out, whatever it sends."""
     model = OpenAICompatibleModel(provider.base_url, None, "m", timeout=0.2)
-    provider.stream(chunk({"content": "half"}), b": still here\n\n", hang=True)
+    provider.stream(chunk({"content": "half"}), hang=True, meanwhile=meanwhile)
     with pytest.raises(ModelError, match="no answer"):
-        await model.stream(REQUEST, lambda _delta: None)
+        await asyncio.wait_for(model.stream(REQUEST, lambda _delta: None), 20)
     await model.aclose()
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"content": "a"},
+        {"reasoning": "hm"},
+        {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "look", "arguments": ""}}]},
+        {"reasoning_details": [{"type": "reasoning.encrypted", "data": "c2VjcmV0"}]},
+    ],
+)
+def test_whatever_a_model_says_is_waited_for(says: dict[str, Any]) -> None:
+    """Also what no watcher sees of it."""
+    answer = StreamedCompletion(lambda _delta: None)
+    assert answer.take("message", chunk(says).decode().removeprefix("data: "))
+
+
+async def test_an_answer_that_drips_has_an_end() -> None:
+    """A character now and then is not waited for as long as its activity has."""
+    assert MOST_SECONDS < MODEL_REQUEST_SECONDS
+
+    async def listen() -> None:
+        async with listening(10, most=0.05) as heard:
+            while True:
+                heard(1.0)
+                await asyncio.sleep(0)
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(listen(), 20)
 
 
 async def test_a_call_that_its_provider_could_not_read_is_the_models_mistake(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -149,6 +151,21 @@ async def test_silence_is_unreachable(provider: FakeProvider, spec: str, name: s
     error = await failed(models, spec, streamed=True)
     assert (error.error_class, error.retryable) == ("unreachable", True)
     await models.aclose()
+    await models.aclose()
+
+
+EMPTY = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": ""}}
+PINGS = tuple(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in ({"type": "ping"}, EMPTY))
+
+
+async def test_pings_and_empty_pieces_are_silence(provider: FakeProvider) -> None:
+    """They keep a connection open, and say nothing: the request ends at the time-out."""
+    models = models_at(provider, ANTHROPIC, timeout=0.3)
+    content, kind = content_of("anthropic-answer.sse"), CONTENT_TYPES[".sse"]
+    begun = content[: content.index(b"event: content_block_stop")]
+    provider.answer((begun,), headers={"content-type": kind}, hang=True, meanwhile=PINGS)
+    error = await asyncio.wait_for(failed(models, ANTHROPIC, streamed=True), 20)
+    assert (error.error_class, error.retryable) == ("unreachable", True)
     await models.aclose()
 
 

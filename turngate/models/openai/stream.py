@@ -7,7 +7,6 @@ any line ending, and characters cut in two.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -20,6 +19,7 @@ from pydantic import JsonValue, ValidationError
 from turngate.domain.conversation.messages import Delta, DeltaKind
 from turngate.domain.errors import ModelError
 from turngate.models.openai.response import Completion, thinking_in, usage_of_groq
+from turngate.models.patience import listening
 from turngate.models.port import OnDelta
 
 # The pieces of a streamed chat completion, joined to the message that the server would have sent whole. Pure.
@@ -336,6 +336,20 @@ ERROR_EVENT: Final = "error"
 MAX_QUOTED_CHARS: Final = 200
 
 
+READ_AS_PIECES: Final = frozenset({"role", "content", "tool_calls", *SPOKEN})
+NO_WORDS: Final = frozenset({"type", "id", "index", "format", "role"})
+"""Keys whose texts say nothing by themselves."""
+
+
+def _has_words(value: JsonValue) -> bool:
+    """Tell whether a value holds a text that isn't blank. Its depth is bounded by the JSON parser."""
+    if isinstance(value, dict):
+        return any(_has_words(each) for key, each in value.items() if key not in NO_WORDS)
+    if isinstance(value, list):
+        return any(map(_has_words, value))
+    return isinstance(value, str) and bool(value.strip())
+
+
 class StreamedCompletion:
     """One answer as it comes. Feed it with :meth:`take`; :meth:`whole` is what the server would have sent at once."""
 
@@ -349,17 +363,18 @@ class StreamedCompletion:
         self._error: JsonValue = None
         self._usage: JsonValue = None
         self._done = False
+        self._own: dict[str, JsonValue] = {}
 
     @property
     def is_over(self) -> bool:
         """Whether the answer is complete."""
         return self._done or bool(self._error)
 
-    def take(self, event: str, data: str) -> None:
-        """Take one server-sent event. Raises ModelError (``bad_response``, retryable) for one that is no chunk."""
+    def take(self, event: str, data: str) -> bool:
+        """Take one server-sent event; True: it says something. Raises ModelError (``bad_response``) for no chunk."""
         if data.strip() == DONE:
             self._done = True
-            return
+            return True
         chunk = _parsed(data)
         # Some servers name the event instead of wrapping the error.
         if error := chunk.get("error") or (chunk if event == ERROR_EVENT else None):
@@ -367,11 +382,11 @@ class StreamedCompletion:
         self._usage = chunk.get("usage") or usage_of_groq(chunk.get("x_groq")) or self._usage
         choices = chunk.get("choices")
         if not isinstance(choices, list):
-            return
-        for choice in choices:
-            # Of an answer that came whole, only the first choice is read, too.
-            if isinstance(choice, dict) and choice.get("index") in (None, 0):
-                self._take_choice(choice)
+            return False
+        # Of an answer that came whole, only the first choice is read, too.
+        first = [each for each in choices if isinstance(each, dict) and each.get("index") in (None, 0)]
+        said = [self._take_choice(choice) for choice in first]
+        return any(said)
 
     def whole(self) -> Completion:
         """Return the complete answer, an error within it included.
@@ -388,24 +403,40 @@ class StreamedCompletion:
         except ValidationError:
             raise _bad_response("the provider's stream does not add up to a chat completion") from None
 
-    def _take_choice(self, choice: dict[str, JsonValue]) -> None:
+    def _take_choice(self, choice: dict[str, JsonValue]) -> bool:
+        """Take a choice; True: it says something."""
         self._began = True
+        ends = not self._of_choice
         for key in ("finish_reason", "native_finish_reason", "error"):
             if choice.get(key):
                 self._of_choice[key] = choice[key]
-        for kind, place, text, name in self._pieces.add(choice.get("delta", choice.get("message"))):
+        delta = choice.get("delta", choice.get("message"))
+        says = (ends and bool(self._of_choice)) or self._says_more(delta)
+        for kind, place, text, name in self._pieces.add(delta):
+            says = says or bool(name or text.strip())
             part = self._parts.setdefault(place, len(self._parts))
             complete = paired(self._halves.pop(place, "") + text)
             if complete and "\ud800" <= complete[-1] <= "\udbff":  # half a character waits for its other half
                 complete, self._halves[place] = complete[:-1], complete[-1]
             if complete or name:
                 self._on_delta(Delta(kind=kind, part=part, text=complete, tool_name=name))
+        return says
+
+    def _says_more(self, delta: JsonValue) -> bool:
+        """Tell whether a delta says something in a place of the provider's own that is not just said again."""
+        if not isinstance(delta, dict):
+            return False
+        own = {key: value for key, value in delta.items() if key not in READ_AS_PIECES}
+        is_new = own != self._own
+        self._own = own
+        return is_new and _has_words(own)
 
 
 async def read_stream(response: httpx.Response, on_delta: OnDelta, *, silence: float) -> Completion:
     """Read an answer of type ``text/event-stream`` to its end.
 
-    ``silence``: seconds to wait for the next chunk. Bytes that only keep the connection alive don't count.
+    ``silence``: seconds to wait for something that the model says. What only keeps the connection alive doesn't count: comments,
+    chunks that say nothing, white space.
 
     Raises:
         ModelError: ``bad_response``, retryable: it broke off, or contains something else than chunks.
@@ -415,15 +446,14 @@ async def read_stream(response: httpx.Response, on_delta: OnDelta, *, silence: f
     answer = StreamedCompletion(on_delta)
     # Always UTF-8 (https://html.spec.whatwg.org/multipage/server-sent-events.html), whatever the header says.
     response.encoding = "utf-8"
-    loop = asyncio.get_running_loop()
-    async with asyncio.timeout(silence) as patience, aclosing(EventSource(response).aiter_sse()) as events:
+    async with listening(silence) as heard, aclosing(EventSource(response).aiter_sse()) as events:
         async for sent in events:
             if not sent.data:
                 continue
-            answer.take(sent.event, sent.data)
+            if answer.take(sent.event, sent.data):
+                heard(1.0)
             if answer.is_over:
                 break
-            patience.reschedule(loop.time() + silence)
     return answer.whole()
 
 

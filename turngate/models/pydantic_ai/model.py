@@ -23,13 +23,16 @@ from pydantic_ai.settings import ModelSettings
 from turngate.domain.conversation.messages import ModelResponse
 from turngate.domain.errors import ModelError
 from turngate.models.openai.malformed import unread_output
+from turngate.models.patience import listening
 from turngate.models.port import ModelRequest, OnDelta
 from turngate.models.pydantic_ai.errors import ProviderEndpoint, model_error
 from turngate.models.pydantic_ai.parameters import request_parameters, settings
 from turngate.models.pydantic_ai.request import MessageMapper
-from turngate.models.pydantic_ai.response import DeltaReader, is_whole, model_response
+from turngate.models.pydantic_ai.response import DeltaReader, is_whole, model_response, says_something, thinks_unseen
 from turngate.models.pydantic_ai.stream_end import CURRENT, StreamEnd
 
+THINKING_TIMES: Final = 5.0
+"""How many times the usual silence is waited for a model that thinks and shows none of it, as Claude does by default."""
 MAX_SEGMENTS: Final = 20
 """How often a response that its provider paused (Anthropic's ``pause_turn``, in its own search) is continued."""
 
@@ -79,13 +82,20 @@ class PydanticAIModel:
 
         async def ask(exchange: _Exchange, first_part: int) -> TheirResponse:
             reader = DeltaReader(first_part, structured=request.output is not None)
-            async with direct.model_request_stream(
-                self._model,
-                exchange.messages,
-                model_settings=exchange.settings,
-                model_request_parameters=exchange.parameters,
-            ) as stream:
+            async with (
+                listening(self._timeout) as heard,
+                direct.model_request_stream(
+                    self._model,
+                    exchange.messages,
+                    model_settings=exchange.settings,
+                    model_request_parameters=exchange.parameters,
+                ) as stream,
+            ):
                 async for event in stream:
+                    if says_something(event):
+                        heard(1.0)
+                    elif thinks_unseen(event):
+                        heard(THINKING_TIMES)
                     for delta in reader.read(event):
                         on_delta(delta)
                         if delta.kind == "text":
@@ -95,7 +105,7 @@ class PydanticAIModel:
         end = StreamEnd()
         token = CURRENT.set(end)
         try:
-            # The clients limit the silence on the wire, where a provider that thinks for minutes sends its pings.
+            # The clients limit the silence on the wire, too, where pings count.
             return await self._answer(request, ask, within=None, end=end)
         finally:
             CURRENT.reset(token)

@@ -118,6 +118,30 @@ def is_whole(response: TheirResponse, provider: str, end: StreamEnd | None) -> b
     return response.state != "incomplete" and (finished or "block_reason" in details)
 
 
+def says_something(event: ModelResponseStreamEvent) -> bool:
+    """Tell whether an event adds something to the answer: not a part without text, an empty piece, or white space."""
+    if isinstance(event, PartStartEvent):
+        content = getattr(event.part, "content", None)
+        return bool(content.strip()) if isinstance(content, str) else True
+    if not isinstance(event, PartDeltaEvent):
+        return False
+    delta = event.delta
+    match delta:
+        case TextPartDelta():
+            return bool(delta.content_delta.strip())
+        case ThinkingPartDelta():
+            return bool((delta.content_delta or "").strip() or delta.signature_delta)
+        case ToolCallPartDelta():
+            args = delta.args_delta
+            return bool(delta.tool_name_delta or (args.strip() if isinstance(args, str) else args))
+    return True
+
+
+def thinks_unseen(event: ModelResponseStreamEvent) -> bool:
+    """Tell whether an event begins a part in which the model thinks, and shows nothing of it yet."""
+    return isinstance(event, PartStartEvent) and isinstance(event.part, ThinkingPart) and not event.part.content
+
+
 class DeltaReader:
     """Reads the events of one stream. ``first_part``: how many parts came before it, if it continues a response.
 
