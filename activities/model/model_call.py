@@ -28,6 +28,7 @@ from turngate.domain.conversation.clipping import READ_RESULT
 from turngate.domain.conversation.history import mint_call_ids, minted_id, reconcile
 from turngate.domain.conversation.malformed import corrective, without_calls
 from turngate.domain.conversation.messages import Message, ModelResponse, TextPart
+from turngate.domain.conversation.written_calls import checked_text
 from turngate.domain.crashes import report_crash
 from turngate.domain.errors import ConfigurationError, ModelError, ModelErrorClass
 from turngate.domain.text.durations import span
@@ -94,6 +95,8 @@ class ModelCall:
                 with self._engine.model_span(step.run, step.number):
                     answer = without_calls(await self._ask_model(step, spec, history, offered))
                 answer = checked_output(answer, agent.output)
+                if agent.output is None:  # an object that fits its schema is what was asked for
+                    answer = checked_text(answer, [tool.name for tool in offered])
                 break
             except (ConfigurationError, ModelError) as error:
                 failure = _with_time_left(step, attempt, error)

@@ -88,7 +88,7 @@ def raw(message: object, finish_reason: object = "stop") -> dict[str, Any]:
 
 
 WIRE = {
-    "raw-call": (completion('<tool_call>{"name": "look"}</tool_call>'), "a tool call as text"),
+    "raw-call": (completion('<tool_call>{"name": "look"}</tool_call>'), "a call of look written as text"),
     "finish-reason": (raw({"content": "", "role": "assistant"}, "MALFORMED_FUNCTION_CALL"), "could not read the tool"),
     "shape": (raw({"content": {"text": "x"}}), "neither text nor a list of blocks"),
     "calls": (raw({"content": "Well.", "tool_calls": "look(x)"}), "not a list"),

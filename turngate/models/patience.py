@@ -14,18 +14,18 @@ from typing import Final
 MOST_SECONDS: Final = 14 * 60.0
 """For one whole answer: less than the activity has (``MODEL_REQUEST_SECONDS``), so that the run learns why."""
 
-Heard = Callable[[float], None]
-"""Called whenever the provider has said something, with how many times the usual silence may follow."""
+WaitOn = Callable[[float], None]
+"""To be called whenever the provider has said something, with how many times the usual silence may follow."""
 
 
 @asynccontextmanager
-async def listening(silence: float, *, most: float = MOST_SECONDS) -> AsyncIterator[Heard]:
-    """Raise TimeoutError in this block where nothing was heard for ``silence`` seconds, or the answer takes ``most``."""
+async def listening(silence: float, *, most: float = MOST_SECONDS) -> AsyncIterator[WaitOn]:
+    """Raise TimeoutError in this block where no words came for ``silence`` seconds, or the answer takes ``most``."""
     loop = asyncio.get_running_loop()
     over_at = loop.time() + most
     async with asyncio.timeout(min(silence, most)) as limit:
 
-        def heard(times: float = 1.0) -> None:
+        def wait_on(times: float = 1.0) -> None:
             limit.reschedule(min(loop.time() + silence * times, over_at))
 
-        yield heard
+        yield wait_on

@@ -9,7 +9,6 @@ from turngate.domain.conversation.messages import Message, ModelResponse, user_m
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.tool import ToolManifest
 from turngate.models import ModelRequest, OpenAICompatibleModel
-from turngate.models.openai.malformed import raw_call
 
 LOOK = ToolManifest(
     name="look", kind="local", effect="read", description="Look.", parameters={"type": "object"}, success={}
@@ -18,41 +17,6 @@ LOOK = ToolManifest(
 
 async def ask(model: OpenAICompatibleModel, *, tools: tuple[ToolManifest, ...] = (LOOK,)) -> ModelResponse:
     return await model.generate(ModelRequest(messages=[user_message("go")], tools=tools))
-
-
-@pytest.mark.parametrize(
-    ("text", "sign"),
-    [
-        ("<tool_calls>[]", "<tool_calls>"),
-        ("<|tool_call>call:look{}", "<|tool_call>"),
-        ("<function_calls>\n<invoke", "<function_calls>"),
-        ('<|python_tag|>{"name": "look"}', "<|python_tag|>"),
-        ("<|tool_calls_section_begin|><|tool_call_begin|>", "<|tool_calls_section_begin|>"),
-        ("<\uff5ctool\u2581calls\u2581begin\uff5c>", "<\uff5ctool\u2581calls\u2581begin\uff5c>"),
-        ('<think>Hm. <b></think>\n\n<tool_call>{"name": "look"}', "<tool_call>"),
-        ("It was put into the prompt.</think>[TOOL_CALLS]look", "[TOOL_CALLS]"),
-    ],
-)
-def test_a_call_in_a_models_own_markup_is_recognised(text, sign):
-    """Markup of various models, also after thinking that the server left in the text, is recognised and named."""
-    assert sign in raw_call(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "A <tool_call> is markup.", "<tool_callable>", "[TOOL]", "<think><tool_call></think>No need.", "</think>"],
-)
-def test_a_text_about_calls_is_no_call(text):
-    """Markup inside an answer or inside thinking is no call."""
-    assert raw_call(text) == ""
-
-
-async def test_what_was_offered_decides_over_the_wire(model: OpenAICompatibleModel, provider: FakeProvider):
-    """The same response is malformed for a request with tools and normal for one without."""
-    for _ in range(2):
-        provider.answer(completion("<tool_call>look"))
-    assert (await ask(model)).malformed
-    assert (await ask(model, tools=())).is_final
 
 
 @pytest.mark.parametrize("calls", [None, []])

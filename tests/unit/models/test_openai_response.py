@@ -242,31 +242,6 @@ def test_i9_a_message_that_nests_too_deep_to_be_stored_is_malformed():
     assert Message.model_validate_json(response.message.model_dump_json()) == response.message
 
 
-RAW = [
-    '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>',
-    '<|tool_call|>[{"name": "look"}]',
-    '[TOOL_CALLS][{"name": "look", "arguments": {}}]',
-    "<function=look>{}</function>",
-    ' \n<function_call>{"name": "look"}',
-]
-
-
-@pytest.mark.parametrize("text", RAW)
-def test_i9_a_call_written_as_text_is_not_an_answer(text):
-    """I9: with tools offered, a text that begins with a raw call is malformed; without them it is a text."""
-    response = read(completion(text), tools_offered=True)
-    assert "make the call as a tool call" in response.malformed
-    assert (response.message.text, response.is_final) == (text, False)
-    assert read(completion(text)).is_final
-    beside = read(completion(text, calls=[tool_call("look", "{}")]), tools_offered=True)
-    assert (beside.malformed, len(beside.message.calls)) == ("", 1)
-
-
-def test_a_text_about_calls_is_an_answer():
-    """Only a text that begins with a raw call is malformed: a reply may mention one."""
-    assert read(completion("Use `<tool_call>` tags."), tools_offered=True).is_final
-
-
 @pytest.mark.parametrize(
     "choice",
     [

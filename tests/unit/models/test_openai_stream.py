@@ -334,9 +334,9 @@ async def test_an_answer_that_drips_has_an_end() -> None:
     assert MOST_SECONDS < MODEL_REQUEST_SECONDS
 
     async def listen() -> None:
-        async with listening(10, most=0.05) as heard:
+        async with listening(10, most=0.05) as wait_on:
             while True:
-                heard(1.0)
+                wait_on(1.0)
                 await asyncio.sleep(0)
 
     with pytest.raises(TimeoutError):

@@ -7,7 +7,6 @@ also become part of the reason why a run failed, and that is stored where conver
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -27,25 +26,6 @@ ERROR_CODES: Final = frozenset({"tool_use_failed", "output_parse_failed"})
 """Groq answers 400 with these when the model's call does not parse (https://console.groq.com/docs/errors)."""
 OLLAMA_SAYS: Final = "error parsing tool call"
 """How Ollama's status 500 begins when the model's call does not parse (ollama #11800, #12884)."""
-
-RAW_CALL: Final = re.compile(
-    r"<tool_calls?>|<\|tool_calls?\|?>|\[TOOL_CALLS\]|<function=|<function_calls?>|<\|python_tag\|>"
-    r"|<\|tool_calls_section_begin\|>|<\uff5ctool\u2581calls\u2581begin\uff5c>"
-)
-"""How models begin a call in their own markup. It is text if the server has no parser for it (vllm #17161)."""
-END_OF_THINKING: Final = "</think>"
-
-
-def raw_call(text: str) -> str:
-    """Return what is wrong with a text that is a tool call in the model's own markup; "" for any other text.
-
-    Only at its beginning, or after a block of thinking that the server left in: an answer may be about such markup.
-    """
-    thinking, ended, answer = text.partition(END_OF_THINKING)
-    begins = RAW_CALL.match((answer if ended else thinking).lstrip())
-    if begins is None:
-        return ""
-    return f"it begins with a tool call as text ({begins[0]}), which nothing reads; make the call as a tool call"
 
 
 def unread_finish(*reasons: JsonValue) -> str:

@@ -31,7 +31,7 @@ from turngate.domain.conversation.messages import (
 )
 from turngate.domain.errors import ModelError
 from turngate.domain.tools.results import MAX_DEPTH, is_deeper
-from turngate.models.openai.malformed import is_unexpected, raw_call, unread_finish
+from turngate.models.openai.malformed import is_unexpected, unread_finish
 from turngate.models.openai.request import PROVIDER
 
 FINISH_REASONS: Final[dict[JsonValue, FinishReason]] = {
@@ -116,8 +116,7 @@ def parse_completion(content: bytes) -> Completion:
 def model_response(completion: Completion, *, model: str, tools_offered: bool = False) -> ModelResponse:
     """Return the first choice as the domain's value; ``model`` is the name for people.
 
-    ``tools_offered``: a text that is a tool call in the model's own markup is then ``malformed``, not an answer, and so
-    is a response that ends as if with a call and has none.
+    ``tools_offered``: a response that ends as if with a call and has none is then ``malformed``.
 
     Raises:
         ModelError: ``bad_response``, retryable: there is no choice.
@@ -129,8 +128,8 @@ def model_response(completion: Completion, *, model: str, tools_offered: bool = 
     finish = _finish(choice, message, refused=refused)
     if not (message.calls and choice.has_unexpected_call):
         malformed = malformed or choice.unread_call
-    if not malformed and tools_offered and not message.calls:
-        malformed = raw_call(message.text) or (CALL_IS_MISSING if finish == "tool_calls" else "")
+    if not malformed and tools_offered and not message.calls and finish == "tool_calls":
+        malformed = CALL_IS_MISSING
     return ModelResponse(
         message=message, finish_reason=finish, usage=_usage(completion.any_usage), model=model, malformed=malformed
     )

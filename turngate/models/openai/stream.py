@@ -385,8 +385,8 @@ class StreamedCompletion:
             return False
         # Of an answer that came whole, only the first choice is read, too.
         first = [each for each in choices if isinstance(each, dict) and each.get("index") in (None, 0)]
-        said = [self._take_choice(choice) for choice in first]
-        return any(said)
+        have_words = [self._take_choice(choice) for choice in first]
+        return any(have_words)
 
     def whole(self) -> Completion:
         """Return the complete answer, an error within it included.
@@ -446,12 +446,12 @@ async def read_stream(response: httpx.Response, on_delta: OnDelta, *, silence: f
     answer = StreamedCompletion(on_delta)
     # Always UTF-8 (https://html.spec.whatwg.org/multipage/server-sent-events.html), whatever the header says.
     response.encoding = "utf-8"
-    async with listening(silence) as heard, aclosing(EventSource(response).aiter_sse()) as events:
+    async with listening(silence) as wait_on, aclosing(EventSource(response).aiter_sse()) as events:
         async for sent in events:
             if not sent.data:
                 continue
             if answer.take(sent.event, sent.data):
-                heard(1.0)
+                wait_on(1.0)
             if answer.is_over:
                 break
     return answer.whole()

@@ -83,7 +83,7 @@ class PydanticAIModel:
         async def ask(exchange: _Exchange, first_part: int) -> TheirResponse:
             reader = DeltaReader(first_part, structured=request.output is not None)
             async with (
-                listening(self._timeout) as heard,
+                listening(self._timeout) as wait_on,
                 direct.model_request_stream(
                     self._model,
                     exchange.messages,
@@ -93,9 +93,9 @@ class PydanticAIModel:
             ):
                 async for event in stream:
                     if says_something(event):
-                        heard(1.0)
+                        wait_on(1.0)
                     elif thinks_unseen(event):
-                        heard(THINKING_TIMES)
+                        wait_on(THINKING_TIMES)
                     for delta in reader.read(event):
                         on_delta(delta)
                         if delta.kind == "text":

@@ -44,7 +44,7 @@ from turngate.domain.conversation.messages import (
 )
 from turngate.domain.text.json_text import without_repeats
 from turngate.domain.tools.results import MAX_DEPTH, is_deeper
-from turngate.models.openai.malformed import is_unexpected, raw_call, unread_finish
+from turngate.models.openai.malformed import is_unexpected, unread_finish
 from turngate.models.openai.response import CALL_IS_MISSING
 from turngate.models.pydantic_ai.opaque import packed, packed_response
 from turngate.models.pydantic_ai.stream_end import StreamEnd
@@ -73,7 +73,7 @@ def model_response(
 ) -> ModelResponse:
     """Return the domain's value; ``model`` is the name for people.
 
-    ``tools_offered``: a text that is a tool call in the model's own markup is then ``malformed``, not an answer.
+    ``tools_offered``: a response that ends as if with a call and has none is then ``malformed``, not an answer.
     ``structured``: a call with the answer's name is the structured answer; otherwise the model made that call up.
     """
     native = _native_finish(response)
@@ -86,8 +86,8 @@ def model_response(
         # Groq's "the call does not fit its schema" comes with the call, which planning closes with the reason. So does
         # Gemini's for a tool that it was not offered.
         finish = "tool_calls" if message.calls and (native is None or is_unexpected(native)) else "other"
-    if not malformed and tools_offered and not message.calls:
-        malformed = raw_call(message.text) or (CALL_IS_MISSING if finish == "tool_calls" else "")
+    if not malformed and tools_offered and not message.calls and finish == "tool_calls":
+        malformed = CALL_IS_MISSING
     return ModelResponse(
         message=message, finish_reason=finish, usage=_usage(response), model=model, malformed=malformed
     )
