@@ -227,7 +227,14 @@ class RunTool:
         try:
             raw_input = redeemed.tool.manifest.with_values(redeemed.raw_input, redeemed.secrets)
             with self._engine.call_span(redeemed.run, redeemed.call.tool_call_id):
-                return await execute(redeemed.tool, raw_input, ctx, self._engine.services, self._crashes(redeemed))
+                return await execute(
+                    redeemed.tool,
+                    raw_input,
+                    ctx,
+                    self._engine.services,
+                    self._crashes(redeemed),
+                    defaults=redeemed.call.left_out,
+                )
         except asyncio.CancelledError:
             ctx.cancelled.set()
             raise
@@ -357,7 +364,7 @@ async def presentation_of(redeemed: Redeemed, result: Ok | Failure) -> str | Non
     if redeemed.tool.present is None:
         return None
     try:
-        params = redeemed.tool.decode(redeemed.raw_input)
+        params = redeemed.call.decoded_by(redeemed.tool)
         draw = partial(redeemed.tool.presentation_of, params, result)
         view = in_own_thread(draw, of=redeemed.tool.present, most_overdue=MOST_VIEWS_OVERDUE)
         return PRESENTATION.dump_json(await await_author(view, seconds=PRESENTER_SECONDS)).decode()
@@ -373,7 +380,7 @@ async def after_tool(engine: Engine, redeemed: Redeemed, result: Ok | Failure) -
     if not agent.hooks:
         return
     try:
-        params = redeemed.tool.decode(redeemed.raw_input)
+        params = redeemed.call.decoded_by(redeemed.tool)
     except InvalidToolInput:
         return  # the tool's types have changed since the call was planned: the result says so
     scope = RunScope(run_id=run.id, agent=agent.name, step=call.step)

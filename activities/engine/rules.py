@@ -21,6 +21,7 @@ from turngate.domain.policy.grants import Grant
 from turngate.domain.policy.judge import Judge
 from turngate.domain.policy.policy import BUILT_IN_ASKS, FactsOf, Policy, Verdict, evaluate, parse_policy
 from turngate.domain.policy.unattended import unattended
+from turngate.domain.tools.defaults import Defaults
 from turngate.domain.tools.external import agent_of_source, is_external, source_of
 from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import DISTRUSTED, UNREADABLE, call_facts, lies_in, without_permissions
@@ -71,17 +72,19 @@ class RulesInForce:
         params: Any,
         raw_input: str | None,
         *,
+        defaults: Defaults = (),
         origins: Origins | None = None,
         decided: bool = False,
     ) -> Verdict:
         """Return the verdict for one call of the run; in a run that no one attends, no one is asked (see ``unattended``).
 
-        ``raw_input``: the exact argument text; None: nothing is known of the arguments. ``origins``: where they come from; None:
+        ``raw_input``: the exact argument text; None: nothing is known of the arguments. ``defaults``: what it leaves out.
+        ``origins``: where they come from; None:
         not known, or no rule needs it. ``decided``: a person has decided this call, so someone attends it whatever the run
         says; or it was let through before.
         """
         run = self.run
-        facts = None if raw_input is None else cache(partial(call_facts, raw_input, run.workspace, origins))
+        facts = None if raw_input is None else cache(partial(call_facts, raw_input, run.workspace, origins, defaults))
         verdict = self._by_rules(tool, params, facts)
         if _is_default(verdict) and self.distrusted is not None:
             if_trusted = evaluate(self.distrusted, tool, params, agent=run.agent, facts=facts)

@@ -130,12 +130,27 @@ async def wait_out_grace(door: Door) -> Redemption | None:
     return None
 
 
+async def show_what_an_edit_leaves_out(door: Door) -> Redemption | None:
+    """Ask about an edited call again where its tool fills in other values than the person who edited it was shown (I6)."""
+    request = door.request
+    if not door.is_edited or door.known_tool is None or request is None:
+        return None
+    if request.status != "superseded" and request.verb != "edit":
+        return None
+    defaults = door.defaults_of_edit()
+    if defaults is None:
+        return None
+    if has_more_to_show(door.tool) and (door.findings is None or not door.findings.for_question):
+        return door.inspection("question")
+    return await door.ask_about_defaults(defaults)
+
+
 async def ask_about_edit(door: Door) -> Redemption | None:
     """Ask about an edited call under its own terms: they are stricter, so the API ended the request that was edited (I6)."""
     request, tool = door.request, door.known_tool
     if request is None or request.status != "superseded":
         return None
-    digest = "" if tool is None else door.call.digest_with(tool, door.call.running_input)
+    digest = "" if tool is None else door.call.digest_with(tool)
     verdict = await door.judge(digest, decided=True)
     if isinstance(verdict, Failure):
         return await door.refuse_edit(verdict)
@@ -274,6 +289,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     stop_here,
     wait_for_decision,
     wait_out_grace,
+    show_what_an_edit_leaves_out,
     ask_about_edit,
     wait_for_sender,
     take_answer,

@@ -117,7 +117,7 @@ async def take_control_call(door: Door, start: Start) -> Settled | Waits:
     """Store what a control call asks of the run. All but a wait are settled by that; they act when the step is closed."""
     run, call = door.run, door.call
     try:
-        control_call = read_control_call(door.engine, door.tool, door.tool.decode(call.running_input))
+        control_call = read_control_call(door.engine, door.tool, call.decoded_by(door.tool))
     except InvalidToolInput as invalid:
         return await _refuse_started(door, results.invalid_input(str(invalid), invalid.problem))
     stored = control_call.model_dump_json()
@@ -136,7 +136,7 @@ async def take_control_call(door: Door, start: Start) -> Settled | Waits:
 
 async def delegate(door: Door, start: Start) -> Settled | Delegated:
     """Record the sub-agent's run, for the workflow to start."""
-    brief = too_deep(door.run, door.tool) or brief_of(door.tool, door.tool.decode(door.call.running_input))
+    brief = too_deep(door.run, door.tool) or brief_of(door.tool, door.call.decoded_by(door.tool))
     if isinstance(brief, Failure):
         return await _refuse_started(door, brief)
     child_id = derived_id("run", door.run.id, door.call.tool_call_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from activities.engine.engine import Engine
 from activities.engine.rules import RulesInForce
@@ -27,6 +27,7 @@ from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import ExecutionState, RequestKind
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.tools import results
+from turngate.domain.tools.defaults import agree, stored
 from turngate.domain.tools.external import is_external
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.known_tools import KnownTool
@@ -41,6 +42,7 @@ from turngate.store.requests import requests
 from turngate.store.requests.requests import Request
 from turngate.store.runs import calls, executions, runs
 
+OTHER_CALL: Final = "the call or its tool is not what was shown when it was allowed; send it again"
 MOVED_ON = "another attempt moved this execution on; looking again"
 MAX_PRECONDITION_CHARS = 300
 """Of a precondition, in the reason why a person is asked again."""
@@ -202,16 +204,27 @@ class Door:
         tool, raw_input = self.known_tool, self.call.running_input
         if tool is None:
             return not_run("the tool is no longer there")
-        if self.call.digest_with(tool, raw_input) != digest:
-            return not_run("the call or its tool is not what was shown when it was allowed; send it again")
+        if self.call.digest_with(tool) != digest:
+            return not_run(OTHER_CALL)
         try:
-            params = tool.decode(raw_input)
+            params = self.call.decoded_by(tool)
+            if (self.is_edited or self.call.defaults is not None) and not agree(
+                self.call.left_out, tool.defaults_of(raw_input, params)
+            ):
+                return not_run(OTHER_CALL)
             if tool.kind == "signal" and self.is_edited:  # that of the model was read when it was planned
                 read_control_call(self.engine, tool, params)
         except InvalidToolInput as problem:
             return results.invalid_input(str(problem), problem.problem)
         rules = await self.rules()
-        verdict = rules.verdict(tool, params, raw_input, origins=await self._origins_for(rules), decided=decided)
+        verdict = rules.verdict(
+            tool,
+            params,
+            raw_input,
+            defaults=self.call.left_out,
+            origins=await self._origins_for(rules),
+            decided=decided,
+        )
         return results.denied(verdict.rule, verdict.reason) if verdict.answer == "deny" else verdict
 
     async def rules(self) -> RulesInForce:
@@ -347,11 +360,38 @@ class Door:
         digests = await self._set_verdict(stored)
         question = replace(
             await self._question(f"{why} {verdict.reason}".strip(), verdict),
-            digest=self.call.digest_with(self.tool, self.call.running_input),
+            digest=self.call.digest_with(self.tool),
             agent_words=edited.agent_words,
             replaces=edited,
         )
         return AskAgain(await question.ask(self.conn, **digests))
+
+    def defaults_of_edit(self) -> str | None:
+        """Return what the edited call leaves out (JSON), if that isn't what the person who edited it was shown.
+
+        The API has no code of the tool's: it knows what the schema says. None, too, where the edit doesn't fit the tool.
+        """
+        try:
+            now = self.tool.defaults_of(self.call.running_input, self.call.decoded_by(self.tool))
+        except InvalidToolInput:
+            return None
+        return None if agree(self.call.left_out, now) else stored(now) or ""
+
+    async def ask_about_defaults(self, defaults: str) -> AskAgain | Settled:
+        """Open another request for an edited call, with what it really leaves out."""
+        edited_input, defaults_or_none = self.call.edited_input, defaults or None
+        await calls.set_edited_input(
+            self.conn, self.run.id, self.call.tool_call_id, edited_input, defaults=defaults_or_none
+        )
+        self.call = replace(self.call, defaults=defaults_or_none)
+        verdict = await self.judge(self.call.digest_with(self.tool), decided=True)
+        if isinstance(verdict, Failure):
+            return await self.refuse_edit(verdict)
+        if verdict.answer == "allow":
+            verdict = self._planned_verdict
+        return await self.ask_about_edit(
+            verdict, "The tool fills in other values than the person who edited it was shown."
+        )
 
     async def ask_about_original(self, problem: Failure) -> AskAgain:
         """Open another request for the model's own arguments: those that a person put in their place do not fit the tool.
@@ -361,8 +401,10 @@ class Door:
         edited = self.request
         if edited is None:
             raise LookupError(f"no one edited call {self.call.tool_call_id!r}")
-        await calls.set_edited_input(self.conn, self.run.id, self.call.tool_call_id, None)
-        self.call = replace(self.call, edited_input=None)
+        requests_of_call = await requests.of_call(self.conn, self.run.id, self.call.tool_call_id, kind="approval")
+        defaults = next((each.defaults for each in requests_of_call if each.input == self.call.input), None)
+        await calls.set_edited_input(self.conn, self.run.id, self.call.tool_call_id, None, defaults=defaults)
+        self.call = replace(self.call, edited_input=None, defaults=defaults)
         question = replace(
             await self._question(
                 f"The arguments that a person sent in their place do not fit the tool: {problem.reason}"
@@ -420,7 +462,7 @@ class Door:
             tool=self.tool,
             verdict=verdict or self._planned_verdict,
             reason=reason,
-            summary=findings.summary or await rendered_summary(self.tool, self.call.running_input),
+            summary=findings.summary or await rendered_summary(self.tool, self.call.running_input, self.call.left_out),
             preview=findings.preview,
             precondition=findings.precondition,
             origins=await self._origins(),

@@ -22,6 +22,7 @@ from activities.engine.author_code import ServiceError, call_injected, in_own_ta
 from turngate.domain.text.sentences import as_sentence
 from turngate.domain.tools import results
 from turngate.domain.tools.context import NoWorkspaceError, ToolContext
+from turngate.domain.tools.defaults import Defaults
 from turngate.domain.tools.failures import (
     MAX_REASON_CHARS,
     InvalidToolInput,
@@ -75,9 +76,17 @@ class _Start:
 
 
 async def execute(
-    tool: Tool, raw_input: str, ctx: ToolContext, services: svcs.Registry, report: Reporter = only_log
+    tool: Tool,
+    raw_input: str,
+    ctx: ToolContext,
+    services: svcs.Registry,
+    report: Reporter = only_log,
+    *,
+    defaults: Defaults = (),
 ) -> Ok | Failure | Unknown:
     """Run the tool's handler once, inside its middleware, and return its result. ``report``: gets its crash.
+
+    ``defaults``: what the arguments leave out, as it is on record.
 
     Unknown: the handler of a ``once`` call started, and ended neither with a result nor with a declared failure nor with
     NothingHappened. Whether a declared failure also fails the run (``failure_mode="raise"``) is up to the activity.
@@ -88,7 +97,7 @@ async def execute(
     if tool.handler is None:
         return results.non_local(tool.name, tool.kind)
     try:
-        params = tool.decode(raw_input)
+        params = tool.decode(raw_input, defaults)
     except InvalidToolInput as invalid:
         return results.invalid_input(str(invalid), invalid.problem)
     limit, start = asyncio.timeout(tool.timeout.total_seconds()), _Start(tool)

@@ -131,14 +131,14 @@ async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
         probed, check_with = await _probe(engine, inspection), await _check_with(engine, inspection)
         return Findings(probed=probed, check_with=check_with)
     run, call, tool = inspection.run, inspection.call, inspection.tool
-    params = tool.decode(call.running_input)  # redemption has decoded it before: it fits
+    params = call.decoded_by(tool)  # redemption has decoded it before: it fits
     refusal = await _ask_hooks(engine, inspection, params)
     if refusal is not None:
         return Findings(refusal=refusal, precondition=inspection.approved_with)
     if inspection.purpose == "question":
         depends_on = await precondition_or_failure(engine, tool, params, run, call.tool_call_id)
         preview = await take_preview(tool, params, run.workspace)
-        summary = await take_summary(tool, params, call.running_input)
+        summary = await take_summary(tool, params, call.running_input, call.left_out)
         changed = depends_on != inspection.approved_with
         return Findings(precondition=depends_on, preview=preview, summary=summary, for_question=True, changed=changed)
     if inspection.approved_with is None:
@@ -154,7 +154,7 @@ async def _inspect(engine: Engine, inspection: Inspection) -> Findings:
     if inspection.approved_input is not None:
         current = await precondition_or_failure(engine, tool, params, run, call.tool_call_id)
     preview = await take_preview(tool, params, run.workspace)
-    summary = await take_summary(tool, params, call.running_input)
+    summary = await take_summary(tool, params, call.running_input, call.left_out)
     return Findings(precondition=current, preview=preview, summary=summary, changed=True)
 
 
@@ -206,7 +206,7 @@ async def _check_with(engine: Engine, inspection: Inspection) -> str | None:
     if not callable(checker):
         return None
     try:
-        params = inspection.tool.decode(inspection.call.running_input)
+        params = inspection.call.decoded_by(inspection.tool)
         words = in_own_thread(lambda: clean_check(checker(params)), of=checker, most_overdue=MOST_VIEWS_OVERDUE)
         return await await_author(words, seconds=CHECK_SECONDS) or None
     except Exception as error:  # noqa: BLE001 - reported, with its traceback

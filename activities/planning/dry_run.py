@@ -44,9 +44,9 @@ class DryPlanner(Planner):
                 closed = Closed(call, position, well_formed)
                 _close(planned, closed, recorded, planned_row(run, number, closed, rules.policy.version))
                 continue
-            tool, params = well_formed
+            tool, params, defaults = well_formed
             of_call = await origins.for_rules(conn, rules, tool, call.input)
-            verdict = rules.verdict(tool, params, call.input, origins=of_call)
+            verdict = rules.verdict(tool, params, call.input, defaults=defaults, origins=of_call)
             verdict = _with_recorded_judgement(rules, verdict, recorded)
             closed = Closed(call, position, results.diverged(call.tool_name), verdict)
             self._answer(planned, tool, closed, recorded, planned_row(run, number, closed, rules.policy.version))
@@ -75,7 +75,7 @@ class DryPlanner(Planner):
         """Return the call with what it asks of the run, if the recorded run did it. A wait is not waited for again."""
         if tool.kind != "signal" or not isinstance(row.settled_result, Ok):
             return row
-        control_call = read_control_call(self.engine, tool, tool.decode(row.input))
+        control_call = read_control_call(self.engine, tool, row.decoded_by(tool))
         return row if isinstance(control_call, WaitUntil) else replace(row, signal=control_call.model_dump_json())
 
 

@@ -27,6 +27,7 @@ from turngate.domain.policy.policy import Verdict
 from turngate.domain.runs.budgets import EXTEND_BUDGET
 from turngate.domain.tools import results
 from turngate.domain.tools.control_calls import Finish
+from turngate.domain.tools.defaults import Defaults, stored
 from turngate.domain.tools.external import is_external
 from turngate.domain.tools.failures import InvalidToolInput
 from turngate.domain.tools.results import Failure
@@ -111,13 +112,17 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class Admitted:
-    """A call that is well-formed and not denied. ``position``: among the calls of its step, from 0."""
+    """A call that is well-formed and not denied. ``position``: among the calls of its step, from 0.
+
+    ``defaults``: what its arguments leave out.
+    """
 
     call: ToolCallPart
     position: int
     tool: Tool
     params: Any
     verdict: Verdict
+    defaults: Defaults = ()
 
 
 @dataclass(frozen=True)
@@ -224,10 +229,10 @@ class Planner:
                 if isinstance(well_formed, Failure):
                     classified.append(Closed(call, position, well_formed))
                     continue
-                tool, params = well_formed
+                tool, params, defaults = well_formed
                 of_call = await origins.for_rules(conn, rules, tool, call.input)
-                verdict = rules.verdict(tool, params, call.input, origins=of_call)
-            admitted = Admitted(call, position, tool, params, verdict)
+                verdict = rules.verdict(tool, params, call.input, defaults=defaults, origins=of_call)
+            admitted = Admitted(call, position, tool, params, verdict, defaults)
             closed = _closed(admitted, refused.get(key))
             classified.append(closed or admitted)
             if closed is None and tool.kind == "signal":
@@ -235,8 +240,8 @@ class Planner:
                 finishes = tool.name if isinstance(control_call, Finish) else ""
         return rules, classified
 
-    def well_formed(self, response: StepResponse, position: int) -> tuple[Tool, Any] | Failure:
-        """Return the tool and the decoded parameters of a call that policy may look at, or what is wrong with it."""
+    def well_formed(self, response: StepResponse, position: int) -> tuple[Tool, Any, Defaults] | Failure:
+        """Return the tool, decoded parameters and defaults of a call that policy may look at, or what is wrong with it."""
         call, agent, finish_reason = response.message.calls[position], response.step.agent, response.finish_reason
         if finish_reason in UNFINISHED:
             reason = (
@@ -253,7 +258,7 @@ class Planner:
         if tool.kind == "provider" or (tool.kind == "local" and tool.handler is None):
             return results.non_local(tool.name, tool.kind)
         try:
-            params = tool.decode(call.input)
+            params, defaults = tool.decode_new(call.input)
             for name in tool.manifest.references_in(call.input):
                 if name not in tool.references:
                     return results.unknown_secret(tool.name, name, tool.references)
@@ -261,7 +266,7 @@ class Planner:
                 read_control_call(self.engine, tool, params)
         except InvalidToolInput as invalid:
             return results.invalid_input(str(invalid), invalid.problem)
-        return tool, params
+        return tool, params, defaults
 
     async def _question(self, step: RunStep, row: calls.Call, admitted: Admitted, agent_words: str) -> Question:
         """Return the question to a person about this call, with what its tool shows of it."""
@@ -275,7 +280,7 @@ class Planner:
             reason=verdict.reason,
             kind="question" if tool.kind == "interaction" else "approval",
             agent_words=agent_words,
-            summary=await take_summary(tool, admitted.params, row.running_input),
+            summary=await take_summary(tool, admitted.params, row.running_input, row.left_out),
             preview=await take_preview(tool, admitted.params, run.workspace),
             precondition=await precondition_or_failure(self.engine, tool, admitted.params, run, row.tool_call_id),
         )
@@ -320,6 +325,7 @@ def planned_digest(run: runs.Run, classified: Classified, policy_version: str) -
         tool_call_id=classified.call.tool_call_id,
         policy_version=policy_version,
         nonce=run.nonce,
+        defaults=None if isinstance(classified, Closed) else stored(classified.defaults),
     )
 
 
@@ -344,6 +350,7 @@ def planned_row(run: runs.Run, step: int, classified: Classified, policy_version
         effect="" if isinstance(classified, Closed) else classified.tool.effect,
         result=classified.failure.model_dump_json() if isinstance(classified, Closed) else None,
         settled_at=as_text(now()) if closed else None,
+        defaults=None if isinstance(classified, Closed) else stored(classified.defaults),
         nonce=run.nonce,
     )
 

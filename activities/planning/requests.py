@@ -21,6 +21,7 @@ from turngate.domain.policy.terms import AskTerms
 from turngate.domain.requests import RequestKind
 from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.text.credentials import credentials_in
+from turngate.domain.tools.defaults import Defaults
 from turngate.domain.tools.preview import Preview
 from turngate.domain.tools.secrets import MASKED, Masked, mask_text
 from turngate.domain.tools.summary import clean, describe
@@ -80,9 +81,7 @@ class Question:
     def request(self) -> Request:
         """Return its request: pending, opened now."""
         created_at, terms = now(), self.terms
-        confinement = (
-            None if self.tool.confinement is None else self.tool.confinement(self.tool.decode(self.call.running_input))
-        )
+        confinement = None if self.tool.confinement is None else self.tool.confinement(self.call.decoded_by(self.tool))
         seconds = expiry_seconds(self.run, self.agent, terms)
         expires_at = None if seconds is None else created_at + timedelta(seconds=seconds)
         parks = is_parked(self.run)
@@ -99,6 +98,7 @@ class Question:
             tool_name=self.tool.name,
             manifest=self.tool.manifest.model_dump_json(),
             input=self.call.running_input,
+            defaults=self.call.defaults,
             masked_input=self._masked_input(masked),
             digest=self.call.digest if self.digest is None else self.digest,
             rule=self.verdict.rule,
@@ -209,22 +209,22 @@ def is_parked(run: runs.Run) -> bool:
     return not run.attended and run.unattended_asks == "park"
 
 
-async def take_summary(tool: Tool, params: Any, raw_input: str) -> str:
+async def take_summary(tool: Tool, params: Any, raw_input: str, defaults: Defaults = ()) -> str:
     """Return what a call does, in one sentence: the author's, or one rendered from the declaration where that fails or hangs."""
     written = await _written_summary(tool, tool.summary, params) if callable(tool.summary) else None
-    return written or await rendered_summary(tool, raw_input)
+    return written or await rendered_summary(tool, raw_input, defaults)
 
 
-async def rendered_summary(tool: Tool, raw_input: str) -> str:
+async def rendered_summary(tool: Tool, raw_input: str, defaults: Defaults = ()) -> str:
     """Return what a call does without calling author's code: the author's text, or the sentence of its declaration."""
     template = tool.summary if isinstance(tool.summary, str) else None
     if len(raw_input) <= QUICK_CHARS:
-        return _described(tool, raw_input, template)
-    return await asyncio.to_thread(_described, tool, raw_input, template)
+        return _described(tool, raw_input, template, defaults)
+    return await asyncio.to_thread(_described, tool, raw_input, template, defaults)
 
 
-def _described(tool: Tool, raw_input: str, template: str | None) -> str:
-    return describe(tool.manifest, tool.manifest.masked_input(raw_input).text, template)
+def _described(tool: Tool, raw_input: str, template: str | None, defaults: Defaults) -> str:
+    return describe(tool.manifest, tool.manifest.masked_input(raw_input).text, template, defaults)
 
 
 async def _written_summary(tool: Tool, summarizer: Summarizer, params: Any) -> str | None:

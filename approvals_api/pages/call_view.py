@@ -17,6 +17,7 @@ from turngate.domain.origins.origin import Origin, Origins
 from turngate.domain.text.diff import read_diff
 from turngate.domain.text.folds import HEAD_CHARS, FoldedDiff, FoldedText, cut_text, fold_diff, fold_text
 from turngate.domain.text.hidden_text import pieces
+from turngate.domain.tools.defaults import Default, default_rows
 from turngate.domain.tools.preview import command_words
 
 ROOM: Final = 48_000
@@ -78,8 +79,19 @@ class ShownRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeftOutRow:
+    """What the agent left out. ``text`` is empty where it is made when the call runs. ``words``: why it isn't written."""
+
+    name: str
+    text: ShownText
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShownArguments:
     """Arguments. ``rows`` None: they are no JSON object, and ``whole`` is what was sent. ``more_rows``: not on the page.
+
+    ``defaults``: what they leave out, in rows whose ``origins`` are none.
 
     ``exact``: their text and that with a member per line are shown, too. ``note``: what the search for origins knows.
     """
@@ -87,6 +99,7 @@ class ShownArguments:
     view: ArgumentsView
     rows: Sequence[ShownRow] | None
     whole: ShownText
+    defaults: Sequence[LeftOutRow] = ()
     more_rows: int = 0
     exact: bool = True
     note: str = ""
@@ -100,6 +113,7 @@ class ShownArguments:
     def left_out(self) -> bool:
         """Whether a part of them is not on the page."""
         texts = [self.whole] if self.rows is None else [row.text for row in self.rows]
+        texts += [row.text for row in self.defaults]
         return self.more_rows > 0 or any(text.left_out for text in texts)
 
 
@@ -146,6 +160,7 @@ def show_call(
     *,
     risk: str | None,
     room: Room,
+    defaults: Sequence[Default] = (),
 ) -> ShownCall:
     """Return a call to draw.
 
@@ -155,10 +170,11 @@ def show_call(
         origins: where the arguments come from.
         risk: of the call; None: it does not wait for an approval, so nothing must be opened.
         room: what the page has for it; what is drawn is taken from it.
+        defaults: what the arguments leave out.
     """
     shown_preview = _preview(*preview, must_open=risk is not None, room=room)
     diff = None if shown_preview is None or shown_preview.left_out else shown_preview.diff
-    shown_arguments = show_arguments(raw, origins, risk=risk, diff=diff, room=room)
+    shown_arguments = show_arguments(raw, origins, risk=risk, diff=diff, room=room, defaults=defaults)
     call = ShownCall(preview=shown_preview, arguments=shown_arguments)
     fields = 2 + shown_arguments.view.pretty.count("\n")
     return call if not call.left_out and room.take(raw, raw, markup=_FIELD * fields) else replace(call, editable=False)
@@ -171,15 +187,20 @@ def show_arguments(
     risk: str | None = None,
     diff: FoldedDiff | None = None,
     room: Room | None = None,
+    defaults: Sequence[Default] = (),
 ) -> ShownArguments:
     """Return arguments to draw. ``diff``: what the preview shows; other parameters as in :func:`show_call`."""
     view = arguments.view(raw)
     room = Room() if room is None else room
     by_argument = arguments.origins_by_argument(origins)
     note = origins.note if origins is not None and by_argument else ""
+    left_out = [
+        LeftOutRow(name=each.label, text=_text(each.text, room, must_open=risk is not None), words=each.words)
+        for each in default_rows(defaults)
+    ]
     if view.rows is None:
         whole = _text(raw, room, must_open=risk is not None)
-        return ShownArguments(view=view, rows=None, whole=whole, note=note)
+        return ShownArguments(view=view, rows=None, whole=whole, note=note, defaults=left_out)
     rows = list[ShownRow]()
     for row in view.rows:
         of_row = by_argument.get(row.name, [])
@@ -193,6 +214,7 @@ def show_arguments(
         view=view,
         rows=rows,
         whole=ShownText(head=""),
+        defaults=left_out,
         more_rows=len(view.rows) - len(rows),
         exact=room.take(view.raw, view.pretty, markup=_FIELD),
         note=note,

@@ -17,11 +17,12 @@ from approvals_api.pages.arguments import ArgumentRow
 from approvals_api.policy.grants import ungrantable
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import InvalidInputError
-from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant, exact_pattern
+from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant, exact_pattern, with_left_out
 from turngate.domain.policy.limits import COMMANDS, LimitKind, ValueLimit, written_limit, written_total
 from turngate.domain.policy.measures import measured
 from turngate.domain.policy.totals import Per, Total
 from turngate.domain.text.json_pointers import decode_arguments
+from turngate.domain.tools.defaults import complete_text
 from turngate.domain.tools.failures import describe_validation
 from turngate.domain.tools.secrets import has_marks
 from turngate.wire.requests import RequestDetail
@@ -86,7 +87,7 @@ def grant_form(
     request: RequestDetail, typed: Mapping[str, str], *, admin: bool, wanted: WantedGrant | None
 ) -> GrantForm | None:
     """Return the form; None where no grant can answer calls like this one."""
-    view = arguments.view(request.input)
+    view = arguments.view(complete_text(request.input, [each for each in request.defaults if each.is_constant]))
     if request.status != "pending" or ungrantable(request) is not None or view.rows is None or view.doubled:
         return None
     decoded = _decoded(request)
@@ -136,7 +137,7 @@ def _is_number(value: JsonValue) -> bool:
 
 def _decoded(request: RequestDetail) -> dict[str, JsonValue]:
     try:
-        decoded = decode_arguments(request.input)
+        decoded = with_left_out(decode_arguments(request.input), request.defaults)
     except ValueError:
         return {}
     return decoded if isinstance(decoded, dict) else {}

@@ -371,6 +371,7 @@ def _picked(item: RequestItem, stored: requests.Request, principal: Principal) -
         stored.origins_of_arguments,
         risk=stored.risk,
         room=Room(ROOM_OF_SEVERAL),
+        defaults=item.defaults,
     )
     left_out = bulk.why_left_out(stored, principal) or (_TOO_LONG if call.left_out else None)
     return Picked(item=item, stored=stored, call=call, left_out=left_out)

@@ -347,6 +347,7 @@ def _draw(
         detail.origins,
         risk=detail.risk if runs else None,
         room=room,
+        defaults=detail.defaults,
     )
     args = None if detail.decision is None else detail.decision.args
     drawn = decision_forms.forms_of(detail, attempt.typed)

@@ -28,6 +28,7 @@ from turngate.domain.runs.inbox import count_words
 from turngate.domain.text.diff import read_diff
 from turngate.domain.text.durations import exact_span, span
 from turngate.domain.text.hidden_text import marked_text, pieces
+from turngate.domain.tools.defaults import in_short
 from turngate.domain.tools.external import is_external, source_of
 from turngate.store.clock import as_text, from_text
 from turngate.text.changes import changes
@@ -206,6 +207,7 @@ def _environment() -> Environment:
         "depends_on": depends_on,
         "as_text": _as_text,
         "one_line": arguments.one_line,
+        "in_short": in_short,
         "arguments": show_arguments,
         "excerpt": excerpt,
         "pretty": arguments.pretty,

@@ -15,7 +15,7 @@ from approvals_api.principal import Principal
 from approvals_api.services import Services
 from turngate.domain.digest import keyed_sha256
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
-from turngate.domain.policy.grants import Grant, GrantPattern, GrantScope, WantedGrant, exact_pattern
+from turngate.domain.policy.grants import Grant, GrantPattern, GrantScope, WantedGrant, exact_pattern, with_left_out
 from turngate.domain.policy.limits import ValueLimit
 from turngate.domain.policy.policy import BUILT_IN_ASKS
 from turngate.domain.policy.totals import Total, grant_owner, text_of_units
@@ -74,8 +74,10 @@ def check_grant(request: Request, principal: Principal, order: DecisionOrder) ->
         problem = "one of the arguments is secret, and a grant would show it: leave that argument open"
     if problem is None:
         problem = _limit_problem(request, order.grant.pattern)
-    decided = order.args if order.verb == "edit" and order.args is not None else request.input
-    if problem is None and not order.grant.pattern.fits_text(request.tool_name, decided):
+    decided, defaults = request.input, request.left_out
+    if order.verb == "edit" and order.args is not None:
+        decided, defaults = order.args, request.tool.defaults_of_edit(order.args, request.left_out)
+    if problem is None and not order.grant.pattern.fits_text(request.tool_name, decided, defaults):
         problem = "the pattern does not match the call that is decided here: it would grant calls that no one has seen"
     if problem is not None:
         raise InvalidInputError(problem, code="invalid_grant", errors=[{"pointer": "/grant", "message": problem}])
@@ -100,7 +102,7 @@ def covers(grant: Grant, request: Request) -> bool:
         return False
     if _limits_tell_secrets(grant.pattern, request):
         return False
-    return grant.pattern.fits_text(request.tool_name, request.input)
+    return grant.pattern.fits_text(request.tool_name, request.input, request.left_out)
 
 
 async def count_approval(conn: Connection, request: Request, principal: Principal, grant_id: str) -> None:
@@ -118,7 +120,8 @@ async def count_approval(conn: Connection, request: Request, principal: Principa
         raise ConflictError("the grant has answered this call before: decide it on its own", code="not_covered")
     total = stored.grant.pattern.total
     if total is not None:
-        share = total.share_of(grant_owner(grant_id), decode_arguments(request.input), None)
+        arguments = with_left_out(decode_arguments(request.input), request.left_out)
+        share = total.share_of(grant_owner(grant_id), arguments, None)
         if share is None or not await totals.take(conn, share):
             raise ConflictError("this call is beyond the total of the grant", code="grant_ended")
     if not await grants.take_use(conn, grant_id, **call):
@@ -140,7 +143,7 @@ def _limit_problem(request: Request, pattern: GrantPattern) -> str | None:
 def _is_secret(request: Request, name: str) -> bool:
     """Tell whether an argument of the call is shown with a mark in place of a secret, or can't be read."""
     try:
-        arguments: JsonValue = decode_arguments(request.shown_input)
+        arguments: JsonValue = with_left_out(decode_arguments(request.shown_input), request.left_out)
     except ValueError:
         return True
     return not isinstance(arguments, dict) or has_marks(str(arguments.get(name)))
@@ -276,7 +279,7 @@ async def preview(services: Services, request_id: str, options: PatternOptions) 
     if pattern is not None and not _limits_tell_secrets(pattern, request):
         async for call in recorded_calls.newest(services.database, limit=MAX_CALLS, tool=request.tool_name):
             looked_at += 1
-            if not pattern.fits_text(call.tool, call.input):
+            if not pattern.fits_text(call.tool, call.input, call.defaults):
                 continue
             counts["everyone"] += 1
             counts["agent"] += call.agent == request.agent
@@ -343,7 +346,7 @@ async def _check_target(conn: Connection, run_id: str | None, agent: str | None)
 
 def _pattern(request: Request, options: PatternOptions) -> tuple[GrantPattern | None, str | None]:
     try:
-        arguments: JsonValue = decode_arguments(request.shown_input)
+        arguments: JsonValue = with_left_out(decode_arguments(request.shown_input), request.left_out)
     except ValueError:
         return None, "its arguments are not plain JSON"
     if not isinstance(arguments, dict):

@@ -19,6 +19,7 @@ from turngate.domain.policy.grants import WantedGrant
 from turngate.domain.requests import STATUS_OF_VERB, RequestStatus
 from turngate.domain.runs.inbox import urgent_at
 from turngate.domain.tools import results
+from turngate.domain.tools.defaults import stored
 from turngate.domain.tools.results import MAX_DEPTH, Ok, as_object, is_deeper
 from turngate.store.clock import as_text, from_text, now
 from turngate.store.connection import Connection, note
@@ -85,7 +86,7 @@ async def take_back(conn: Connection, request: Request, principal: Principal) ->
     """
     run_id, call_id = request.run_id, request.tool_call_id
     # Written even if nothing changes: a run that ends meanwhile settles the call before this, or sees the new request.
-    await calls.set_edited_input(conn, run_id, call_id, await _input_before(conn, request))
+    await calls.set_edited_input(conn, run_id, call_id, await _input_before(conn, request), defaults=request.defaults)
     call = await calls.get(conn, run_id, call_id)
     started = await executions.get(conn, run_id, call_id)
     if call is None or call.result is not None or started is not None:
@@ -245,15 +246,18 @@ async def _edit(conn: Connection, request: Request, decision: Decision) -> Decis
     call = await calls.get(conn, request.run_id, request.tool_call_id)
     if call is None or decision.args is None:
         raise LookupError(f"run {request.run_id!r} has no call {request.tool_call_id!r}, or the edit has no arguments")
-    await calls.set_edited_input(conn, request.run_id, request.tool_call_id, decision.args)
+    tool = request.tool
+    defaults = stored(tool.defaults_of_edit(decision.args, request.left_out))
+    await calls.set_edited_input(conn, request.run_id, request.tool_call_id, decision.args, defaults=defaults)
     digest = call_digest(
         tool_name=request.tool_name,
-        manifest_digest=request.tool.digest,
+        manifest_digest=tool.digest,
         raw_input=decision.args,
         run_id=request.run_id,
         tool_call_id=request.tool_call_id,
         policy_version=call.policy_version,
         nonce=request.nonce,
+        defaults=defaults,
     )
     return replace(decision, digest=digest)
 

@@ -193,7 +193,7 @@ def _near(grant: Grant, waiting: Sequence[WaitingCall]) -> list[str]:
         each.request_id
         for each in waiting
         if grant.covers(run_id=each.call.run_id, agent=each.call.agent)
-        and grant.pattern.fits_text(each.call.tool, each.call.input)
+        and grant.pattern.fits_text(each.call.tool, each.call.input, each.call.defaults)
     ]
 
 

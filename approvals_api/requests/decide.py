@@ -23,6 +23,7 @@ from turngate.domain.digest import derived_id
 from turngate.domain.errors import ConflictError, GoneError, InvalidInputError, NotFoundError, TurngateError
 from turngate.domain.policy.terms import person_of
 from turngate.domain.requests import RequestStatus, runs_the_call
+from turngate.domain.tools.defaults import leave_out
 from turngate.domain.tools.secrets import has_marks, unmask_json
 from turngate.store.clock import now
 from turngate.store.database import Connection
@@ -191,17 +192,21 @@ async def _approvers(conn: Connection, request: Request) -> set[str | None]:
 async def _with_secrets(services: Services, request_id: str, order: DecisionOrder) -> DecisionOrder:
     """Return the order with the secrets in place of the marks that an edit left as they were shown.
 
+    What the call left out, and the edit sends as it was shown, stays left out.
+
     Raises InvalidInputError where a mark is not where its secret was.
     """
-    if order.verb != "edit" or order.args is None or not has_marks(order.args):
+    if order.verb != "edit" or order.args is None:
         return order
     async with services.database.glance() as conn:
         request = await requests.get(conn, request_id)
     if request is None:
         return order
-    tool = request.tool
+    edited, tool = leave_out(order.args, request.left_out), request.tool
+    if not has_marks(edited):
+        return order.model_copy(update={"args": edited})
     try:
-        args = unmask_json(order.args, tool.masked_input(request.input), tool.parameters)
+        args = unmask_json(edited, tool.masked_input(request.input), tool.parameters)
     except ValueError as error:
         raise invalid("/args", str(error), code="invalid_edit") from None
     return order.model_copy(update={"args": args})

@@ -124,7 +124,8 @@ async def _described(conn: Connection, request: Request) -> RequestItem:
     item = (await request_items(conn, [request]))[0]
     if item.summary is not None:
         return item
-    return item.model_copy(update={"summary": await asyncio.to_thread(describe, request.tool, request.shown_input)})
+    text = await asyncio.to_thread(describe, request.tool, request.shown_input, None, request.left_out)
+    return item.model_copy(update={"summary": text})
 
 
 async def request_items(conn: Connection, listed: Sequence[ListedRequest]) -> list[RequestItem]:
@@ -149,6 +150,7 @@ def _item(request: ListedRequest, beside: Beside, tasks: list[TaskView], masks: 
             **vars(request),
             "input": text,
             "input_chars": len(text),
+            "defaults": request.left_out,
             "reason": masks.text(request.reason),
             "summary": masks.optional(request.summary),
             "step": beside.step,

@@ -52,7 +52,13 @@ class CallAtDoor:
         )
 
     async def plan(
-        self, raw_input: str = "{}", *, disposition: calls.Disposition = "run", verdict: Verdict = ALLOWED, **run: Any
+        self,
+        raw_input: str = "{}",
+        *,
+        disposition: calls.Disposition = "run",
+        verdict: Verdict = ALLOWED,
+        defaults: str | None = None,
+        **run: Any,
     ) -> None:
         """Write the run and its call. ``run``: fields of the new run."""
         async with self.database.write() as conn:
@@ -70,8 +76,9 @@ class CallAtDoor:
                 digest="",
                 policy_version="p",
                 effect=self.tool.effect,
+                defaults=defaults,
             )
-            self.call = replace(call, digest=call.digest_with(self.tool, raw_input))
+            self.call = replace(call, digest=call.digest_with(self.tool))
             await calls.insert_planned(conn, [self.call])
 
     async def approve(

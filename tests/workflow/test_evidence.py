@@ -193,7 +193,9 @@ async def test_no_digest_tells_what_it_is_of_without_the_nonce(client: Client, s
         keyed, of_call = replace(request, nonce=nonce), replace(planned, nonce=nonce)
         about_call = [evidence.call_row_digest(of_call), stored_calls.result_digest(of_call)]
         of_messages = [stored_messages.digest_of_row(row, nonce) for row in rows if row["role"] != "tool"]
-        of_tool = [of_call.digest_with(bench.pay, text) for text in (planned.input, '{"cents": 70}')]
+        of_tool = [
+            replace(of_call, edited_input=text).digest_with(bench.pay) for text in (planned.input, '{"cents": 70}')
+        ]
         return [
             evidence.request_digest(keyed),
             evidence.decision_digest(decision, nonce),

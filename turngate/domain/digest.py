@@ -48,13 +48,16 @@ def call_digest(
     tool_call_id: str,
     policy_version: str,
     nonce: str = "",
+    defaults: str | None = None,
 ) -> str:
     """Return the digest that request, decision and execution must agree on.
 
     ``raw_input``: the exact argument text, never re-serialised; ``manifest_digest``: of the tool's declaration, so a
-    tool that changed after it was shown does not match. ``nonce``: the run's.
+    tool that changed after it was shown does not match. ``nonce``: the run's. ``defaults``: what the handler gets besides, as it
+    is stored; None: nothing, or the call is of an earlier release.
     """
-    return keyed_sha256(nonce, tool_name, manifest_digest, raw_input, run_id, tool_call_id, policy_version)
+    beside = () if defaults is None else (defaults,)
+    return keyed_sha256(nonce, tool_name, manifest_digest, raw_input, run_id, tool_call_id, policy_version, *beside)
 
 
 def repeat_key(tool_name: str, raw_input: str) -> str:

@@ -54,9 +54,10 @@ def judge(policy: Policy, call: RecordedCall, tool: Tool | KnownTool | None, gra
     ``tool``: as the app declares it now, or what is known of it; None: nothing. ``grant``: the one that let it through then.
     """
     params: Any = None
+    defaults = call.defaults
     if isinstance(tool, Tool):
         try:
-            params = tool.decode(call.input)
+            params, defaults = tool.decode_new(call.input)
         except InvalidToolInput:
             return Unjudged("the tool does not take such arguments any more")
         tool_of_call = tool
@@ -70,7 +71,7 @@ def judge(policy: Policy, call: RecordedCall, tool: Tool | KnownTool | None, gra
         tool_of_call,
         params,
         agent=call.agent,
-        facts=cache(partial(call_facts, call.input, call.workspace, call.origins)),
+        facts=cache(partial(call_facts, call.input, call.workspace, call.origins, defaults)),
         run_id=call.run_id,
         grants=[] if grant is None else [grant],
         starters=(call.starter,),

@@ -18,11 +18,12 @@ from pydantic import JsonValue
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.confined import always_asked
 from turngate.domain.policy.facts import CallFacts, Finding
-from turngate.domain.policy.grants import Grant, GrantPattern, same_json
+from turngate.domain.policy.grants import Grant, GrantPattern, same_json, with_left_out
 from turngate.domain.policy.policy import FactsOf, Policy, Rule, Verdict, VerdictKind, evaluate, grant_answers
 from turngate.domain.policy.totals import grant_owner, rule_owner, text_of_units
 from turngate.domain.policy.unattended import unattended
 from turngate.domain.requests import UnattendedAsks
+from turngate.domain.tools.defaults import Default, Defaults
 from turngate.domain.tools.known_tools import is_ask_unknown
 from turngate.domain.tools.tool import Tool
 from turngate.policies.facts import call_facts, params_or_arguments
@@ -57,6 +58,7 @@ class AskedCall:
     starters: Collection[str] = ()
     unattended: UnattendedAsks | None = None
     origins: Origins | None = None
+    defaults: Defaults = ()
 
     @property
     def known_params(self) -> Any:
@@ -100,7 +102,7 @@ def explain(
     ``rules``: as :func:`in_order` gives them. ``notes``: what the caller could not know. ``used``: meter → units, of totals
     in this window; None: not known.
     """
-    facts = cache(partial(call_facts, call.raw_input, call.workspace, call.origins))
+    facts = cache(partial(call_facts, call.raw_input, call.workspace, call.origins, call.defaults))
     # Names may repeat between sources; evaluation by verdict is stable, so the order of ``rules`` is that of the engine.
     policy = Policy.model_construct(rule=[each.rule for each in rules])
     verdict = _verdict(policy, call, facts, grants, used or {})
@@ -203,7 +205,13 @@ def in_words(pattern: GrantPattern) -> str:
     return f"{pattern.tool} with {arguments}, and no other argument{total}"
 
 
-def why_not(pattern: GrantPattern, tool: str, arguments: JsonValue, decoded: JsonValue = None) -> str | None:
+def why_not(
+    pattern: GrantPattern,
+    tool: str,
+    arguments: JsonValue,
+    decoded: JsonValue = None,
+    defaults: Sequence[Default] = (),
+) -> str | None:
     """Return why a call does not fit a pattern; None when it does, as :meth:`GrantPattern.fits` says."""
     if tool != pattern.tool:
         return f"it is about the tool {pattern.tool}"
@@ -212,6 +220,12 @@ def why_not(pattern: GrantPattern, tool: str, arguments: JsonValue, decoded: Jso
     unnamed = [name for name in arguments if name not in {*pattern.fixed, *pattern.within, *pattern.open}]
     if unnamed:
         return f"it does not name the argument {unnamed[0]}"
+    if pattern.fits(tool, arguments, decoded, defaults):
+        return None
+    return _what_differs(pattern, with_left_out(arguments, defaults)) or _why_unclear(pattern)
+
+
+def _what_differs(pattern: GrantPattern, arguments: Mapping[str, JsonValue]) -> str | None:
     for name in (*pattern.fixed, *pattern.within):
         if name not in arguments:
             return f"it wants the argument {name}, and the call has none"
@@ -221,7 +235,7 @@ def why_not(pattern: GrantPattern, tool: str, arguments: JsonValue, decoded: Jso
     for name, limit in pattern.within.items():
         if not limit.covers(arguments[name]):
             return f"it wants {name} {limit.words}"
-    return None if pattern.fits(tool, arguments, decoded) else _why_unclear(pattern)
+    return None
 
 
 def _why_unclear(pattern: GrantPattern) -> str:
@@ -255,7 +269,9 @@ def _grant_finding(
     findings: Sequence[tuple[PlacedRule, Finding]],
     used: Mapping[str, int],
 ) -> GrantFinding:
-    why = _out_of_scope(grant, call) or why_not(grant.pattern, call.tool.name, facts.arguments, facts.decoded)
+    why = _out_of_scope(grant, call) or why_not(
+        grant.pattern, call.tool.name, facts.arguments, facts.decoded, facts.defaults
+    )
     why = why or _without_room(grant, facts, used) or _outranked(grant, call, findings)
     return GrantFinding(
         id=grant.id,
@@ -276,7 +292,7 @@ def _out_of_scope(grant: Grant, call: AskedCall) -> str | None:
 def _without_room(grant: Grant, facts: CallFacts, used: Mapping[str, int]) -> str | None:
     """Return why a call that fits a grant's pattern doesn't fit into its total; None if it does."""
     total = grant.pattern.total
-    share = None if total is None else total.share_of(grant_owner(grant.id), facts.arguments, facts.decoded)
+    share = None if total is None else total.share_of(grant_owner(grant.id), facts.whole, facts.whole_decoded)
     if total is None or share is None:
         return None
     before = used.get(share.meter, 0)

@@ -13,6 +13,7 @@ from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.facts import CallFacts, ResolvedPath
 from turngate.domain.policy.policy import Policy, Rule
 from turngate.domain.text.json_pointers import AMBIGUOUS, decode_arguments
+from turngate.domain.tools.defaults import Defaults
 from turngate.policies.shell.parser import read_command
 
 
@@ -70,7 +71,9 @@ DISTRUSTED: Final = (
 )
 
 
-def call_facts(raw_input: str, workspace: str | None, origins: Origins | None = None) -> CallFacts:
+def call_facts(
+    raw_input: str, workspace: str | None, origins: Origins | None = None, defaults: Defaults = ()
+) -> CallFacts:
     """Return what rules look at in a call. ``raw_input``: the exact argument text; the rest as of :class:`CallFacts`."""
     try:
         arguments = decode_arguments(raw_input)
@@ -82,6 +85,7 @@ def call_facts(raw_input: str, workspace: str | None, origins: Origins | None = 
         read_command=read_command,
         resolve_path=resolve_path,
         origins=origins,
+        defaults=defaults,
     )
 
 

@@ -31,6 +31,7 @@ from turngate.domain.digest import call_digest, derived_id, framed_sha256, keyed
 from turngate.domain.errors import UnreadableContentError
 from turngate.domain.runs.budgets import AFTER_THE_STEP
 from turngate.domain.runs.event_chain import ChainBreak, ChainedEvent
+from turngate.domain.tools.defaults import stored
 from turngate.domain.tools.results import Failure, Ok, as_object
 from turngate.domain.tools.tool import ToolManifest
 from turngate.store.database import Connection
@@ -55,7 +56,7 @@ REQUEST_FIELDS: Final = (
     "agent_words", "preview_kind", "preview", "not_by", "expires_at", "created_at", "path", "quorum",
 )  # fmt: skip
 """What never changes in a request once it is open. Its terms change when it climbs its ladder, and have a digest of their own."""
-ADDED_TO_REQUESTS: Final = ("origins", "summary", "masked_input", "lost_start")
+ADDED_TO_REQUESTS: Final = ("origins", "summary", "masked_input", "lost_start", "defaults")
 CALL_FIELDS: Final = (
     "run_id", "tool_call_id", "step", "position", "tool_name", "input", "repeat_key", "digest", "policy_version", "effect",
 )  # fmt: skip
@@ -612,6 +613,9 @@ class _RunEvidence:
             return ""
         if "\ufffd" in text or '"overruled"' in call.verdict:
             return None
+        defaults = request.defaults
+        if raw_input is not None:
+            defaults = stored(manifest.defaults_of_edit(text, request.left_out))
         return call_digest(
             tool_name=request.tool_name,
             manifest_digest=manifest.digest,
@@ -620,6 +624,7 @@ class _RunEvidence:
             tool_call_id=request.tool_call_id,
             policy_version=call.policy_version,
             nonce=request.nonce,
+            defaults=defaults,
         )
 
     def _differs(self, event: _LoggedEvent | None, problem: str) -> ChainBreak:

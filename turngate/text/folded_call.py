@@ -6,6 +6,7 @@ What is folded follows :mod:`turngate.domain.text.folds`, as on the pages. Nothi
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from turngate.domain.text import json_text
@@ -20,9 +21,10 @@ from turngate.domain.text.folds import (
     size_in_lines,
 )
 from turngate.domain.text.json_text import JsonTree
+from turngate.domain.tools.defaults import Default
 from turngate.domain.tools.preview import command_words
 from turngate.text.plain_text import Piece, plain
-from turngate.text.presentation import diff_lines, exact_arguments
+from turngate.text.presentation import default_lines, diff_lines, exact_arguments
 from turngate.wire.requests import RequestDetail
 
 
@@ -75,7 +77,7 @@ def fold_call(request: RequestDetail, *, whole: bool = False) -> FoldedCall:
     if whole:
         return FoldedCall(
             preview=FoldedLines(pieces=_whole_preview(request.preview_kind, preview)),
-            arguments=FoldedLines(pieces=list(exact_arguments(request.input))),
+            arguments=FoldedLines(pieces=[*exact_arguments(request.input), *default_lines(request.defaults)]),
         )
     diff = fold_diff(read_diff(preview)) if preview and request.preview_kind == "diff" else None
     lines = FoldedLines()
@@ -83,7 +85,17 @@ def fold_call(request: RequestDetail, *, whole: bool = False) -> FoldedCall:
         _add_diff(lines, diff)
     elif preview:
         lines.add_folded(fold_text(_preview_text(request.preview_kind, preview)))
-    return FoldedCall(preview=lines, arguments=_fold_arguments(request.input, diff, request.risk))
+    arguments = _fold_arguments(request.input, diff, request.risk)
+    _add_defaults(arguments, request.defaults)
+    return FoldedCall(preview=lines, arguments=arguments)
+
+
+def _add_defaults(lines: FoldedLines, defaults: Sequence[Default]) -> None:
+    """Add what the call leaves out; past a screen, it is folded."""
+    pieces = list(default_lines(defaults))
+    lines.pieces.extend(pieces[:HEAD_LINES])
+    if len(pieces) > HEAD_LINES:
+        lines.fold(f"{len(pieces) - HEAD_LINES:,} more values that the agent left out")
 
 
 def _whole_preview(kind: str | None, preview: str) -> list[Piece]:

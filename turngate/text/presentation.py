@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from rich.cells import cell_len, chop_cells
 
 from turngate.domain.text import json_text
+from turngate.domain.tools.defaults import Default, default_rows
 from turngate.domain.tools.presentation import (
     Block,
     CommandBlock,
@@ -36,6 +37,13 @@ def exact_arguments(raw_input: str) -> Iterator[Piece]:
         doubled = plain_line(", ".join(parsed.doubled))
         yield (f"given twice, and readers differ on which one counts: {doubled}", "bold red")
         yield (f"the exact text: {plain_line(raw_input)}", "red")
+
+
+def default_lines(defaults: Sequence[Default]) -> Iterator[Piece]:
+    """Yield what a call leaves out, a line for each, to follow its arguments."""
+    for each in default_rows(defaults):
+        label = plain_line(f"{each.label}: {each.text}" if each.text else each.label)
+        yield (f"{label}  ({each.words})", "yellow")
 
 
 def first_lines(presentation: Presentation, limit: int) -> Iterator[Piece]:

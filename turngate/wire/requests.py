@@ -12,6 +12,7 @@ from turngate.domain.policy.judge import Judgement
 from turngate.domain.policy.terms import PLAIN_TERMS
 from turngate.domain.requests import ExecutionState, LostStart, RequestKind, RequestStatus, Verb, why_alone
 from turngate.domain.runs.inbox import InboxStatus
+from turngate.domain.tools.defaults import Default
 from turngate.domain.tools.presentation import Presentation
 from turngate.domain.tools.results import ToolResult
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
@@ -60,6 +61,7 @@ class RequestItem(View):
     ``step``: of its run; None: its call is not in the store. ``doubts``: how many of its values are doubtful; none if it isn't
     known where they come from.
     ``summary``: what the call does, in one sentence of its tool or of Turngate; None: the request is older than that.
+    ``defaults``: what the agent left out of ``input``, and the tool uses in its place. Secrets in them have no number.
     """
 
     id: str
@@ -89,6 +91,7 @@ class RequestItem(View):
     claimed_until: str | None = None
     step: int | None = None
     summary: str | None = None
+    defaults: list[Default] = Field(default_factory=list)
     tasks: list[TaskView] = Field(default_factory=list)
     doubts: Doubts = Doubts()
     input_chars: int = 0

@@ -49,7 +49,7 @@ async def test_i6_arguments_are_stored_to_the_byte(database: Database, run: runs
     async with database.write() as conn:
         await calls.insert_planned(conn, [planned(run, "c1")])
         await calls.insert_planned(conn, [])
-        await calls.set_edited_input(conn, run.id, "c1", RAW + " ")
+        await calls.set_edited_input(conn, run.id, "c1", RAW + " ", defaults=None)
     async with database.read() as conn:
         call = await calls.get(conn, run.id, "c1")
         assert await calls.get(conn, run.id, "c2") is None

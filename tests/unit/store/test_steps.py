@@ -158,7 +158,7 @@ async def test_i1_closing_gives_every_call_one_result_in_the_models_order(databa
     """I1: settled calls keep their result and say what ran, open ones get the closure, all in one message."""
     await respond(database, run, response("c", "a", "b"))
     async with database.write() as conn:
-        await calls.set_edited_input(conn, run.id, "a", '{"cents":2}')
+        await calls.set_edited_input(conn, run.id, "a", '{"cents":2}', defaults=None)
         assert await calls.settle(conn, run.id, "a", Ok(value={"n": 1.0}), nonce=run.nonce)
         closed = await steps.close(conn, run, 1, OPEN)
         assert closed is not None

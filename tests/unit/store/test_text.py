@@ -38,7 +38,7 @@ async def test_i9_what_a_model_sends_can_be_stored(database: Database, run: runs
     """I9: NUL (which PostgreSQL refuses) and half a surrogate pair in a call or next to it are stored as U+FFFD."""
     async with database.write() as conn:
         await calls.insert_planned(conn, [planned(run, BAD)])
-        await calls.set_edited_input(conn, run.id, "c1", BAD)
+        await calls.set_edited_input(conn, run.id, "c1", BAD, defaults=None)
         await calls.settle(conn, run.id, "c1", Failure(kind="unknown_tool", reason="no"), nonce=run.nonce)
     async with database.read() as conn:
         stored = await calls.get(conn, run.id, "c1")

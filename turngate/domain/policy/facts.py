@@ -16,7 +16,8 @@ from pydantic_core import to_jsonable_python
 from turngate.domain.crashes import report_crash
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.command_line import Commands, Unparsable
-from turngate.domain.text.json_pointers import AMBIGUOUS
+from turngate.domain.text.json_pointers import AMBIGUOUS, pointer_of
+from turngate.domain.tools.defaults import Defaults, as_read, completed
 
 Match = Literal["yes", "no", "unclear"]
 """``unclear`` never helps a call: an allow rule does not match, a deny or ask rule asks."""
@@ -71,7 +72,7 @@ class CallFacts:
     """One call, as rules see it. ``arguments``: decoded once by ``decode_arguments``; ``workspace``: the run's, or None.
 
     ``decoded``: the arguments as the tool reads them, where that differs; None: it doesn't, or is not known. ``origins``: where
-    the arguments come from, as they are written; None: not known.
+    the arguments come from, as they are written; None: not known. ``defaults``: what the arguments leave out.
     """
 
     arguments: JsonValue
@@ -80,6 +81,26 @@ class CallFacts:
     resolve_path: PathResolver
     decoded: JsonValue | None = None
     origins: Origins | None = None
+    defaults: Defaults = ()
+
+    @property
+    def whole(self) -> JsonValue:
+        """The arguments with what they leave out. A value that isn't known here is ambiguous."""
+        whole: JsonValue = completed(
+            self.arguments, as_read([each for each in self.defaults if each.source != "server"])
+        )
+        return whole
+
+    @property
+    def whole_decoded(self) -> JsonValue | None:
+        """``decoded`` with what the arguments leave out; None where that is None."""
+        return None if self.decoded is None else replace(self, arguments=self.decoded, decoded=None).whole
+
+    @property
+    def whole_as_claimed(self) -> JsonValue:
+        """The arguments also with the defaults that only the tool's server states."""
+        whole: JsonValue = completed(self.arguments, as_read(self.defaults))
+        return whole
 
     def read_as(self, params: object) -> CallFacts:
         """Return the same with the decoded parameters, or any value that is no model where they are not known."""
@@ -88,7 +109,21 @@ class CallFacts:
         except Exception as error:  # noqa: BLE001 - a property of the author's failed: no rule can tell what it would see
             report_crash("parameters could not be read", error, parameters=type(params).__name__)
             view = cast("JsonValue", AMBIGUOUS)
-        return self if repr(view) == repr(self.arguments) else replace(self, decoded=view)
+        same = repr(view) == repr(self.arguments)
+        more = _by_field_name(params, self.defaults) if isinstance(params, BaseModel) and self.defaults else ()
+        if same and not more:
+            return self
+        return replace(self, decoded=None if same else view, defaults=(*self.defaults, *more))
+
+
+def _by_field_name(params: BaseModel, defaults: Defaults) -> Defaults:
+    """Return the defaults of fields that are written under another name, under their own: a rule may name either."""
+    by_place = {each.at: each for each in defaults}
+    names = [
+        (name, field.validation_alias) for name, field in type(params).model_fields.items() if field.validation_alias
+    ]
+    pairs = [(pointer_of([name]), by_place.get(pointer_of([alias]))) for name, alias in names if isinstance(alias, str)]
+    return tuple(each.model_copy(update={"at": at}) for at, each in pairs if each is not None and at not in by_place)
 
 
 _PLAIN: Final = (str, bool, int, float, Decimal, type(None))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, Literal
 
@@ -19,6 +19,7 @@ from turngate.domain.policy.limits import COMMANDS, ValueLimit
 from turngate.domain.policy.terms import Role
 from turngate.domain.policy.totals import Total
 from turngate.domain.text.json_pointers import Ambiguous, decode_arguments, tokens_of
+from turngate.domain.tools.defaults import Default, as_read, completed
 
 GrantScope = Literal["run", "agent", "everyone"]
 
@@ -82,30 +83,37 @@ class GrantPattern(BaseModel):
         """Whether an argument is judged by its beginning."""
         return any(limit.op == "starts_with" for limit in self.within.values())
 
-    def fits(self, tool: str, arguments: JsonValue, decoded: JsonValue = None) -> bool:
+    def fits(
+        self, tool: str, arguments: JsonValue, decoded: JsonValue = None, defaults: Sequence[Default] = ()
+    ) -> bool:
         """Tell whether a call is one of these.
 
         It has the same tool, each fixed argument the same JSON value, the others within their limits, nothing unnamed, and an
         amount that the total can count. ``decoded``: the arguments as the tool reads them, which have to be within the limits,
-        too; None: not otherwise.
+        too; None: not otherwise. ``defaults``: what the call leaves out, which counts for what the pattern names.
         """
         if tool != self.tool or not isinstance(arguments, dict):
             return False
         if not set(arguments) <= {*self.fixed, *self.within, *self.open}:
             return False
-        if not all(name in arguments and same_json(arguments[name], value) for name, value in self.fixed.items()):
+        whole = with_left_out(arguments, defaults)
+        for name, value in self.fixed.items():
+            # A grant of an earlier release doesn't name what is left out inside a value.
+            if not any(name in each and same_json(each[name], value) for each in (whole, arguments)):
+                return False
+        if self.total is not None and self.total.share_of("", whole, with_left_out(decoded, defaults)) is None:
             return False
-        if self.total is not None and self.total.share_of("", arguments, decoded) is None:
-            return False
-        return self._is_within(arguments) and (not isinstance(decoded, dict) or self._is_within(decoded))
+        return self._is_within(whole) and (
+            not isinstance(decoded, dict) or self._is_within(with_left_out(decoded, defaults))
+        )
 
     def _is_within(self, arguments: Mapping[str, JsonValue]) -> bool:
         return all(name in arguments and limit.covers(arguments[name]) for name, limit in self.within.items())
 
-    def fits_text(self, tool: str, raw_input: str) -> bool:
+    def fits_text(self, tool: str, raw_input: str, defaults: Sequence[Default] = ()) -> bool:
         """As :meth:`fits`, for arguments as exact text; text that is no strict JSON fits nothing."""
         try:
-            return self.fits(tool, decode_arguments(raw_input))
+            return self.fits(tool, decode_arguments(raw_input), None, defaults)
         except ValueError:
             return False
 
@@ -146,6 +154,11 @@ class Grant(BaseModel):
         if self.scope == "everyone":
             return True
         return self.run_id == run_id if self.scope == "run" else self.agent == agent
+
+
+def with_left_out(arguments: Any, defaults: Sequence[Default]) -> Any:
+    """Return arguments with what they leave out, as far as it is known and the same for each call like this one."""
+    return completed(arguments, as_read([each for each in defaults if each.is_constant]))
 
 
 def exact_pattern(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from turngate.domain.crashes import report_crash
 from turngate.domain.policy.arguments import ArgumentMatcher
@@ -74,22 +74,30 @@ class Matchers(BaseModel):
     def examine(self, facts: CallFacts, *, verdict: RuleVerdict) -> Finding:
         """As :meth:`match`, with the first reason for the answer. Never raises.
 
-        Where the tool reads the arguments otherwise than they are written, both are judged, and the stricter answer counts.
+        What the arguments leave out is judged as if it were written. Where the tool reads the arguments otherwise than they are
+        written, or its server says that it adds to them, both are judged, and the stricter answer counts.
         """
+        allowing = verdict == "allow"
         try:
             origin = None if self.from_ is None else self._origin(facts)
-            finding = self._examine(facts, origin, allowing=verdict == "allow")
-            if facts.decoded is None:
-                return finding
-            decoded = self._examine(replace(facts, arguments=facts.decoded), origin, allowing=verdict == "allow")
-            return _stricter(finding, decoded, allowing=verdict == "allow")
+            views = [(facts.arguments, facts.whole)]
+            if facts.decoded is not None:
+                views.append((facts.decoded, facts.whole_decoded))
+            if any(each.source == "server" for each in facts.defaults):
+                views.append((facts.arguments, facts.whole_as_claimed))
+            findings = [
+                self._examine(written, replace(facts, arguments=whole), origin, allowing=allowing)
+                for written, whole in views
+            ]
+            return _stricter(*findings, allowing=allowing)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here must ask, and never end a run (DESIGN §6)
             report_crash(LOOK_FAILED, error)
             return Finding(match="unclear", reason=f"looking at the call failed: {type(error).__name__}")
 
-    def _examine(self, facts: CallFacts, origin: Finding | None, *, allowing: bool) -> Finding:
+    def _examine(self, written: JsonValue, facts: CallFacts, origin: Finding | None, *, allowing: bool) -> Finding:
+        """Judge one view of the call. ``written``: the arguments without what ``facts`` has of what they leave out."""
         findings = [
-            *(_argument(matcher, facts) for matcher in self.args),
+            *(_argument(matcher, written, facts.arguments, allowing=allowing) for matcher in self.args),
             *([] if origin is None else [origin]),
             *([self._workspace(facts, allowing=allowing)] if self.workspaces != ["*"] else []),
             *([self._paths(facts, allowing=allowing)] if self.paths else []),
@@ -172,6 +180,13 @@ def _stricter(*findings: Finding, allowing: bool) -> Finding:
     return min(findings, key=lambda finding: order.index(finding.match))
 
 
-def _argument(matcher: ArgumentMatcher, facts: CallFacts) -> Finding:
+def _argument(matcher: ArgumentMatcher, written: JsonValue, whole: JsonValue, *, allowing: bool) -> Finding:
+    """Judge one argument. Whether it exists is about what the agent wrote; its value is also what the tool fills in."""
     value = "" if "value" not in matcher.model_fields_set else f" {matcher.value!r}"
-    return Finding(match=matcher.match(facts.arguments), reason=f"argument {matcher.at} {matcher.op}{value}")
+    views = [written, whole]
+    if matcher.op in {"exists", "absent"}:
+        views = [written]
+    elif value_at(written, matcher.at) is ABSENT:
+        views = [whole]
+    reason = f"argument {matcher.at} {matcher.op}{value}"
+    return _stricter(*(Finding(match=matcher.match(view), reason=reason) for view in views), allowing=allowing)

@@ -312,7 +312,7 @@ class _Case:
         if not able:
             return None
         facts, name = self.facts(), self.tool.name
-        fitting = (grant for grant in able if grant.pattern.fits(name, facts.arguments, facts.decoded))
+        fitting = (grant for grant in able if grant.pattern.fits(name, facts.arguments, facts.decoded, facts.defaults))
         return next((grant for grant in fitting if grant.pattern.total is None or self.grant_share(grant)), None)
 
     def grant_share(self, grant: Grant) -> Share | None:
@@ -336,7 +336,7 @@ class _Case:
         except Exception as error:  # noqa: BLE001 - as for a rule: what can't be judged asks (DESIGN §6)
             report_crash(LOOK_FAILED, error, tool=self.tool.name)
             return None
-        return None if facts is None else total.share_of(owner, facts.arguments, facts.decoded)
+        return None if facts is None else total.share_of(owner, facts.whole, facts.whole_decoded)
 
     @property
     def risk(self) -> Risk:

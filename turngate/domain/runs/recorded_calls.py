@@ -9,6 +9,7 @@ from typing import Any
 from turngate.domain.origins.origin import Origins
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.requests import UnattendedAsks
+from turngate.domain.tools.defaults import Defaults, read_stored
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class RecordedCall:
 
     ``effect``: empty for a call that was closed at once. ``unattended``: how the run answers what would be asked; None:
     someone attends it. ``place``: its place among all calls, newest first; a page continues after it. ``origins_json``: as stored
-    with the request about it; None: there was none, or it wasn't read.
+    with the request about it; None: there was none, or it wasn't read. ``defaults_json``: as stored.
     """
 
     run_id: str
@@ -32,6 +33,12 @@ class RecordedCall:
     unattended: UnattendedAsks | None
     place: tuple[Any, ...]
     origins_json: str | None = None
+    defaults_json: str | None = None
+
+    @cached_property
+    def defaults(self) -> Defaults:
+        """What its arguments leave out, as far as it is on record."""
+        return read_stored(self.defaults_json)
 
     @cached_property
     def verdict(self) -> Verdict:

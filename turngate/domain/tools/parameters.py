@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, runtime_checkable
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -58,6 +58,11 @@ class ModelParameters:
     def calls_python(self) -> bool:
         """Whether decoding calls functions in Python, such as the author's validators."""
         return _calls_python(self.model.__pydantic_core_schema__)
+
+    @cached_property
+    def fills_in(self) -> bool:
+        """Whether the model may hold a value that the arguments don't have."""
+        return self.calls_python or _has_default(self.model.__pydantic_core_schema__)
 
     def json_schema(self) -> dict[str, JsonValue]:
         """Return pydantic's schema of the model."""
@@ -140,9 +145,21 @@ def object_text(raw_input: str) -> str:
     return text
 
 
+def _has_default(schema: object) -> bool:
+    if isinstance(schema, dict):
+        return schema.get("type") == "default" or any(
+            _has_default(each) for name, each in schema.items() if name != "metadata"
+        )
+    return isinstance(schema, list | tuple) and any(map(_has_default, schema))
+
+
+_CONSTANT: Final = (None, bool, dict, frozenset, int, list, set, str, tuple)
+"""Factories that make the same value each time."""
+
+
 def _calls_python(schema: object) -> bool:
     if isinstance(schema, dict):
-        if schema.get("post_init") or schema.get("custom_init"):
+        if schema.get("post_init") or schema.get("custom_init") or schema.get("default_factory") not in _CONSTANT:
             return True
         return any(_calls_python(each) for name, each in schema.items() if name != "metadata")
     if isinstance(schema, list | tuple):

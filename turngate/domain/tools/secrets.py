@@ -230,6 +230,12 @@ def without_examples(schema: JsonValue, root: Schema | None = None) -> JsonValue
 _VALUES: Final = frozenset({"default", "examples", "example", "enum", "const"})
 
 
+def without_marks(value: JsonValue) -> JsonValue:
+    """Return a masked JSON value whose marks have no numbers: they stand for nothing that an edit could send back."""
+    plain: JsonValue = json.loads(_MARK.sub(MASKED, json.dumps(value, ensure_ascii=False)))
+    return plain
+
+
 def has_marks(raw: str) -> bool:
     """Tell whether a JSON text may have marks, plain or escaped."""
     return _BEGIN in raw or "\\u27e6" in raw.lower()

@@ -22,6 +22,7 @@ from turngate.domain.errors import ConfigurationError
 from turngate.domain.text import json_text
 from turngate.domain.text.argument_names import AMOUNTS, MINOR_UNITS, name_words
 from turngate.domain.text.json_text import JsonTree, NumberToken
+from turngate.domain.tools.defaults import Default, as_trees, completed
 from turngate.domain.tools.tool import ToolManifest
 
 MAX_SUMMARY_CHARS: Final = 300
@@ -55,10 +56,13 @@ _FIRST: Final = ("to", "recipient", "recipients", "cc", "bcc", "from", "subject"
 _MASK: Final = "•••"
 
 
-def describe(manifest: ToolManifest, raw_input: str, template: str | None = None) -> str:
+def describe(
+    manifest: ToolManifest, raw_input: str, template: str | None = None, defaults: Sequence[Default] = ()
+) -> str:
     """Return what a call does, in one sentence of at most 300 characters. Never raises.
 
     ``template``: the author's text, checked by :func:`check_template`. Linear in the arguments, which are parsed once.
+    ``defaults``: what the arguments leave out, for a text that names it.
     """
     parsed = json_text.parse(raw_input.strip() or "{}")
     arguments = parsed.tree if parsed is not None and isinstance(parsed.tree, dict) else None
@@ -67,7 +71,8 @@ def describe(manifest: ToolManifest, raw_input: str, template: str | None = None
     if arguments is None:
         return clean(f"{_lead(manifest)}: {len(raw_input):,} characters that can't be read as arguments")
     if template is not None:
-        return clean("".join(_filled(template, arguments, properties, definitions)))
+        whole = completed(arguments, as_trees(defaults))
+        return clean("".join(_filled(template, whole, properties, definitions)))
     return clean(_rendered(_lead(manifest), arguments, properties))
 
 

@@ -10,12 +10,12 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -23,13 +23,15 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from turngate.domain.crashes import report_crash
 from turngate.domain.digest import framed_sha256
 from turngate.domain.errors import ConfigurationError
+from turngate.domain.text import json_text
 from turngate.domain.text.suggestions import did_you_mean
 from turngate.domain.tools import references
 from turngate.domain.tools.control_calls import ControlCall
+from turngate.domain.tools.defaults import Default, Defaults, as_trees, completed, masked, of_edit, of_model, of_schema
 from turngate.domain.tools.failures import InvalidToolInput, ToolFailure
 from turngate.domain.tools.injection import Injected
 from turngate.domain.tools.middleware import Middleware
-from turngate.domain.tools.parameters import ModelParameters, NoParameters, Parameters
+from turngate.domain.tools.parameters import ModelParameters, NoParameters, Parameters, object_text
 from turngate.domain.tools.presentation import PRESENTATION, Presentation, Presenter, bounded, default_presentation
 from turngate.domain.tools.preview import Previewer
 from turngate.domain.tools.results import Failure, Ok
@@ -45,6 +47,8 @@ from turngate.domain.tools.secrets import (
     with_secrets,
     without_examples,
 )
+
+_T = TypeVar("_T")
 
 Effect = Literal["read", "idempotent", "once"]
 ToolKind = Literal["local", "provider", "signal", "interaction", "agent", "external"]
@@ -102,6 +106,19 @@ class ToolManifest(BaseModel):
         if not self.has_secrets:
             return mask_json(raw_input)
         return mask_json(raw_input, self.parameters, is_plain=self._is_reference if self.references else None)
+
+    def masked_defaults(self, arguments: JsonValue, defaults: Sequence[Default]) -> Defaults:
+        """Return what a call leaves out as people see it, and as it is stored."""
+        return masked(self.masked_input, arguments, defaults, declared=self.has_secrets)
+
+    def defaults_of_edit(self, edited: str, known: Sequence[Default]) -> Defaults:
+        """Return what an edited call leaves out, as far as it is known without the tool's code. ``known``: of the call before."""
+        try:
+            arguments: JsonValue = json.loads(edited.strip() or "{}")
+        except (ValueError, RecursionError):
+            return ()
+        is_claimed = bool(self.origin) or self.kind == "external" or any(each.source == "server" for each in known)
+        return self.masked_defaults(arguments, of_edit(arguments, self.parameters, known, is_claimed=is_claimed))
 
     def _is_reference(self, raw: str) -> bool:
         """Tell whether a secret argument only names a secret that the tool may refer to."""
@@ -372,13 +389,78 @@ class Tool:
             case _:
                 return True
 
-    def decode(self, raw_input: str) -> Any:
+    def decode(self, raw_input: str, defaults: Defaults = ()) -> Any:
         """Decode the model's raw JSON arguments; an empty text counts as ``{}``.
+
+        ``defaults``: of the call, as they are on record: what its handler gets, though a factory would make another value now.
 
         Raises InvalidToolInput with ``place: message`` for each problem, at most 500 characters.
         """
+        params = self._guarded(lambda: self.parameters.decode(raw_input))
+        if not defaults or not self._fills_in_by_code:
+            return params
+        now = {each.at: each.value for each in self.defaults_of(raw_input, params)}
+        others = [each for each in defaults if each.is_known and now.get(each.at) != each.value]
+        return self._decoded_with(others, raw_input, params) if others else params
+
+    def decode_new(self, raw_input: str) -> tuple[Any, Defaults]:
+        """Return what :meth:`decode` does for a call that is new, and its defaults to be put on record.
+
+        A value that differs each time is made here, once for the call, if its type can be read from JSON again.
+        """
+        params = self.decode(raw_input)
+        defaults = self.defaults_of(raw_input, params)
+        if not defaults or not self._fills_in_by_code:
+            return params, defaults
+        again = {each.at: each.value for each in self.defaults_of(raw_input, self.decode(raw_input))}
+        varying = {each.at for each in defaults if each.at not in again or again[each.at] != each.value}
+        if not varying:
+            return params, defaults
+        params = self.decode(raw_input, defaults)
+        stable = {each.at: each.value for each in self.defaults_of(raw_input, params)}
+        return params, tuple(
+            _varying(each, is_stable=stable.get(each.at) == each.value) if each.at in varying else each
+            for each in defaults
+        )
+
+    def defaults_of(self, raw_input: str, params: Any) -> Defaults:
+        """Return what a call leaves out and decoding filled in, or its server will, without secrets. Raises InvalidToolInput."""
+        read: Callable[[JsonValue], Defaults]
+        match self.parameters:
+            case NoParameters():
+                return ()
+            case ModelParameters(fills_in=False):
+                return ()
+            case ModelParameters():
+                read = partial(of_model, params=params)
+            case _:
+                read = partial(of_schema, schema=self.manifest.parameters)
+        arguments = json.loads(raw_input.strip() or "{}")
+        values = self._guarded(lambda: read(arguments))
+        return self.manifest.masked_defaults(arguments, values) if values else ()
+
+    @property
+    def _fills_in_by_code(self) -> bool:
+        return isinstance(self.parameters, ModelParameters) and self.parameters.calls_python
+
+    def _decoded_with(self, values: Sequence[Default], raw_input: str, params: Any) -> Any:
+        """Return parameters with these values in place of those that decoding filled in; as they are where that can't be."""
+        parsed = json_text.parse(object_text(raw_input))
+        if parsed is None or parsed.doubled:
+            return params
+        text = json_text.dump(completed(parsed.tree, as_trees(values)))
         try:
-            return self.parameters.decode(raw_input)
+            fixed = self.parameters.decode(text)
+        except Exception:  # noqa: BLE001 - a value of the author's that their own types don't take
+            return params
+        if isinstance(fixed, BaseModel) and isinstance(params, BaseModel):
+            fixed.__pydantic_fields_set__ &= params.model_fields_set  # the model didn't set them
+        return fixed
+
+    def _guarded(self, read: Callable[[], _T]) -> _T:
+        """Return what code of the tool's author reads from a call."""
+        try:
+            return read()
         except InvalidToolInput:
             raise
         except (Exception, SystemExit) as bug:  # noqa: BLE001 - the author's validator; planning must come to its end (I9)
@@ -421,3 +503,9 @@ def acceptable_name(name: str, *, distinct: bool = False) -> str:
         return safe
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_CHARS]
     return f"{safe[: MAX_NAME - _DIGEST_CHARS - 1]}_{digest}"
+
+
+def _varying(default: Default, *, is_stable: bool) -> Default:
+    if is_stable:
+        return default.model_copy(update={"source": "made"})
+    return Default(at=default.at, source="later")

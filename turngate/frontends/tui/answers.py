@@ -12,10 +12,11 @@ from rich.text import Text
 from textual.app import App
 
 from turngate.domain.errors import InvalidInputError, TurngateError
-from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant
+from turngate.domain.policy.grants import MAX_GRANT_USES, WantedGrant, with_left_out
 from turngate.domain.policy.limits import LimitKind, ValueLimit, parse_limit, parse_total
 from turngate.domain.requests import Resolution
 from turngate.domain.text.json_pointers import decode_arguments
+from turngate.domain.tools.defaults import complete_text
 from turngate.frontends.tui.dialogs import AskDialog, ConfirmDialog
 from turngate.frontends.tui.form_dialog import FormDialog, FormSpec
 from turngate.frontends.tui.form_model import Control, Draft, Draw, Field, Group, choice_of, form_for
@@ -203,7 +204,7 @@ def grant_form(session: Session, request: RequestDetail, send: Callable[[str], A
 
 
 def _fields(session: Session, request: RequestDetail) -> Iterator[Field]:
-    values = argument_values(request.input)
+    values = argument_values(complete_text(request.input, [each for each in request.defaults if each.is_constant]))
     arguments = tuple(
         replace(
             choice_of(name, [("fixed", f"exactly {clipped(plain_line(value), VALUE_CHARS)}"), ("open", OPEN), *LIMITS]),
@@ -275,7 +276,7 @@ async def confirm_grant(app: App[object], session: Session, request: RequestDeta
 
 def _within(request: RequestDetail, chosen: dict[str, str], limits: dict[str, str]) -> dict[str, ValueLimit]:
     """Return argument → the limit that the form says. Raises InvalidInputError."""
-    decoded = decode_arguments(request.input)
+    decoded = with_left_out(decode_arguments(request.input), request.defaults)
     values = decoded if isinstance(decoded, dict) else {}
     kinds: dict[str, LimitKind] = {"range": "range", "one_of": "one_of", "prefix": "prefix"}
     return {

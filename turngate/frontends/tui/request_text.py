@@ -13,6 +13,7 @@ from rich.text import Text
 
 from turngate.domain.conversation.messages import Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from turngate.domain.policy.terms import same_person
+from turngate.domain.tools.defaults import in_short
 from turngate.domain.tools.results import Failure
 from turngate.frontends.tui.session import Session
 from turngate.frontends.tui.texts import (
@@ -83,7 +84,7 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
         facts.append("parked")
     elif item.expires_at:
         facts.append(f"expires {until(item.expires_at)}")
-    task = item.tasks[0].task if item.tasks else ""
+    task, by_default = item.tasks[0].task if item.tasks else "", in_short(item.defaults)
     return joined(
         [
             line(
@@ -91,6 +92,7 @@ def item_text(item: RequestItem, *, me: str, picked: bool, width: int) -> Text:
                 "  ", arguments_on_one_line(item.input, room) if item.summary is None else plain_line(item.summary, room),
             ),
             *([line("      ", ("task ", "dim"), plain_line(task, max(8, width - 13)))] if task else []),
+            *([line("      ", ("left out ", "dim"), plain_line(by_default, max(8, width - 17)))] if by_default else []),
             *([line("      ", ("values ", "dim"), (item.doubts.words, "yellow"))] if item.doubts.words else []),
             line("      ", (plain_line(", ".join(facts), max(8, width - 8)), "dim")),
         ]

@@ -22,6 +22,7 @@ _COLUMNS = (
     calls.c.tool_call_id,
     calls.c.tool_name,
     calls.c.input,
+    calls.c.defaults,
     calls.c.verdict,
     calls.c.effect,
     calls.c.step,
@@ -133,9 +134,10 @@ async def waiting(conn: Connection, *, limit: int, max_chars: int, tool: str | N
     Not those of runs with overrides, which may have other rules. ``max_chars``: leave out calls with longer arguments.
     ``tool``: only its calls.
     """
-    columns = [each for each in _COLUMNS if each is not calls.c.input]
+    of_request = (requests.c.input, requests.c.defaults, requests.c.origins, requests.c.digest)
+    columns = [each for each in _COLUMNS if each is not calls.c.input and each is not calls.c.defaults]
     query = (
-        select(*columns, requests.c.input, requests.c.origins, requests.c.id.label("request_id"), requests.c.digest)
+        select(*columns, *of_request, requests.c.id.label("request_id"))
         .join(runs, runs.c.id == requests.c.run_id)
         .join(calls, (calls.c.run_id == requests.c.run_id) & (calls.c.tool_call_id == requests.c.tool_call_id))
         .where(
@@ -171,6 +173,7 @@ def _read(row: Any) -> RecordedCall:
         unattended=None if row.attended else row.unattended_asks,
         place=(row.created_at, row.run_id, row.step, row.position),
         origins_json=getattr(row, "origins", None),
+        defaults_json=row.defaults,
     )
 
 

@@ -36,6 +36,7 @@ from turngate.domain.policy.policy import Risk
 from turngate.domain.policy.terms import AskTerms, names_of
 from turngate.domain.requests import ExecutionState, LostStart, RequestKind, RequestStatus, Resolution, Verb
 from turngate.domain.runs.inbox import MOST_COUNTED, UNCLAIMED, InboxFilter, urgent_at
+from turngate.domain.tools.defaults import Defaults, read_stored
 from turngate.domain.tools.preview import Preview, PreviewKind
 from turngate.domain.tools.tool import ProcessConfinement, ToolManifest
 from turngate.store.clock import as_text, from_text, now
@@ -280,7 +281,7 @@ class ListedRequest:
     (:func:`turngate.domain.runs.inbox.urgent_at`). ``approvals``: how many of the ``quorum`` it has.
     ``rungs_climbed``: of its ladder. ``parked_at``: it ran out of time and waits on.
     ``claimed_by``, ``claimed_until``: who has taken it on, and until when that counts. ``summary``: what the call does, in one
-    sentence; None: it was opened before there was one.
+    sentence; None: it was opened before there was one. ``defaults``: as in the call.
     """
 
     id: str
@@ -310,6 +311,12 @@ class ListedRequest:
     claimed_until: str | None = None
     summary: str | None = None
     masked_input: str | None = None
+    defaults: str | None = None
+
+    @property
+    def left_out(self) -> Defaults:
+        """What the handler gets besides ``input``."""
+        return read_stored(self.defaults)
 
     @property
     def shown_input(self) -> str:

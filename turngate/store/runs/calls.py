@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic_core import PydanticSerializationError
 from sqlalchemy import Select, bindparam, func, insert, select, tuple_, update
 
 from turngate.domain.digest import call_digest
 from turngate.domain.runs.budgets import AFTER_THE_STEP
+from turngate.domain.tools.defaults import Defaults, read_stored
 from turngate.domain.tools.results import TOOL_RESULT, Failure, Ok
 from turngate.domain.tools.tool import Tool, ToolManifest
 from turngate.store.clock import as_text, now
@@ -55,9 +56,10 @@ class Call:
     ``verdict``: JSON of the policy's verdict (empty for a call that never reached policy). ``edited_input``: the exact
     text that runs in place of ``input`` when an operator edited the call. ``signal``: JSON of what the call asks of the
     run. ``child_run_id``: the sub-agent's run that answers it. ``presentation``: JSON of what people are shown of it.
-    ``whole_result``: digest of the whole result, where the model is shown a part. ``recorded_call_id``: in a dry run,
-    the call of the other run whose result this one was given. ``manifest``: JSON of its tool's declaration, if that declares
-    secrets.
+    ``defaults``: JSON of what the running input leaves out (:mod:`turngate.domain.tools.defaults`); None: nothing, or the call
+    is of an earlier release. ``whole_result``: digest of the whole result, where the model is shown a part.
+    ``recorded_call_id``: in a dry run, the call of the other run whose result this one was given. ``manifest``: JSON of its
+    tool's declaration, if that declares secrets.
     """
 
     run_id: str
@@ -81,6 +83,7 @@ class Call:
     whole_result: str | None = None
     recorded_call_id: str | None = None
     manifest: str | None = None
+    defaults: str | None = None
     nonce: str = ""
 
     @property
@@ -99,16 +102,26 @@ class Call:
         """The exact text that runs: an operator's, when the call was edited, or else the model's own."""
         return self.edited_input or self.input
 
-    def digest_with(self, tool: Tool, raw_input: str) -> str:
-        """Return the digest of the call with this input: the tool as it is in this process, the policy it was judged by."""
+    @property
+    def left_out(self) -> Defaults:
+        """What its handler gets besides the text that runs."""
+        return read_stored(self.defaults)
+
+    def decoded_by(self, tool: Tool) -> Any:
+        """Return what a tool's handler gets. Raises InvalidToolInput."""
+        return tool.decode(self.running_input, self.left_out)
+
+    def digest_with(self, tool: Tool) -> str:
+        """Return the digest of the call as it runs: the tool as it is in this process, the policy it was judged by."""
         return call_digest(
             tool_name=tool.name,
             manifest_digest=tool.manifest.digest,
-            raw_input=raw_input,
+            raw_input=self.running_input,
             run_id=self.run_id,
             tool_call_id=self.tool_call_id,
             policy_version=self.policy_version,
             nonce=self.nonce,
+            defaults=self.defaults,
         )
 
     @property
@@ -286,10 +299,12 @@ def _written(result: Ok | Failure) -> str:
         return json.dumps(result.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":"))
 
 
-async def set_edited_input(conn: Connection, run_id: str, tool_call_id: str, edited_input: str | None) -> None:
-    """Store the arguments that will run in place of the model's own (which stay as they are)."""
+async def set_edited_input(
+    conn: Connection, run_id: str, tool_call_id: str, edited_input: str | None, *, defaults: str | None
+) -> None:
+    """Store the arguments that will run in place of the model's own (which stay as they are), and what they leave out."""
     query = update(calls).where(calls.c.run_id == run_id, calls.c.tool_call_id == tool_call_id)
-    await conn.execute(query.values(edited_input=edited_input))
+    await conn.execute(query.values(edited_input=edited_input, defaults=defaults))
 
 
 async def set_disposition(

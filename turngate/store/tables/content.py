@@ -93,7 +93,7 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     ),
     "calls": TextColumns(
         owner=Owner.RUN,
-        content=_names("input verdict result edited_input signal presentation nonce"),
+        content=_names("input verdict result edited_input defaults signal presentation nonce"),
         hashes=_names("repeat_key whole_result"),
         digests=_names("digest"),
         plain=_names(
@@ -144,7 +144,8 @@ TEXT_COLUMNS: Final[Mapping[str, TextColumns]] = {
     "requests": TextColumns(
         owner=Owner.RUN,
         content=_names(
-            "input reason agent_words preview precondition confinement origins summary masked_input lost_start nonce"
+            "input defaults reason agent_words preview precondition confinement origins summary masked_input lost_start "
+            "nonce"
         ),
         hashes=_names("repeat_key"),
         digests=_names("digest"),

@@ -46,6 +46,8 @@ requests = Table(
     Column("repeat_key", StorableString(64)),
     # What the call does, in one sentence of its tool or of Turngate, as it was when the request was opened.
     Column("summary", StorableText),
+    # What the arguments leave out (JSON of Defaults), so that the tool's own values are used; NULL: nothing, or it isn't known.
+    Column("defaults", StorableText),
     # Its arguments as people see and find them, where some of them are secret.
     Column("masked_input", StorableText),
     # Who may decide, how many, until when and what then (JSON of AskTerms), after the ladder's rungs so far.

@@ -234,6 +234,8 @@ calls = Table(
     Column("recorded_call_id", StorableString(255)),
     # The declaration of its tool (JSON of ToolManifest), if that declares secrets: by it they are masked for people.
     Column("manifest", StorableText),
+    # What the text that runs leaves out (JSON of Defaults), so that the tool's own values are used; NULL: nothing, or not known.
+    Column("defaults", StorableText),
     Column("nonce", StorableText, nullable=False, server_default=""),
     Index(
         "ix_calls_with_secrets",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 from support.call_at_door import ALLOWED, ASK_ALL, CallAtDoor
@@ -25,6 +26,7 @@ from turngate.domain.policy.grants import GrantPattern, WantedGrant
 from turngate.domain.policy.policy import Verdict
 from turngate.domain.policy.terms import AskTerms, Rung
 from turngate.domain.policy.totals import UNITS, Share, Total
+from turngate.domain.tools.defaults import Default, read_stored, stored
 from turngate.domain.tools.external import ExternalTool
 from turngate.domain.tools.results import Failure, Ok
 from turngate.domain.tools.tool import Tool
@@ -215,7 +217,7 @@ async def test_i2_a_call_without_permission_is_refused(door_of, lacking: str) ->
         await at.approve()
     async with at.door() as door:
         if lacking == "digest":
-            await calls.set_edited_input(door.conn, at.run.id, "c1", '{"more": 1}')
+            await calls.set_edited_input(door.conn, at.run.id, "c1", '{"more": 1}', defaults=None)
     async with at.door() as door:
         if lacking == "tool":
             door.known_tool = None
@@ -568,6 +570,7 @@ def test_every_check_is_in_the_one_order() -> None:
         "stop_here",
         "wait_for_decision",
         "wait_out_grace",
+        "show_what_an_edit_leaves_out",
         "ask_about_edit",
         "wait_for_sender",
         "take_answer",
@@ -581,3 +584,56 @@ def test_every_check_is_in_the_one_order() -> None:
         "take_allowance",
         "require_allow",
     ]
+
+
+class Removal(BaseModel):
+    path: str
+    recursive: bool = True
+    number: int = Field(default_factory=lambda: next(_NUMBERS))
+
+
+_NUMBERS = itertools.count()
+
+
+@tool(effect="once", ask=True)
+async def remove(params: Removal, ctx: ToolContext) -> str:
+    """Remove."""
+    return f"{params.path}{ctx.run_id}"
+
+
+REMOVE = '{"path": "x"}'
+
+
+async def test_i6_the_door_recomputes_what_a_call_leaves_out(door_of) -> None:
+    """I6: an approval permits the call with the values that were shown; with others, on record or now, nothing runs."""
+    at = door_of(remove)
+    left_out = stored(remove.decode_new(REMOVE)[1])
+    await at.plan(REMOVE, disposition="ask", defaults=left_out)
+    await at.approve()
+    async with at.door() as door:
+        assert await checks.require_permission(door) is None
+    async with at.door() as door:
+        door.call = replace(door.call, defaults=str(left_out).replace("true", "false"))
+        assert isinstance(await door.authorize(), Failure)
+    async with at.door() as door:  # as if the tool had been declared again without a change in its schema
+        door.call = replace(door.call, defaults=stored((*read_stored(left_out), Default(at="/gone", value=1))))
+        assert isinstance(await door.judge(door.call.digest_with(remove), decided=True), Failure)
+
+
+async def test_i6_an_edited_call_is_asked_about_again_with_what_its_tool_fills_in(door_of) -> None:
+    """I6: the API can't run the tool's code; where that fills in what the person who edited wasn't shown, it is asked again."""
+    at = door_of(remove)
+    await at.plan(REMOVE, disposition="ask", defaults=stored(remove.decode_new(REMOVE)[1]))
+    await at.approve()
+    edited = '{"path": "y"}'
+    by_schema = stored(remove.manifest.defaults_of_edit(edited, ()))
+    async with at.door() as door:
+        await calls.set_edited_input(door.conn, at.run.id, "c1", edited, defaults=by_schema)
+    async with at.door() as door:
+        door.request = replace(door.request, verb="edit")
+        assert isinstance(await checks.show_what_an_edit_leaves_out(door), AskAgain)
+        again = await requests.get(door.conn, requests.again_id(door.request))
+    assert again is not None
+    assert (again.input, [each.at for each in again.left_out]) == (edited, ["/recursive", "/number"])
+    async with at.door() as door:
+        assert await checks.show_what_an_edit_leaves_out(door) is None

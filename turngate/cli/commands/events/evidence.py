@@ -307,6 +307,7 @@ def _call_problems(sampled: SampledRequest, row: dict[str, Any], nonce: str, ope
         tool_call_id=sampled.tool_call_id,
         policy_version=sampled.policy_version,
         nonce=nonce,
+        defaults=row.get("defaults"),
     )
     overruled = '"overruled"' in sampled.policy_verdict
     if row.get("kind") != "outcome" and not overruled and own_call != opened.get("digest"):

@@ -64,7 +64,7 @@ def explained(question: PolicyQuestion, *, rules: Policy | None, app_name: str |
     app = load_app(app_name)
     who, declared = _tool_of(app, tool, agent)
     try:
-        params = declared.decode(question.args)
+        params, defaults = declared.decode_new(question.args)
     except InvalidToolInput as wrong:
         raise InvalidInputError(
             f"{tool} refuses these arguments, so policy would never judge the call: {wrong}"
@@ -74,7 +74,9 @@ def explained(question: PolicyQuestion, *, rules: Policy | None, app_name: str |
     if rules is None and workspace is not None and app.policy_file is not None and lies_in(app.policy_file, workspace):
         policy = without_permissions(policy)
         notes.append(DISTRUSTED)
-    call = AskedCall(tool=declared, raw_input=question.args, agent=who, params=params, workspace=workspace)
+    call = AskedCall(
+        tool=declared, raw_input=question.args, agent=who, params=params, workspace=workspace, defaults=defaults
+    )
     return explain(in_order(("file", policy)), call, notes=notes)
 
 

@@ -22,12 +22,13 @@ from turngate.cli.options import AsJson, DataDir, Url, seconds_of
 from turngate.client import SyncTurngateClient
 from turngate.client.requests import Where
 from turngate.domain.errors import ConfigurationError, InvalidInputError
-from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, WantedGrant, exact_pattern
+from turngate.domain.policy.grants import MAX_GRANT_SECONDS, MAX_GRANT_USES, WantedGrant, exact_pattern, with_left_out
 from turngate.domain.policy.limits import LimitKind, ValueLimit, parse_limit, parse_total
 from turngate.domain.requests import Verb
 from turngate.domain.runs.groups import Grouping, groups_of
 from turngate.domain.runs.inbox import MAX_STEP
 from turngate.domain.text.json_pointers import decode_arguments
+from turngate.domain.tools.defaults import in_short
 from turngate.policies.explain import in_words
 from turngate.text.folded_call import fold_call
 from turngate.text.plain_text import Piece, plain_line
@@ -502,6 +503,8 @@ def wanted_grant(
         arguments = decode_arguments(request.input if args is None else args)
     except ValueError as error:
         raise InvalidInputError(f"the arguments are not plain JSON: {error}", code="invalid_grant") from None
+    edited = None if args is None else request.manifest.defaults_of_edit(args, request.defaults)
+    arguments = with_left_out(arguments, request.defaults if edited is None else edited)
     within = _limits(arguments, options.limits)
     total = parse_total(options.total) if options.total else None
     pattern = exact_pattern(request.tool_name, arguments, open_arguments=options.leave_open, within=within, total=total)
@@ -557,12 +560,14 @@ def _read_args(argument: str) -> str:
 
 
 def _row(item: RequestItem) -> tuple[Piece, ...]:
+    left_out = plain_line(in_short(item.defaults))
     return (
         item.id,
         item.status,
         (item.risk, RISK_STYLE.get(item.risk, "")),
         item.agents,
         item.tool_name,
-        plain_line(item.input if item.summary is None else item.summary, 120),
+        plain_line(item.input if item.summary is None else item.summary, 120)
+        + (f" (left out: {left_out})" if left_out else ""),
         (item.doubts.words, "yellow"),
     )

@@ -1,0 +1,312 @@
+"""What a call leaves out, and its handler gets all the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
+
+import pytest
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from turngate import Policy, Rule, Tool, declare_tool
+from turngate.domain.digest import call_digest
+from turngate.domain.policy.arguments import ArgumentMatcher
+from turngate.domain.policy.grants import GrantPattern, exact_pattern, with_left_out
+from turngate.domain.policy.policy import evaluate
+from turngate.domain.tools import defaults
+from turngate.domain.tools.defaults import Default, agree, complete_text, default_rows, in_short, leave_out, stored
+from turngate.domain.tools.summary import describe
+from turngate.policies.facts import call_facts
+from turngate.toolkits.json_schema import json_schema_tool
+
+_numbers = iter(range(10**6))
+
+
+def next_number() -> int:
+    return next(_numbers)
+
+
+class Options(BaseModel):
+    force: bool = True
+    note: str | None = None
+
+
+class Card(BaseModel):
+    kind: Literal["card"]
+    cents: int = 100
+
+
+class Cash(BaseModel):
+    kind: Literal["cash"]
+    place: str = "desk"
+
+
+@dataclass
+class Pair:
+    left: str
+    right: int = 7
+
+
+class Span(NamedTuple):
+    begin: int
+    end: int = 9
+
+
+class Named(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    account: int = Field(default=3, validation_alias=AliasChoices("acct", "account_id"))
+
+
+class FilledIn(BaseModel):
+    currency: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _add(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"currency": "EUR", **arguments}
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    path: str
+
+
+def tool_with(annotation: Any, default: Any = ...) -> Tool:
+    model = type("Params", (BaseModel,), {"__annotations__": {"at": annotation}, "at": default, "__module__": __name__})
+    return declare_tool(name="do", description="Do it.", params=model, success=str)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "sent", "expected"),
+    [
+        (bool, True, {}, {"/at": True}),
+        (bool, True, {"at": True}, {}),
+        (Options, ..., {"at": {}}, {"/at/force": True, "/at/note": None}),
+        (Options, Options(), {}, {"/at": {"force": True, "note": None}}),
+        (list[Options], ..., {"at": [{"force": False, "note": "x"}, {"note": "y"}]}, {"/at/1/force": True}),
+        (dict[str, Options], ..., {"at": {"a/b": {"note": "x"}}}, {"/at/a~1b/force": True}),
+        (dict[int, Options], ..., {"at": {"07": {"note": "x"}}}, {"/at/07/force": True}),
+        (Annotated[Card | Cash, Field(discriminator="kind")], ..., {"at": {"kind": "cash"}}, {"/at/place": "desk"}),
+        (Card | Options, ..., {"at": {"kind": "card"}}, {"/at/cents": 100}),
+        (Pair, ..., {"at": {"left": "x"}}, {"/at/right": 7}),
+        (Span, ..., {"at": [1]}, {"/at/1": 9}),
+        (Named, ..., {"at": {}}, {"/at/acct": 3}),
+        (Named, ..., {"at": {"account": 1}}, {}),
+        (Named, ..., {"at": {"account_id": 1}}, {}),
+        (FilledIn, ..., {"at": {}}, {"/at/currency": "EUR"}),
+        (Open, ..., {"at": {"path": "x", "more": 1}}, {}),
+        (tuple[str, ...], Field(default_factory=lambda: ("a",)), {}, {"/at": ["a"]}),
+        (SkipJsonSchema[int], 5, {}, {"/at": 5}),
+    ],
+)
+def test_i6_what_the_handler_gets_and_the_model_left_out_is_found(
+    annotation: Any, default: Any, sent: Any, expected: dict[str, Any]
+) -> None:
+    """I6: each value that decoding fills in is named, wherever it is, and nothing that the model wrote is."""
+    declared = tool_with(annotation, default)
+    _params, left_out = declared.decode_new(json.dumps(sent))
+    assert {each.at: each.value for each in left_out} == expected
+    assert {each.source for each in left_out} <= {"default"}
+
+
+class Varying(BaseModel):
+    path: str
+    number: int = Field(default_factory=next_number)
+    at: datetime = Field(default_factory=lambda: datetime.fromtimestamp(next_number(), UTC))
+
+
+def test_i6_a_value_that_differs_each_time_is_made_once_for_the_call() -> None:
+    """I6: what was shown of a varying default is what every later decoding gives, and the model still didn't set it."""
+    declared = declare_tool(name="do", description="", params=Varying, success=str)
+    first, left_out = declared.decode_new('{"path": "x"}')
+    assert [each.source for each in left_out] == ["made", "made"]
+    again = declared.decode('{"path": "x"}', left_out)
+    assert again == first
+    assert again.model_fields_set == {"path"}
+    assert agree(left_out, declared.defaults_of('{"path": "x"}', again))
+    assert declared.decode('{"path": "x"}') != first
+
+
+class NoWay:
+    """A type of the author's that can't be read from JSON."""
+
+
+class Unreadable(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    path: str
+    it: SkipJsonSchema[NoWay] = Field(default_factory=NoWay)
+
+
+def test_i6_a_value_that_can_only_be_made_later_says_so() -> None:
+    """I6: a varying value that can't be kept isn't shown as one: it is made when the call runs."""
+    declared = declare_tool(name="do", description="", params=Unreadable, success=str)
+    _params, left_out = declared.decode_new('{"path": "x"}')
+    assert left_out == (Default(at="/it", source="later"),)
+    assert default_rows(left_out)[0].words == "left out by the agent: made when the call runs"
+    assert agree(left_out, declared.defaults_of('{"path": "x"}', declared.decode('{"path": "x"}', left_out)))
+
+
+class WithSecret(BaseModel):
+    path: str
+    token: SecretStr = SecretStr("hunter2-hunter2")
+    url: str = "https://user:hunter2-hunter2@example.com/"
+
+
+def test_a_secret_default_is_never_shown_nor_stored() -> None:
+    """A default that is declared secret, or looks like a credential, is a mark from the beginning."""
+    declared = declare_tool(name="do", description="", params=WithSecret, success=str)
+    _params, left_out = declared.decode_new('{"path": "x"}')
+    assert "hunter2" not in (stored(left_out) or "")
+    assert [each.is_known for each in left_out] == [False, False]
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string"},
+        "recursive": {"type": "boolean", "default": True},
+        "options": {"$ref": "#/$defs/Options"},
+        "rows": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/Options"}]}},
+    },
+    "$defs": {
+        "Options": {"type": "object", "properties": {"depth": {"default": 3}, "self": {"$ref": "#/$defs/Options"}}}
+    },
+}
+
+
+def test_i6_of_a_tool_without_a_model_the_schema_tells_what_its_server_uses() -> None:
+    """I6: defaults of a JSON Schema are shown as its server's claim, and the handler gets what was sent."""
+    declared = json_schema_tool(name="do", description="", parameters=SCHEMA)
+    params, left_out = declared.decode_new('{"path": "x", "options": {"self": {}}, "rows": ["a", {}]}')
+    assert params == {"path": "x", "options": {"self": {}}, "rows": ["a", {}]}
+    assert {each.at: each.value for each in left_out} == {
+        "/recursive": True,
+        "/options/depth": 3,
+        "/options/self/depth": 3,
+        "/rows/1/depth": 3,
+    }
+    assert {each.words for each in left_out} == {"left out by the agent: the default, as its server says"}
+
+
+def test_i14_a_hostile_schema_is_looked_through_within_a_bound() -> None:
+    """I14: a schema that refers to itself twice at each step ends at a bound."""
+    bomb: dict[str, Any] = {
+        "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}},
+        "$ref": "#/$defs/a",
+    }
+    assert defaults.of_schema({"x": {}}, bomb) == ()
+
+
+def test_i6_a_digest_differs_with_what_is_left_out() -> None:
+    """I6: calls of one text whose tools fill in other values differ; a call that leaves nothing out has the digest of before."""
+    parts = {
+        "tool_name": "t",
+        "manifest_digest": "m",
+        "raw_input": "{}",
+        "run_id": "r",
+        "tool_call_id": "c",
+        "policy_version": "p",
+    }
+    digests = {call_digest(**parts, defaults=each) for each in (None, stored([Default(at="/a", value=1)]), "[]")}
+    assert len(digests) == 3
+    assert call_digest(**parts) in digests
+
+
+def test_i6_an_edit_leaves_out_what_it_sends_back_as_shown() -> None:
+    """I6: a form sends defaults back; those that no one changed stay left out, also inside an object, and no others do."""
+    declared = tool_with(Options, ...)
+    _params, left_out = declared.decode_new('{"at": {}}')
+    assert leave_out('{"at": {"force": true, "note": null}}', left_out) == '{"at": {}}'
+    assert leave_out('{"at": {"force": false, "note": null}}', left_out) == '{"at": {"force": false}}'
+    assert leave_out('{"at":  {}}', left_out) == '{"at":  {}}'
+    edited = declared.manifest.defaults_of_edit('{"at": {"force": false}}', left_out)
+    assert {each.at: each.value for each in edited} == {"/at/note": None}
+    assert declared.manifest.defaults_of_edit("no JSON", left_out) == ()
+
+
+def test_defaults_are_shown_after_the_arguments() -> None:
+    """What is nothing takes one line; a list has the others in short; a summary's text may name one."""
+    left_out = [Default(at="/a/b", value=True), Default(at="/c"), Default(at="/d"), Default(at="/e", value="x" * 200)]
+    assert [(each.label, each.text) for each in default_rows(left_out)][:1] == [("a.b", "true")]
+    assert [(each.label, each.text) for each in default_rows(left_out)][-1] == ("c, d", "null")
+    assert in_short(left_out).startswith("a.b true, e ")
+    assert len(in_short(left_out)) == defaults.SHORT_CHARS
+    assert complete_text('{"a": {"n": 1.10}}', left_out[:2]) == '{"a": {"n": 1.10, "b": true}, "c": null}'
+    declared = tool_with(bool, True)
+    assert describe(declared.manifest, "{}", "Do it at {at}", [Default(at="/at", value=False)]) == "Do it at no"
+
+
+class Removal(BaseModel):
+    path: str
+    recursive: bool = True
+    depth: int | None = None
+    cents: float = Field(default=12.5, validation_alias="amount")
+    target: Options = Options()
+
+
+DO = declare_tool(name="do", description="", params=Removal, success=str)
+CLAIMING = json_schema_tool(name="do", description="", parameters=SCHEMA)
+
+
+def verdict(answer: Any, matcher: dict[str, Any], *, tool: Tool = DO, raw: str = '{"path": "x"}') -> str:
+    """Return what policy answers to a call of a tool that asks, by one rule with one condition."""
+    params, left_out = tool.decode_new(raw)
+    rule = Rule(name="r", verdict=answer, tools=["do"], args=[ArgumentMatcher(**matcher)])
+    facts = partial(call_facts, raw, None, None, left_out)
+    decided = evaluate(Policy(rule=[rule]), tool, params, agent="a", facts=facts)
+    return decided.answer if decided.rule == "r" else "-"
+
+
+@pytest.mark.parametrize(
+    ("answer", "matcher", "decided"),
+    [
+        ("deny", {"at": "/recursive", "op": "eq", "value": True}, "deny"),
+        ("deny", {"at": "/recursive", "op": "eq", "value": False}, "-"),
+        ("allow", {"at": "/recursive", "op": "eq", "value": True}, "allow"),
+        ("allow", {"at": "/recursive", "op": "ne", "value": True}, "-"),
+        ("deny", {"at": "/amount", "op": "gt", "value": 12}, "deny"),
+        ("deny", {"at": "/cents", "op": "gt", "value": 12}, "deny"),
+        ("allow", {"at": "/amount", "op": "le", "value": 12}, "-"),
+        ("deny", {"at": "/target/force", "op": "eq", "value": True}, "deny"),
+        ("deny", {"at": "/recursive", "op": "exists"}, "-"),
+        ("allow", {"at": "/recursive", "op": "absent"}, "allow"),
+        ("deny", {"at": "/depth", "op": "gt", "value": 1}, "ask"),
+    ],
+)
+def test_i6_a_rule_sees_what_a_call_leaves_out(answer: Any, matcher: dict[str, Any], decided: str) -> None:
+    """I6: a rule about an argument that the model left out is judged by its default; whether it exists, by what was written."""
+    assert verdict(answer, matcher) == decided
+
+
+def test_i6_a_condition_on_an_object_is_judged_with_and_without_what_was_left_out() -> None:
+    """I6: a default inside an object opens no way around a rule that names the object as the model writes it."""
+    raw = '{"path": "x", "target": {"force": false}}'
+    as_written = {"at": "/target", "op": "eq", "value": {"force": False}}
+    assert verdict("deny", as_written, raw=raw) == "deny"
+    assert verdict("allow", as_written, raw=raw) == "-"
+
+
+def test_i6_what_only_a_server_says_never_helps_a_call() -> None:
+    """I6: a default that a tool's server claims can deny a call, and allows none."""
+    claimed = {"at": "/recursive", "op": "eq", "value": True}
+    assert verdict("deny", claimed, tool=CLAIMING) == "deny"
+    assert verdict("allow", claimed, tool=CLAIMING) == "-"
+
+
+def test_i6_a_grant_names_what_the_call_left_out() -> None:
+    """I6: a grant fixes the defaults that were shown: another value isn't covered, and the same value, written, is."""
+    _params, left_out = DO.decode_new('{"path": "x"}')
+    pattern = exact_pattern("do", with_left_out({"path": "x"}, left_out))
+    assert pattern.fixed["recursive"] is True
+    assert pattern.fits_text("do", '{"path": "x"}', left_out)
+    assert pattern.fits_text("do", '{"path": "x", "recursive": true}', left_out[1:])
+    changed = [each.model_copy(update={"value": False}) if each.at == "/recursive" else each for each in left_out]
+    assert not pattern.fits_text("do", '{"path": "x"}', changed)
+    assert not pattern.fits_text("do", '{"path": "x"}')
+    before = GrantPattern(tool="do", fixed={"path": "x"})
+    assert before.fits_text("do", '{"path": "x"}', left_out)
+    assert not before.fits_text("do", '{"path": "x", "recursive": true}', left_out[1:])
