@@ -94,6 +94,9 @@ class RetentionSettings:
     every: timedelta | None = timedelta(days=1)
 
 
+LOGIN_LINK: Final = "turngate login-link"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ApiSettings:
     """Settings of one API process.
@@ -111,6 +114,7 @@ class ApiSettings:
     ``policy_four_eyes``: whether stored rules that may loosen wait for a second admin.
     ``deployment_name``: under which Temporal groups the workers' builds. ``disk``: the directory of the store; None: it is on
     a server of its own. ``tracing`` None: no traces are exported. ``retention`` None: everything is kept.
+    ``login_link``: the command that prints a link into this very stack.
     """
 
     host: str = "127.0.0.1"
@@ -119,6 +123,7 @@ class ApiSettings:
     sse_ping: timedelta = timedelta(seconds=HEARTBEAT_SECONDS)
     max_body_bytes: int = 2 * 1024 * 1024
     public_url: str | None = None
+    login_link: str = LOGIN_LINK
     session_idle: timedelta = IDLE_LIMIT
     rate_limits: RateLimitSettings = field(default_factory=RateLimitSettings)
     oidc: OidcSettings | None = None

@@ -21,7 +21,7 @@ from approvals_api.pages.frames import COMPACT, OPENS_NEXT, SOUND, frame_of, has
 from approvals_api.pages.templating import Frame, render
 from approvals_api.principal import Principal
 from approvals_api.services import Services
-from approvals_api.settings import ATTEMPT_SECONDS
+from approvals_api.settings import ATTEMPT_SECONDS, LOGIN_LINK, ApiSettings, is_loopback
 from approvals_api.validation.errors import invalid
 from turngate.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError
 from turngate.domain.policy.terms import YEAR_SECONDS
@@ -124,7 +124,19 @@ def _login_page(
 ) -> HTMLResponse:
     oidc = _provider(request)
     provider = None if oidc is None else urlsplit(oidc.settings.issuer).hostname
-    return render("login.html", frame=Frame(), status=status, link=link, refused=refused, name=name, provider=provider)
+    settings: ApiSettings = request.app.state.services.settings
+    # Where this machine keeps its data is no stranger's business.
+    is_here = is_loopback(settings.host) and is_loopback(request.url.hostname or "")
+    return render(
+        "login.html",
+        frame=Frame(),
+        status=status,
+        link=link,
+        refused=refused,
+        name=name,
+        provider=provider,
+        command=settings.login_link if is_here else LOGIN_LINK,
+    )
 
 
 def _login(request: Request, services: Services) -> Login:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -41,6 +41,8 @@ from turngate.wire.people import display_name, named, named_rules
 # never linked: a URL stays text.
 
 
+EXACT: Final = Markup('lang spellcheck="false" autocorrect="off" autocapitalize="none" translate="no"')
+"""Attributes of a field for exact text: nothing between the keyboard and the field changes it."""
 _NEWLINE = '<span class="hidden-char" title="LINE FEED">⏎</span>'
 _TAB = '<span class="hidden-char" title="TAB">⇥</span>'
 
@@ -48,9 +50,10 @@ _TAB = '<span class="hidden-char" title="TAB">⇥</span>'
 def visible(value: object) -> Markup:
     """Return HTML of an untrusted value: escaped, isolated in ``<bdi>``, hidden characters as ``⟨U+202E⟩`` markers.
 
-    Newlines and tabs stay, so put it in an element with ``white-space: pre-wrap``. The only safe way to show a value.
+    Newlines and tabs stay, so put it in an element with ``white-space: pre-wrap``. The only safe way to show a value. A browser
+    that translates the page leaves it as it is, and a screen reader doesn't take it for English.
     """
-    return Markup(f"<bdi>{_safe_html(str(value))}</bdi>")  # noqa: S704 - every piece was escaped
+    return Markup(f"<bdi lang translate=no>{_safe_html(str(value))}</bdi>")  # noqa: S704 - every piece was escaped
 
 
 def visible_line(value: object) -> Markup:
@@ -66,7 +69,7 @@ def person(value: object) -> Markup:
 
 def _visible_line(text: str) -> Markup:
     html = _safe_html(text).replace("\n", _NEWLINE).replace("\t", _TAB)
-    return Markup(f"<bdi>{html}</bdi>")  # noqa: S704 - as above, and the two markers are ours
+    return Markup(f"<bdi lang translate=no>{html}</bdi>")  # noqa: S704 - as above, and the two markers are ours
 
 
 SHORT_LINE_CHARS = 100
@@ -229,6 +232,7 @@ def _environment() -> Environment:
         "is_later": is_later,
         "between": between,
         "span": span,
+        "exact": EXACT,
         "not_connected": Markup(NOT_CONNECTED),  # noqa: S704 - a constant
     }
     # Drawn once, as no value gets into them: a list has a hundred.

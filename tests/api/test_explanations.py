@@ -442,12 +442,14 @@ async def test_the_page_of_a_live_run_says_what_holds_it_up(idle: Api, client: C
     """The cause and the command of `explain`: no worker, then no workflow. Of a run that has just started it accuses no one."""
     started = await idle.start("hello")
     explanation = await waits(idle, started["id"], "no_worker")
-    command = f"<code><bdi>{explanation['actions'][0]['command']}</bdi></code>"
+    command = f"<code><bdi lang translate=no>{explanation['actions'][0]['command']}</bdi></code>"
     await page_says(idle, started["id"], client, explanation["cause"].partition("'")[0], idle.stack.task_queue, command)
     await client.get_workflow_handle(started["id"]).terminate()
     await page_says(idle, started["id"], client)
     await started_long_ago(idle, started["id"])
-    await page_says(idle, started["id"], client, f"<code><bdi>turngate recover {started['id']}</bdi></code>")
+    await page_says(
+        idle, started["id"], client, f"<code><bdi lang translate=no>turngate recover {started['id']}</bdi></code>"
+    )
 
 
 async def test_the_page_of_a_live_run_does_not_need_temporal(api: Api, client: Client) -> None:
@@ -457,7 +459,7 @@ async def test_the_page_of_a_live_run_does_not_need_temporal(api: Api, client: C
     nowhere = await Client.connect("127.0.0.1:1", lazy=True)
     section = await stalls_on_page(api, request["run_id"], nowhere)
     assert "Temporal does not answer" in section
-    assert "<code><bdi>turngate doctor</bdi></code>" in section
+    assert "<code><bdi lang translate=no>turngate doctor</bdi></code>" in section
 
 
 class Silent(Gateway):

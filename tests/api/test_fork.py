@@ -276,7 +276,7 @@ async def test_a_fork_may_have_its_own_instructions_tools_and_policy(
     ) as browser:
         page = (await browser.get(f"/runs/{fork_id}")).text
     assert "Its own policy, instead of all other rules and grants" in page
-    assert "<code><bdi>ask_person</bdi></code>" in page
+    assert "<code><bdi lang translate=no>ask_person</bdi></code>" in page
     assert not {"\u202e"} & set(page)
     assert "<b>bold" not in page
 

@@ -157,7 +157,7 @@ async def test_the_page_shows_what_the_api_says(idle: Api) -> None:
             page = await browser.get("/health", timeout=30)
     assert page.status_code == 200
     assert f"No worker polls the task queue &#39;{idle.stack.task_queue}&#39;" in page.text
-    assert "<code><bdi>turngate worker APP</bdi></code>" in page.text
+    assert "<code><bdi lang translate=no>turngate worker APP</bdi></code>" in page.text
 
 
 async def test_disk_is_checked_where_the_store_is_a_file(idle: Api, tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ async def test_the_page_asks_what_a_rule_means_and_stores_nothing(admin: httpx.A
     """From fields in the address, for the page while someone types: the sentence, or that there is none yet; for admins only."""
     fields = {"view": "form", "rule-name": "<b>small", "rule-verdict": "allow", "rule-tools": "pay"}
     page = await admin.get("/policy/rule/means", params=fields)
-    assert '<p id="says" class="does"><bdi>Calls of pay run without asking.</bdi></p>' in page.text
+    assert '<p id="says" class="does"><bdi lang translate=no>Calls of pay run without asking.</bdi></p>' in page.text
     assert ("<b>small" in page.text, "&lt;b&gt;small" in page.text) == (False, True)
     unclear = await admin.get("/policy/rule/means", params={**fields, "rule-quorum": "many"})
     assert (unclear.status_code, "The fields say no rule yet." in unclear.text) == (200, True)

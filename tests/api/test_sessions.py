@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from html import unescape
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -14,6 +16,8 @@ from support.login_app import Door, door_on, log_in
 from support.users import added, audit_events
 
 from approvals_api.http.authentication import SESSION_COOKIE, WANTED_PAGE_COOKIE, form_token
+from turngate.cli.api_settings import login_link_command
+from turngate.runtime.settings import Settings
 from turngate.store.access import sessions, tokens
 from turngate.store.clock import as_text, now
 from turngate.store.database import Database
@@ -35,6 +39,21 @@ async def browser_of(door: Door, name: str, user_agent: str = "") -> tuple[httpx
 
 async def ids(browser: httpx.AsyncClient) -> list[str]:
     return [each["id"] for each in (await browser.get("/api/v1/sessions")).json()["items"]]
+
+
+async def test_the_login_page_names_the_command_of_its_own_stack(sqlite: Database, tmp_path: Path) -> None:
+    """With its data directory, so that it works in any directory; by another name than this machine's own, without a path."""
+    settings = Settings(data_dir=tmp_path / "two words")
+    command = login_link_command(settings)
+    assert command == f"turngate login-link --data-dir '{settings.data_dir}'"
+    elsewhere = "approvals.example.com"
+    async with (
+        door_on(sqlite, login_link=command, more_host_names=frozenset({elsewhere})) as door,
+        door.browser() as browser,
+    ):
+        assert command in unescape((await browser.get("/login")).text)
+        page = (await browser.get("/login", headers={"Host": elsewhere})).text
+    assert ("turngate login-link<" in page, "two words" in page) == (True, False)
 
 
 async def test_a_person_sees_and_ends_their_own_sessions_only(door: Door) -> None:

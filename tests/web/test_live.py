@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from urllib.parse import urlencode
 
 from playwright.async_api import expect
 from support.black_hole import black_hole
@@ -78,6 +79,55 @@ async def test_a_page_that_comes_back_looks_before_it_decides(site, open_page):
     await expect(page.locator("#decision")).to_contain_text("Rejected by operator")
     assert sent == []
     await site.ended(request)
+
+
+async def test_the_way_to_the_next_request_appears(site, open_page):
+    """A request that opens after the last one was decided: the page leads there, and `n` does, without a reload."""
+    query = urlencode({"list": urlencode({"search": "one-after-the-other"})})
+    first = await site.gated("refund", '{"order": "one-after-the-other", "cents": 1}')
+    page = await open_page(f"/requests/{first.id}?{query}")
+    await site.stack.decide(first, "reject", message="no")
+    await expect(page.locator("#next")).to_contain_text("No other request is pending in this list.")
+    second = await site.gated("refund", '{"order": "one-after-the-other", "cents": 2}')
+    await expect(page.locator("#next")).to_contain_text("Next pending request")
+    await page.keyboard.press("n")
+    await page.wait_for_url(f"**/requests/{second.id}?**")
+    await site.stack.interrupt(await site.run(second))
+
+
+async def test_keys_count_by_their_place_where_letters_are_others(site, open_page):
+    """On a layout of other letters the key where `r` would be is `r`; on a Latin one, what it types; never with a modifier."""
+    request = await site.gated("refund", '{"order": "layouts", "cents": 1}')
+    page = await open_page(f"/requests/{request.id}")
+
+    async def focus_after(*keys):
+        return await page.evaluate(
+            """keys => {
+                document.activeElement.blur();
+                for (const [key, code, more] of keys) {
+                    const pressed = { key, code, bubbles: true, cancelable: true, ...more };
+                    document.body.dispatchEvent(new KeyboardEvent("keydown", pressed));
+                }
+                return document.activeElement.id;
+            }""",
+            keys,
+        )
+
+    for key in "rкρקق":  # noqa: RUF001 - Latin, Russian, Greek, Hebrew, Arabic
+        assert await focus_after((key, "KeyR")) == "reject-message"
+    assert await focus_after(("ד", "KeyS"), ("'", "KeyW")) == "comment"  # Hebrew has no letter there
+    for key, code, more in (
+        ("p", "KeyR", {}),  # Dvorak
+        ("é", "KeyR", {}),
+        (",", "KeyW", {}),  # Dvorak
+        ("к", "KeyR", {"ctrlKey": True}),
+        ("к", "KeyR", {"isComposing": True}),
+        ("Dead", "KeyR", {}),
+        ("Process", "KeyR", {}),
+    ):
+        assert await focus_after((key, code, more)) == ""
+    assert await focus_after(("r", "KeyO")) == "reject-message"  # Dvorak
+    await site.stack.interrupt(await site.run(request))
 
 
 async def test_an_update_never_removes_typed_text(site, open_page):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -10,6 +11,7 @@ from urllib.parse import quote, urlsplit
 from approvals_api.gateway.labels import LabelSettings
 from approvals_api.retention.apply import read_rules
 from approvals_api.settings import (
+    LOGIN_LINK,
     ApiSettings,
     OidcSettings,
     PushSettings,
@@ -36,6 +38,7 @@ def api_settings(
         push=_push(settings),
         heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
         public_url=settings.public_url or settings.api_url,
+        login_link=login_link_command(settings),
         session_idle=settings.session_idle,
         rate_limits=_rate_limits(settings),
         oidc=_oidc(settings),
@@ -49,6 +52,13 @@ def api_settings(
         retention=retention_settings(settings),
         workspaces=workspaces or Workspaces(),
     )
+
+
+def login_link_command(settings: Settings) -> str:
+    """Return the command that prints a link into this very stack, in any directory of this machine."""
+    if settings.tenant is not None:
+        return LOGIN_LINK.replace(" ", f" --tenant {settings.tenant} ", 1)
+    return f"{LOGIN_LINK} --data-dir {shlex.quote(str(settings.data_dir))}"
 
 
 def retention_settings(settings: Settings) -> RetentionSettings | None:

@@ -123,7 +123,7 @@ const progressLines = new Map(); // tool call → its newest lines; kept apart f
 const LINES_STAY = "\n\t";
 
 function visibleLine(text, stays = "") {
-  const shown = document.createElement("bdi");
+  const shown = Object.assign(document.createElement("bdi"), { lang: "", translate: false });
   let marks = MARKS_IN_A_ROW;
   for (const char of text.replaceAll("\r\n", "\n")) {
     marks = MARK.test(char) ? marks + 1 : 0;
@@ -236,7 +236,7 @@ function showSpoken() {
     text.dataset.total = part.total;
     const atEnd = text.scrollHeight - text.scrollTop - text.clientHeight < 8;
     // Into one element: text that runs from right to left must stay one text.
-    if (text.firstElementChild === null) text.append(document.createElement("bdi"));
+    if (text.firstElementChild === null) text.append(visibleLine(""));
     text.firstElementChild.append(...visibleLine(part.text.slice(-fresh), LINES_STAY).childNodes);
     text.firstElementChild.normalize();
     if (atEnd) text.scrollTop = text.scrollHeight; // a reader who has scrolled up is not disturbed
@@ -437,6 +437,10 @@ async function refresh() {
   const [badge, freshBadge] = [$("[data-badge]"), $("[data-badge]", page)];
   if (badge && freshBadge) badge.replaceWith(document.adoptNode(freshBadge));
   tellCount();
+  for (const old of main().querySelectorAll("[data-fresh]")) {
+    const given = fresh.querySelector(`#${old.id}[data-fresh]`);
+    if (given !== null && given.innerHTML !== old.innerHTML) old.replaceChildren(...given.cloneNode(true).childNodes);
+  }
   if (!("live" in main().dataset) || fresh.dataset.state === main().dataset.state) return "same";
   if (isBusy() || isCopying()) {
     const news = main().dataset.news;
@@ -1020,15 +1024,30 @@ const KEYS = {
 
 const keysOff = () => { try { return localStorage.getItem(KEYS_OFF) === "yes"; } catch { return false; } };
 
+// Keys are the letters that they type. A layout of other letters lacks them, so the key in the same place counts. Some of
+// its keys type punctuation (Hebrew has ' in place of w), which is known once one of its letters was typed.
+let hasOtherLetters = false;
+
+function keyOf(event) {
+  const { key, code, shiftKey } = event;
+  if (/^\p{L}$/u.test(key)) hasOtherLetters = !/\p{Script=Latin}/u.test(key);
+  if (!hasOtherLetters || [...key].length !== 1 || key in KEYS) return key;
+  if (code === "Slash" && key === "\u061f") return "?"; // Arabic
+  const letter = /^Key([A-Z])$/.exec(code)?.[1];
+  if (letter === undefined) return key;
+  return shiftKey ? letter : letter.toLowerCase();
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") { disarm(); if (isTyping()) document.activeElement.blur(); return; }
-  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-  if (event.repeat && event.key === "a") { if (armed !== null) armed.at = event.timeStamp; return; } // held down
-  if (isTyping() || $("#help").open || (keysOff() && event.key !== "?")) return;
-  if (event.key !== "a") disarm();
-  const action = KEYS[event.key];
+  if (event.ctrlKey || event.metaKey || event.altKey || event.getModifierState("AltGraph") || event.isComposing) return;
+  const key = keyOf(event);
+  if (event.repeat && key === "a") { if (armed !== null) armed.at = event.timeStamp; return; } // held down
+  if (isTyping() || $("#help").open || (keysOff() && key !== "?")) return;
+  if (key !== "a") disarm();
+  const action = KEYS[key];
   // Enter on a button or link does what the browser does.
-  if (!action || (event.key === "Enter" && document.activeElement !== document.body && document.activeElement !== main())) return;
+  if (!action || (key === "Enter" && document.activeElement !== document.body && document.activeElement !== main())) return;
   event.preventDefault();
   if (performance.now() >= inertUntil) action(event);
 });

@@ -58,7 +58,10 @@ async def test_a_call_that_asks_is_shown_as_people_would_see_it(served: Served) 
     before = await rows(served.database)
     answer = await tried(served, json='{"order_id": "A-1", "amount": 75}', task="Refund A-1")
     assert answer.status_code == 200
-    assert 'verdict-ask">ask</span> by <code><bdi>large</bdi></code>: <bdi>Money leaves.</bdi>' in answer.text
+    assert (
+        'verdict-ask">ask</span> by <code><bdi lang translate=no>large</bdi></code>: <bdi lang translate=no>Money leaves.</bdi>'
+        in answer.text
+    )
     assert "Dear customer of A-1: 75 &lt;b&gt;euros&lt;/b&gt;" in answer.text
     request = answer.text.partition('<fieldset class="bare" disabled>')[2]
     for part in ("The exact arguments", "A-1", "Why it waits", "Approve as edited", "digest", "Refund A-1"):
@@ -72,7 +75,7 @@ async def test_a_call_that_asks_is_shown_as_people_would_see_it(served: Served) 
 @pytest.mark.parametrize(
     ("tool", "raw", "says"),
     [
-        ("look", "{}", ['verdict-allow">allow</span> by <code><bdi>tool:ask</bdi></code>', "no one would be asked"]),
+        ("look", "{}", ['verdict-allow">allow</span> by <code>', ">tool:ask</bdi></code>", "no one would be asked"]),
         ("refund", '{"order_id": "B", "amount": 1}', ['verdict-deny">deny', "none-for-b", "B is gone."]),
         ("refund", '{"order_id": "A", "amount": 0}', ["The call doesn&#39;t get as far as a rule", "input_validation_error"]),
         ("refund", "[", ["get as far as a rule", "input_validation_error"]),
@@ -92,7 +95,7 @@ async def test_a_call_that_no_one_is_asked_about_says_what_happens(
 async def test_the_form_has_the_fields_of_the_schema(served: Served) -> None:
     """As an edit's form does, filled by the keyboard alone; what doesn't fit is marked beside its field and nothing is tried."""
     page = await page_of(served)
-    assert re.findall(r'<label for="(try-\d+)"><code><bdi>(\w+)', page) == [
+    assert re.findall(r'<label for="(try-\d+)"><code><bdi lang translate=no>(\w+)', page) == [
         ("try-0", "order_id"),
         ("try-1", "amount"),
         ("try-2", "note"),

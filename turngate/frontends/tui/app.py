@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar, Final
 
+from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.widgets import Input, TextArea
 
 from turngate.client import TurngateClient
 from turngate.client.requests import Where
@@ -25,6 +27,23 @@ from turngate.wire.events import EventView
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 5.0
+
+
+_LATIN: Final = "qwertyuiopasdfghjklzxcvbnm"
+_LAYOUTS: Final = (
+    "йцукенгшщзфывапролдячсмить",  # Russian
+    " ςερτυθιοπασδφγηξκλζχψωβνμ",  # Greek
+    "  קראטוןםפשדגכעיחלךזסבהנמצ",  # Hebrew
+    "ضصثقفغعهخحشسيبلاتنمئءؤر ىة",  # Arabic
+)
+LATIN_KEYS: Final = {
+    letter: latin
+    for letters in _LAYOUTS
+    for other, own in zip(letters, _LATIN, strict=True)
+    for letter, latin in ((other.upper(), own.upper()), (other, own))  # Hebrew and Arabic have one case
+    if other != " "
+}
+"""Letter of another script → the key in the same place of a Latin keyboard: a terminal sends letters, and no keys."""
 
 
 class TurngateTui(App[None]):
@@ -51,6 +70,13 @@ class TurngateTui(App[None]):
         self.set_class(self.no_color, "colourless")
         self.push_screen(InboxScreen(self.session))
         self.run_worker(self._follow())
+
+    async def on_event(self, event: events.Event) -> None:
+        """Take a letter of another script, where nothing is typed, for the key in its place."""
+        if isinstance(event, events.Key) and not isinstance(self.focused, Input | TextArea):
+            latin = LATIN_KEYS.get(event.character or "")
+            event = event if latin is None else events.Key(latin, latin)
+        await super().on_event(event)
 
     async def _follow(self) -> None:
         """Follow all runs from now on. What came before is what the screens read once the stream is open."""

@@ -35,7 +35,7 @@ async def test_an_unconfined_call_says_so_in_red(
         page = await served.html(STATES["approval"])
         async with served.database.read() as conn:
             detail = await request_detail(conn, "rq_approval")
-    assert f'<strong class="unconfined"><bdi>{UNCONFINED.text}</bdi></strong>' in page
+    assert f'<strong class="unconfined"><bdi lang translate=no>{UNCONFINED.text}</bdi></strong>' in page
     assert detail.confinement == UNCONFINED
     out.cache_clear()
     show_request(detail)

@@ -88,7 +88,8 @@ class Page(HTMLParser):
         assert len(dict(attrs)) == len(attrs), f"an attribute is given twice: {attrs}"
         if tag not in VOID:
             # A textarea counts with its name: the text of an admin's own rules is not an agent's.
-            self._open.append(f"{tag} {dict(attrs).get('name')}" if tag == "textarea" else tag)
+            more = {"textarea": "name", "option": "translate"}.get(tag, "")
+            self._open.append(f"{tag} {dict(attrs).get(more)}" if more else tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self._open.pop().partition(" ")[0] == tag
@@ -179,10 +180,14 @@ async def test_hostile_text_hides_nothing_and_is_isolated(drawn, name):
     for text, around in page.texts:
         if has_hidden(text) and not OWN_TEXTS & set(around):
             assert [hex(ord(each)) for each in set(text) if is_hidden(each)] == [], (around, text[:200])
+        assert MARK not in text or "option None" not in around, f"a browser may translate {text[:200]}"
         if MARK in text and not TEXT_ONLY & {each.partition(" ")[0] for each in around}:
             # A text of a picture is isolated by itself: the style sheet says so of each.
             assert "bdi" in around or ("svg" in around and around[-1] == "text"), (around, text[:200])
     for tag, attributes in page.elements:
+        if tag == "textarea" or (MARK in (attributes.get("value") or "") and _is_seen(tag, attributes)):
+            # Neither a browser's translation nor a keyboard's correction changes what is sent.
+            assert (attributes.get("translate"), attributes.get("autocorrect")) == ("no", "off"), attributes
         visible_attributes = {
             each for each in attributes if each in READ_ALOUD or (each == "value" and _is_seen(tag, attributes))
         }

@@ -186,7 +186,7 @@ async def test_a_place_leads_to_its_message(sqlite_template: Any, tmp_path: Path
         page = await served.html(STATES["approval"])
         at = f"/runs/{run['id']}/conversation?message="
         for message_id, words in ((own, "the task"), (above, "the result of")):
-            assert f'<a href="{at}{message_id}#{message_id}"><bdi>{words}' in page
+            assert f'<a href="{at}{message_id}#{message_id}"><bdi lang translate=no>{words}' in page
         assert page.count(at) == 2
         answer = await served.client.get(f"{at}{own}")
         assert answer.text.count(f'id="{own}"') == 1

@@ -47,7 +47,10 @@ def login_link(
 
     terminal.line(asyncio.run(make()))
     if note is None and settings.api_url is None:
-        terminal.note(f"nothing runs from {settings.data_dir} now: the link works after you start `turngate up`")
+        terminal.note(
+            f"nothing runs from {settings.data_dir} now: the link works after you start `turngate up`. Another "
+            "Turngate on this machine, such as a demo, shows its own command on its log-in page"
+        )
 
 
 @app.command("list")

@@ -15,7 +15,7 @@ from approvals_api.http.hosts import HostApps
 from approvals_api.settings import is_loopback
 from turngate.cli import stores, terminal
 from turngate.cli.api_server import listen
-from turngate.cli.api_settings import configured_channels
+from turngate.cli.api_settings import configured_channels, login_link_command
 from turngate.cli.commands.serve.settings import server_settings
 from turngate.cli.options import ApiPort, DataDir, MetricsPort
 from turngate.cli.parts.api import announced, api_app, serving_app
@@ -78,9 +78,8 @@ def serve_api(settings: Settings, target: str | None) -> None:
                     if is_loopback(own.api_host) and RunningStack.read(directory) is None:
                         await parts.enter_async_context(announced(own, find_address(own) or ""))
                 for tenant in tenants:
-                    terminal.note(
-                        f"API serves {tenant.settings.resolved_api_url} (`turngate {tenant.option}login-link` lets a browser in)"
-                    )
+                    login_link = login_link_command(tenant.settings)
+                    terminal.note(f"API serves {tenant.settings.resolved_api_url} (`{login_link}` lets a browser in)")
                 stop.running()
                 await until_stopped(stop.requested, [task])
         terminal.note("API stopped")
@@ -96,11 +95,6 @@ class _Opened:
     database: Database
     client: Client
     channels: tuple[Channel, ...]
-
-    @property
-    def option(self) -> str:
-        """Return what a command about this tenant begins with."""
-        return "" if self.settings.tenant is None else f"--tenant {self.settings.tenant} "
 
 
 async def _open(settings: Settings, channels: tuple[Channel, ...], parts: AsyncExitStack) -> _Opened:
