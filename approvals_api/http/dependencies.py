@@ -2,7 +2,8 @@
 
 ``ReaderDep`` sees requests, ``RunReaderDep`` sees runs, ``OperatorDep`` reads and decides, ``StarterDep`` starts and stops
 runs, ``AdminDep`` administers people and tokens, ``AnyoneDep`` is every authenticated principal. Each resolves to the
-:class:`Principal`, or refuses: 401 without a valid credential, 403 without the scope, 429 for too many requests.
+:class:`Principal`, or refuses: 401 without a valid credential, 403 without the scope, 429 for too many requests. ``SightDep``
+is whose runs it may see.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request
+from fastapi.dependencies.models import Dependant
 
 from approvals_api.http.authentication import authenticate
 from approvals_api.http.rate_limits import RateLimits
 from approvals_api.principal import Principal
 from approvals_api.runs import ownership
+from approvals_api.runs.ownership import Sight
 from approvals_api.services import Services
 from turngate.domain.errors import ForbiddenError, UnavailableError
 from turngate.store.access.access import Scope
@@ -23,6 +26,7 @@ from turngate.store.runs import runs
 from turngate.wire.playground import Playground
 
 __all__ = [
+    "NAMES_NO_RUN",
     "AdminDep",
     "AnyoneDep",
     "OperatorDep",
@@ -31,6 +35,7 @@ __all__ = [
     "RunReaderDep",
     "Services",
     "ServicesDep",
+    "SightDep",
     "StarterDep",
     "limits_of",
     "playground_of",
@@ -71,20 +76,22 @@ def _holder_of(*scopes: Scope) -> Callable[[Request, Services], Awaitable[Princi
         limits_of(request).count_request(principal.name)
         if scopes:
             principal.require(*scopes)
-        if ownership.only_own(principal):
-            await _require_own_names(services, principal, request, of_all=bool(scopes) and "runs:write" not in scopes)
+        request.state.sight = ownership.sight_of(principal)
+        if request.state.sight.started_by is not None:
+            await _require_own_names(services, principal, request)
         return principal
 
     SCOPES_OF[principal_with_scope] = scopes
     return principal_with_scope
 
 
-async def _require_own_names(services: Services, principal: Principal, request: Request, *, of_all: bool) -> None:
-    """Refuse a path that names someone else's run, conversation, request, external call or schedule.
+async def _require_own_names(services: Services, principal: Principal, request: Request) -> None:
+    """Refuse what may show or change something of a run that the principal did not start.
 
-    Here, so that an endpoint can't forget it: whatever has such a parameter in its path is checked. The pages show what
-    everyone does, so they are not for these tokens at all. ``of_all``: the endpoint is for readers of the whole inbox; it has
-    to name a run or request, in its path or as ``run_id``. The other lists filter for themselves.
+    Here, so that an endpoint can't forget it. A run, conversation, request, external call or schedule in the path has to be the
+    principal's own. Without one, the endpoint has to say that it looks only at what the principal may see (``SightDep``) or
+    at nothing of anyone's runs (``NAMES_NO_RUN``): a query or body that the check can't know proves nothing.
+    The pages show what everyone does, so they are not for these tokens at all.
     """
     if not request.url.path.startswith(API_PATH):
         raise ForbiddenError("the pages are for people: use the API with this token", code="not_own_run")
@@ -100,8 +107,33 @@ async def _require_own_names(services: Services, principal: Principal, request: 
             await ownership.require_own_request(conn, principal, named["request_id"])
         if "schedule_id" in named:
             await ownership.require_own_schedule(conn, principal, named["schedule_id"])
-        if of_all and named.keys().isdisjoint({"run_id", "request_id"}):
-            await ownership.require_named_run(conn, principal, request.query_params.get("run_id"))
+    if named.keys().isdisjoint(_OWNED) and not _keeps_to_own(request.scope["route"].dependant):
+        raise ownership.shows_others(principal)
+
+
+_OWNED: Final = frozenset({"run_id", "call_id", "conversation_id", "request_id", "schedule_id"})
+"""What a path names and is checked above."""
+
+
+def _keeps_to_own(dependant: Dependant) -> bool:
+    """Tell whether an endpoint, or one of its dependencies, takes the principal's sight or needs none."""
+    return any(below.call in {_sight, _no_run} or _keeps_to_own(below) for below in dependant.dependencies)
+
+
+async def _no_run() -> None:
+    """Mark an endpoint that shows and changes nothing of other principals' runs, whatever it is asked for."""
+
+
+NAMES_NO_RUN: Final = Depends(_no_run)
+
+
+async def _sight(request: Request) -> Sight:
+    sight: Sight = request.state.sight  # as the principal's dependency left it, which comes before this one
+    return sight
+
+
+SightDep = Annotated[Sight, Depends(_sight)]
+"""Whose runs the principal may see: what every list, stream and count of runs narrows its query by. After the principal."""
 
 
 _reader = _holder_of("requests:read", "requests:decide")

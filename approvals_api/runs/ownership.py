@@ -9,6 +9,7 @@ nothing. ``runs:all`` lifts the limit for a machine that does start runs.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 from approvals_api.lookups import existing_run
@@ -16,7 +17,7 @@ from approvals_api.principal import Principal
 from turngate.domain.errors import ForbiddenError
 from turngate.domain.tools.external import is_external, source_of
 from turngate.runtime.workspaces import is_below
-from turngate.store.database import Connection
+from turngate.store.database import Connection, Database
 from turngate.store.requests import requests
 from turngate.store.runs import runs
 from turngate.store.runs.runs import Run
@@ -24,14 +25,35 @@ from turngate.store.schedules import schedules
 from turngate.store.schedules.schedules import Schedule
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sight:
+    """Whose runs a principal may see. ``started_by``: only those that this one started; None: everyone's."""
+
+    started_by: str | None
+
+    async def run(self, database: Database, run_id: str | None) -> str | None:
+        """Return the run that a list is narrowed to, or None for no run.
+
+        Raises ForbiddenError (code ``not_own_run``) where the principal has to name a run of its own and doesn't.
+        """
+        if self.started_by is None:
+            return run_id
+        async with database.glance() as conn:
+            run = None if run_id is None else await runs.get(conn, run_id)
+        if run is None or run.started_by != self.started_by:
+            raise _shows_others(self.started_by)
+        return run.id
+
+
+def sight_of(principal: Principal) -> Sight:
+    """Return whose runs a principal may see."""
+    own = principal.machine and "runs:write" in principal.scopes and not principal.may("runs:all")
+    return Sight(started_by=principal.name if own else None)
+
+
 def only_own(principal: Principal) -> bool:
     """Tell whether the principal may name only runs that it started."""
-    return principal.machine and "runs:write" in principal.scopes and not principal.may("runs:all")
-
-
-def starter_filter(principal: Principal) -> str | None:
-    """Return whose runs a list may show this principal; None: everyone's."""
-    return principal.name if only_own(principal) else None
+    return sight_of(principal).started_by is not None
 
 
 def require_own(principal: Principal, run: Run) -> None:
@@ -91,18 +113,18 @@ def require_maker(principal: Principal, schedule: Schedule) -> None:
         )
 
 
-async def require_named_run(conn: Connection, principal: Principal, run_id: str | None) -> None:
-    """Refuse a list over everyone's runs to a principal that may name only its own; one over a run of its own passes."""
-    if not only_own(principal):
-        return
-    run = None if run_id is None else await runs.get(conn, run_id)
-    if run is None or run.started_by != principal.name:
-        raise ForbiddenError(
-            f"{principal.name!r} may read only what belongs to runs it started: name one of them (run_id=…), or use a "
-            "token with the scope runs:all",
-            code="not_own_run",
-            needed=["runs:all"],
-        )
+def shows_others(principal: Principal) -> ForbiddenError:
+    """Return the refusal of what shows everyone's runs, to a principal that may see only its own."""
+    return _shows_others(principal.name)
+
+
+def _shows_others(name: str) -> ForbiddenError:
+    return ForbiddenError(
+        f"{name!r} may read only what belongs to runs it started: name one of them (/runs/{{id}}, or run_id=… where a list "
+        "takes it), or use a token with the scope runs:all",
+        code="not_own_run",
+        needed=["runs:all"],
+    )
 
 
 async def require_bounds(principal: Principal, agent: str, workspace: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from approvals_api.http.dependencies import RunReaderDep, ServicesDep
+from approvals_api.http.dependencies import NAMES_NO_RUN, RunReaderDep, ServicesDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.runs import switch_model
 from approvals_api.runs import views as run_views
@@ -12,7 +12,7 @@ from turngate.wire.view import Page
 router = api_router("agents")
 
 
-@router.get("/agents")
+@router.get("/agents", dependencies=[NAMES_NO_RUN])
 async def list_agents(services: ServicesDep, _principal: RunReaderDep) -> Page[AgentView]:
     """List the agents.
 
@@ -22,7 +22,7 @@ async def list_agents(services: ServicesDep, _principal: RunReaderDep) -> Page[A
         return Page(items=await run_views.agent_list(conn))
 
 
-@router.get("/models")
+@router.get("/models", dependencies=[NAMES_NO_RUN])
 async def list_models(services: ServicesDep, _principal: RunReaderDep) -> Page[ModelChoice]:
     """List the models to choose from.
 

@@ -8,7 +8,7 @@ from fastapi import Depends, Query
 
 from approvals_api.events import audit
 from approvals_api.events.audit import MAX_TYPE_CHARS, TYPE_PATTERN
-from approvals_api.http.dependencies import ReaderDep, ServicesDep
+from approvals_api.http.dependencies import ReaderDep, ServicesDep, SightDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.v1.parameters import Instant, Limit, RunId
 from approvals_api.validation.text import STORABLE
@@ -19,6 +19,9 @@ router = api_router("audit")
 
 
 async def audit_filter(
+    services: ServicesDep,
+    _principal: ReaderDep,
+    sight: SightDep,
     run_id: Annotated[
         str | None, Query(description="Only this run's; `system`: events of no run.", max_length=255, pattern=STORABLE)
     ] = None,
@@ -42,6 +45,7 @@ async def audit_filter(
     until: Annotated[Instant | None, Query(description="Before this instant.")] = None,
 ) -> AuditFilter:
     """Return the filter that the query's conditions make."""
+    run_id = await sight.run(services.database, run_id)
     return AuditFilter(run_id=run_id, type=event_type, actor=actor, tool=tool, since=since, until=until)
 
 

@@ -9,7 +9,7 @@ from fastapi import Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from approvals_api.external_calls import service as external_service
-from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.http.dependencies import NAMES_NO_RUN, RunReaderDep, ServicesDep, StarterDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.requests.answer_check import MAX_ARGS_CHARS
@@ -124,6 +124,7 @@ Wait = Annotated[
 
 @router.post(
     "/external-calls",
+    dependencies=[NAMES_NO_RUN],
     status_code=HTTPStatus.CREATED,
     responses=problems({409: "`call_id_reused`: another call was sent under this id"}),
 )
@@ -139,7 +140,7 @@ async def send_external_call(
     return view
 
 
-@router.get("/external-calls")
+@router.get("/external-calls", dependencies=[NAMES_NO_RUN])
 async def list_external_calls(
     services: ServicesDep,
     principal: RunReaderDep,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Path
 
-from approvals_api.http.dependencies import AdminDep, AnyoneDep, ServicesDep
+from approvals_api.http.dependencies import NAMES_NO_RUN, AdminDep, AnyoneDep, ServicesDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.paging import page_after
 from approvals_api.principal import Principal
@@ -27,7 +27,7 @@ from turngate.wire.view import Page
 router = api_router("people")
 
 
-@router.get("/me")
+@router.get("/me", dependencies=[NAMES_NO_RUN])
 async def get_me(principal: AnyoneDep) -> MeView:
     """Show who you are here: name, role, scopes, and how you logged in."""
     return MeView(
@@ -46,7 +46,7 @@ async def get_me(principal: AnyoneDep) -> MeView:
 SessionId = Annotated[str, Path(description="The session's id, such as `ses_41c0…`.", max_length=64, pattern=STORABLE)]
 
 
-@router.get("/sessions")
+@router.get("/sessions", dependencies=[NAMES_NO_RUN])
 async def list_sessions(
     services: ServicesDep, principal: AnyoneDep, cursor: Cursor = None, limit: Limit = 50
 ) -> Page[SessionView]:
@@ -59,7 +59,7 @@ async def list_sessions(
     return Page(items=[SessionView.model_validate(each) for each in page], next_cursor=more)
 
 
-@router.delete("/sessions/{session_id}", status_code=HTTPStatus.NO_CONTENT)
+@router.delete("/sessions/{session_id}", status_code=HTTPStatus.NO_CONTENT, dependencies=[NAMES_NO_RUN])
 async def end_session(session_id: SessionId, services: ServicesDep, principal: AnyoneDep) -> None:
     """End a session at once: one of your own, or anyone's with the scope `admin`."""
     ended = False

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from fastapi import Body, Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep
+from approvals_api.http.dependencies import OperatorDep, ReaderDep, ServicesDep, SightDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
@@ -59,7 +59,9 @@ def _named(description: str) -> object:
 
 
 async def inbox_filter(
+    services: ServicesDep,
     principal: ReaderDep,
+    sight: SightDep,
     status: Annotated[
         InboxStatus,
         Query(
@@ -103,7 +105,7 @@ async def inbox_filter(
         tool=tool,
         risk=risk,
         rule=rule,
-        run_id=run_id,
+        run_id=await sight.run(services.database, run_id),
         step=step,
         claimed=claimed,
         parked=parked,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Path, Query, Response
 
-from approvals_api.http.dependencies import OperatorDep, RunReaderDep, ServicesDep, StarterDep
+from approvals_api.http.dependencies import NAMES_NO_RUN, OperatorDep, RunReaderDep, ServicesDep, SightDep, StarterDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
@@ -19,7 +19,6 @@ from approvals_api.runs.compare import compare
 from approvals_api.runs.control import interrupt, pause, resume
 from approvals_api.runs.explain import error_by_id, newest_errors
 from approvals_api.runs.family import family_for
-from approvals_api.runs.ownership import starter_filter
 from approvals_api.runs.results import whole_result
 from approvals_api.runs.switch_model import switch_model
 from approvals_api.v1.bodies import ForkBody, InterruptBody, MessageBody, ModelBody, RetryBody, StartRunBody
@@ -49,7 +48,7 @@ conversations = api_router("conversations")
 errors = api_router("errors")
 
 
-@router.post("/runs", status_code=HTTPStatus.CREATED, responses=STARTED)
+@router.post("/runs", status_code=HTTPStatus.CREATED, responses=STARTED, dependencies=[NAMES_NO_RUN])
 async def start_run(
     body: StartRunBody,
     services: ServicesDep,
@@ -68,7 +67,8 @@ async def start_run(
 @router.get("/runs")
 async def list_runs(
     services: ServicesDep,
-    principal: RunReaderDep,
+    _principal: RunReaderDep,
+    sight: SightDep,
     cursor: Cursor = None,
     limit: Limit = 50,
     status: Annotated[RunStatus | None, Query(description="Only runs of this status.")] = None,
@@ -86,10 +86,10 @@ async def list_runs(
     ] = None,
 ) -> Page[RunSummary]:
     """List runs, newest first. A machine's token that starts runs sees its own, unless it holds `runs:all`."""
-    before, starter = decode_cursor(cursor), starter_filter(principal)
+    before = decode_cursor(cursor)
     wanted = RunFilter(status=status, search=search, agent=agent, cause=cause)
     async with services.database.read() as conn:
-        return await run_views.run_page(conn, wanted, limit=limit, before=before, started_by=starter)
+        return await run_views.run_page(conn, wanted, limit=limit, before=before, started_by=sight.started_by)
 
 
 @router.get("/runs/{run_id}")
@@ -269,7 +269,8 @@ async def explain_run(run_id: RunId, services: ServicesDep, principal: RunReader
 @router.get("/stuck-runs")
 async def list_stuck_runs(
     services: ServicesDep,
-    principal: RunReaderDep,
+    _principal: RunReaderDep,
+    sight: SightDep,
     cursor: Cursor = None,
     limit: Limit = 50,
     still_for_seconds: StillFor = 60,
@@ -282,9 +283,9 @@ async def list_stuck_runs(
     A page checks `limit` live runs and lists the stalled ones: it may be empty and not the last.
     """
     before = decode_cursor(cursor)
-    still_for, starter = timedelta(seconds=still_for_seconds), starter_filter(principal)
+    still_for = timedelta(seconds=still_for_seconds)
     return await stalled.stuck_page(
-        services, limit=limit, before=before, still_for=still_for, cause=cause, started_by=starter
+        services, limit=limit, before=before, still_for=still_for, cause=cause, started_by=sight.started_by
     )
 
 

@@ -8,11 +8,10 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Path, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from approvals_api.http.dependencies import RunReaderDep, ServicesDep, StarterDep
+from approvals_api.http.dependencies import NAMES_NO_RUN, RunReaderDep, ServicesDep, SightDep, StarterDep
 from approvals_api.http.exact_routes import api_router
 from approvals_api.http.problems import problems
 from approvals_api.paging import decode_cursor
-from approvals_api.runs.ownership import starter_filter
 from approvals_api.schedules import service as schedule_service
 from approvals_api.schedules.order import MAX_NOTES_CHARS
 from approvals_api.schedules.views import schedule_detail, schedule_page
@@ -128,6 +127,7 @@ class ScheduleChangeBody(BaseModel):
 
 @router.post(
     "/schedules",
+    dependencies=[NAMES_NO_RUN],
     status_code=HTTPStatus.CREATED,
     responses={
         201: {
@@ -155,11 +155,11 @@ async def create_schedule(
 
 @router.get("/schedules")
 async def list_schedules(
-    services: ServicesDep, principal: RunReaderDep, cursor: Cursor = None, limit: Limit = 50
+    services: ServicesDep, _principal: RunReaderDep, sight: SightDep, cursor: Cursor = None, limit: Limit = 50
 ) -> Page[ScheduleView]:
     """List schedules, newest first, without deleted ones. A machine's token that starts runs sees its own."""
-    before, maker = decode_cursor(cursor), starter_filter(principal)
-    return await schedule_page(services, limit=limit, before=before, created_by=maker)
+    before = decode_cursor(cursor)
+    return await schedule_page(services, limit=limit, before=before, created_by=sight.started_by)
 
 
 @router.get("/schedules/{schedule_id}")

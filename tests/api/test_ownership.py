@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
 import secrets
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from support.api_server import Api, token_for
 
+OPENAPI = Path(__file__).parents[2] / "docs" / "openapi.json"
 SELDOM = {"cron": "0 8 1 jan *", "time_zone": "Europe/Berlin"}
 READS = ("", "/fork?step=1", "/replay", "/explanation", "/events", "/calls/c1/result")
 STEERS = ("messages", "interrupt", "pause", "resume", "retry", "fork", "replay", "model")
@@ -57,10 +63,63 @@ async def test_i13_a_machine_reads_no_run_it_did_not_start(api: Api, intruder: h
     )
     for path in others:
         assert refused(await intruder.get(path)) == (403, "not_own_run"), path
+    for path in (
+        "events",
+        "grants",
+        "health",
+        "policy",
+        "policy/versions",
+        "policy/shadow",
+        "views",
+        "notifications/deliveries",
+    ):
+        wanted = {"run_id": own["id"], "rule": "four-eyes"}
+        async with intruder.stream("GET", f"/api/v1/{path}", params=wanted) as answer:
+            assert answer.status_code == 403, path
     listed = (await intruder.get("/api/v1/runs")).json()["items"]
     assert {each["started_by"] for each in listed} == {own["started_by"]}
     assert (await intruder.get(f"/api/v1/runs/{own['id']}")).status_code == 200
     assert (await intruder.get(f"/api/v1/requests?run_id={own['id']}")).status_code == 200
+
+
+async def test_i13_no_route_shows_a_machine_what_others_started(api: Api, intruder: httpx.AsyncClient) -> None:
+    """Every route, asked with one's own and with foreign ids in path, query and body, shows and changes nothing of a foreign run.
+
+    An endpoint that takes no notice of a ``run_id`` must not be opened by one.
+    """
+    request = await api.gated("pay 7")
+    run = (await api.agent.get(f"/api/v1/runs/{request['run_id']}")).json()
+    own = (await intruder.post("/api/v1/runs", json={"agent": "agent", "input": "hello"})).json()
+    foreign = {"run_id": run["id"], "conversation_id": run["conversation_id"], "request_id": request["id"]}
+    mine = {"run_id": own["id"], "conversation_id": own["conversation_id"]}
+    leaks: dict[str, list[str]] = {}
+    for pattern, operations in json.loads(OPENAPI.read_text())["paths"].items():
+        for ids, query in ((foreign, foreign), (mine, foreign), (mine, mine)):
+            names = {"other_id": foreign["run_id"], "call_id": ids["run_id"], "request_id": request["id"]} | ids
+            path = re.sub(r"\{(\w+)\}", lambda match, names=names: names.get(match[1], "1"), pattern)
+            for method in operations:
+                body = (
+                    None if method == "get" else {**query, "decisions": [{"id": request["id"], "decision": "reject"}]}
+                )
+                response = intruder.stream(
+                    method.upper(), path, params=query | {"progress": "all", "deltas": "all", "after": 0}, json=body
+                )
+                async with response as answer:
+                    text = await beginning_of(answer)
+                if answer.is_success and any(each in text for each in (*foreign.values(), run["started_by"], "pay 7")):
+                    leaks.setdefault(f"{method} {pattern}", []).append(text[:300])
+    assert leaks == {}
+    assert (await api.operator.get(f"/api/v1/requests/{request['id']}")).json()["status"] == "pending"
+
+
+async def beginning_of(answer: httpx.Response) -> str:
+    """Return what an answer says; of a stream, what it says within a moment."""
+    text = ""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.5):
+            async for piece in answer.aiter_text():
+                text += piece
+    return text
 
 
 async def test_i13_a_machine_steers_no_run_it_did_not_start(api: Api, intruder: httpx.AsyncClient) -> None:
